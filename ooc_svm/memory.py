@@ -1,0 +1,86 @@
+"""Sizes in bytes: what this process may use, what it has used, and how people write them."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from pathlib import Path
+
+from ooc_svm.errors import UsageError
+
+_UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "KIB": 2**10, "M": 10**6, "MB": 10**6, "MIB": 2**20}
+_UNITS |= {"G": 10**9, "GB": 10**9, "GIB": 2**30, "T": 10**12, "TB": 10**12, "TIB": 2**40}
+
+# Python, NumPy, Zarr, Numba with its compiler and the code it makes, before any data.
+INTERPRETER_BYTES = 230 * 10**6
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes of a size as people write it: ``600MB``, ``4GiB``, ``1.5G``, ``1000000``."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
+    if match is None or match[2].upper() not in _UNITS:
+        raise UsageError(f"not a size: {str(text)[:80]!r}; write for example 600MB, 4GiB or 1000000 (bytes)")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def format_size(n_bytes: float) -> str:
+    """A size for people, three digits or so: ``12.3 MB``."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:.3g} {unit}" if n_bytes < 999.5 * factor else f"{n_bytes / factor:.0f} {unit}"
+    return f"{n_bytes:.0f} bytes"
+
+
+def _cgroup_limits() -> list[int]:
+    """Memory limits of the control groups (versions 1 and 2) that hold this process, ancestors included."""
+    limits = []
+    try:
+        entries = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for entry in entries:
+        _, controllers, group = entry.split(":", 2)
+        if controllers == "":
+            root, name = Path("/sys/fs/cgroup"), "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+        else:
+            continue
+        here = root / group.lstrip("/")
+        for folder in (here, *here.parents):
+            if not folder.is_relative_to(root):
+                break
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text != "max":
+                limits.append(int(text))
+    return limits
+
+
+def available_memory() -> int:
+    """Bytes this process may use: the machine's memory or the smallest limit set on it."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [machine, *_cgroup_limits()]
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        limits.append(soft)
+    return min(limits)
+
+
+def memory_budget(size: str | int | None) -> int:
+    """Bytes a run may use: as asked for, else half of what the process may use."""
+    return available_memory() // 2 if size is None else parse_size(size)
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
