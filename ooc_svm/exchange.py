@@ -25,8 +25,9 @@ _SQUARED_LOSSES = {"squared-hinge", "squared-epsilon-insensitive"}
 def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
     """Write a model in the text format of another program; an old file of that name is replaced at once.
 
-    Features are numbered from 1, as both programs want them: column j of the weights is feature j + 1, whatever
-    the index base of the training text was. Every number has 17 digits, enough for the same float64 again.
+    Features are numbered from 1, as both programs want them: column j of the weights is feature j + 1,
+    whatever the index base of the training text was. Every number has 17 digits, enough for the same float64
+    again.
 
     Parameters
     ----------
@@ -34,9 +35,9 @@ def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
         Its active models are written, see :attr:`ooc_svm.model.Model.active`.
     path : path
     to : {"liblinear", "svmlight"}
-        LIBLINEAR: classifiers, one-vs-rest with three labels or more included; whatever gives values or ranks is
-        written as a regressor. SVMlight: one decision function, as a linear kernel with a single support vector;
-        the file has no labels, a positive score stands for the first of ours.
+        LIBLINEAR: classifiers, one-vs-rest with three labels or more included; whatever gives values or ranks
+        is written as a regressor. SVMlight: one decision function, as a linear kernel with a single support
+        vector; the file has no labels, a positive score stands for the positive label.
 
     Raises
     ------
@@ -133,5 +134,5 @@ def _svmlight(model: Model) -> Iterator[str]:
         part = weights[start : start + _SLICE_FEATURES]
         places = np.flatnonzero(part)
         pairs = zip((places + (start + 1)).tolist(), part[places].tolist(), strict=True)
-        yield "".join(["%d:%.17g " % pair for pair in pairs])
+        yield "".join([f"{index}:{weight:.17g} " for index, weight in pairs])
     yield "#\n"
