@@ -1,0 +1,48 @@
+"""CSR rows on disk: an AnnData-readable Zarr store with a manifest, read block by block.
+
+The names are loaded on first use, so that importing the package does not import Zarr or Numba.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ooc_svm.store.blocks import BlockBuffers, BlockSpan
+    from ooc_svm.store.info import store_info
+    from ooc_svm.store.labels import LabelSummary
+    from ooc_svm.store.opening import open_store
+    from ooc_svm.store.reader import Store
+    from ooc_svm.store.verify import VerifyReport, verify_store
+    from ooc_svm.store.writer import StoreWriter
+
+_HOMES = {
+    "BlockBuffers": "blocks",
+    "BlockSpan": "blocks",
+    "LabelSummary": "labels",
+    "Store": "reader",
+    "StoreWriter": "writer",
+    "VerifyReport": "verify",
+    "open_store": "opening",
+    "store_info": "info",
+    "verify_store": "verify",
+}
+
+__all__ = [
+    "BlockBuffers",
+    "BlockSpan",
+    "LabelSummary",
+    "Store",
+    "StoreWriter",
+    "VerifyReport",
+    "open_store",
+    "store_info",
+    "verify_store",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,146 @@
+"""The two faces of Zarr that this package uses: stores that lose nothing without a word.
+
+Zarr returns fill values for a chunk that is missing and never forces a file to the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.abc.store import ByteRequest
+from zarr.buffer.cpu import NDBuffer
+from zarr.codecs import BloscCodec, Crc32cCodec
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import LocalStore, WrapperStore
+
+from ooc_svm.errors import DamageError, OocSvmError, StorageError
+from ooc_svm.store.commit import write_durably
+from ooc_svm.store.layout import METADATA
+from ooc_svm.store.metadata import ArrayInfo
+
+ZarrArray = zarr.Array[Any]
+
+_METADATA_NAMES = (METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+
+
+class StrictStore(WrapperStore[LocalStore]):
+    """A local store, read only, in which a missing chunk is an error; counts the bytes it reads."""
+
+    def __init__(self, store: LocalStore) -> None:
+        super().__init__(store)
+        self.bytes_read = 0
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Bytes of a file; DamageError where a chunk's file is missing."""
+        value = await self._store.get(key, prototype, byte_range)
+        if value is not None:
+            self.bytes_read += len(value)  # only Zarr's one event loop comes here
+        elif key.rpartition("/")[2] not in _METADATA_NAMES:
+            raise DamageError(
+                f"the chunk {self._store.root / key} is missing; copy the store again or make it anew"
+            )
+        return value
+
+
+class DurableStore(LocalStore):
+    """A local store whose files are on the disk when a write returns, and which keeps account of them.
+
+    Attributes
+    ----------
+    written : dict of str to (int, int)
+        Size and last four bytes (little-endian: the crc32c of a chunk) of every file written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.written: dict[str, tuple[int, int]] = {}
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """Write a file."""
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = memoryview(value.as_numpy_array()).cast("B")
+        write_durably(path, content)
+        self.written[key] = (len(content), int.from_bytes(content[-4:], "little"))
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write a file in a thread of its own."""
+        await asyncio.to_thread(self.set_sync, key, value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Write a file unless there is one."""
+        if not (self.root / key).exists():
+            await self.set(key, value)
+
+
+def create_array(
+    store: DurableStore,
+    name: str,
+    dtype: npt.DTypeLike,
+    chunk: int,
+    *,
+    attributes: dict[str, Any],
+    fill_value: float,
+) -> ZarrArray:
+    """Create an array of length 0 with our codecs: blosc (lz4, shuffle), and crc32c over what it makes."""
+    return zarr.create_array(
+        store,
+        name=name,
+        shape=(0,),
+        chunks=(chunk,),
+        dtype=dtype,
+        filters=None,
+        compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
+        fill_value=fill_value,
+        zarr_format=3,
+        attributes=attributes,
+        config={"write_empty_chunks": True},
+    )
+
+
+def open_array(store: StrictStore, info: ArrayInfo) -> ZarrArray:
+    """Open an array whose metadata was checked; never through consolidated metadata, which was not."""
+    return zarr.open_array(store, path=info.name, mode="r", zarr_format=info.zarr_format)  # type: ignore[arg-type]
+
+
+def read_into(array: ZarrArray, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+    """Decode the elements ``start <= i < stop`` into ``out``.
+
+    Raises
+    ------
+    DamageError
+        A chunk is missing or cannot be decoded.
+    StorageError
+        Reading failed.
+    """
+    if start == stop:
+        return
+    try:
+        array.get_basic_selection(slice(start, stop), out=NDBuffer.from_numpy_array(out))
+    except OocSvmError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"reading {array.store_path} failed: {error.strerror or error}; check the disk"
+        ) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # what a codec raises on damaged bytes is up to the codec
+        raise DamageError(
+            f"{array.store_path} cannot be decoded between elements {start} and {stop} "
+            f"({str(error)[:80]}); copy the store again or make it anew"
+        ) from error
+
+
+def read_strings(array: ZarrArray, start: int, stop: int) -> npt.NDArray[np.object_]:
+    """Decode elements of an array of strings; raises as `read_into` does."""
+    out = np.empty(stop - start, object)
+    read_into(array, start, stop, out)
+    return out

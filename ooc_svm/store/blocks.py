@@ -1,0 +1,157 @@
+"""How rows are cut into blocks, and the buffers that blocks are read into.
+
+A block is a run of whole rows. It normally starts with the first row of a chunk of ``X/indices`` and goes
+on for some chunks; the part of its last row that reaches into the chunk where the next block starts (its
+*tail*) is kept a second time in the manifest. So every chunk belongs to one block and is fetched once in a
+stream over the data, and every block can be read on its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.ops.compiled import compiled
+from ooc_svm.rows import Int32Array, Int64Array, Values
+from ooc_svm.store.layout import BLOCK_ROWS_SLACK
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSpan:
+    """A block of rows, without the rows.
+
+    Attributes
+    ----------
+    index : int
+        Number of the block.
+    start, stop : int
+        Its rows.
+    n_nonzeros : int
+    nbytes : int
+        Bytes of the block when decoded.
+    """
+
+    index: int
+    start: int
+    stop: int
+    n_nonzeros: int
+    nbytes: int
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
+
+class BlockBuffers:
+    """Arrays to read blocks into, one after another: a stream over the data then allocates next to nothing.
+
+    A block read into buffers is a view of them and lasts until the next read into the same buffers. Buffers
+    serve one reading thread at a time.
+
+    Parameters
+    ----------
+    n_rows, n_nonzeros : int
+        Size of the largest block.
+    value_dtype : dtype, or None where all values are 1
+    """
+
+    def __init__(self, n_rows: int, n_nonzeros: int, value_dtype: npt.DTypeLike | None) -> None:
+        self.indptr: Int64Array = np.empty(n_rows + 1, np.int64)
+        self.indices: Int32Array = np.empty(n_nonzeros, np.int32)
+        self.values: Values | None = None if value_dtype is None else np.empty(n_nonzeros, value_dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        values = 0 if self.values is None else self.values.nbytes
+        return self.indptr.nbytes + self.indices.nbytes + values
+
+
+@compiled
+def _cut(starts, chunk_elements, limits, state, cuts):  # type: ignore[no-untyped-def]
+    """Write the rows before which a block ends to ``cuts``; return their number.
+
+    ``limits``: chunks in a block, rows of a full block, rows of the largest block. ``state``: rows in the
+    open block, chunk in which it starts, chunk in which the row before starts; updated.
+    """
+    rows, first, last = state[0], state[1], state[2]
+    count = 0
+    for i in range(len(starts)):
+        chunk = starts[i] // chunk_elements
+        full = chunk > last and (chunk - first >= limits[0] or rows >= limits[1])
+        if full or rows >= limits[2]:
+            cuts[count] = i
+            count += 1
+            rows = 0
+            first = chunk
+        rows += 1
+        last = chunk
+    state[0], state[1], state[2] = rows, first, last
+    return count
+
+
+class BlockCutter:
+    """Finds the blocks from the row pointers alone, piece by piece.
+
+    Parameters
+    ----------
+    chunk_elements : int
+        Elements in a chunk of ``X/indices``.
+    block_chunks : int
+        A block ends at the chunk boundary at which it holds so many chunks,
+    block_rows : int
+        or so many rows; with four times as many rows it ends anywhere (nearly all rows are empty then).
+    """
+
+    def __init__(self, chunk_elements: int, block_chunks: int, block_rows: int) -> None:
+        self.chunk_elements = chunk_elements
+        self._limits = np.array([block_chunks, block_rows, BLOCK_ROWS_SLACK * block_rows], np.int64)
+        self._state = np.zeros(3, np.int64)
+        self._n_rows = 0
+        self._rows = [0]
+        self._nonzeros = [0]
+        self._stop = 0
+
+    def add(self, starts: Int64Array, stop: int) -> list[tuple[int, int]]:
+        """Take the next rows.
+
+        Parameters
+        ----------
+        starts : ndarray of int64, shape (n_rows,)
+            First element of each row, in the whole data.
+        stop : int
+            The element after the last row.
+
+        Returns
+        -------
+        list of (int, int)
+            For each block that ended: the elements, in the whole data, of its tail (perhaps none). They
+            end at the first element of a row given here, and may belong to the row before this piece.
+        """
+        if not len(starts):
+            return []
+        before = int(self._state[2])
+        room = (stop - int(starts[0])) // self.chunk_elements + len(starts) // int(self._limits[2]) + 3
+        cuts = np.empty(min(room, len(starts)), np.int64)
+        count = int(_cut(starts, self.chunk_elements, self._limits, self._state, cuts))
+        tails = []
+        for row in cuts[:count].tolist():
+            end = int(starts[row])
+            previous = int(starts[row - 1]) // self.chunk_elements if row else before
+            boundary = end // self.chunk_elements * self.chunk_elements
+            tails.append((boundary if end // self.chunk_elements > previous else end, end))
+            self._rows.append(self._n_rows + row)
+            self._nonzeros.append(end)
+        self._n_rows += len(starts)
+        self._stop = stop
+        return tails
+
+    def finish(self) -> tuple[Int64Array, Int64Array]:
+        """First rows and first elements of all blocks, each closed by the end of the data."""
+        if self._n_rows:
+            self._rows.append(self._n_rows)
+            self._nonzeros.append(self._stop)
+        return np.array(self._rows, np.int64), np.array(self._nonzeros, np.int64)

@@ -1,0 +1,192 @@
+"""A folder appears at its place whole or not at all, whatever a run was killed in the middle of.
+
+A run locks ``<target>.lock``, builds in ``<target>.building-<id>`` beside the target, forces files and
+folders to the disk, renames, and forces the parent folder to the disk. What a killed run left is removed by
+the next run on the same target: holding the lock says that nobody else is at work there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from ooc_svm.errors import OocSvmError, StorageError, UsageError
+
+
+@contextmanager
+def storage_errors(action: str, path: Path, advice: str) -> Iterator[None]:
+    """Turn what the operating system reports into a StorageError that names the path."""
+    try:
+        yield
+    except OocSvmError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"{action} {path} failed: {reason}; {advice}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the entries of a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, content: bytes | memoryview) -> None:
+    """Write a file and force it to the disk; its folder is left to the caller."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        rest = memoryview(content)
+        while len(rest):
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Building:
+    """The folder in which a new version of ``target`` is built.
+
+    Parameters
+    ----------
+    target : Path
+    is_ours : callable
+        Tells of a folder whether this package wrote it; nothing else is ever replaced.
+    overwrite : bool
+        Whether a folder that is ours may be replaced.
+
+    Raises
+    ------
+    UsageError
+        The target exists and may not be replaced.
+    StorageError
+        Another run is writing the target, or its parent folder cannot be written.
+    """
+
+    def __init__(self, target: Path, is_ours: Callable[[Path], bool], *, overwrite: bool) -> None:
+        # The parent is resolved, the last part is not: a link in place of the target is never followed.
+        self.target = Path(os.path.abspath(target.parent)) / target.name
+        self._is_ours = is_ours
+        self._overwrite = overwrite
+        self._lock_path = self._beside("lock")
+        self._advice = "check that the folder exists, can be written and has free space"
+        with self._errors():
+            self._lock = self._acquire()
+            try:
+                self._restore()
+                self._refuse_existing()
+                self._sweep()
+                self.folder = self._beside(f"building-{secrets.token_hex(8)}")
+                self.folder.mkdir(mode=0o700)
+                probe = self.folder / "probe"
+                write_durably(probe, b"probe")
+                probe.unlink()
+            except BaseException:
+                self._release()
+                raise
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return storage_errors("writing", self.target, self._advice)
+
+    def _beside(self, suffix: str) -> Path:
+        return self.target.with_name(f"{self.target.name}.{suffix}")
+
+    def _leftovers(self, kind: str) -> list[Path]:
+        prefix = f"{self.target.name}.{kind}-"
+        return sorted(entry for entry in self.target.parent.iterdir() if entry.name.startswith(prefix))
+
+    def _acquire(self) -> int:
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self._lock_path, flags, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise StorageError(
+                    f"another run is writing {self.target} (it holds {self._lock_path}); "
+                    "wait for it or choose another name"
+                ) from None
+            # The run before may have removed the file between our opening and our locking it.
+            try:
+                if os.path.samestat(os.fstat(descriptor), os.stat(self._lock_path)):
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            os.close(descriptor)
+
+    def _release(self) -> None:
+        self._lock_path.unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def _restore(self) -> None:
+        """Bring back the old version where a run was killed between taking it away and putting the new."""
+        replaced = self._leftovers("replaced")
+        if replaced and not os.path.lexists(self.target):
+            os.rename(replaced[0], self.target)
+            sync_folder(self.target.parent)
+
+    def _refuse_existing(self) -> None:
+        if not os.path.lexists(self.target):
+            return
+        if not self._overwrite:
+            raise UsageError(f"{self.target} exists; remove it, choose another name, or ask to overwrite it")
+        if not stat.S_ISDIR(os.lstat(self.target).st_mode) or not self._is_ours(self.target):
+            raise UsageError(
+                f"{self.target} exists and was not written by this program, so it is not overwritten; "
+                "remove it or choose another name"
+            )
+
+    def _sweep(self) -> None:
+        for replaced in self._leftovers("replaced"):
+            self._discard(replaced)
+        for building in self._leftovers("building"):
+            shutil.rmtree(building)
+
+    def _discard(self, replaced: Path) -> None:
+        """Remove an old version, under another name first: half removed it must never be restored."""
+        doomed = self._beside(f"building-{secrets.token_hex(8)}")
+        os.rename(replaced, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def publish(self) -> None:
+        """Put the folder in the target's place; every file in it must have been forced to the disk."""
+        with self._errors():
+            for folder, _, _ in os.walk(self.folder, topdown=False):
+                sync_folder(Path(folder))
+            self._refuse_existing()
+            inner = next(entry for entry in self.folder.iterdir() if entry.is_dir())
+            os.chmod(self.folder, stat.S_IMODE(inner.stat().st_mode))
+            replaced = self._beside(f"replaced-{secrets.token_hex(8)}")
+            if os.path.lexists(self.target):
+                os.rename(self.target, replaced)
+            os.rename(self.folder, self.target)
+            sync_folder(self.target.parent)
+            if os.path.lexists(replaced):
+                self._discard(replaced)
+
+    def close(self) -> None:
+        """Remove what was built unless it was published, and let go of the lock."""
+        try:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with self._errors():
+                self._restore()
+        finally:
+            self._release()
+
+    def __enter__(self) -> Building:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

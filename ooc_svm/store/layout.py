@@ -1,0 +1,64 @@
+"""Names, sizes and encoding attributes of a store on disk: the AnnData layout of Zarr version 3.
+
+::
+
+    <store>/zarr.json            attributes: encoding of AnnData; format version and hash of the manifest
+    <store>/X/{data,indices,indptr}          CSR rows
+    <store>/obs/{_index,label,qid,weight}    one entry a row (qid and weight where the data have them)
+    <store>/var/_index                       one entry a feature: its number in the source
+    <store>/uns/ooc_svm/...                  the manifest (`ooc_svm.store.manifest`)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FORMAT_VERSION = 1
+
+CHUNK_ELEMENTS = 2**20
+"""Elements in a chunk of ``X/data`` and ``X/indices``."""
+
+CHUNK_ROWS = 2**16
+"""Rows in a chunk of ``X/indptr`` and of the columns of ``obs``; also elements in a chunk of the tails."""
+
+BLOCK_CHUNKS = 4
+"""Chunks of ``X/indices`` in a block."""
+
+BLOCK_ROWS = 2**19
+"""Rows after which a block ends at the next chunk boundary; at four times as many it ends anywhere."""
+
+BLOCK_ROWS_SLACK = 4
+
+LARGEST_FEATURE_COUNT = 2**31 - 1
+"""Column ids are int32."""
+
+MARK = "ooc_svm"
+"""Name of our root attribute and of our folder under ``uns``."""
+
+MANIFEST = f"uns/{MARK}"
+
+METADATA = "zarr.json"
+
+ROOT_ATTRIBUTES = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
+DICT_ATTRIBUTES = {"encoding-type": "dict", "encoding-version": "0.1.0"}
+ARRAY_ATTRIBUTES = {"encoding-type": "array", "encoding-version": "0.2.0"}
+
+
+def csr_attributes(n_rows: int, n_features: int) -> dict[str, Any]:
+    """Attributes of the group ``X``."""
+    return {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_features]}
+
+
+def dataframe_attributes(columns: list[str]) -> dict[str, Any]:
+    """Attributes of the groups ``obs`` and ``var``."""
+    return {
+        "encoding-type": "dataframe",
+        "encoding-version": "0.2.0",
+        "_index": "_index",
+        "column-order": columns,
+    }
+
+
+def chunk_count(length: int, chunk: int) -> int:
+    """Number of chunks of an array of one dimension."""
+    return -(-length // chunk)

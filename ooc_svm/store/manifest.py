@@ -1,0 +1,220 @@
+"""The manifest: what a store must hold, chunk by chunk, written last and held against the files first.
+
+It lies under ``uns/ooc_svm`` as arrays, so that AnnData reads it without a word:
+
+``header``
+    JSON (UTF-8) as uint8: everything but the tables. The root attribute ``ooc_svm`` has its SHA-256.
+``chunk_sizes``, ``chunk_checksums``
+    Bytes (int64) and crc32c (uint32) of every chunk file, array after array as the header lists them. The
+    header has the SHA-256 of both.
+``block_rows``, ``block_nonzeros``, ``tail_pointers``
+    First row, first element and first tail element of each block, and the end: int64, n_blocks + 1 entries.
+``tail_indices``, ``tail_values``
+    The tails (`ooc_svm.store.blocks`); no values where all are 1.
+
+The arrays other than the first three are in the list of chunks as the data are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.errors import DamageError
+from ooc_svm.rows import Int64Array
+from ooc_svm.store.access import StrictStore, open_array, read_into
+from ooc_svm.store.labels import LabelSummary
+from ooc_svm.store.layout import FORMAT_VERSION, MANIFEST, MARK, chunk_count
+from ooc_svm.store.metadata import chunk_files, read_array
+
+ValueType = Literal["ones", "float32", "float64"]
+
+HEADER, SIZES, CHECKSUMS = (f"{MANIFEST}/{name}" for name in ("header", "chunk_sizes", "chunk_checksums"))
+
+LARGEST_HEADER = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class ListedArray:
+    """An array as the manifest lists it.
+
+    Attributes
+    ----------
+    name : str
+    dtype : str
+    length : int
+    chunk : int
+        Elements in a chunk.
+    """
+
+    name: str
+    dtype: str
+    length: int
+    chunk: int
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of its chunk files."""
+        return chunk_count(self.length, self.chunk)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The header and the tables.
+
+    Attributes
+    ----------
+    n_rows, n_features, n_nonzeros : int
+    value_type : {"ones", "float32", "float64"}
+    index_base : {0, 1}
+        What the source counts its features from.
+    has_qid, has_weight : bool
+    labels : LabelSummary
+    label_runs, qid_groups : int
+        Runs of equal labels, and of equal qids, in row order.
+    block_chunks, block_rows : int
+        The rule that cut the blocks.
+    arrays : tuple of ListedArray
+    metadata : dict of str to int
+        crc32c of every metadata file but the root's and those of the first three manifest arrays.
+    provenance : dict
+        Sources, options, versions: as the caller gave them.
+    sizes : ndarray of int64, shape (n_chunks,)
+    checksums : ndarray of uint32, shape (n_chunks,)
+    """
+
+    n_rows: int
+    n_features: int
+    n_nonzeros: int
+    value_type: ValueType
+    index_base: int
+    has_qid: bool
+    has_weight: bool
+    labels: LabelSummary
+    label_runs: int
+    qid_groups: int
+    block_chunks: int
+    block_rows: int
+    arrays: tuple[ListedArray, ...]
+    metadata: dict[str, int]
+    provenance: dict[str, Any]
+    sizes: Int64Array
+    checksums: npt.NDArray[np.uint32]
+
+    def header(self) -> bytes:
+        """The header as it is stored."""
+        record = {"format_version": FORMAT_VERSION, **self._record(), "provenance": self.provenance}
+        return json.dumps(record, sort_keys=True, allow_nan=True).encode()
+
+    def content_id(self) -> str:
+        """Hash of everything but the provenance: the same data make the same id."""
+        return _sha256(json.dumps(self._record(), sort_keys=True).encode())
+
+    def _record(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return plain | {
+            "labels": self.labels.to_json(),
+            "arrays": [asdict(array) for array in self.arrays],
+            "tables": {"sizes": _table_hash(self.sizes), "checksums": _table_hash(self.checksums)},
+        }
+
+    def chunks(self) -> Iterator[tuple[ListedArray, int, int]]:
+        """Each listed array with the range of its chunks in the tables."""
+        first = 0
+        for array in self.arrays:
+            yield array, first, first + array.n_chunks
+            first += array.n_chunks
+
+
+_PLAIN = (
+    "n_rows n_features n_nonzeros value_type index_base has_qid has_weight label_runs qid_groups "
+    "block_chunks block_rows metadata"
+).split()
+_COUNTS = "n_rows n_features n_nonzeros label_runs qid_groups block_chunks block_rows".split()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _table_hash(table: npt.NDArray[Any]) -> str:
+    return _sha256(np.ascontiguousarray(table, table.dtype.newbyteorder("<")).tobytes())
+
+
+def root_mark(header: bytes) -> dict[str, Any]:
+    """The root attribute that says: this is our store, and this is its manifest."""
+    return {MARK: {"format_version": FORMAT_VERSION, "manifest_sha256": _sha256(header)}}
+
+
+def _read_table(
+    folder: Path, store: StrictStore, name: str, dtype: npt.DTypeLike, limit: int
+) -> npt.NDArray[Any]:
+    info = read_array(folder, name)
+    if info.dtype != np.dtype(dtype) or info.length > limit or info.chunk > limit:
+        raise DamageError(f"{folder / name} is not the table it must be; the manifest is damaged")
+    chunk_files(folder, info)
+    table = np.empty(info.length, dtype)
+    read_into(open_array(store, info), 0, info.length, table)
+    return table
+
+
+def read_manifest(folder: Path, store: StrictStore, mark: Any) -> Manifest:
+    """Read the manifest and hold it against its own checksums.
+
+    Parameters
+    ----------
+    folder : Path
+        The store.
+    store : StrictStore
+        The same, for Zarr.
+    mark : object
+        The root attribute ``ooc_svm``.
+
+    Raises
+    ------
+    DamageError
+        The manifest is damaged, or its format is newer than this program.
+    """
+    version = mark.get("format_version") if isinstance(mark, dict) else None
+    if type(version) is not int:
+        raise DamageError(f"{folder} has the mark {mark!r:.80} that names no format version; it is damaged")
+    if version > FORMAT_VERSION:
+        raise DamageError(
+            f"{folder} has format version {version}, and this program reads up to {FORMAT_VERSION}; "
+            "use a newer version of the program"
+        )
+    header = _read_table(folder, store, HEADER, np.uint8, LARGEST_HEADER).tobytes()
+    if _sha256(header) != mark.get("manifest_sha256"):
+        raise DamageError(
+            f"the manifest of {folder} does not match its checksum; copy the store again or make it anew"
+        )
+    try:
+        record = json.loads(header)
+        arrays = tuple(ListedArray(**array) for array in record["arrays"])
+        n_chunks = sum(array.n_chunks for array in arrays)
+        sizes = _read_table(folder, store, SIZES, np.int64, n_chunks)
+        checksums = _read_table(folder, store, CHECKSUMS, np.uint32, n_chunks)
+        manifest = Manifest(
+            **{name: record[name] for name in _PLAIN},
+            labels=LabelSummary.from_json(record["labels"]),
+            arrays=arrays,
+            provenance=record["provenance"],
+            sizes=sizes,
+            checksums=cast("npt.NDArray[np.uint32]", checksums),
+        )
+        whole = all(type(getattr(manifest, name)) is int and getattr(manifest, name) >= 0 for name in _COUNTS)
+        tables = record["tables"] == {"sizes": _table_hash(sizes), "checksums": _table_hash(checksums)}
+    except (KeyError, TypeError, ValueError, RecursionError, ZeroDivisionError, OverflowError) as error:
+        raise DamageError(
+            f"the manifest of {folder} is malformed ({error!r:.80}); the store is damaged"
+        ) from None
+    if not whole or not tables or len(sizes) != n_chunks or len(checksums) != n_chunks:
+        raise DamageError(f"the tables of the manifest of {folder} do not match it; the store is damaged")
+    return manifest

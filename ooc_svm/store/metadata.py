@@ -1,0 +1,281 @@
+"""The JSON metadata of Zarr arrays and groups, read and held against our rules before Zarr opens anything.
+
+A store may come from anywhere. What is let through: arrays of one dimension with plain data types and
+codecs from a list, whose chunks have a size that can be decoded, and no symbolic link on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ooc_svm.errors import DamageError
+from ooc_svm.rows import Int64Array
+from ooc_svm.store.commit import storage_errors
+from ooc_svm.store.layout import METADATA
+
+LARGEST_METADATA = 64 * 2**20
+LARGEST_CHUNK = 2**31
+LARGEST_LENGTH = 2**62
+
+_V3_TYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 string".split()
+_V3_CODECS = "bytes blosc zstd gzip crc32c vlen-utf8 numcodecs.zlib numcodecs.lz4 numcodecs.bz2".split()
+_V3_CODECS += "numcodecs.shuffle numcodecs.delta numcodecs.zstd numcodecs.blosc numcodecs.gzip".split()
+_V2_CODECS = "blosc zstd gzip zlib lz4 bz2 lzma shuffle delta vlen-utf8 crc32 crc32c".split()
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """What the metadata of an array says.
+
+    Attributes
+    ----------
+    name : str
+        Its path in the store.
+    zarr_format : int
+    length : int
+    dtype : dtype
+        ``object`` for strings.
+    chunk : int
+        Elements in a file (a shard where the array is sharded).
+    inner_chunk : int
+        Elements decoded at once: a part of a shard, else the same as ``chunk``.
+    codecs : tuple of str
+    attributes : dict
+    key_prefix : str
+        What stands before the number of a chunk in its file's path in the store.
+    """
+
+    name: str
+    zarr_format: int
+    length: int
+    dtype: np.dtype[Any]
+    chunk: int
+    inner_chunk: int
+    codecs: tuple[str, ...]
+    attributes: dict[str, Any]
+    key_prefix: str
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunk files a complete array has."""
+        return -(-self.length // self.chunk)
+
+    def key(self, index: int) -> str:
+        """Path of a chunk's file in the store."""
+        return f"{self.key_prefix}{index}"
+
+
+def refuse_links(store: Path, name: str) -> None:
+    """Raise DamageError where a part of the path ``name`` inside the store is a symbolic link."""
+    here = store
+    for part in name.split("/"):
+        here = here / part
+        if here.is_symlink():
+            raise DamageError(
+                f"{here} is a symbolic link; a store must hold its own files: copy them into it"
+            )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object of bounded size; raises DamageError where it is something else."""
+    advice = "check the path and its permissions"
+    with storage_errors("reading", path, advice):
+        if path.stat().st_size > LARGEST_METADATA:
+            raise DamageError(f"{path} is larger than 64 MiB: no metadata of Zarr; the store is damaged")
+        content = path.read_bytes()
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DamageError(f"{path} is not JSON ({str(error)[:80]}); the store is damaged") from None
+    if not isinstance(record, dict):
+        raise DamageError(f"{path} holds no JSON object; the store is damaged")
+    return record
+
+
+def metadata_format(store: Path, name: str = "") -> int | None:
+    """Zarr version (2 or 3) of the node at ``name``, or None where there is no node."""
+    folder = store / name
+    if (folder / "zarr.json").is_file():
+        return 3
+    if (folder / ".zgroup").is_file() or (folder / ".zarray").is_file():
+        return 2
+    return None
+
+
+def read_group(store: Path, name: str) -> dict[str, Any] | None:
+    """Attributes of the group at ``name`` (empty for the root), or None where there is no group."""
+    if name:
+        refuse_links(store, name)
+    folder = store / name
+    version = metadata_format(store, name)
+    if version is None:
+        return None
+    if version == 3:
+        refuse_links(folder, "zarr.json")
+        record = read_json(folder / "zarr.json")
+        if record.get("node_type") != "group":
+            return None
+        attributes = record.get("attributes", {})
+    else:
+        if not (folder / ".zgroup").is_file():
+            return None
+        refuse_links(folder, ".zattrs")
+        attributes = read_json(folder / ".zattrs") if (folder / ".zattrs").exists() else {}
+    if not isinstance(attributes, dict):
+        raise DamageError(f"the attributes of {folder} are no JSON object; the store is damaged")
+    return attributes
+
+
+def read_array(store: Path, name: str) -> ArrayInfo:
+    """Metadata of the array at ``name``.
+
+    Raises
+    ------
+    DamageError
+        There is no such array, or it is one we do not read; the message says why.
+    """
+    refuse_links(store, name)
+    folder = store / name
+    version = metadata_format(store, name)
+    if version is None:
+        raise DamageError(f"{store} has no array {name}; the store is incomplete")
+    try:
+        info = _version_3(folder, name) if version == 3 else _version_2(folder, name)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        if isinstance(error, DamageError):
+            raise
+        raise DamageError(
+            f"the metadata of {folder} is malformed ({error!r:.80}); the store is damaged"
+        ) from None
+    if not 0 <= info.length <= LARGEST_LENGTH or not 1 <= info.inner_chunk <= info.chunk:
+        raise DamageError(
+            f"the shapes in the metadata of {folder} contradict each other; the store is damaged"
+        )
+    if info.inner_chunk * info.dtype.itemsize > LARGEST_CHUNK:
+        raise DamageError(
+            f"the chunks of {folder} have {info.inner_chunk} elements, above the limit of 2 GiB; "
+            "write the store again with smaller chunks"
+        )
+    return info
+
+
+def _only_known(folder: Path, codecs: list[str], known: list[str]) -> tuple[str, ...]:
+    for codec in codecs:
+        if codec not in known:
+            raise DamageError(
+                f"{folder} uses the codec {codec!r:.80}, which is not read here; "
+                f"write the store again with one of: {', '.join(known)}"
+            )
+    return tuple(codecs)
+
+
+def _one_dimension(folder: Path, shape: Any) -> int:
+    if not isinstance(shape, list) or not all(type(length) is int for length in shape):
+        raise DamageError(f"the metadata of {folder} has the shape {shape!r:.80}; the store is damaged")
+    if len(shape) != 1:
+        raise DamageError(f"{folder} has {len(shape)} dimensions where a store of rows has 1")
+    return int(shape[0])
+
+
+def _version_3(folder: Path, name: str) -> ArrayInfo:
+    refuse_links(folder, "zarr.json")
+    record = read_json(folder / "zarr.json")
+    if record["node_type"] != "array":
+        raise DamageError(f"{folder} is not an array")
+    if record["data_type"] not in _V3_TYPES:
+        raise DamageError(f"{folder} has the data type {record['data_type']!r:.80}, which is not read here")
+    dtype = np.dtype(object if record["data_type"] == "string" else record["data_type"])
+    if record["chunk_grid"]["name"] != "regular" or record.get("storage_transformers"):
+        raise DamageError(f"{folder} has a chunk grid or a storage transformer that is not read here")
+    chunk = inner = _one_dimension(folder, record["chunk_grid"]["configuration"]["chunk_shape"])
+    codecs = [codec["name"] for codec in record["codecs"]]
+    if codecs == ["sharding_indexed"]:
+        shard = record["codecs"][0]["configuration"]
+        inner = _one_dimension(folder, shard["chunk_shape"])
+        _only_known(folder, [codec["name"] for codec in shard["index_codecs"]], _V3_CODECS)
+        codecs = [codec["name"] for codec in shard["codecs"]]
+    encoding = record["chunk_key_encoding"]
+    default = {"default": "/", "v2": "."}[encoding["name"]]
+    separator = encoding.get("configuration", {}).get("separator", default)
+    if separator not in ("/", "."):
+        raise DamageError(
+            f"{folder} separates the parts of a chunk's name by {separator!r:.80}; it is damaged"
+        )
+    return ArrayInfo(
+        name=name,
+        zarr_format=3,
+        length=_one_dimension(folder, record["shape"]),
+        dtype=dtype,
+        chunk=chunk,
+        inner_chunk=inner,
+        codecs=_only_known(folder, codecs, _V3_CODECS),
+        attributes=record.get("attributes", {}),
+        key_prefix=f"{name}/" + (f"c{separator}" if encoding["name"] == "default" else ""),
+    )
+
+
+def _version_2(folder: Path, name: str) -> ArrayInfo:
+    refuse_links(folder, ".zarray")
+    refuse_links(folder, ".zattrs")
+    record = read_json(folder / ".zarray")
+    dtype = np.dtype(record["dtype"]) if isinstance(record["dtype"], str) else None
+    if dtype is None or dtype.kind not in "biufO":
+        raise DamageError(f"{folder} has the data type {record['dtype']!r:.80}, which is not read here")
+    chunk = _one_dimension(folder, record["chunks"])
+    stages = [*(record.get("filters") or []), *([record["compressor"]] if record["compressor"] else [])]
+    codecs = _only_known(folder, [stage["id"] for stage in stages], _V2_CODECS)
+    if dtype.kind == "O" and "vlen-utf8" not in codecs:
+        raise DamageError(f"{folder} holds objects that are no strings; they are not read here")
+    return ArrayInfo(
+        name=name,
+        zarr_format=2,
+        length=_one_dimension(folder, record["shape"]),
+        dtype=dtype,
+        chunk=chunk,
+        inner_chunk=chunk,
+        codecs=codecs,
+        attributes=read_json(folder / ".zattrs") if (folder / ".zattrs").exists() else {},
+        key_prefix=f"{name}/",
+    )
+
+
+def chunk_files(store: Path, info: ArrayInfo) -> Int64Array:
+    """Size in bytes of every chunk file of an array, in the order of the chunks.
+
+    Raises
+    ------
+    DamageError
+        A chunk's file is missing or no regular file, or there is a file that is no chunk.
+    """
+    name = info.key_prefix.rpartition("/")[0]
+    folder = store / name
+    refuse_links(store, name)
+    found: dict[str, int] = {}
+    if folder.is_dir():
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if name == info.name and entry.name in (METADATA, ".zarray", ".zattrs", "c"):
+                    continue
+                if not entry.is_file(follow_symlinks=False):
+                    raise DamageError(f"{entry.path} is not a regular file; the store is damaged")
+                found[entry.name] = entry.stat(follow_symlinks=False).st_size
+    present = min(info.n_chunks, len(found))
+    sizes = np.empty(present, np.int64)
+    for index in range(info.n_chunks):
+        size = found.pop(info.key(index).rpartition("/")[2], None)
+        if size is None:
+            more = info.n_chunks - present - 1
+            raise DamageError(
+                f"the chunk {store / info.key(index)} is missing{f' (and {more} more)' if more > 0 else ''}: "
+                "the data are incomplete; copy the store again or make it anew"
+            )
+        sizes[index] = size
+    for extra in sorted(found)[:1]:
+        raise DamageError(f"{folder / extra} is no chunk of {info.name}: it does not belong to the store")
+    return sizes

@@ -1,0 +1,311 @@
+"""`Store`: blocks of rows out of a store, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.errors import DamageError, UsageError
+from ooc_svm.rows import Float64Array, Int64Array, RowBlock, Values
+from ooc_svm.store.access import StrictStore, ZarrArray, read_into
+from ooc_svm.store.blocks import BlockBuffers, BlockSpan
+from ooc_svm.store.check import UNSORTED, Offence, check_rows, sort_rows
+from ooc_svm.store.labels import LabelSummary
+from ooc_svm.store.metadata import ArrayInfo
+
+
+class Column(Protocol):
+    """One entry a row."""
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Entries of the rows ``start <= i < stop``."""
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers as it is stored.
+
+    Attributes
+    ----------
+    array : zarr.Array
+    dtype : dtype
+        What its numbers are converted to.
+    """
+
+    array: ZarrArray
+    dtype: npt.DTypeLike
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Entries of the rows ``start <= i < stop``."""
+        out = np.empty(stop - start, self.dtype)
+        read_into(self.array, start, stop, out)
+        return out
+
+
+@dataclass(frozen=True)
+class Tails:
+    """The part of each block's last row that lies in a chunk of the next block.
+
+    Attributes
+    ----------
+    pointers : ndarray of int64, shape (n_blocks + 1,)
+    indices : zarr.Array
+    values : zarr.Array, or None where all values are 1
+    """
+
+    pointers: Int64Array
+    indices: ZarrArray
+    values: ZarrArray | None
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """What is known of a store before a row is read; see `Store`."""
+
+    path: Path
+    id: str
+    n_rows: int
+    n_features: int
+    n_nonzeros: int
+    value_type: Literal["ones", "float32", "float64"]
+    index_base: int
+    labels: LabelSummary
+    label_runs: int
+    label_names: tuple[str, ...] | None
+    qid_groups: int
+    provenance: dict[str, Any]
+    format_version: int | None
+    n_chunks: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class StoreParts:
+    """The arrays of a store, opened.
+
+    Attributes
+    ----------
+    access : StrictStore
+    indptr, indices : zarr.Array
+    data : zarr.Array, or None where all values are 1
+    block_rows, block_nonzeros : ndarray of int64, shape (n_blocks + 1,)
+        First row and first element of each block, and the end.
+    tails : Tails or None
+        None where the chunk after a block is read for the end of its last row.
+    label, qid, weight : Column or None
+    chunk_sizes : dict of str to (ArrayInfo, ndarray of int64)
+        Bytes of each chunk file of ``X/indptr``, ``X/indices`` and ``X/data``.
+    """
+
+    access: StrictStore
+    indptr: ZarrArray
+    indices: ZarrArray
+    data: ZarrArray | None
+    block_rows: Int64Array
+    block_nonzeros: Int64Array
+    tails: Tails | None
+    label: Column
+    qid: Column | None
+    weight: Column | None
+    chunk_sizes: dict[str, tuple[ArrayInfo, Int64Array]]
+
+
+class Store:
+    """Rows on disk, read block by block. Made by `open_store`.
+
+    Reading is thread-safe as long as every thread has its own `BlockBuffers`.
+
+    Attributes
+    ----------
+    path : Path
+    id : str
+        Hash of the content: other rows, labels or order make another id.
+    n_rows, n_features, n_nonzeros : int
+    value_type : {"ones", "float32", "float64"}
+        "ones": every stored value is 1 and blocks have no values.
+    has_qid, has_weight : bool
+    index_base : {0, 1}
+        What the source counts its features from; column ids here count from 0.
+    blocks : sequence of BlockSpan
+        All rows, in order.
+    labels : LabelSummary
+    label_runs : int
+        Number of runs of equal labels in row order.
+    label_names : tuple of str, or None
+        Where the labels are names: the label of a row is the place of its name here.
+    qid_groups : int
+        Number of runs of equal qids in row order; 0 without qids.
+    provenance : dict
+        Sources, options and versions as its writer gave them.
+    format_version : int or None
+        None for an AnnData store without a manifest.
+    n_chunks, n_bytes : int
+        Chunk files of the arrays that are used, and their bytes.
+    """
+
+    def __init__(self, facts: StoreFacts, parts: StoreParts) -> None:
+        self.path, self.id = facts.path, facts.id
+        self.n_rows, self.n_features, self.n_nonzeros = facts.n_rows, facts.n_features, facts.n_nonzeros
+        self.value_type, self.index_base = facts.value_type, facts.index_base
+        self.labels, self.label_runs, self.label_names = facts.labels, facts.label_runs, facts.label_names
+        self.qid_groups, self.provenance = facts.qid_groups, facts.provenance
+        self.format_version, self.n_chunks, self.n_bytes = facts.format_version, facts.n_chunks, facts.n_bytes
+        self.has_qid, self.has_weight = parts.qid is not None, parts.weight is not None
+        self._parts = parts
+        self._value_dtype = None if facts.value_type == "ones" else np.dtype(facts.value_type)
+        self.blocks: Sequence[BlockSpan] = self._spans()
+
+    def _spans(self) -> tuple[BlockSpan, ...]:
+        rows, nonzeros = self._parts.block_rows.tolist(), self._parts.block_nonzeros.tolist()
+        width = 4 + (0 if self._value_dtype is None else self._value_dtype.itemsize)
+        spans = []
+        for index in range(len(rows) - 1):
+            count = nonzeros[index + 1] - nonzeros[index]
+            nbytes = 8 * (rows[index + 1] - rows[index] + 1) + width * count
+            spans.append(BlockSpan(index, rows[index], rows[index + 1], count, nbytes))
+        return tuple(spans)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from the disk since the store was opened, as stored."""
+        return self._parts.access.bytes_read
+
+    @property
+    def block_nbytes(self) -> int:
+        """Bytes of the largest block when decoded."""
+        return max((span.nbytes for span in self.blocks), default=0)
+
+    def new_buffers(self) -> BlockBuffers:
+        """Buffers for the largest block of this store."""
+        n_rows = max((span.n_rows for span in self.blocks), default=0)
+        n_nonzeros = max((span.n_nonzeros for span in self.blocks), default=0)
+        return BlockBuffers(n_rows, n_nonzeros, self._value_dtype)
+
+    def read_block(self, index: int, buffers: BlockBuffers | None = None) -> RowBlock:
+        """Read, decode and check a block.
+
+        Parameters
+        ----------
+        index : int
+            Number of the block.
+        buffers : BlockBuffers, optional
+            Where to: the block is then a view that lasts until the next read into them.
+
+        Returns
+        -------
+        RowBlock
+            ``values`` is None where ``value_type`` is "ones".
+
+        Raises
+        ------
+        DamageError
+            A chunk is missing or damaged, or a row breaks the rules; the message names the chunk.
+        StorageError
+            Reading failed.
+        """
+        span = self.blocks[index]
+        if buffers is None:
+            buffers = BlockBuffers(span.n_rows, span.n_nonzeros, self._value_dtype)
+        elif len(buffers.indptr) <= span.n_rows or len(buffers.indices) < span.n_nonzeros:
+            raise UsageError(
+                f"the buffers are smaller than block {index} of {self.path}; make them by new_buffers()"
+            )
+        first, last = self._parts.block_nonzeros[index : index + 2].tolist()
+        indptr = buffers.indptr[: span.n_rows + 1]
+        indices = buffers.indices[: span.n_nonzeros]
+        values = None if buffers.values is None else buffers.values[: span.n_nonzeros]
+        try:
+            read_into(self._parts.indptr, span.start, span.stop + 1, indptr)
+            self._read_elements(index, first, last, indices, values)
+        except DamageError as error:
+            raise DamageError(f"block {index} of {self.path}: {error}") from error
+        indptr -= first
+        self._check(span, first, indptr, indices, values)
+        return RowBlock(span.start, indptr, indices, values)
+
+    def _read_elements(
+        self, index: int, first: int, last: int, indices: npt.NDArray[np.int32], values: Values | None
+    ) -> None:
+        parts, tails = self._parts, self._parts.tails
+        begin, end = (0, 0) if tails is None else tails.pointers[index : index + 2].tolist()
+        split = last - (end - begin)
+        read_into(parts.indices, first, split, indices[: split - first])
+        if tails is not None:
+            read_into(tails.indices, begin, end, indices[split - first :])
+        if values is not None and parts.data is not None:
+            read_into(parts.data, first, split, values[: split - first])
+            if tails is not None and tails.values is not None:
+                read_into(tails.values, begin, end, values[split - first :])
+
+    def _check(
+        self,
+        span: BlockSpan,
+        first: int,
+        indptr: Int64Array,
+        indices: npt.NDArray[np.int32],
+        values: Values | None,
+    ) -> None:
+        """Hold a block against the rules; rows of other writers may need sorting first."""
+        try:
+            try:
+                check_rows(indptr, indices, values, self.n_features)
+            except Offence as offence:
+                if offence.reason != UNSORTED or self.format_version is not None or values is None:
+                    raise
+                sort_rows(indptr, indices, values)
+                check_rows(indptr, indices, values, self.n_features)
+        except Offence as offence:
+            raise DamageError(self._describe(span, first, offence)) from None
+
+    def _describe(self, span: BlockSpan, first: int, offence: Offence) -> str:
+        name = {1: "X/indptr", 4: "X/data"}.get(offence.reason, "X/indices")
+        place = span.start + offence.row if offence.position < 0 else first + offence.position
+        info, _ = self._parts.chunk_sizes[name]
+        chunk = self.path / info.key(min(place // info.chunk, max(info.n_chunks - 1, 0)))
+        return (
+            f"row {span.start + offence.row} in block {span.index} of {self.path} breaks the rules: {offence} "
+            f"(chunk {chunk}); make the store anew from its source"
+        )
+
+    def block_stored_bytes(self, index: int) -> int:
+        """Bytes of the chunk files that reading a block fetches (tails apart: they are tiny)."""
+        span, parts = self.blocks[index], self._parts
+        first, last = parts.block_nonzeros[index : index + 2].tolist()
+        if parts.tails is not None:
+            last -= int(parts.tails.pointers[index + 1] - parts.tails.pointers[index])
+        total = 0
+        for name, (info, sizes) in parts.chunk_sizes.items():
+            start, stop = (span.start, span.stop + 1) if name == "X/indptr" else (first, last)
+            if stop > start:
+                total += int(sizes[start // info.chunk : (stop - 1) // info.chunk + 1].sum())
+        return total
+
+    def read_labels(self, start: int, stop: int) -> Float64Array:
+        """Labels of the rows ``start <= i < stop``, float64; raises as `read_block` does."""
+        return self._read_column("label", self._parts.label, start, stop)
+
+    def read_qids(self, start: int, stop: int) -> Int64Array:
+        """Group numbers of the rows ``start <= i < stop``, int64; UsageError where the store has none."""
+        return self._read_column("qid", self._parts.qid, start, stop)
+
+    def read_weights(self, start: int, stop: int) -> Float64Array:
+        """Weights of the rows ``start <= i < stop``, float64; UsageError where the store has none."""
+        return self._read_column("weight", self._parts.weight, start, stop)
+
+    def _read_column(self, name: str, column: Column | None, start: int, stop: int) -> npt.NDArray[Any]:
+        if column is None:
+            raise UsageError(f"{self.path} has no column obs/{name}")
+        if not 0 <= start <= stop <= self.n_rows:
+            raise UsageError(f"rows {start} to {stop} are not within the {self.n_rows} rows of {self.path}")
+        entries = column.read(start, stop)
+        if name != "qid" and not np.isfinite(entries).all():
+            row = start + int(np.argmin(np.isfinite(entries)))
+            raise DamageError(
+                f"row {row} of {self.path} has no finite {name}; make the store anew from its source"
+            )
+        return entries

@@ -1,0 +1,447 @@
+"""`StoreWriter`: labelled rows in, a committed store out."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from ooc_svm.errors import InputError, StorageError, UsageError
+from ooc_svm.rows import Float64Array, Int64Array, LabelledRows, RowBlock, Values
+from ooc_svm.store.access import DurableStore, create_array
+from ooc_svm.store.blocks import BlockCutter
+from ooc_svm.store.check import Offence, check_rows
+from ooc_svm.store.columns import GrowingArray, WriteBehind
+from ooc_svm.store.commit import Building, storage_errors
+from ooc_svm.store.labels import LabelGatherer, LabelSummary
+from ooc_svm.store.layout import (
+    ARRAY_ATTRIBUTES,
+    BLOCK_CHUNKS,
+    BLOCK_ROWS,
+    CHUNK_ELEMENTS,
+    CHUNK_ROWS,
+    DICT_ATTRIBUTES,
+    LARGEST_FEATURE_COUNT,
+    MANIFEST,
+    METADATA,
+    ROOT_ATTRIBUTES,
+    csr_attributes,
+    dataframe_attributes,
+)
+from ooc_svm.store.manifest import CHECKSUMS, HEADER, SIZES, ListedArray, Manifest, ValueType, root_mark
+from ooc_svm.store.opening import is_ours
+
+
+@dataclass(frozen=True)
+class WrittenStore:
+    """What was committed.
+
+    Attributes
+    ----------
+    path : Path
+    id : str
+        The `Store.id` it will have.
+    n_rows, n_features, n_nonzeros : int
+    value_type : {"ones", "float32", "float64"}
+    labels : LabelSummary
+    n_bytes : int
+        Bytes of all chunk files.
+    """
+
+    path: Path
+    id: str
+    n_rows: int
+    n_features: int
+    n_nonzeros: int
+    value_type: ValueType
+    labels: LabelSummary
+    n_bytes: int
+
+
+class StoreWriter:
+    """Writes a store; it appears at its path complete, by `commit`, or not at all.
+
+    Use it as a context manager: leaving without `commit` removes everything. Memory is bounded by a few
+    groups of chunks whatever is written. The bytes of a store follow from the rows and the options alone:
+    not from the pieces they came in nor from the number of threads.
+
+    Parameters
+    ----------
+    path : path-like
+        Where the store will be; its parent folder must exist.
+    dtype : {"float32", "float64"}
+        Type of the values. Where every value is 1 no values are kept at all.
+    index_base : {0, 1}
+        What the source counts its features from (kept as a fact; column ids here count from 0).
+    n_features : int, optional
+        Number of columns; by default one more than the largest column id.
+    overwrite : bool
+        Replace a store of ours.
+    threads : int
+        Chunks compressed at once.
+    provenance : dict, optional
+        Anything JSON can hold: sources, options, versions.
+    chunk_elements, chunk_rows : int
+        Elements in a chunk of the data, rows in a chunk of the columns.
+    block_chunks, block_rows : int
+        See `ooc_svm.store.blocks.BlockCutter`.
+
+    Raises
+    ------
+    UsageError
+        Contradicting options, or the path exists and may not be replaced.
+    StorageError
+        Another run is writing there, or the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        dtype: str = "float32",
+        index_base: int = 1,
+        n_features: int | None = None,
+        overwrite: bool = False,
+        threads: int = 1,
+        provenance: dict[str, Any] | None = None,
+        chunk_elements: int = CHUNK_ELEMENTS,
+        chunk_rows: int = CHUNK_ROWS,
+        block_chunks: int = BLOCK_CHUNKS,
+        block_rows: int = BLOCK_ROWS,
+    ) -> None:
+        if dtype not in ("float32", "float64"):
+            raise UsageError(f"values are stored as float32 or float64, not as {dtype!r:.80}")
+        if index_base not in (0, 1):
+            raise UsageError(f"features are counted from 0 or from 1, not from {index_base!r:.80}")
+        if n_features is not None and not 0 <= n_features <= LARGEST_FEATURE_COUNT:
+            raise UsageError(
+                f"the number of features must be from 0 to {LARGEST_FEATURE_COUNT}, not {n_features}"
+            )
+        if min(threads, chunk_elements, chunk_rows, block_chunks, block_rows) < 1:
+            raise UsageError("threads, chunks and blocks must be at least 1")
+        self._dtype = np.dtype(dtype)
+        self._index_base = index_base
+        self._n_features = n_features
+        self._threads = threads
+        self._provenance = dict(provenance or {})
+        self._chunk_elements, self._chunk_rows = chunk_elements, chunk_rows
+        self._block_chunks, self._block_rows = block_chunks, block_rows
+        self._cutter = BlockCutter(chunk_elements, block_chunks, block_rows)
+        self._gatherer = LabelGatherer()
+        self._waiting_labels: Float64Array = np.empty(0)
+        self._largest_id = -1
+        self.n_rows = 0
+        self.n_nonzeros = 0
+        self._qid_groups = 0
+        self._last_qid = -1
+        self._committed = False
+        self._resources: ExitStack | None = None
+        with ExitStack() as stack:
+            self._building = stack.enter_context(Building(Path(path), is_ours, overwrite=overwrite))
+            self.path = self._building.target
+            self._advice = "free some space or check the disk, then run again"
+            self._store = DurableStore(self._building.folder)
+            self._behind = stack.enter_context(WriteBehind(2 if threads > 1 else 1))
+            with storage_errors("writing", self.path, self._advice):
+                self._create()
+            self._resources = stack.pop_all()
+
+    def _create(self) -> None:
+        names = ("", "X", "obs", "var", "uns", MANIFEST)
+        self._groups = {name: zarr.create_group(self._store, path=name, zarr_format=3) for name in names}
+        self._indices = self._elements("X/indices", np.int32, -1)
+        self._data: GrowingArray | None = None
+        self._indptr = self._column("X/indptr", np.int64, -1)
+        self._indptr.extend(np.zeros(1, np.int64))
+        self._names = self._column("obs/_index", np.int64, -1)
+        self._labels = self._column("obs/label", np.float64, np.nan)
+        self._qids: GrowingArray | None = None
+        self._weights: GrowingArray | None = None
+        self._tail_pointers = self._column(f"{MANIFEST}/tail_pointers", np.int64, -1)
+        self._tail_pointers.extend(np.zeros(1, np.int64))
+        self._tail_indices = self._column(f"{MANIFEST}/tail_indices", np.int32, -1)
+        self._tail_values: GrowingArray | None = None
+        self._open_tail: tuple[npt.NDArray[np.int32], Values | None] = (np.empty(0, np.int32), None)
+
+    def _column(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
+        return GrowingArray(self._store, self._behind, name, dtype, self._chunk_rows, fill_value=fill_value)
+
+    def _elements(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
+        return GrowingArray(
+            self._store,
+            self._behind,
+            name,
+            dtype,
+            self._chunk_elements,
+            fill_value=fill_value,
+            group=self._threads,
+        )
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    def append(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
+        """Append rows.
+
+        Parameters
+        ----------
+        labelled : LabelledRows
+            Any number of them; ``labelled.rows.start`` is not looked at. The arrays are copied.
+        weights : ndarray of float64, shape (n_rows,), optional
+            Weights of the rows; given for all rows of a store or for none. The same holds for qids.
+
+        Raises
+        ------
+        InputError
+            Rows that break the rules of a block, or a label, qid or weight that is no finite number.
+        StorageError
+            Writing failed.
+        """
+        rows = labelled.rows
+        if not rows.n_rows:
+            return
+        self._require_open()
+        values = self._checked_values(rows)
+        self._check_columns(labelled, weights)
+        with storage_errors("writing", self.path, self._advice):
+            self._append_elements(rows, values)
+            self._append_columns(labelled, weights)
+        self.n_rows += rows.n_rows
+
+    def _require_open(self) -> None:
+        if self._resources is None or self._committed:
+            raise UsageError(f"the writer of {self.path} is closed")
+
+    def _checked_values(self, rows: RowBlock) -> Values | None:
+        """Values in the type of the store, None where all are 1; raises InputError."""
+        values = rows.values
+        if values is not None:
+            with np.errstate(over="ignore"):  # what overflows is found by the check
+                values = values.astype(self._dtype, copy=False)
+        limit = LARGEST_FEATURE_COUNT if self._n_features is None else self._n_features
+        try:
+            check_rows(rows.indptr, rows.indices, values, limit)
+        except Offence as offence:
+            raise InputError(
+                f"row {self.n_rows + offence.row} cannot be written to {self.path}: {offence} "
+                f"(n_features is {limit}, values are {self._dtype})"
+            ) from None
+        return None if values is None or bool((values == 1).all()) else values
+
+    def _check_columns(self, labelled: LabelledRows, weights: Float64Array | None) -> None:
+        columns = {"label": labelled.labels, "qid": labelled.qids, "weight": weights}
+        present = (True, labelled.qids is not None, weights is not None)
+        if self.n_rows and present != (True, self._qids is not None, self._weights is not None):
+            raise InputError(
+                f"from row {self.n_rows} on, qids or weights begin or end; {self.path} needs them for all rows or none"
+            )
+        for name, column in columns.items():
+            if column is None:
+                continue
+            if len(column) != labelled.rows.n_rows:
+                raise InputError(
+                    f"{len(column)} {name}s for {labelled.rows.n_rows} rows to write to {self.path}"
+                )
+            wrong = ~np.isfinite(column) if name == "label" else ~((column >= 0) & (column < np.inf))
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise InputError(
+                    f"row {self.n_rows + row} has the {name} {column[row]}; {self.path} is not written"
+                )
+
+    def _append_elements(self, rows: RowBlock, values: Values | None) -> None:
+        if values is not None and self._data is None:
+            self._data = self._elements("X/data", self._dtype, np.nan)
+            self._data.extend_ones(self.n_nonzeros)
+            self._tail_values = self._column(f"{MANIFEST}/tail_values", self._dtype, np.nan)
+            self._tail_values.extend_ones(self._tail_indices.total)
+        if values is None and self._data is not None:
+            values = np.ones(len(rows.indices), self._dtype)
+        if len(rows.indices):
+            self._largest_id = max(self._largest_id, int(rows.indices.max()))
+        self._append_tails(rows, values)
+        self._indices.extend(rows.indices)
+        if self._data is not None and values is not None:
+            self._data.extend(values)
+        self._indptr.extend(rows.indptr[1:] + self.n_nonzeros)
+        self.n_nonzeros += len(rows.indices)
+
+    def _append_tails(self, rows: RowBlock, values: Values | None) -> None:
+        """Store the tails of the blocks that end before one of these rows; keep what may be the next."""
+        first, stop = self.n_nonzeros, self.n_nonzeros + len(rows.indices)
+        for start, end in self._cutter.add(rows.indptr[:-1] + first, stop):
+            if end > first:
+                inside = slice(start - first, end - first)
+                self._store_tail(rows.indices[inside], None if values is None else values[inside])
+            else:
+                self._store_tail(*(self._open_tail if end > start else (np.empty(0, np.int32), None)))
+        last_start = first + int(rows.indptr[-2])
+        reach = (
+            stop % self._chunk_elements
+            if stop // self._chunk_elements > last_start // self._chunk_elements
+            else 0
+        )
+        begin = len(rows.indices) - reach
+        self._open_tail = (rows.indices[begin:].copy(), None if values is None else values[begin:].copy())
+
+    def _store_tail(self, indices: npt.NDArray[np.int32], values: Values | None) -> None:
+        self._tail_indices.extend(indices)
+        if self._tail_values is not None:
+            self._tail_values.extend(np.ones(len(indices), self._dtype) if values is None else values)
+        self._tail_pointers.extend(np.array([self._tail_indices.total], np.int64))
+
+    def _append_columns(self, labelled: LabelledRows, weights: Float64Array | None) -> None:
+        count = labelled.rows.n_rows
+        self._names.extend(np.arange(self.n_rows, self.n_rows + count))
+        self._labels.extend(labelled.labels)
+        self._gather(np.concatenate([self._waiting_labels, labelled.labels]))
+        if labelled.qids is not None:
+            if self._qids is None:
+                self._qids = self._column("obs/qid", np.int64, -1)
+            qids = labelled.qids
+            self._qids.extend(qids)
+            self._qid_groups += int(np.count_nonzero(qids[1:] != qids[:-1])) + bool(qids[0] != self._last_qid)
+            self._last_qid = int(qids[-1])
+        if weights is not None:
+            if self._weights is None:
+                self._weights = self._column("obs/weight", np.float64, np.nan)
+            self._weights.extend(weights)
+
+    def _gather(self, labels: Float64Array) -> None:
+        """Summarise labels in pieces of a fixed length: their sum then has the same bits always."""
+        whole = len(labels) - len(labels) % self._chunk_rows
+        for start in range(0, whole, self._chunk_rows):
+            self._gatherer.add(labels[start : start + self._chunk_rows])
+        self._waiting_labels = labels[whole:]
+
+    # -- committing --------------------------------------------------------------------------------
+
+    def commit(self) -> WrittenStore:
+        """Write what is left, the manifest last, and put the store in its place.
+
+        Raises
+        ------
+        InputError
+            There are no rows.
+        StorageError
+            Writing failed; nothing is left behind.
+        """
+        self._require_open()
+        if not self.n_rows:
+            raise InputError(f"there are no rows to write to {self.path}; check the input")
+        with storage_errors("writing", self.path, self._advice):
+            manifest = self._finish()
+            self._write_manifest(manifest)
+            self._building.publish()
+        self._committed = True
+        return WrittenStore(
+            path=self.path,
+            id=manifest.content_id(),
+            n_rows=self.n_rows,
+            n_features=manifest.n_features,
+            n_nonzeros=self.n_nonzeros,
+            value_type=manifest.value_type,
+            labels=manifest.labels,
+            n_bytes=int(manifest.sizes.sum()),
+        )
+
+    def _finish(self) -> Manifest:
+        """Complete all arrays of the data; list them."""
+        n_features = self._largest_id + 1 if self._n_features is None else self._n_features
+        value_type: ValueType = "float32" if self._dtype == np.float32 else "float64"
+        if self._data is None:
+            value_type = "ones"
+            self._data = self._elements("X/data", np.uint8, 0)
+            self._data.extend_ones(self.n_nonzeros)
+        features = self._column("var/_index", np.int32, -1)
+        for start in range(0, n_features, self._chunk_rows):
+            stop = min(start + self._chunk_rows, n_features)
+            features.extend(np.arange(start, stop, dtype=np.int64) + self._index_base)
+        if len(self._waiting_labels):
+            self._gatherer.add(self._waiting_labels)
+        block_rows, block_nonzeros = self._cutter.finish()
+        self._store_tail(np.empty(0, np.int32), None)
+        tables = []
+        for name, table in (("block_rows", block_rows), ("block_nonzeros", block_nonzeros)):
+            tables.append(self._column(f"{MANIFEST}/{name}", np.int64, -1))
+            tables[-1].extend(table)
+        columns = {"label": self._labels, "qid": self._qids, "weight": self._weights}
+        optional = (self._qids, self._weights, self._tail_values)
+        arrays = [self._indices, self._data, self._indptr, self._names, self._labels, features]
+        arrays += [*tables, self._tail_pointers, self._tail_indices]
+        listed = tuple(array.finish() for array in (*arrays, *(array for array in optional if array)))
+        self._behind.wait()
+        self._groups["X"].update_attributes(csr_attributes(self.n_rows, n_features))
+        self._groups["obs"].update_attributes(
+            dataframe_attributes([name for name, column in columns.items() if column])
+        )
+        self._groups["var"].update_attributes(dataframe_attributes([]))
+        for name in ("uns", MANIFEST):
+            self._groups[name].update_attributes(DICT_ATTRIBUTES)
+        return self._manifest(n_features, value_type, listed)
+
+    def _manifest(self, n_features: int, value_type: ValueType, listed: tuple[ListedArray, ...]) -> Manifest:
+        written = self._store.written
+        chunks = [written[f"{array.name}/c/{index}"] for array in listed for index in range(array.n_chunks)]
+        metadata = {
+            key: google_crc32c.value((self._building.folder / key).read_bytes())
+            for key in sorted(written)
+            if key.endswith(f"/{METADATA}")
+        }
+        return Manifest(
+            n_rows=self.n_rows,
+            n_features=n_features,
+            n_nonzeros=self.n_nonzeros,
+            value_type=value_type,
+            index_base=self._index_base,
+            has_qid=self._qids is not None,
+            has_weight=self._weights is not None,
+            labels=self._gatherer.summary(),
+            label_runs=self._gatherer.n_runs,
+            qid_groups=self._qid_groups,
+            block_chunks=self._block_chunks,
+            block_rows=self._block_rows,
+            arrays=listed,
+            metadata=metadata,
+            provenance=self._provenance,
+            sizes=np.array([size for size, _ in chunks], np.int64),
+            checksums=np.array([checksum for _, checksum in chunks], np.uint32),
+        )
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        header = manifest.header()
+        for name, table in (
+            (SIZES, manifest.sizes),
+            (CHECKSUMS, manifest.checksums),
+            (HEADER, np.frombuffer(header, np.uint8)),
+        ):
+            chunk = max(len(table), 1)
+            array = GrowingArray(self._store, self._behind, name, table.dtype, chunk, fill_value=0)
+            array.extend(table)
+            array.finish()
+        self._behind.wait()
+        # The mark of a complete store is the last thing written into the folder.
+        self._groups[""].update_attributes(ROOT_ATTRIBUTES | root_mark(header))
+
+    # -- leaving -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of everything; what was not committed is removed."""
+        if self._resources is not None:
+            resources, self._resources = self._resources, None
+            resources.close()
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
