@@ -1,0 +1,434 @@
+"""SVMlight text to rows and back.
+
+A line is ``label [qid:number] (index:value)* [# comment]``; blanks and tabs separate, a line feed with or without a
+carriage return before it ends the line. `parse_lines` is a compiled state machine over whole lines: it fills arrays
+and stops before the first line that breaks a rule, with this line's row taken back. `explain` puts into words which
+rule that was.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.decimals import (
+    EIGHT,
+    MALFORMED,
+    OK,
+    ONE,
+    PADDING,
+    TEN,
+    ZERO,
+    ByteArray,
+    count_digits,
+    join_digits,
+    load_word,
+    parse_decimal,
+    read_decimal,
+    shortest_decimal,
+)
+from ooc_svm.ops.compiled import compiled
+from ooc_svm.rows import Float64Array, Int32Array, Int64Array, Values
+
+# What `parse_lines` answers. Codes above FULL name the rule that a line breaks.
+DONE, FULL = 0, 1
+BAD_LABEL, LABEL_TOO_LARGE = 2, 3
+BAD_QID, QID_MISSING, QID_UNEXPECTED = 4, 5, 6
+BAD_FEATURE, INDEX_ZERO, INDEX_TOO_LARGE, INDEX_REPEATED, INDEX_UNSORTED = 7, 8, 9, 10, 11
+BAD_VALUE, VALUE_TOO_LARGE, BAD_BYTE = 12, 13, 14
+
+# Entries of the state that `parse_lines` takes and leaves.
+POSITION, ROWS, NONZEROS, LINES, BLANK_LINES, COMMENT_LINES, EXPLICIT_ZEROS = 0, 1, 2, 3, 4, 5, 6
+N_FEATURES, OTHER_THAN_ONE, QID_RULE, ERROR_OFFSET, N_STATE = 7, 8, 9, 10, 11
+
+# QID_RULE: not known before the first row, then what every row has to keep.
+QID_UNKNOWN, QID_ON_ALL, QID_ON_NONE = 0, 1, 2
+
+LARGEST_ID = 2**31 - 2
+_LARGEST_ID = np.uint64(LARGEST_ID)
+_LARGEST_QID = np.uint64(2**63 - 1)
+_LAST_SAFE_QID = np.uint64((2**63 - 1) // 10)
+_LARGEST_LONG_INDEX = np.uint64(10**12)
+_TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 9, 10, 11, 12, 13, 32, 35, 58
+
+
+@dataclass
+class RowArrays:
+    """Arrays that `parse_lines` fills, used again for every block of text.
+
+    Attributes
+    ----------
+    labels : ndarray of float64, shape (max_rows,)
+    qids : ndarray of int64, shape (max_rows,)
+    indptr : ndarray of int64, shape (max_rows + 1,)
+    indices : ndarray of int32, shape (max_nonzeros,)
+    values : ndarray of float32 or float64, shape (max_nonzeros,)
+    state : ndarray of int64, shape (N_STATE,)
+    """
+
+    labels: Float64Array
+    qids: Int64Array
+    indptr: Int64Array
+    indices: Int32Array
+    values: Values
+    state: Int64Array = field(default_factory=lambda: np.zeros(N_STATE, np.int64))
+
+    @classmethod
+    def for_text(cls, n_bytes: int, dtype: npt.DTypeLike) -> RowArrays:
+        """Room for all features that fit in `n_bytes` of text, and for rows of 16 bytes and more."""
+        max_rows = n_bytes // 16 + 1
+        max_nonzeros = n_bytes // 4 + 1  # the shortest feature: "1:1 "
+        return cls(
+            labels=np.empty(max_rows),
+            qids=np.empty(max_rows, np.int64),
+            indptr=np.zeros(max_rows + 1, np.int64),
+            indices=np.empty(max_nonzeros, np.int32),
+            values=np.empty(max_nonzeros, dtype),
+        )
+
+    def clear(self, position: int, qid_rule: int) -> None:
+        """Forget all rows; the next parse starts at `position`."""
+        self.state[:] = 0
+        self.state[POSITION] = position
+        self.state[QID_RULE] = qid_rule
+
+
+@compiled
+def _skip_blanks(buffer: ByteArray, p: np.uint64) -> np.uint64:
+    while buffer[p] == _SPACE or buffer[p] == _TAB:
+        p += ONE
+    return p
+
+
+@compiled
+def _ends_token(buffer: ByteArray, p: np.uint64) -> bool:
+    """Can a token end before this byte: blank, tab, end of line, comment?"""
+    byte = buffer[p]
+    if byte == _SPACE or byte == _LF or byte == _TAB or byte == _HASH:
+        return True
+    return byte == _CR and buffer[p + ONE] == _LF
+
+
+@compiled
+def _end_of_line(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64]:
+    """From the end of the last token: (is all well, position after the line feed or of the bad byte)."""
+    if buffer[p] == _HASH:
+        while True:
+            byte = buffer[p]
+            if byte < 14:
+                if byte == _LF or (byte == _CR and buffer[p + ONE] == _LF):
+                    break
+                if byte == _CR or byte == _VT or byte == _FF or byte == 0:
+                    return False, p
+            p += ONE
+    if buffer[p] == _CR:
+        p += ONE
+    return True, p + ONE
+
+
+@compiled
+def _read_qid(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64, np.uint64]:
+    """Digits after ``qid:``: (is it a number below 2^63, the number, end)."""
+    start = p
+    qid = ZERO
+    fits = True
+    while 48 <= buffer[p] <= 57:
+        digit = np.uint64(buffer[p] - 48)
+        if qid > _LAST_SAFE_QID or qid * TEN + digit > _LARGEST_QID:
+            fits = False
+        else:
+            qid = qid * TEN + digit
+        p += ONE
+    return fits and p > start and _ends_token(buffer, p), qid, p
+
+
+@compiled
+def _read_long_index(buffer: ByteArray, p: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Index of 8 digits or more, cut at a number that is too large anyway: (index, end)."""
+    index = ZERO
+    while 48 <= buffer[p] <= 57:
+        if index < _LARGEST_LONG_INDEX:
+            index = index * TEN + np.uint64(buffer[p] - 48)
+        p += ONE
+    return index, p
+
+
+@compiled
+def _index_error(index: np.uint64, base: np.uint64, n_before: np.uint64) -> int:
+    """Why an index is refused; `n_before` is 1 more than the id before it in the row."""
+    if index < base:
+        return INDEX_ZERO
+    if index - base > _LARGEST_ID:
+        return INDEX_TOO_LARGE
+    return INDEX_REPEATED if index - base + ONE == n_before else INDEX_UNSORTED
+
+
+@compiled
+def _read_features(
+    buffer: ByteArray,
+    p: np.uint64,
+    base: np.uint64,
+    indices: npt.NDArray[np.uint32],
+    values: Values,
+    n: np.uint64,
+) -> tuple[int, np.uint64, np.uint64, np.uint64, np.uint64, bool]:
+    """Features of a line, from any place between tokens to the end of the line or a comment.
+
+    Returns (code, position of the end or of the bad token, nonzeros so far, features of the row with the zeros,
+    1 more than the largest id, is a value other than 1).
+    """
+    n_before = ZERO
+    n_read = ZERO
+    other_than_one = False
+    while True:
+        p = _skip_blanks(buffer, p)
+        token = p
+        word = load_word(buffer, p)
+        n_digits = count_digits(word)
+        if n_digits == ZERO:
+            code = DONE if _ends_token(buffer, p) else BAD_FEATURE
+            return code, p, n, n_read, n_before, other_than_one
+        if n_digits < EIGHT:
+            index = join_digits(word, n_digits)
+            p += n_digits
+        else:
+            index, p = _read_long_index(buffer, p)
+        if buffer[p] != _COLON:
+            return BAD_FEATURE, token, n, n_read, n_before, other_than_one
+        status, value, p = read_decimal(buffer, p + ONE)
+        if status == MALFORMED or not _ends_token(buffer, p):
+            return BAD_VALUE, token, n, n_read, n_before, other_than_one
+        id_ = index - base
+        if index < base or id_ < n_before or id_ > _LARGEST_ID:
+            return _index_error(index, base, n_before), token, n, n_read, n_before, other_than_one
+        indices[n] = id_
+        values[n] = value
+        if status != OK or np.isinf(values[n]):
+            return VALUE_TOO_LARGE, token, n, n_read, n_before, other_than_one
+        if values[n] != 0:
+            other_than_one |= values[n] != 1
+            n += ONE
+        n_before = id_ + ONE
+        n_read += ONE
+
+
+@compiled
+def _read_head(buffer: ByteArray, p: np.uint64, rule: int) -> tuple[int, np.uint64, float, np.uint64, int]:
+    """Label and group at the start of a line: (code, end or position of the bad token, label, qid, rule)."""
+    status, label, end = read_decimal(buffer, p)
+    if status == MALFORMED or not _ends_token(buffer, end):
+        return BAD_LABEL, p, label, ZERO, rule
+    if status != OK:
+        return LABEL_TOO_LARGE, p, label, ZERO, rule
+    p = _skip_blanks(buffer, end)
+    if buffer[p] == ord("q") and buffer[p + ONE] == ord("i"):
+        fits, qid, end = False, ZERO, p
+        if buffer[p + np.uint64(2)] == ord("d") and buffer[p + np.uint64(3)] == _COLON:
+            fits, qid, end = _read_qid(buffer, p + np.uint64(4))
+        if not fits:
+            return BAD_QID, p, label, qid, rule
+        if rule == QID_ON_NONE:
+            return QID_UNEXPECTED, p, label, qid, rule
+        return DONE, end, label, qid, QID_ON_ALL
+    if rule == QID_ON_ALL:
+        return QID_MISSING, p, label, ZERO, rule
+    return DONE, p, label, ZERO, QID_ON_NONE
+
+
+@compiled
+def parse_lines(
+    buffer: ByteArray,
+    stop: int,
+    index_base: int,
+    labels: Float64Array,
+    qids: Int64Array,
+    indptr: Int64Array,
+    indices: npt.NDArray[np.uint32],
+    values: Values,
+    state: Int64Array,
+) -> int:
+    """Parse whole lines until the text ends, the arrays are full, or a line breaks a rule.
+
+    Parameters
+    ----------
+    buffer : ndarray of uint8
+        Text from ``state[POSITION]`` to `stop`; the last byte before `stop` is a line feed and ``PADDING`` bytes
+        follow it.
+    stop : int
+    index_base : int
+        0 or 1: what the first column is called.
+    labels, qids, indptr, indices, values : ndarray
+        The arrays of `RowArrays` (`indices` seen as uint32). There is room for one value for every 4 bytes of text.
+    state : ndarray of int64, shape (N_STATE,)
+        Where to go on and what was counted so far; holds the same afterwards. After a bad line ``state[POSITION]``
+        is the start of this line and ``state[ERROR_OFFSET]`` the start of the bad token (a line counts in
+        ``state[LINES]`` when it is done with, so that the bad line is not among them).
+
+    Returns
+    -------
+    int
+        DONE, FULL, or the code of the rule.
+    """
+    p = np.uint64(state[POSITION])
+    end = np.uint64(stop)
+    base = np.uint64(index_base)
+    n = np.uint64(state[NONZEROS])
+    code = DONE
+    while p < end:
+        line = p
+        p = _skip_blanks(buffer, p)
+        first = buffer[p]
+        if not _ends_token(buffer, p):
+            row = state[ROWS]
+            if row == len(labels):
+                code = FULL
+                break
+            code, p, label, qid, rule = _read_head(buffer, p, state[QID_RULE])
+            kept, n_read, width, other_than_one = n, ZERO, ZERO, False
+            if code == DONE:
+                code, p, kept, n_read, width, other_than_one = _read_features(
+                    buffer, p, base, indices, values, n
+                )
+        if code == DONE:
+            well, p = _end_of_line(buffer, p)
+            code = DONE if well else BAD_BYTE
+        if code != DONE:
+            state[ERROR_OFFSET] = p
+            p = line
+            break
+        state[LINES] += 1
+        if first == _HASH:
+            state[COMMENT_LINES] += 1
+        elif first <= _CR:
+            state[BLANK_LINES] += 1
+        else:
+            labels[row] = label
+            qids[row] = qid
+            state[EXPLICIT_ZEROS] += np.int64(n_read - (kept - n))
+            n = kept
+            indptr[row + 1] = n
+            state[ROWS] += 1
+            state[QID_RULE] = rule
+            state[N_FEATURES] = max(state[N_FEATURES], np.int64(width))
+            state[OTHER_THAN_ONE] |= other_than_one
+    state[POSITION] = p
+    state[NONZEROS] = n
+    return code
+
+
+# What was wrong, in words
+
+
+_NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_TOKEN_END = re.compile(rb"[ \t\n#]|\r\n")
+_CONTROL_NAMES = {0: "a NUL byte", _VT: "a vertical tab", _FF: "a form feed", _CR: "a lone carriage return"}
+_CONTROL_HINTS = {
+    0: "this looks like UTF-16 or a binary file; SVMlight text is ASCII",
+    _CR: "end lines with a line feed",
+}
+
+
+def show(token: bytes) -> str:
+    """A token from a file for a message: its repr, cut at 80 bytes."""
+    return repr(token)[1:] if len(token) <= 80 else repr(token[:80])[1:] + "..."
+
+
+def token_at(text: bytes, offset: int) -> bytes:
+    """The token that starts at an offset of a line, as far as the end of the line or a comment."""
+    end = _TOKEN_END.search(text, offset)
+    return text[offset : end.start() if end else len(text)] or text[offset : offset + 1]
+
+
+def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
+    """What rule a token breaks, and what to do: one clause without a full stop.
+
+    Parameters
+    ----------
+    code : int
+        From `parse_lines`.
+    token : bytes
+        The token that `parse_lines` stopped at.
+    index_base : int
+    dtype : str
+        ``float32`` or ``float64``.
+
+    Returns
+    -------
+    str
+    """
+    control = next((byte for byte in token if byte in _CONTROL_NAMES), None)
+    if control is not None and code != VALUE_TOO_LARGE:
+        hint = _CONTROL_HINTS.get(control, "separate with blanks or tabs")
+        return f"{_CONTROL_NAMES[control]} in {show(token)}: {hint}"
+    if code == BAD_LABEL:
+        return _explain_label(token)
+    if code == BAD_FEATURE:
+        return _explain_feature(token)
+    if code == BAD_VALUE:
+        return _explain_value(token)
+    number = show(token)
+    index = show(token.split(b":")[0])
+    return {
+        LABEL_TOO_LARGE: f"label {number} is beyond the range of float64: scale the labels",
+        BAD_QID: f"{number} is not a group: write qid: and digits, less than 2^63",
+        QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
+        QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
+        INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: if 0 is the first column of these "
+        "data, use --index-base 0",
+        INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
+        INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
+        INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",
+        VALUE_TOO_LARGE: f"the value of {number} is beyond the range of {dtype}: "
+        + ("use --dtype float64" if _fits_float64(token) else "scale the values"),
+    }[code]
+
+
+def _fits_float64(token: bytes) -> bool:
+    return parse_decimal(token.partition(b":")[2])[0] == OK
+
+
+def _explain_label(token: bytes) -> str:
+    label = f"label {show(token)}"
+    if re.fullmatch(rb"[0-9]+:.*", token, re.DOTALL):
+        return f"{show(token)} where the label should be: begin every row with its label (label:weight is not read)"
+    if re.fullmatch(_NUMBER + rb":.*", token, re.DOTALL):
+        return f"{label} seems to carry a weight: write the label alone"
+    if re.fullmatch(_NUMBER + rb"(?:,(?:" + _NUMBER + rb")?)+", token):
+        return f"{label} is a list or has a decimal comma: one label a row, with a decimal point"
+    return f"{label} {_not_a_number(token, 'write class names as numbers')}"
+
+
+def _explain_feature(token: bytes) -> str:
+    if token.startswith(b"qid:"):
+        return f"{show(token)} after the features, or twice: write qid once, right after the label"
+    index, colon, _ = token.partition(b":")
+    if not colon:
+        return f"{show(token)} is not a feature: write index:value"
+    if not index:
+        return f"{show(token)} has no index: write index:value without blanks"
+    return f"index {show(index)} is not a whole number written in digits"
+
+
+def _explain_value(token: bytes) -> str:
+    value = token.partition(b":")[2]
+    if not value:
+        return f"{show(token)} has no value: write index:value without blanks"
+    if b":" in value:
+        return f"{show(token)} has two colons: separate features with blanks"
+    return f"value {show(value)} of {show(token)} {_not_a_number(value, 'write digits with a decimal point')}"
+
+
+def _not_a_number(token: bytes, otherwise: str) -> str:
+    if re.fullmatch(rb"[+-]?(?:nan(?:\(.*\))?|inf|infinity)", token, re.IGNORECASE):
+        return "is not finite: drop the row or write a number"
+    if re.match(rb"[+-]?0[xX]", token):
+        return "is hexadecimal: write it in decimal"
+    if re.fullmatch(_NUMBER.replace(rb"\.", rb",", 2), token):
+        return "has a decimal comma: write a decimal point"
+    if any(byte > 126 for byte in token):
+        return "has bytes outside ASCII: write ASCII digits"
+    return f"is not a number: {otherwise}"

@@ -1,0 +1,495 @@
+"""SVMlight text inputs to blocks of rows: parsed in threads, given in the order of the input."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import IO, Literal
+
+import numpy as np
+
+from ooc_svm.errors import InputError, OocSvmError, StorageError, UsageError
+from ooc_svm.rows import LabelledRows, RowBlock
+from ooc_svm.sources import (
+    BLOCK_BYTES,
+    MAX_LINE_BYTES,
+    READ_BYTES,
+    LineTooLongError,
+    TextBlock,
+    TextSource,
+    display_name,
+    open_source,
+)
+from ooc_svm.svmlight import (
+    BLANK_LINES,
+    COMMENT_LINES,
+    DONE,
+    ERROR_OFFSET,
+    EXPLICIT_ZEROS,
+    FULL,
+    LINES,
+    N_FEATURES,
+    NONZEROS,
+    OTHER_THAN_ONE,
+    POSITION,
+    QID_ON_ALL,
+    QID_RULE,
+    QID_UNKNOWN,
+    ROWS,
+    RowArrays,
+    explain,
+    parse_lines,
+    token_at,
+)
+
+Input = str | os.PathLike[str]
+
+# Bad lines that one step of parsing keeps; the next step finds more.
+_BAD_LINES_A_STEP = 1000
+
+
+@dataclass
+class TextCounts:
+    """What was read so far.
+
+    Attributes
+    ----------
+    rows, nonzeros : int
+        Rows and stored values given.
+    lines, blank_lines, comment_lines, bad_lines : int
+        All lines, and those without a row.
+    explicit_zeros : int
+        Features with value 0, which are not stored.
+    n_features : int
+        Columns up to the last one named, explicit zeros included.
+    """
+
+    rows: int = 0
+    nonzeros: int = 0
+    lines: int = 0
+    blank_lines: int = 0
+    comment_lines: int = 0
+    bad_lines: int = 0
+    explicit_zeros: int = 0
+    n_features: int = 0
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """Where rows came from.
+
+    Attributes
+    ----------
+    name : str
+    size : int or None
+        Bytes of the file as it is on disk; None for standard input.
+    mtime_ns : int or None
+        Time of its last change, in nanoseconds; None for standard input.
+    compression : str or None
+        ``gzip``, ``bzip2``, ``xz`` or ``zstd``.
+    """
+
+    name: str
+    size: int | None
+    mtime_ns: int | None
+    compression: str | None
+
+
+@dataclass(frozen=True)
+class _BadLine:
+    """A line that breaks a rule; lines and rows before it are counted from the start of the parsing step."""
+
+    lines_before: int
+    rows_before: int
+    column: int
+    text: bytes
+    message: str
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """What one step of parsing made of a block, from byte `start` to ``state[POSITION]``."""
+
+    block: TextBlock
+    start: int
+    given_rule: int
+    rows: LabelledRows
+    state: list[int]
+    bad: list[_BadLine]
+
+
+class _Parser:
+    """Parses blocks of text; every thread has arrays of its own, used again for each block."""
+
+    def __init__(self, index_base: int, dtype: str, skip: bool) -> None:
+        self.skip = skip
+        self._index_base = index_base
+        self._dtype = dtype
+        self._local = threading.local()
+
+    def _arrays(self, n_bytes: int) -> RowArrays:
+        arrays: RowArrays | None = getattr(self._local, "arrays", None)
+        if arrays is None or len(arrays.indices) <= n_bytes // 4:
+            arrays = RowArrays.for_text(n_bytes, self._dtype)
+            self._local.arrays = arrays
+        return arrays
+
+    def parse(self, block: TextBlock, start: int, qid_rule: int) -> _Parsed:
+        """Parse from a position as far as the arrays, the bad lines kept, or the first bad line allow."""
+        arrays = self._arrays(block.n_bytes)
+        arrays.clear(start, qid_rule)
+        bad: list[_BadLine] = []
+        while True:
+            code = parse_lines(
+                block.buffer,
+                block.n_bytes,
+                self._index_base,
+                arrays.labels,
+                arrays.qids,
+                arrays.indptr,
+                arrays.indices.view(np.uint32),
+                arrays.values,
+                arrays.state,
+            )
+            if code in (DONE, FULL):
+                break
+            bad.append(self._step_over_bad_line(block, code, arrays.state))
+            if not self.skip or len(bad) == _BAD_LINES_A_STEP:
+                break
+        return _Parsed(block, start, qid_rule, _copy_rows(arrays), arrays.state.tolist(), bad)
+
+    def _step_over_bad_line(self, block: TextBlock, code: int, state: np.ndarray) -> _BadLine:
+        """Describe the line that the parser stopped at and move to the next one."""
+        start, offset = int(state[POSITION]), int(state[ERROR_OFFSET])
+        text = _line_at(block, start)
+        message = explain(code, token_at(text, offset - start), self._index_base, self._dtype)
+        bad = _BadLine(int(state[LINES]), int(state[ROWS]), offset - start + 1, text, message)
+        state[POSITION] = start + len(text) + 1
+        state[LINES] += 1
+        return bad
+
+
+def _line_at(block: TextBlock, start: int) -> bytes:
+    """The line that starts at a position of a block, without its line feed."""
+    length = 4096
+    while True:
+        piece = block.buffer[start : min(start + length, block.n_bytes)].tobytes()
+        end = piece.find(b"\n")
+        if end >= 0:
+            return piece[:end]
+        length *= 4
+
+
+def _copy_rows(arrays: RowArrays) -> LabelledRows:
+    """The rows parsed, in arrays of their own; where they start is not known here."""
+    n_rows, n = int(arrays.state[ROWS]), int(arrays.state[NONZEROS])
+    rows = RowBlock(
+        start=0,
+        indptr=arrays.indptr[: n_rows + 1].copy(),
+        indices=arrays.indices[:n].copy(),
+        values=arrays.values[:n].copy() if arrays.state[OTHER_THAN_ONE] else None,
+    )
+    qids = arrays.qids[:n_rows].copy() if arrays.state[QID_RULE] == QID_ON_ALL else None
+    return LabelledRows(rows, arrays.labels[:n_rows].copy(), qids)
+
+
+def _read_ahead(blocks: Iterator[TextBlock], pool: ThreadPoolExecutor) -> Iterator[TextBlock]:
+    """The same blocks, the next one being read while the last one is worked on."""
+    upcoming = pool.submit(next, blocks, None)
+    try:
+        while (block := upcoming.result()) is not None:
+            upcoming = pool.submit(next, blocks, None)
+            yield block
+    finally:
+        wait([upcoming])
+
+
+def _parse_in_order(
+    blocks: Iterator[TextBlock],
+    parse: Callable[[TextBlock], _Parsed],
+    pool: ThreadPoolExecutor,
+    in_flight: int,
+) -> Iterator[_Parsed]:
+    """Parse blocks in the threads of a pool; the results, and then what made reading fail, in order."""
+    pending: deque[Future[_Parsed]] = deque()
+    failure: OocSvmError | None = None
+    try:
+        while True:
+            try:
+                block = next(blocks, None)
+            except OocSvmError as error:
+                failure = error
+                break
+            if block is None:
+                break
+            pending.append(pool.submit(parse, block))
+            if len(pending) > in_flight:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+        if failure is not None:
+            raise failure
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+class TextRows:
+    """Rows of SVMlight text, block after block; made by `read_rows`.
+
+    Every iteration reads the inputs from their start (standard input can be read only once).
+
+    Attributes
+    ----------
+    counts : TextCounts
+        Of the last iteration, up to the block given last.
+    sources : list of SourceFacts
+        The inputs that the last iteration has opened.
+    total_bytes : int or None
+        Size of all inputs as they are on disk; None if standard input is one of them.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        parser: _Parser,
+        *,
+        threads: int,
+        max_bad_lines: int | None,
+        reject_file: Input | None,
+        block_bytes: int,
+        read_bytes: int,
+        max_line_bytes: int,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self.counts = TextCounts()
+        self.sources: list[SourceFacts] = []
+        self._inputs = [os.fspath(each) for each in inputs]
+        self._parser = parser
+        self._threads = threads
+        self._max_bad_lines = max_bad_lines
+        self._reject_path = None if reject_file is None else os.fspath(reject_file)
+        self._reject: IO[bytes] | None = None
+        self._block_bytes = block_bytes
+        self._read_bytes = read_bytes
+        self._max_line_bytes = max_line_bytes
+        self._progress = progress
+        self._qid_rule = QID_UNKNOWN
+        self.total_bytes = self._check_inputs()
+
+    def _check_inputs(self) -> int | None:
+        """Open and close every file, so that a bad one is found before the first row; their size together."""
+        if not self._inputs:
+            raise UsageError("no input: name at least one file, or - for standard input")
+        if self._inputs.count("-") > 1:
+            raise UsageError("standard input (-) is named twice, but can be read only once")
+        total = 0
+        for path in self._inputs:
+            if path == "-":
+                continue
+            with open_source(path, self._read_bytes) as source:
+                total += source.size or 0
+            reject = self._reject_path
+            if reject is not None and os.path.exists(reject) and os.path.samefile(reject, path):
+                raise UsageError(
+                    f"{source.name} is an input, so the bad lines cannot go there: name another file"
+                )
+        return None if "-" in self._inputs else total
+
+    def __iter__(self) -> Iterator[LabelledRows]:
+        self.counts = TextCounts()
+        self.sources = []
+        self._qid_rule = QID_UNKNOWN
+        with ExitStack() as stack:
+            if self._reject_path is not None:
+                self._reject = stack.enter_context(_open_reject_file(self._reject_path))
+            # One thread more for reading; without threads everything happens in the caller's.
+            pool = stack.enter_context(ThreadPoolExecutor(self._threads + 1)) if self._threads > 1 else None
+            bytes_before = 0
+            for path in self._inputs:
+                with (
+                    open_source(path, self._read_bytes) as source,
+                    closing(self._steps(source, pool)) as steps,
+                ):
+                    facts = SourceFacts(source.name, source.size, source.mtime_ns, source.compression)
+                    self.sources.append(facts)
+                    yield from self._source_rows(source.name, steps, bytes_before)
+                    bytes_before += source.bytes_read
+        if self.counts.rows == 0:
+            name = self.sources[0].name if len(self.sources) == 1 else f"{len(self.sources)} inputs"
+            raise InputError(f"{name}: no rows, only blank lines and comments: give SVMlight text")
+
+    def _steps(self, source: TextSource, pool: ThreadPoolExecutor | None) -> Iterator[_Parsed]:
+        """Parse the blocks of a source, in order."""
+        blocks = source.blocks(self._block_bytes, self._max_line_bytes)
+        if pool is None:
+            yield from map(self._parse, blocks)
+            return
+        # Reading standard input may wait for ever: only the caller's thread can be interrupted there.
+        ahead = blocks if source.size is None else _read_ahead(blocks, pool)
+        with closing(ahead), closing(_parse_in_order(ahead, self._parse, pool, self._threads + 1)) as steps:
+            yield from steps
+
+    def _parse(self, block: TextBlock) -> _Parsed:
+        return self._parser.parse(block, 0, self._qid_rule)
+
+    def _source_rows(self, name: str, steps: Iterator[_Parsed], bytes_before: int) -> Iterator[LabelledRows]:
+        """Rows of one source; completes messages with its line numbers."""
+        first_line = self.counts.lines
+        try:
+            for parsed in steps:
+                for rows in self._block_rows(parsed, name, first_line):
+                    yield rows
+                if self._progress is not None:
+                    self._progress(bytes_before + parsed.block.bytes_read)
+        except LineTooLongError as error:
+            line = self.counts.lines - first_line + 1
+            raise InputError(f"{name}:{line}: {error}: is this SVMlight text?") from error
+
+    def _block_rows(self, parsed: _Parsed, name: str, first_line: int) -> Iterator[LabelledRows]:
+        """Rows of a block: those of the first parsing step, and of more steps if that did not reach its end."""
+        parser = self._parser
+        while True:
+            rule = self._qid_rule
+            # Parsed before it was known whether rows have a qid, and not clearly in agreement: once more.
+            if parsed.given_rule != rule and (
+                parsed.bad or parsed.state[QID_RULE] not in (QID_UNKNOWN, rule)
+            ):
+                parsed = parser.parse(parsed.block, parsed.start, rule)
+            for number, bad in enumerate(parsed.bad, self.counts.bad_lines + 1):
+                self._refuse(bad, number, name, first_line)
+            rows = self._count(parsed)
+            if rows.rows.n_rows > 0:
+                yield rows
+            position = parsed.state[POSITION]
+            if position == parsed.block.n_bytes:
+                return
+            parsed = parser.parse(parsed.block, position, self._qid_rule)
+
+    def _count(self, parsed: _Parsed) -> LabelledRows:
+        """Add a step to the counts; its rows, numbered."""
+        counts, state = self.counts, parsed.state
+        block = parsed.rows.rows
+        rows = RowBlock(counts.rows, block.indptr, block.indices, block.values)
+        counts.rows += state[ROWS]
+        counts.nonzeros += state[NONZEROS]
+        counts.lines += state[LINES]
+        counts.blank_lines += state[BLANK_LINES]
+        counts.comment_lines += state[COMMENT_LINES]
+        counts.bad_lines += len(parsed.bad)
+        counts.explicit_zeros += state[EXPLICIT_ZEROS]
+        counts.n_features = max(counts.n_features, state[N_FEATURES])
+        if state[ROWS] > 0:
+            self._qid_rule = state[QID_RULE]
+        return LabelledRows(rows, parsed.rows.labels, parsed.rows.qids)
+
+    def _refuse(self, bad: _BadLine, number: int, name: str, first_line: int) -> None:
+        """Put a bad line aside, or stop if there are more than allowed; `number` counts them from 1."""
+        line = self.counts.lines - first_line + bad.lines_before + 1
+        row = self.counts.rows + bad.rows_before + 1
+        where = f"{name}:{line}:{bad.column}"
+        if not self._parser.skip:
+            raise InputError(f"{where}: {bad.message} (row {row})")
+        if self._max_bad_lines is not None and number > self._max_bad_lines:
+            raise InputError(f"{where}: {bad.message} (row {row}; more than {self._max_bad_lines} bad lines)")
+        if self._reject is not None:
+            note = f"# {where}: {bad.message}\n".encode(errors="surrogateescape")
+            try:
+                self._reject.write(note + bad.text + b"\n")
+            except OSError as error:
+                raise StorageError(f"{self._reject_path}: writing failed: {error.strerror}") from error
+
+
+def _open_reject_file(path: str) -> IO[bytes]:
+    try:
+        return open(path, "wb")
+    except OSError as error:
+        raise StorageError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
+
+
+def read_rows(
+    inputs: Sequence[Input] | Input,
+    *,
+    index_base: int = 1,
+    dtype: str = "float32",
+    threads: int = 1,
+    bad_lines: Literal["stop", "skip"] = "stop",
+    max_bad_lines: int | None = None,
+    reject_file: Input | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    read_bytes: int = READ_BYTES,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    progress: Callable[[int], None] | None = None,
+) -> TextRows:
+    """Rows of SVMlight text files, in order.
+
+    Parameters
+    ----------
+    inputs : path or sequence of paths
+        Files, plain or compressed (gzip, bzip2, xz, zstd), read one after another; ``-`` is standard input.
+    index_base : {1, 0}
+        What the first column is called in the text.
+    dtype : {"float32", "float64"}
+        Type of the values. Decimals are rounded to float64 and then, for float32, once more.
+    threads : int
+        Threads that parse. The rows do not depend on it.
+    bad_lines : {"stop", "skip"}
+        What happens at a line that breaks a rule: InputError, or it is left out and counted.
+    max_bad_lines : int, optional
+        With "skip": InputError when there are more.
+    reject_file : path, optional
+        With "skip": gets the bad lines, each after a comment with its place and what is wrong.
+    block_bytes : int
+        Text parsed in one piece.
+    read_bytes : int
+        Largest single read of a file.
+    max_line_bytes : int
+        Longest line accepted, without its line feed.
+    progress : callable, optional
+        Called after every block with the bytes read of all inputs so far, as they are on disk.
+
+    Returns
+    -------
+    TextRows
+        An iterable of `LabelledRows`; ``rows.start`` counts over all inputs, ``values`` is None where all values of a
+        block are 1, ``qids`` is None when the rows have none.
+
+    Raises
+    ------
+    UsageError
+        Options that make no sense.
+    InputError
+        An input is missing, empty, not a regular file, UTF-16 or not what its suffix says (at once); bad text, damaged
+        or truncated compressed data, no rows at all, a file that changes while it is read (during the iteration).
+    StorageError
+        Reading an input or writing the reject file failed.
+    """
+    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
+    if index_base not in (0, 1):
+        raise UsageError(f"index_base is {index_base!r}: 0 or 1")
+    if dtype not in ("float32", "float64"):
+        raise UsageError(f"dtype is {dtype!r}: float32 or float64")
+    if bad_lines not in ("stop", "skip"):
+        raise UsageError(f"bad_lines is {bad_lines!r}: stop or skip")
+    if bad_lines == "stop" and (max_bad_lines is not None or reject_file is not None):
+        raise UsageError("max_bad_lines and reject_file need bad_lines='skip'")
+    if min(threads, block_bytes, read_bytes, max_line_bytes) < 1 or (max_bad_lines or 0) < 0:
+        raise UsageError(
+            "threads, block_bytes, read_bytes and max_line_bytes are at least 1, max_bad_lines at least 0"
+        )
+    return TextRows(
+        names,
+        _Parser(index_base, dtype, bad_lines == "skip"),
+        threads=threads,
+        max_bad_lines=max_bad_lines,
+        reject_file=reject_file,
+        block_bytes=block_bytes,
+        read_bytes=read_bytes,
+        max_line_bytes=max_line_bytes,
+        progress=progress,
+    )
