@@ -1,0 +1,1 @@
+"""Engines: they stream the data through the passes that solvers ask for."""

@@ -1,0 +1,178 @@
+"""The one loop that drives solvers, and how the partial sums of a pass are put together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ooc_svm.passes import Pass, RowSlice, fuse, split
+from ooc_svm.rowvectors import RowVectors
+from ooc_svm.rows import RowBlock
+from ooc_svm.source import Source, Span
+
+MIN_SEGMENTS, MAX_SEGMENTS = 4, 64
+
+Steps = Generator[Pass, Any, None]
+
+
+class Solver(Protocol):
+    """An algorithm as a generator of passes; all it knows is in its state."""
+
+    def steps(self) -> Steps:
+        """Yield passes until done; each yield is answered with the pass's result."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a run has cost so far.
+
+    Attributes
+    ----------
+    passes : int
+        Reads of the whole data.
+    blocks_read, bytes_read : int
+        Blocks fetched from storage (not from the cache), and their stored bytes.
+    waiting_seconds, visiting_seconds : float
+        Time the computing threads waited for blocks, and time they worked on them.
+    """
+
+    passes: int = 0
+    blocks_read: int = 0
+    bytes_read: int = 0
+    waiting_seconds: float = 0.0
+    visiting_seconds: float = 0.0
+
+
+class Engine(ABC):
+    """Runs solvers over a source of row blocks.
+
+    Parameters
+    ----------
+    source : Source
+    vectors : RowVectors
+        The row vectors that passes read and write.
+    """
+
+    def __init__(self, source: Source, vectors: RowVectors) -> None:
+        self.source = source
+        self.vectors = vectors
+        self.counters = Counters()
+        self.on_block: Callable[[int, int], None] | None = None
+        """Called with the number of blocks done and of all blocks, from any thread."""
+
+    @abstractmethod
+    def _stream(self, passes: Sequence[Pass], segments: Sequence[range], data: bool) -> list[Any]:
+        """Results of passes that share one stream over the segments of blocks."""
+
+    def stream(self, requests: Sequence[Pass]) -> list[Any]:
+        """Serve several passes; those that need the data share one read of it."""
+        answers: list[Any] = [None] * len(requests)
+        for data in (False, True):
+            places = [i for i, request in enumerate(requests) if request.needs_data == data]
+            if not places:
+                continue
+            alike = [requests[i] for i in places]
+            fused = fuse(alike)
+            largest = max(request.partial_nbytes for request in alike)
+            results = self._stream([p for p, _ in fused], cut_segments(self.source.blocks, largest), data)
+            self.counters.passes += data
+            for i, answer in zip(places, split(alike, fused, results), strict=True):
+                answers[i] = answer
+        return answers
+
+    def run(self, solvers: Sequence[Solver], between: Callable[[], None] | None = None) -> None:
+        """Drive solvers to their end, all of them on the same reads of the data.
+
+        Parameters
+        ----------
+        solvers : sequence of Solver
+        between : callable, optional
+            Called before every read of the data, when each solver's state is complete.
+        """
+        running: dict[int, Steps] = {}
+        waiting: dict[int, Pass] = {}
+
+        def advance(number: int, answer: Any) -> None:
+            try:
+                waiting[number] = running[number].send(answer)
+            except StopIteration:
+                del running[number]
+
+        for number, solver in enumerate(solvers):
+            running[number] = solver.steps()
+            advance(number, None)
+        while waiting:
+            quick = [number for number, request in waiting.items() if not request.needs_data]
+            if not quick and between is not None:
+                between()
+            served = quick or list(waiting)
+            answers = self.stream([waiting.pop(number) for number in served])
+            for number, answer in zip(served, answers, strict=True):
+                advance(number, answer)
+
+    def visit(self, passes: Sequence[Pass], block: RowBlock | None, span: Span, partials: list[Any]) -> None:
+        """Serve one block to several passes, with its slices of the row vectors."""
+        names = dict.fromkeys(name for request in passes for name in (*request.reads, *request.writes))
+        slices = {name: self.vectors[name].read(span.start, span.stop) for name in names}
+        rows = RowSlice(span.start, span.stop, slices)
+        for request, partial in zip(passes, partials, strict=True):
+            request.visit(block, rows, partial)
+        for name in dict.fromkeys(name for request in passes for name in request.writes):
+            if not self.vectors[name].in_memory:
+                self.vectors[name].write(span.start, slices[name])
+
+
+def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> list[range]:
+    """Cut the blocks into runs whose sums are kept apart and merged in a fixed tree.
+
+    The number of runs is a power of two that depends on the data and the pass alone, never on the machine:
+    fewer where a partial is large beside the data, since each run zeroes and merges one.
+    """
+    if not blocks:
+        return []
+    sizes = np.array([span.n_nonzeros + (span.stop - span.start) for span in blocks], dtype=np.int64)
+    total = int(sizes.sum())
+    worth = 8 * total // (4 * max(partial_nbytes, 1))
+    wanted = min(max(worth, MIN_SEGMENTS), MAX_SEGMENTS, len(blocks))
+    count = 1 << (wanted.bit_length() - 1)
+    middles = np.cumsum(sizes) - sizes // 2
+    owner = np.minimum(middles * count // max(total, 1), count - 1)
+    edges = np.searchsorted(owner, np.arange(count + 1))
+    return [range(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+class MergeTree:
+    """Merges the partials of segments pairwise in a fixed binary tree, in whatever order they come.
+
+    Parameters
+    ----------
+    n_segments : int
+        A power of two.
+    merge : callable
+        ``merge(left, right)`` of two neighbours.
+    """
+
+    def __init__(self, n_segments: int, merge: Callable[[Any, Any], Any]) -> None:
+        self._n_segments = n_segments
+        self._merge = merge
+        self._nodes: dict[tuple[int, int], Any] = {}
+
+    def add(self, segment: int, partial: Any) -> None:
+        """Put in a segment's partial, and merge what can be merged."""
+        width, place = 1, segment
+        while width < self._n_segments:
+            sibling = self._nodes.pop((width, place ^ 1), None)
+            if sibling is None:
+                break
+            partial = self._merge(sibling, partial) if place & 1 else self._merge(partial, sibling)
+            width, place = 2 * width, place >> 1
+        self._nodes[width, place] = partial
+
+    @property
+    def total(self) -> Any:
+        """The merged partial of all segments."""
+        return self._nodes[self._n_segments, 0]

@@ -1,0 +1,342 @@
+"""What a solver may ask of the data: passes, their partial results, and how two of them merge.
+
+A pass is pure in each row block: it reads and writes that block's slice of the row vectors and adds to a
+*partial* (the sums of one segment of the data). Partials of neighbouring segments merge in a fixed binary
+tree, so a result has the same bits on any number of threads and on any engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from ooc_svm.ops import csr
+from ooc_svm.rows import Float64Array, RowBlock
+
+# Elements of one tile: scores and the sum of rows of a tile are computed while its rows are in the cache.
+TILE_ELEMENTS = 1 << 18
+
+Vectors = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSlice:
+    """Rows ``start <= i < stop`` with their part of each row vector, writable in place."""
+
+    start: int
+    stop: int
+    vectors: Vectors
+
+    def part(self, first: int, last: int) -> RowSlice:
+        """The rows ``first <= i < last``, counted from this slice's start."""
+        vectors = {name: vector[first:last] for name, vector in self.vectors.items()}
+        return RowSlice(self.start + first, self.start + last, vectors)
+
+
+class Pass(Protocol):
+    """One request of a solver.
+
+    Attributes
+    ----------
+    needs_data : bool
+        Whether the blocks of the matrix are needed; if not, only row vectors are read.
+    reads, writes : tuple of str
+        Names of the row vectors that are read, and of those that are changed.
+    """
+
+    @property
+    def needs_data(self) -> bool: ...
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    @property
+    def writes(self) -> tuple[str, ...]: ...
+
+    @property
+    def partial_nbytes(self) -> int:
+        """Bytes of one partial."""
+
+    def empty(self) -> Any:
+        """A partial of no rows."""
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Any) -> None:
+        """Add a block's rows to the partial (``block`` is None if the pass needs no data)."""
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """The partial of two neighbouring segments; may reuse ``left``."""
+
+
+class RowRule(Protocol):
+    """What a pass does with the scores of some rows: mathematics of one loss, rows alone."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    @property
+    def writes(self) -> tuple[str, ...]: ...
+
+    @property
+    def sums_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def width(self) -> int:
+        """Number of weighted sums of rows that are wanted."""
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> None:
+        """Fill ``coefficients`` (width, rows) from ``scores`` (rows,) and add to ``sums``."""
+
+
+@dataclass(slots=True)
+class LinearSums:
+    """Result of a linear pass for each of its models.
+
+    Attributes
+    ----------
+    vectors : ndarray of float64, shape (n_features, total width of the rules, groups)
+        Sums of the rows, weighted with the rules' coefficients.
+    sums : list of K ndarrays of float64
+        The rules' own sums.
+    """
+
+    vectors: Float64Array
+    sums: list[Float64Array]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPass:
+    """Scores of K weight vectors, a rule for each on its scores, and the weighted sums of the rows.
+
+    Parameters
+    ----------
+    weights : ndarray of float64, shape (n_features, K)
+    intercepts : ndarray of float64, shape (K,)
+    rules : tuple of K RowRule
+    groups : int
+        Rows of the same number modulo ``groups`` are summed together.
+    """
+
+    weights: Float64Array
+    intercepts: Float64Array
+    rules: tuple[RowRule, ...]
+    groups: int = 1
+    needs_data: ClassVar[bool] = True
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _union(rule.reads for rule in self.rules)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _union(rule.writes for rule in self.rules)
+
+    @property
+    def width(self) -> int:
+        """Number of weighted sums of rows, over all rules."""
+        return sum(rule.width for rule in self.rules)
+
+    @property
+    def partial_nbytes(self) -> int:
+        return 8 * len(self.weights) * self.width * self.groups
+
+    def empty(self) -> LinearSums:
+        vectors = np.zeros((len(self.weights), self.width, self.groups))
+        return LinearSums(vectors, [np.zeros(rule.sums_shape) for rule in self.rules])
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: LinearSums) -> None:
+        assert block is not None
+        indptr, indices = csr.unsigned(block.indptr), csr.unsigned(block.indices)
+        K, width = len(self.rules), self.width
+        for first, last in tiles(block):
+            tile = rows.part(first, last)
+            scores = np.empty((last - first, K))
+            csr.scores(indptr, indices, block.values, first, last, self.weights, self.intercepts, scores)
+            coefficients = np.zeros((width, last - first))
+            at = 0
+            for k, rule in enumerate(self.rules):
+                own = coefficients[at : at + rule.width]
+                rule(tile, np.ascontiguousarray(scores[:, k]), own, partial.sums[k])
+                at += rule.width
+            if width:
+                V = np.ascontiguousarray(coefficients.T)
+                csr.add_rows(
+                    indptr, indices, block.values, first, last, V, tile.start, self.groups, partial.vectors
+                )
+
+    def merge(self, left: LinearSums, right: LinearSums) -> LinearSums:
+        left.vectors += right.vectors
+        for a, b in zip(left.sums, right.sums, strict=True):
+            a += b
+        return left
+
+
+@dataclass(frozen=True, slots=True)
+class RowPass:
+    """A rule on row vectors alone; no block of the matrix is read."""
+
+    rule: RowRule
+    needs_data: ClassVar[bool] = False
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.rule.reads
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.rule.writes
+
+    @property
+    def partial_nbytes(self) -> int:
+        return 8 * int(np.prod(self.rule.sums_shape))
+
+    def empty(self) -> Float64Array:
+        return np.zeros(self.rule.sums_shape)
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
+        self.rule(rows, np.empty(0), np.empty((0, 0)), partial)
+
+    def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
+        left += right
+        return left
+
+
+class RowFinder(Protocol):
+    """Picks items out of some rows."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    def __call__(self, rows: RowSlice) -> Float64Array:
+        """The items found in these rows, shape (items, fields)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectPass:
+    """Items that a finder picks from the row vectors, in the order of the rows."""
+
+    finder: RowFinder
+    needs_data: ClassVar[bool] = False
+    writes: ClassVar[tuple[str, ...]] = ()
+    partial_nbytes: ClassVar[int] = 0
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.finder.reads
+
+    def empty(self) -> list[Float64Array]:
+        return []
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[Float64Array]) -> None:
+        partial.append(self.finder(rows))
+
+    def merge(self, left: list[Float64Array], right: list[Float64Array]) -> list[Float64Array]:
+        return left + right
+
+
+@dataclass(slots=True)
+class ColumnSums:
+    """Largest magnitude, sum and sum of squares of each column, ndarrays of shape (n_features,)."""
+
+    largest: Float64Array
+    total: Float64Array
+    squares: Float64Array
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPass:
+    """Statistics of the columns, for scaling."""
+
+    n_features: int
+    needs_data: ClassVar[bool] = True
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def partial_nbytes(self) -> int:
+        return 24 * self.n_features
+
+    def empty(self) -> ColumnSums:
+        return ColumnSums(*np.zeros((3, self.n_features)))
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: ColumnSums) -> None:
+        assert block is not None
+        csr.column_statistics(
+            csr.unsigned(block.indptr),
+            csr.unsigned(block.indices),
+            block.values,
+            partial.largest,
+            partial.total,
+            partial.squares,
+        )
+
+    def merge(self, left: ColumnSums, right: ColumnSums) -> ColumnSums:
+        np.maximum(left.largest, right.largest, out=left.largest)
+        left.total += right.total
+        left.squares += right.squares
+        return left
+
+
+def tiles(block: RowBlock, elements: int = TILE_ELEMENTS) -> Iterator[tuple[int, int]]:
+    """Cut a block's rows into runs of about ``elements`` stored values."""
+    first, n_rows = 0, block.n_rows
+    while first < n_rows:
+        reach = int(np.searchsorted(block.indptr, block.indptr[first] + elements, side="right")) - 1
+        last = min(max(reach, first + 1), n_rows, first + elements)
+        yield first, last
+        first = last
+
+
+def fuse(passes: Sequence[Pass]) -> list[tuple[Pass, list[int]]]:
+    """Join the linear passes that can share one decode and one cache line.
+
+    Returns
+    -------
+    list of (pass, members)
+        Each pass to run, with the positions in ``passes`` that it serves (`split` undoes the joining).
+    """
+    linear: dict[int, list[int]] = {}
+    fused: list[tuple[Pass, list[int]]] = []
+    for position, request in enumerate(passes):
+        if isinstance(request, LinearPass):
+            linear.setdefault(request.groups, []).append(position)
+        else:
+            fused.append((request, [position]))
+    for groups, members in linear.items():
+        parts = [p for p in (passes[m] for m in members) if isinstance(p, LinearPass)]
+        if len(parts) == 1:
+            fused.append((parts[0], members))
+            continue
+        joined = LinearPass(
+            np.concatenate([p.weights for p in parts], axis=1),
+            np.concatenate([p.intercepts for p in parts]),
+            tuple(rule for p in parts for rule in p.rules),
+            groups,
+        )
+        fused.append((joined, members))
+    return fused
+
+
+def split(passes: Sequence[Pass], fused: Sequence[tuple[Pass, list[int]]], results: Sequence[Any]) -> list[Any]:
+    """The result of each pass, from those of the fused ones."""
+    answers: list[Any] = [None] * len(passes)
+    for (_, members), result in zip(fused, results, strict=True):
+        if len(members) == 1:
+            answers[members[0]] = result
+            continue
+        model, column = 0, 0
+        for member in members:
+            part = passes[member]
+            assert isinstance(part, LinearPass)
+            vectors = result.vectors[:, column : column + part.width]
+            answers[member] = LinearSums(vectors, result.sums[model : model + len(part.rules)])
+            model, column = model + len(part.rules), column + part.width
+    return answers
+
+
+def _union(names: Iterator[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for group in names for name in group))

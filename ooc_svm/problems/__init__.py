@@ -1,0 +1,1 @@
+"""One loss a file: value, cut, line search. Mathematics on scores, no data."""

@@ -1,0 +1,265 @@
+"""The hinge loss of a binary classifier.
+
+    R(w) = sum_i omega_i max(0, 1 - y_i s_i)        P(w) = 1/2 |w|^2 + C R(w)
+
+omega_i is the weight of the row times that of its class. With groups, ``R = sum_g R_g`` over the rows of the
+same number modulo the number of groups, and each group gets a cut and a slack of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.ops import hinge
+from ooc_svm.passes import CollectPass, LinearPass, LinearSums, Pass, RowPass, RowSlice
+from ooc_svm.problems.linear import LinearSpace
+from ooc_svm.problems.segment import SegmentLoss, minimise
+from ooc_svm.rows import Float64Array
+
+# Bins of the first look at the breakpoints of a segment.
+BINS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Which rows are positive, and what their losses weigh.
+
+    Parameters
+    ----------
+    codes : str
+        Name of the row vector of class numbers (uint16).
+    sign : ndarray of float64, shape (classes,)
+        +1 or -1 for each class.
+    class_weight : ndarray of float64, shape (classes,)
+    row_weight : str or None
+        Name of the row vector of row weights (float64).
+    """
+
+    codes: str
+    sign: Float64Array
+    class_weight: Float64Array
+    row_weight: str | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the row vectors."""
+        return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
+
+    def of(self, rows: RowSlice) -> tuple[Any, ...]:
+        """Arguments of the compiled functions: codes, sign, class weight, row weight."""
+        row_weight = None if self.row_weight is None else rows.vectors[self.row_weight]
+        return rows.vectors[self.codes], self.sign, self.class_weight, row_weight
+
+
+@dataclass(frozen=True, slots=True)
+class HingeCut:
+    """Row rule: loss and cut at the scores. Sums: loss, offset, sum of coefficients; shape (3, groups)."""
+
+    targets: Targets
+    groups: int
+    writes: ClassVar[tuple[str, ...]] = ()
+    width: ClassVar[int] = 1
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.targets.reads
+
+    @property
+    def sums_shape(self) -> tuple[int, ...]:
+        return (3, self.groups)
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> None:
+        hinge.cut(scores, *self.targets.of(rows), rows.start, coefficients, sums)
+
+
+@dataclass(frozen=True, slots=True)
+class GuessedCut:
+    """Row rule: move the best point, cut at guessed points, count the segment's breakpoints."""
+
+    targets: Targets
+    groups: int
+    best: str
+    previous: str
+    step: float
+    thetas: Float64Array
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.best, self.previous, *self.targets.reads)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.best, self.previous)
+
+    @property
+    def sums_shape(self) -> tuple[int, ...]:
+        return (2 * self.width * self.groups + 3 + 3 * BINS,)
+
+    @property
+    def width(self) -> int:
+        return len(self.thetas)
+
+    def parts(self, sums: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """Cuts (2, width, groups), base (3,) and bins (3, BINS) as views of the sums."""
+        end = 2 * self.width * self.groups
+        cuts = sums[:end].reshape(2, self.width, self.groups)
+        return cuts, sums[end : end + 3], sums[end + 3 :].reshape(3, BINS)
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> None:
+        best, previous = rows.vectors[self.best], rows.vectors[self.previous]
+        moves = (scores, best, previous, self.step, self.thetas)
+        hinge.guessed_cut(*moves, *self.targets.of(rows), rows.start, coefficients, *self.parts(sums))
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBins:
+    """Row rule: the breakpoints in finer bins, shape (3, BINS)."""
+
+    targets: Targets
+    best: str
+    end: str
+    low: float
+    per_unit: float
+    writes: ClassVar[tuple[str, ...]] = ()
+    width: ClassVar[int] = 0
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.best, self.end, *self.targets.reads)
+
+    @property
+    def sums_shape(self) -> tuple[int, ...]:
+        return (3, BINS)
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> None:
+        best, end = rows.vectors[self.best], rows.vectors[self.end]
+        hinge.refine_bins(best, end, self.low, self.per_unit, *self.targets.of(rows), sums)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEvents:
+    """Row finder: the breakpoints of one bin, shape (events, 3)."""
+
+    targets: Targets
+    best: str
+    end: str
+    low: float
+    per_unit: float
+    bin: int
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.best, self.end, *self.targets.reads)
+
+    def __call__(self, rows: RowSlice) -> Float64Array:
+        best, end = rows.vectors[self.best], rows.vectors[self.end]
+        where = (best, end, self.low, self.per_unit, self.bin, *self.targets.of(rows))
+        count = hinge.collect_events(*where, np.empty((0, 3)))
+        events = np.empty((count, 3))
+        if count:
+            hinge.collect_events(*where, events)
+        return events
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """A cut for each group: ``R_g(v) >= offsets[g] - planes[g].v`` for every v.
+
+    ``planes`` has shape (groups, dimension), ``offsets`` (groups,), both float64.
+    """
+
+    planes: Float64Array
+    offsets: Float64Array
+
+
+@dataclass(frozen=True, slots=True)
+class HingeProblem:
+    """What the cutting-plane solvers need to know of a hinge-loss problem.
+
+    Parameters
+    ----------
+    targets : Targets
+    C : float
+    space : LinearSpace
+    groups : int
+        Groups of rows with a slack each; 1 is the paper's problem.
+    name : str
+        Prefix of this problem's row vectors.
+    """
+
+    targets: Targets
+    C: float
+    space: LinearSpace
+    groups: int = 1
+    name: str = "model"
+
+    @property
+    def row_vectors(self) -> dict[str, npt.DTypeLike]:
+        """Row vectors that `guess_pass` works on, with their types: scores at the best and at the last point."""
+        return {f"{self.name}/best": np.float64, f"{self.name}/previous": np.float64}
+
+    def cut_pass(self, w: Float64Array) -> LinearPass:
+        """One read of the data: the loss and the cut at w."""
+        return self._pass(w, HingeCut(self.targets, self.groups))
+
+    def read_cut(self, result: LinearSums) -> tuple[float, Cuts]:
+        """Loss R(w) and cuts out of the result of a `cut_pass`."""
+        losses, offsets, coefficients = result.sums[0]
+        planes = self.space.from_data(result.vectors[:, 0], coefficients)
+        return float(losses.sum()), Cuts(planes, offsets.copy())
+
+    def guess_pass(self, w: Float64Array, step: float, thetas: Float64Array) -> LinearPass:
+        """One read of the data: scores of w and the cuts at guessed points.
+
+        The best point moves by ``step`` towards the point of the pass before; the cuts are taken at
+        ``best + theta (w - best)``.
+        """
+        best, previous = self.row_vectors
+        return self._pass(w, GuessedCut(self.targets, self.groups, best, previous, step, thetas))
+
+    def read_guess(self, request: LinearPass, result: LinearSums) -> tuple[list[Cuts], SegmentLoss]:
+        """Cuts of each guessed point and the loss along the segment, out of the result of a `guess_pass`."""
+        rule = request.rules[0]
+        assert isinstance(rule, GuessedCut)
+        (offsets, coefficients), base, bins = rule.parts(result.sums[0])
+        cuts = [
+            Cuts(self.space.from_data(result.vectors[:, k], coefficients[k]), offsets[k].copy())
+            for k in range(rule.width)
+        ]
+        return cuts, SegmentLoss(base[1], base[2], bins)
+
+    def line_search(
+        self, loss: SegmentLoss, slope: float, curvature: float
+    ) -> Generator[Pass, Any, tuple[float, float]]:
+        """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
+
+        Returns
+        -------
+        t, R(t) : float
+        """
+        best, end = self.row_vectors
+
+        def refine(low: float, per_unit: float) -> Generator[Pass, Any, Float64Array]:
+            bins: Float64Array = yield RowPass(SegmentBins(self.targets, best, end, low, per_unit))
+            return bins
+
+        def collect(low: float, per_unit: float, q: int) -> Generator[Pass, Any, Float64Array]:
+            events = yield CollectPass(SegmentEvents(self.targets, best, end, low, per_unit, q))
+            return np.concatenate([np.empty((0, 3)), *events])
+
+        return (yield from minimise(loss, slope, curvature, self.C, refine, collect))
+
+    def _pass(self, w: Float64Array, rule: HingeCut | GuessedCut) -> LinearPass:
+        weights, intercept = self.space.to_data(w)
+        return LinearPass(weights[:, None], np.array([intercept]), (rule,), self.groups)

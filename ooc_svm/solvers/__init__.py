@@ -1,0 +1,1 @@
+"""One algorithm a file, as a generator of passes."""

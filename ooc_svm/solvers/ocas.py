@@ -1,0 +1,102 @@
+"""Cutting planes with exact line search (Franc and Sonnenburg's OCAS), one read of the data an iteration.
+
+    min_w P(w) = 1/2 |w|^2 + C sum_g R_g(w)          a cut and a slack for each group g of rows
+
+Kept: the best point w_b with its scores. An iteration reads the data once, at the master problem's w: scores of
+w, and cuts at guessed points ``w_b + theta (w - w_b)``, whose scores are row-local combinations. Then P is
+minimised exactly along the ray from w_b through w (score vectors only), ``w_b <- w_b + t (w - w_b)``, and the
+next guess is ``theta = t + 0.1 (1 - t)``: where the cut would have been taken had t been known before the read.
+A cut is valid wherever it is taken, so a bad guess costs progress, never correctness.
+
+The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ooc_svm.passes import LinearPass, Pass
+from ooc_svm.problems.hinge import Cuts
+from ooc_svm.problems.segment import SegmentLoss
+from ooc_svm.rows import Float64Array
+from ooc_svm.solvers.bundle import Bundle
+from ooc_svm.solvers.cutting_plane import CutProblem, master_tolerance
+from ooc_svm.solvers.state import Certificate
+from ooc_svm.stopping import Stopping
+
+# How far behind the best point of the ray the cut is taken, as a share of the rest of the segment.
+BEYOND = 0.1
+
+
+class SegmentProblem(CutProblem, Protocol):
+    """What the solver needs to know of a problem beyond cuts: the loss along a ray."""
+
+    def guess_pass(self, w: Float64Array, step: float, thetas: Float64Array) -> LinearPass: ...
+
+    def read_guess(self, request: LinearPass, result: Any) -> tuple[list[Cuts], SegmentLoss]: ...
+
+    def line_search(
+        self, loss: SegmentLoss, slope: float, curvature: float
+    ) -> Generator[Pass, Any, tuple[float, float]]: ...
+
+
+@dataclass(slots=True)
+class OcasState:
+    """Everything the solver knows between two reads, beside the scores in the row vectors.
+
+    Attributes
+    ----------
+    best, w : ndarray of float64, shape (dimension,)
+        The best point and the master problem's newest one.
+    step : float
+        How far the scores of the best point still have to move towards those of the last read.
+    thetas : ndarray of float64
+        Where the next cuts are taken, from ``best`` (0) towards ``w`` (1).
+    """
+
+    best: Float64Array
+    w: Float64Array
+    bundle: Bundle
+    certificate: Certificate
+    thetas: Float64Array
+    step: float = 0.0
+
+    @classmethod
+    def fresh(cls, dimension: int, max_cuts: int) -> OcasState:
+        """The state before the first read."""
+        bundle = Bundle(max_cuts, np.empty((0, dimension)))
+        return cls(np.zeros(dimension), np.zeros(dimension), bundle, Certificate(), np.ones(1))
+
+
+@dataclass(slots=True)
+class Ocas:
+    """The solver: `steps` yields one read of the data an iteration, and passes over row vectors."""
+
+    problem: SegmentProblem
+    stopping: Stopping
+    state: OcasState
+
+    def steps(self) -> Generator[Pass, Any, None]:
+        """Yield passes until the gap is certified or a limit is reached."""
+        problem, state = self.problem, self.state
+        certificate, bundle = state.certificate, state.bundle
+        while certificate.stop_reason is None:
+            request = problem.guess_pass(state.w, state.step, state.thetas)
+            cuts, segment = problem.read_guess(request, (yield request))
+            direction = state.w - state.best
+            slope, curvature = float(state.best @ direction), float(direction @ direction)
+            t, loss = yield from problem.line_search(segment, slope, curvature)
+            state.best = state.best + t * direction
+            state.step = t
+            if curvature > 0.0:
+                state.thetas = np.array([t + BEYOND * (1.0 - t)])
+            certificate.primal = 0.5 * float(state.best @ state.best) + problem.C * loss
+            bundle.drop_idle()
+            for cut in cuts:
+                bundle.add(cut)
+            state.w, dual = bundle.solve(problem.C, problem.groups, master_tolerance(certificate, self.stopping))
+            certificate.record(dual, self.stopping)

@@ -1,0 +1,135 @@
+"""Where row blocks come from: what an engine asks of a store, and the same over a matrix in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ooc_svm.errors import InputError
+from ooc_svm.rows import Float64Array, Int64Array, RowBlock
+
+# Elements and rows of one block of a matrix in memory.
+BLOCK_ELEMENTS = 1 << 20
+BLOCK_ROWS = 1 << 17
+
+
+class Span(Protocol):
+    """The rows of one block, before it is read."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+    @property
+    def n_nonzeros(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded block."""
+
+
+class Source(Protocol):
+    """Rows of a data matrix in blocks, with the labels beside them."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def n_nonzeros(self) -> int: ...
+
+    @property
+    def blocks(self) -> Sequence[Span]: ...
+
+    def block_stored_bytes(self, index: int) -> int:
+        """Bytes fetched to read a block."""
+
+    def read_block(self, index: int, buffers: Any = None) -> RowBlock:
+        """Read, decode and check a block; with ``buffers`` the arrays are views into them."""
+
+    def read_labels(self, start: int, stop: int) -> Float64Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixSpan:
+    """A block of a matrix in memory."""
+
+    start: int
+    stop: int
+    n_nonzeros: int
+    nbytes: int
+
+
+class MatrixSource:
+    """A CSR matrix in memory as a source of row blocks.
+
+    Parameters
+    ----------
+    matrix : scipy sparse matrix or array, or 2-d ndarray
+    labels : array_like of shape (n_rows,)
+    spans : sequence of Span, optional
+        Row ranges of the blocks; by default about a million stored values each.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not fit, values that are not finite, labels that are not numbers.
+    """
+
+    def __init__(self, matrix: Any, labels: Any, spans: Sequence[Span] | None = None) -> None:
+        from scipy import sparse
+
+        csr = sparse.csr_array(matrix)
+        if not csr.has_canonical_format:
+            csr = csr.copy()
+            csr.sum_duplicates()
+        values = csr.data if csr.data.dtype in (np.float32, np.float64) else csr.data.astype(np.float64)
+        if not np.isfinite(values).all():
+            raise InputError("the matrix has values that are not finite; remove or replace them first")
+        self._labels = np.asarray(labels, dtype=np.float64)
+        if self._labels.shape != (csr.shape[0],):
+            raise InputError(
+                f"{csr.shape[0]} rows but labels of shape {self._labels.shape}; one label a row is needed"
+            )
+        if not np.isfinite(self._labels).all():
+            raise InputError("the labels have values that are not finite")
+        self.n_rows, self.n_features = int(csr.shape[0]), int(csr.shape[1])
+        self.n_nonzeros = int(csr.nnz)
+        self._indptr: Int64Array = csr.indptr.astype(np.int64)
+        self._indices = csr.indices.astype(np.int32)
+        self._values = None if len(values) and (values == 1).all() else values
+        self.blocks: Sequence[Span] = self._cut() if spans is None else spans
+
+    def _cut(self) -> list[Span]:
+        spans: list[Span] = []
+        start = 0
+        while start < self.n_rows:
+            reach = int(np.searchsorted(self._indptr, self._indptr[start] + BLOCK_ELEMENTS, side="right")) - 1
+            stop = min(max(reach, start + 1), start + BLOCK_ROWS, self.n_rows)
+            nnz = int(self._indptr[stop] - self._indptr[start])
+            spans.append(MatrixSpan(start, stop, nnz, 8 * (stop - start) + 12 * nnz))
+            start = stop
+        return spans
+
+    def block_stored_bytes(self, index: int) -> int:
+        """Nothing is fetched: the matrix is in memory."""
+        return 0
+
+    def read_block(self, index: int, buffers: Any = None) -> RowBlock:
+        """The rows of a block, as views."""
+        span = self.blocks[index]
+        first, last = int(self._indptr[span.start]), int(self._indptr[span.stop])
+        indptr = self._indptr[span.start : span.stop + 1] - first
+        values = None if self._values is None else self._values[first:last]
+        return RowBlock(span.start, indptr, self._indices[first:last], values)
+
+    def read_labels(self, start: int, stop: int) -> Float64Array:
+        """Labels of the rows ``start <= i < stop``."""
+        return self._labels[start:stop]

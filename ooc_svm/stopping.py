@@ -1,0 +1,41 @@
+"""When a run ends, and why."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+CERTIFIED = "certified"
+MAX_PASSES = "max-passes"
+TIME_LIMIT = "time-limit"
+STALLED = "no-progress"
+"""The objective cannot be told from its bound any more in double precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Limits of a run.
+
+    Parameters
+    ----------
+    tol : float
+        Relative certified gap ``(P - D) / P`` at which a model is done.
+    max_passes : int or None
+        Largest number of passes over the data.
+    deadline : float or None
+        Time on the monotonic clock after which no pass is begun.
+    """
+
+    tol: float = 1e-3
+    max_passes: int | None = None
+    deadline: float | None = None
+
+    def reason(self, primal: float, dual: float, passes: int) -> str | None:
+        """Why a run at this point ends, or None if it goes on."""
+        if primal - dual <= self.tol * abs(primal):
+            return CERTIFIED
+        if self.max_passes is not None and passes >= self.max_passes:
+            return MAX_PASSES
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            return TIME_LIMIT
+        return None
