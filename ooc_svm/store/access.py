@@ -20,32 +20,57 @@ from zarr.storage import LocalStore, WrapperStore
 
 from ooc_svm.errors import DamageError, OocSvmError, StorageError
 from ooc_svm.store.commit import write_durably
+from ooc_svm.store.frames import content_size, frame_codec
 from ooc_svm.store.layout import METADATA
 from ooc_svm.store.metadata import ArrayInfo
 
 ZarrArray = zarr.Array[Any]
 
+_ADVICE = "copy the store again or make it anew"
+
 _METADATA_NAMES = (METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 class StrictStore(WrapperStore[LocalStore]):
-    """A local store, read only, in which a missing chunk is an error; counts the bytes it reads."""
+    """A local store, read only, in which a missing chunk and one of another size are errors.
+
+    Attributes
+    ----------
+    root : Path
+    bytes_read : int
+        Bytes read so far.
+    """
 
     def __init__(self, store: LocalStore) -> None:
         super().__init__(store)
+        self.root = store.root
         self.bytes_read = 0
+        self._frames: dict[str, tuple[str, int]] = {}
+
+    def expect(self, info: ArrayInfo) -> None:
+        """Hold the chunks of an array against their decoded size before they are decoded."""
+        codec = frame_codec(info)
+        if codec is not None:
+            self._frames[info.key_prefix.rpartition("/")[0]] = (codec, info.chunk * info.dtype.itemsize)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """Bytes of a file; DamageError where a chunk's file is missing."""
         value = await self._store.get(key, prototype, byte_range)
-        if value is not None:
-            self.bytes_read += len(value)  # only Zarr's one event loop comes here
-        elif key.rpartition("/")[2] not in _METADATA_NAMES:
-            raise DamageError(
-                f"the chunk {self._store.root / key} is missing; copy the store again or make it anew"
-            )
+        folder, _, name = key.rpartition("/")
+        if name in _METADATA_NAMES:
+            return value
+        if value is None:
+            raise DamageError(f"the chunk {self.root / key} is missing; {_ADVICE}")
+        self.bytes_read += len(value)  # only Zarr's one event loop comes here
+        if folder in self._frames:
+            codec, expected = self._frames[folder]
+            size = content_size(codec, bytes(value[:18].to_bytes()))
+            if size != expected:
+                raise DamageError(
+                    f"the chunk {self.root / key} is no {codec} frame of {expected} bytes; {_ADVICE}"
+                )
         return value
 
 
@@ -66,7 +91,7 @@ class DurableStore(LocalStore):
         """Write a file."""
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = memoryview(value.as_numpy_array()).cast("B")
+        content = memoryview(value.as_numpy_array().view(np.uint8).data)
         write_durably(path, content)
         self.written[key] = (len(content), int.from_bytes(content[-4:], "little"))
 
@@ -107,7 +132,14 @@ def create_array(
 
 def open_array(store: StrictStore, info: ArrayInfo) -> ZarrArray:
     """Open an array whose metadata was checked; never through consolidated metadata, which was not."""
+    store.expect(info)
     return zarr.open_array(store, path=info.name, mode="r", zarr_format=info.zarr_format)  # type: ignore[arg-type]
+
+
+def location(array: ZarrArray) -> Path:
+    """Folder of an array."""
+    store = array.store
+    return store.root / array.path if isinstance(store, StrictStore) else Path(array.path)
 
 
 def read_into(array: ZarrArray, start: int, stop: int, out: npt.NDArray[Any]) -> None:
@@ -116,27 +148,52 @@ def read_into(array: ZarrArray, start: int, stop: int, out: npt.NDArray[Any]) ->
     Raises
     ------
     DamageError
-        A chunk is missing or cannot be decoded.
+        A chunk is missing or cannot be decoded; the message names it.
     StorageError
         Reading failed.
     """
     if start == stop:
         return
+    if out.dtype == np.int32 and array.dtype.itemsize == 8:
+        _narrow_into(array, start, stop, out)
+        return
     try:
         array.get_basic_selection(slice(start, stop), out=NDBuffer.from_numpy_array(out))
-    except OocSvmError:
+    except (OocSvmError, MemoryError):
         raise
     except OSError as error:
+        reason = error.strerror or str(error)
         raise StorageError(
-            f"reading {array.store_path} failed: {error.strerror or error}; check the disk"
+            f"reading {location(array)} failed: {reason}; check the disk and run again"
         ) from error
-    except MemoryError:
-        raise
     except Exception as error:  # what a codec raises on damaged bytes is up to the codec
+        chunk = _undecodable_chunk(array, start, stop)
+        raise DamageError(f"the chunk {chunk} cannot be decoded ({str(error)[:80]}); {_ADVICE}") from error
+
+
+def _undecodable_chunk(array: ZarrArray, start: int, stop: int) -> Path:
+    """The first chunk file of a range that cannot be decoded."""
+    length = (array.shards or array.chunks)[0]
+    last = (stop - 1) // length
+    for index in range(start // length, last):
+        try:
+            array.get_basic_selection(slice(index * length, (index + 1) * length))
+        except Exception:
+            last = index
+            break
+    return location(array) / array.metadata.encode_chunk_key((last,))
+
+
+def _narrow_into(array: ZarrArray, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+    """Column ids of 64 bits into int32: what does not fit must not wrap around to an id that looks right."""
+    wide = np.empty(stop - start, array.dtype)
+    read_into(array, start, stop, wide)
+    if wide.min() < 0 or wide.max() > np.iinfo(np.int32).max:
         raise DamageError(
-            f"{array.store_path} cannot be decoded between elements {start} and {stop} "
-            f"({str(error)[:80]}); copy the store again or make it anew"
-        ) from error
+            f"{location(array)} holds a column id outside 0 .. 2^31 - 1 between elements {start} and "
+            f"{stop}; the store is damaged"
+        )
+    out[:] = wide
 
 
 def read_strings(array: ZarrArray, start: int, stop: int) -> npt.NDArray[np.object_]:

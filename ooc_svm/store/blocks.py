@@ -71,7 +71,9 @@ class BlockBuffers:
 
 
 @compiled
-def _cut(starts, chunk_elements, limits, state, cuts):  # type: ignore[no-untyped-def]
+def _cut(
+    starts: Int64Array, chunk_elements: int, limits: Int64Array, state: Int64Array, cuts: Int64Array
+) -> int:
     """Write the rows before which a block ends to ``cuts``; return their number.
 
     ``limits``: chunks in a block, rows of a full block, rows of the largest block. ``state``: rows in the
@@ -136,7 +138,7 @@ class BlockCutter:
         before = int(self._state[2])
         room = (stop - int(starts[0])) // self.chunk_elements + len(starts) // int(self._limits[2]) + 3
         cuts = np.empty(min(room, len(starts)), np.int64)
-        count = int(_cut(starts, self.chunk_elements, self._limits, self._state, cuts))
+        count = _cut(starts, self.chunk_elements, self._limits, self._state, cuts)
         tails = []
         for row in cuts[:count].tolist():
             end = int(starts[row])

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from ooc_svm.ops.compiled import compiled
 from ooc_svm.rows import Int32Array, Int64Array, Values
 
+Array = npt.NDArray[Any]
+
 _REASONS = {
     1: "its row pointers decrease or leave the block",
     2: "its column ids are not strictly increasing",
@@ -24,7 +26,7 @@ POINTERS, UNSORTED, OUTSIDE, NOT_FINITE = _REASONS
 
 
 @compiled
-def _falls(ids):  # type: ignore[no-untyped-def]
+def _falls(ids: Array) -> int:
     """Number of places where an id is not above the one before it, row ends included."""
     count = 0
     for p in range(1, len(ids)):
@@ -33,15 +35,15 @@ def _falls(ids):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _not_finite(values):  # type: ignore[no-untyped-def]
-    count = 0
+def _not_finite(values: Array) -> int:
+    count = np.uint32(0)  # as wide as the elements of float32: more of them fit a vector register
     for p in range(len(values)):
-        count += not (abs(values[p]) < np.inf)
-    return count
+        count += np.uint32(not (abs(values[p]) < np.inf))
+    return int(count)
 
 
 @compiled
-def _check_pointers(indptr, n_nonzeros):  # type: ignore[no-untyped-def]
+def _check_pointers(indptr: Array, n_nonzeros: int) -> int:
     """First row whose pointers break a rule, or -1. They are compared as signed integers."""
     if indptr[0] != 0:
         return 0
@@ -52,7 +54,7 @@ def _check_pointers(indptr, n_nonzeros):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _check_ids(indptr, ids, n_features):  # type: ignore[no-untyped-def]
+def _check_ids(indptr: Array, ids: Array, n_features: Any) -> bool:
     """Whether the ids of every row rise strictly and stay below ``n_features``.
 
     The falls between rows are taken from the falls of the whole array: the loop over elements then
@@ -71,7 +73,7 @@ def _check_ids(indptr, ids, n_features):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _first_offence(indptr, ids, values, n_features):  # type: ignore[no-untyped-def]
+def _first_offence(indptr: Array, ids: Array, values: Array | None, n_features: Any) -> tuple[int, int, int]:
     """(row, reason, position) of the first element that breaks a rule; (-1, 0, -1) where there is none."""
     for i in range(len(indptr) - 1):
         for p in range(indptr[i], indptr[i + 1]):
@@ -85,7 +87,7 @@ def _first_offence(indptr, ids, values, n_features):  # type: ignore[no-untyped-
 
 
 @compiled
-def sort_rows(indptr, indices, values):  # type: ignore[no-untyped-def]
+def sort_rows(indptr: Array, indices: Array, values: Array) -> None:
     """Sort the elements of every row by column id, in place (stable)."""
     for i in range(len(indptr) - 1):
         first, last = indptr[i], indptr[i + 1]
@@ -98,7 +100,7 @@ def sort_rows(indptr, indices, values):  # type: ignore[no-untyped-def]
             values[first:last] = values[first:last][order]
 
 
-class Offence(Exception):
+class RuleError(Exception):
     """The first row of a block that breaks a rule.
 
     Attributes
@@ -130,16 +132,16 @@ def check_rows(indptr: Int64Array, indices: Int32Array, values: Values | None, n
 
     Raises
     ------
-    Offence
+    RuleError
         The first row that breaks a rule, and which rule.
     """
     row = int(_check_pointers(indptr, len(indices)))
     if row >= 0 or (values is not None and len(values) != len(indices)):
-        raise Offence(max(row, 0), POINTERS, -1)
-    ids: npt.NDArray[Any] = indices.view(np.uint32)
+        raise RuleError(max(row, 0), POINTERS, -1)
+    ids: Array = indices.view(np.uint32)
     pointers = indptr.view(np.uint64)
     limit = np.uint32(n_features)
     if _check_ids(pointers, ids, limit) and (values is None or not _not_finite(values)):
         return
     row, reason, position = _first_offence(pointers, ids, values, limit)
-    raise Offence(int(row), int(reason), int(position))
+    raise RuleError(int(row), int(reason), int(position))

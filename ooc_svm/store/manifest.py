@@ -133,11 +133,8 @@ class Manifest:
             first += array.n_chunks
 
 
-_PLAIN = (
-    "n_rows n_features n_nonzeros value_type index_base has_qid has_weight label_runs qid_groups "
-    "block_chunks block_rows metadata"
-).split()
-_COUNTS = "n_rows n_features n_nonzeros label_runs qid_groups block_chunks block_rows".split()
+_COUNTS = ("n_rows", "n_features", "n_nonzeros", "label_runs", "qid_groups", "block_chunks", "block_rows")
+_PLAIN = (*_COUNTS, "value_type", "index_base", "has_qid", "has_weight", "metadata")
 
 
 def _sha256(content: bytes) -> str:

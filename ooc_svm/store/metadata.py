@@ -23,10 +23,19 @@ LARGEST_METADATA = 64 * 2**20
 LARGEST_CHUNK = 2**31
 LARGEST_LENGTH = 2**62
 
-_V3_TYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 string".split()
-_V3_CODECS = "bytes blosc zstd gzip crc32c vlen-utf8 numcodecs.zlib numcodecs.lz4 numcodecs.bz2".split()
-_V3_CODECS += "numcodecs.shuffle numcodecs.delta numcodecs.zstd numcodecs.blosc numcodecs.gzip".split()
-_V2_CODECS = "blosc zstd gzip zlib lz4 bz2 lzma shuffle delta vlen-utf8 crc32 crc32c".split()
+_V3_TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "string"),
+)
+_V3_CODECS = (
+    *("bytes", "blosc", "zstd", "gzip", "crc32c", "vlen-utf8"),
+    *("numcodecs.blosc", "numcodecs.zstd", "numcodecs.gzip", "numcodecs.zlib", "numcodecs.lz4"),
+    *("numcodecs.bz2", "numcodecs.shuffle", "numcodecs.delta"),
+)
+_V2_CODECS = (
+    *("blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma"),
+    *("shuffle", "delta", "vlen-utf8", "crc32", "crc32c"),
+)
 
 
 @dataclass(frozen=True)
@@ -165,7 +174,7 @@ def read_array(store: Path, name: str) -> ArrayInfo:
     return info
 
 
-def _only_known(folder: Path, codecs: list[str], known: list[str]) -> tuple[str, ...]:
+def _only_known(folder: Path, codecs: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     for codec in codecs:
         if codec not in known:
             raise DamageError(
@@ -245,8 +254,15 @@ def _version_2(folder: Path, name: str) -> ArrayInfo:
     )
 
 
-def chunk_files(store: Path, info: ArrayInfo) -> Int64Array:
+def chunk_files(store: Path, info: ArrayInfo, *, hint: str = "") -> Int64Array:
     """Size in bytes of every chunk file of an array, in the order of the chunks.
+
+    Parameters
+    ----------
+    store : Path
+    info : ArrayInfo
+    hint : str
+        What else a missing chunk may mean.
 
     Raises
     ------
@@ -273,7 +289,7 @@ def chunk_files(store: Path, info: ArrayInfo) -> Int64Array:
             more = info.n_chunks - present - 1
             raise DamageError(
                 f"the chunk {store / info.key(index)} is missing{f' (and {more} more)' if more > 0 else ''}: "
-                "the data are incomplete; copy the store again or make it anew"
+                f"the data are incomplete; copy the store again or make it anew{hint}"
             )
         sizes[index] = size
     for extra in sorted(found)[:1]:

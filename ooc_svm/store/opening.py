@@ -10,10 +10,11 @@ import google_crc32c
 import numpy as np
 from zarr.storage import LocalStore
 
-from ooc_svm.errors import DamageError, InputError, OocSvmError, UsageError
+from ooc_svm.errors import DamageError, InputError, OocSvmError
 from ooc_svm.rows import Int64Array
 from ooc_svm.store.access import StrictStore, open_array, read_into
 from ooc_svm.store.commit import storage_errors
+from ooc_svm.store.foreign import open_foreign
 from ooc_svm.store.layout import FORMAT_VERSION, MANIFEST, MARK
 from ooc_svm.store.manifest import ListedArray, Manifest, read_manifest
 from ooc_svm.store.metadata import (
@@ -79,8 +80,6 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
             return _open_ours(folder, access, read_manifest(folder, access, attributes[MARK]))
         if (folder / MANIFEST).exists():
             raise DamageError(f"{folder} has a manifest but its root does not name it; the store is damaged")
-        from ooc_svm.store.foreign import open_foreign
-
         return open_foreign(folder, access, label or "label")
 
 
@@ -219,11 +218,12 @@ def _check_chunk_files(folder: Path, info: ArrayInfo, sizes: Int64Array, checksu
         path = folder / info.key(index)
         if size != expected:
             raise DamageError(
-                f"the chunk {path} has {size} bytes and should have {expected}; copy the store again or make it anew"
+                f"the chunk {path} has {size} bytes and should have {expected}; "
+                "copy the store again or make it anew"
             )
         if stored_checksum(path, size) != checksum:
             raise DamageError(
-                f"the chunk {path} is not the one that was written there (its checksum differs from the manifest's); "
+                f"the chunk {path} is not the one written there (its checksum is not the manifest's); "
                 "copy the store again or make it anew"
             )
 

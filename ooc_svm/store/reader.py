@@ -14,7 +14,7 @@ from ooc_svm.errors import DamageError, UsageError
 from ooc_svm.rows import Float64Array, Int64Array, RowBlock, Values
 from ooc_svm.store.access import StrictStore, ZarrArray, read_into
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
-from ooc_svm.store.check import UNSORTED, Offence, check_rows, sort_rows
+from ooc_svm.store.check import UNSORTED, RuleError, check_rows, sort_rows
 from ooc_svm.store.labels import LabelSummary
 from ooc_svm.store.metadata import ArrayInfo
 
@@ -146,6 +146,8 @@ class Store:
         None for an AnnData store without a manifest.
     n_chunks, n_bytes : int
         Chunk files of the arrays that are used, and their bytes.
+    parts : StoreParts
+        The arrays behind it, for `ooc_svm.store.verify`.
     """
 
     def __init__(self, facts: StoreFacts, parts: StoreParts) -> None:
@@ -156,12 +158,12 @@ class Store:
         self.qid_groups, self.provenance = facts.qid_groups, facts.provenance
         self.format_version, self.n_chunks, self.n_bytes = facts.format_version, facts.n_chunks, facts.n_bytes
         self.has_qid, self.has_weight = parts.qid is not None, parts.weight is not None
-        self._parts = parts
+        self.parts = parts
         self._value_dtype = None if facts.value_type == "ones" else np.dtype(facts.value_type)
         self.blocks: Sequence[BlockSpan] = self._spans()
 
     def _spans(self) -> tuple[BlockSpan, ...]:
-        rows, nonzeros = self._parts.block_rows.tolist(), self._parts.block_nonzeros.tolist()
+        rows, nonzeros = self.parts.block_rows.tolist(), self.parts.block_nonzeros.tolist()
         width = 4 + (0 if self._value_dtype is None else self._value_dtype.itemsize)
         spans = []
         for index in range(len(rows) - 1):
@@ -173,7 +175,7 @@ class Store:
     @property
     def bytes_read(self) -> int:
         """Bytes read from the disk since the store was opened, as stored."""
-        return self._parts.access.bytes_read
+        return self.parts.access.bytes_read
 
     @property
     def block_nbytes(self) -> int:
@@ -215,12 +217,12 @@ class Store:
             raise UsageError(
                 f"the buffers are smaller than block {index} of {self.path}; make them by new_buffers()"
             )
-        first, last = self._parts.block_nonzeros[index : index + 2].tolist()
+        first, last = self.parts.block_nonzeros[index : index + 2].tolist()
         indptr = buffers.indptr[: span.n_rows + 1]
         indices = buffers.indices[: span.n_nonzeros]
         values = None if buffers.values is None else buffers.values[: span.n_nonzeros]
         try:
-            read_into(self._parts.indptr, span.start, span.stop + 1, indptr)
+            read_into(self.parts.indptr, span.start, span.stop + 1, indptr)
             self._read_elements(index, first, last, indices, values)
         except DamageError as error:
             raise DamageError(f"block {index} of {self.path}: {error}") from error
@@ -231,7 +233,7 @@ class Store:
     def _read_elements(
         self, index: int, first: int, last: int, indices: npt.NDArray[np.int32], values: Values | None
     ) -> None:
-        parts, tails = self._parts, self._parts.tails
+        parts, tails = self.parts, self.parts.tails
         begin, end = (0, 0) if tails is None else tails.pointers[index : index + 2].tolist()
         split = last - (end - begin)
         read_into(parts.indices, first, split, indices[: split - first])
@@ -254,48 +256,50 @@ class Store:
         try:
             try:
                 check_rows(indptr, indices, values, self.n_features)
-            except Offence as offence:
+            except RuleError as offence:
                 if offence.reason != UNSORTED or self.format_version is not None or values is None:
                     raise
                 sort_rows(indptr, indices, values)
                 check_rows(indptr, indices, values, self.n_features)
-        except Offence as offence:
+        except RuleError as offence:
             raise DamageError(self._describe(span, first, offence)) from None
 
-    def _describe(self, span: BlockSpan, first: int, offence: Offence) -> str:
+    def _describe(self, span: BlockSpan, first: int, offence: RuleError) -> str:
         name = {1: "X/indptr", 4: "X/data"}.get(offence.reason, "X/indices")
         place = span.start + offence.row if offence.position < 0 else first + offence.position
-        info, _ = self._parts.chunk_sizes[name]
+        info, _ = self.parts.chunk_sizes[name]
         chunk = self.path / info.key(min(place // info.chunk, max(info.n_chunks - 1, 0)))
         return (
-            f"row {span.start + offence.row} in block {span.index} of {self.path} breaks the rules: {offence} "
-            f"(chunk {chunk}); make the store anew from its source"
+            f"row {span.start + offence.row} in block {span.index} of {self.path} breaks the rules: "
+            f"{offence} (chunk {chunk}); make the store anew from its source"
         )
 
     def block_stored_bytes(self, index: int) -> int:
         """Bytes of the chunk files that reading a block fetches (tails apart: they are tiny)."""
-        span, parts = self.blocks[index], self._parts
+        span, parts = self.blocks[index], self.parts
         first, last = parts.block_nonzeros[index : index + 2].tolist()
         if parts.tails is not None:
             last -= int(parts.tails.pointers[index + 1] - parts.tails.pointers[index])
         total = 0
         for name, (info, sizes) in parts.chunk_sizes.items():
             start, stop = (span.start, span.stop + 1) if name == "X/indptr" else (first, last)
-            if stop > start:
+            if stop > start and info.inner_chunk == info.chunk:
                 total += int(sizes[start // info.chunk : (stop - 1) // info.chunk + 1].sum())
+            elif stop > start:  # parts of shards
+                total += int(sizes.sum()) * (stop - start) // info.length
         return total
 
     def read_labels(self, start: int, stop: int) -> Float64Array:
         """Labels of the rows ``start <= i < stop``, float64; raises as `read_block` does."""
-        return self._read_column("label", self._parts.label, start, stop)
+        return self._read_column("label", self.parts.label, start, stop)
 
     def read_qids(self, start: int, stop: int) -> Int64Array:
         """Group numbers of the rows ``start <= i < stop``, int64; UsageError where the store has none."""
-        return self._read_column("qid", self._parts.qid, start, stop)
+        return self._read_column("qid", self.parts.qid, start, stop)
 
     def read_weights(self, start: int, stop: int) -> Float64Array:
         """Weights of the rows ``start <= i < stop``, float64; UsageError where the store has none."""
-        return self._read_column("weight", self._parts.weight, start, stop)
+        return self._read_column("weight", self.parts.weight, start, stop)
 
     def _read_column(self, name: str, column: Column | None, start: int, stop: int) -> npt.NDArray[Any]:
         if column is None:

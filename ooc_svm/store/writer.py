@@ -14,16 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from ooc_svm.errors import InputError, StorageError, UsageError
-from ooc_svm.rows import Float64Array, Int64Array, LabelledRows, RowBlock, Values
-from ooc_svm.store.access import DurableStore, create_array
+from ooc_svm.errors import InputError, UsageError
+from ooc_svm.rows import Float64Array, LabelledRows, RowBlock, Values
+from ooc_svm.store.access import DurableStore
 from ooc_svm.store.blocks import BlockCutter
-from ooc_svm.store.check import Offence, check_rows
+from ooc_svm.store.check import RuleError, check_rows
 from ooc_svm.store.columns import GrowingArray, WriteBehind
 from ooc_svm.store.commit import Building, storage_errors
 from ooc_svm.store.labels import LabelGatherer, LabelSummary
 from ooc_svm.store.layout import (
-    ARRAY_ATTRIBUTES,
     BLOCK_CHUNKS,
     BLOCK_ROWS,
     CHUNK_ELEMENTS,
@@ -228,7 +227,7 @@ class StoreWriter:
         limit = LARGEST_FEATURE_COUNT if self._n_features is None else self._n_features
         try:
             check_rows(rows.indptr, rows.indices, values, limit)
-        except Offence as offence:
+        except RuleError as offence:
             raise InputError(
                 f"row {self.n_rows + offence.row} cannot be written to {self.path}: {offence} "
                 f"(n_features is {limit}, values are {self._dtype})"
@@ -240,7 +239,8 @@ class StoreWriter:
         present = (True, labelled.qids is not None, weights is not None)
         if self.n_rows and present != (True, self._qids is not None, self._weights is not None):
             raise InputError(
-                f"from row {self.n_rows} on, qids or weights begin or end; {self.path} needs them for all rows or none"
+                f"from row {self.n_rows} on, qids or weights begin or end; "
+                f"{self.path} takes them for all rows or for none"
             )
         for name, column in columns.items():
             if column is None:

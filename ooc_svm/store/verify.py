@@ -1,0 +1,242 @@
+"""`verify_store`: every byte of every chunk against the manifest, every row against the rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+from zarr.storage import LocalStore
+
+from ooc_svm.errors import DamageError
+from ooc_svm.store.access import StrictStore, ZarrArray, open_array, read_into
+from ooc_svm.store.blocks import BlockCutter
+from ooc_svm.store.commit import storage_errors
+from ooc_svm.store.labels import LabelGatherer
+from ooc_svm.store.layout import MARK
+from ooc_svm.store.manifest import Manifest, read_manifest
+from ooc_svm.store.metadata import read_array, read_group, refuse_links
+from ooc_svm.store.opening import open_store
+from ooc_svm.store.reader import Store
+
+MOST_NAMED = 20
+"""Damaged chunks named in a message; more are counted."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was found whole.
+
+    Attributes
+    ----------
+    path : Path
+    n_rows, n_nonzeros, n_blocks : int
+    n_chunks, n_bytes : int
+        Chunk files, and their bytes.
+    manifest : bool
+        False for an AnnData store without one: its chunks were decoded, but have no checksums of ours.
+    """
+
+    path: Path
+    n_rows: int
+    n_nonzeros: int
+    n_blocks: int
+    n_chunks: int
+    n_bytes: int
+    manifest: bool
+
+
+def verify_store(
+    path: str | os.PathLike[str], *, label: str | None = None, progress: Progress | None = None
+) -> VerifyReport:
+    """Read all of a store and hold it against its manifest and the rules.
+
+    Parameters
+    ----------
+    path : path-like
+    label : str, optional
+        As for `open_store`.
+    progress : callable, optional
+        Called with the bytes done and the bytes to do.
+
+    Returns
+    -------
+    VerifyReport
+
+    Raises
+    ------
+    DamageError
+        Names what is damaged: up to 20 chunks, then their number.
+    InputError, StorageError
+        As `open_store` does.
+    """
+    folder = Path(path)
+    manifest = _manifest(folder)
+    counter = _Counter(progress)
+    if manifest is not None:
+        counter.total = 2 * int(manifest.sizes.sum())
+        with storage_errors("reading", folder, "check the disk and the permissions"):
+            _check_bytes(folder, manifest, counter)
+    store = open_store(folder, label=label)
+    counter.total = counter.done + sum(store.block_stored_bytes(span.index) for span in store.blocks)
+    if manifest is None:
+        for span in store.blocks:
+            store.read_block(span.index)
+            counter.add(store.block_stored_bytes(span.index))
+    else:
+        _check_rows(store, manifest, counter)
+        _check_labels(store, manifest)
+        _check_numbering(store, manifest)
+    return VerifyReport(
+        path=folder,
+        n_rows=store.n_rows,
+        n_nonzeros=store.n_nonzeros,
+        n_blocks=len(store.blocks),
+        n_chunks=store.n_chunks,
+        n_bytes=store.n_bytes,
+        manifest=manifest is not None,
+    )
+
+
+class _Counter:
+    def __init__(self, progress: Progress | None) -> None:
+        self.done = self.total = 0
+        self._progress = progress
+
+    def add(self, n_bytes: int) -> None:
+        self.done += n_bytes
+        if self._progress is not None:
+            self._progress(self.done, self.total)
+
+
+def _manifest(folder: Path) -> Manifest | None:
+    """The manifest; None where the store has none (`open_store` then says what is wrong, if anything)."""
+    attributes = read_group(folder, "") if folder.is_dir() else None
+    if attributes is None or MARK not in attributes:
+        return None
+    return read_manifest(folder, StrictStore(LocalStore(folder, read_only=True)), attributes[MARK])
+
+
+def _check_bytes(folder: Path, manifest: Manifest, counter: _Counter) -> None:
+    damaged = list(_damaged_chunks(folder, manifest, counter))
+    if damaged:
+        more = f"; and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
+        raise DamageError(
+            f"{len(damaged)} of {len(manifest.sizes)} chunks of {folder} are damaged: "
+            f"{'; '.join(damaged[:MOST_NAMED])}{more}; copy the store again or make it anew"
+        )
+
+
+def _damaged_chunks(folder: Path, manifest: Manifest, counter: _Counter) -> Iterator[str]:
+    for array, first, last in manifest.chunks():
+        info = read_array(folder, array.name)
+        for index in range(last - first):
+            key = info.key(index)
+            size, checksum = int(manifest.sizes[first + index]), int(manifest.checksums[first + index])
+            counter.add(size)
+            refuse_links(folder, key)
+            try:
+                content = (folder / key).read_bytes()
+            except FileNotFoundError:
+                yield f"{key} (missing)"
+                continue
+            if len(content) != size:
+                yield f"{key} ({len(content)} bytes instead of {size})"
+            elif int.from_bytes(content[-4:], "little") != checksum:
+                yield f"{key} (not the chunk that was written there)"
+            elif google_crc32c.value(content[:-4]) != checksum:
+                yield f"{key} (checksum)"
+
+
+def _check_rows(store: Store, manifest: Manifest, counter: _Counter) -> None:
+    """Every block against the rules, the table of blocks against the row pointers, tails against the data."""
+    parts = store.parts
+    listed = {array.name: array for array in manifest.arrays}
+    cutter = BlockCutter(listed["X/indices"].chunk, manifest.block_chunks, manifest.block_rows)
+    buffers = store.new_buffers()
+    tails = [0]
+    for span in store.blocks:
+        block = store.read_block(span.index, buffers)
+        first = int(parts.block_nonzeros[span.index])
+        tails += [
+            end - start for start, end in cutter.add(block.indptr[:-1] + first, first + span.n_nonzeros)
+        ]
+        if parts.tails is not None:
+            length = int(parts.tails.pointers[span.index + 1] - parts.tails.pointers[span.index])
+            _check_tail(store, parts.indices, "indices", first, block.indices, length)
+            if parts.data is not None and block.values is not None:
+                _check_tail(store, parts.data, "data", first, block.values, length)
+        counter.add(store.block_stored_bytes(span.index))
+    rows, nonzeros = cutter.finish()
+    pointers = np.cumsum([*tails, 0])
+    if not (
+        np.array_equal(rows, parts.block_rows)
+        and np.array_equal(nonzeros, parts.block_nonzeros)
+        and (parts.tails is None or np.array_equal(pointers, parts.tails.pointers))
+    ):
+        raise DamageError(
+            f"the block tables of {store.path} do not follow from its rows; make the store anew"
+        )
+
+
+def _check_tail(
+    store: Store, array: ZarrArray, name: str, first: int, block: npt.NDArray[Any], length: int
+) -> None:
+    kept = block[len(block) - length :]
+    stop = first + len(block)
+    stored = np.empty(length, block.dtype)
+    read_into(array, stop - length, stop, stored)
+    if not np.array_equal(kept, stored):
+        raise DamageError(
+            f"the tail of the block before element {stop} of {store.path / 'X' / name} "
+            "is not what stands there; make the store anew"
+        )
+
+
+def _check_labels(store: Store, manifest: Manifest) -> None:
+    """Labels, qids and weights: allowed values, and the summary of the manifest."""
+    step = next(array.chunk for array in manifest.arrays if array.name == "obs/label")
+    gatherer = LabelGatherer()
+    groups, last = 0, None
+    for start in range(0, store.n_rows, step):
+        stop = min(start + step, store.n_rows)
+        gatherer.add(store.read_labels(start, stop))
+        if store.has_weight and (store.read_weights(start, stop) < 0).any():
+            raise DamageError(f"{store.path} has negative weights after row {start}; make the store anew")
+        if store.has_qid:
+            qids = store.read_qids(start, stop)
+            if (qids < 0).any():
+                raise DamageError(f"{store.path} has negative qids after row {start}; make the store anew")
+            groups += int(np.count_nonzero(qids[1:] != qids[:-1])) + (last != int(qids[0]))
+            last = int(qids[-1])
+    if (gatherer.summary(), gatherer.n_runs, groups) != (
+        manifest.labels,
+        manifest.label_runs,
+        manifest.qid_groups,
+    ):
+        raise DamageError(f"the labels of {store.path} are not those of its manifest; make the store anew")
+
+
+def _check_numbering(store: Store, manifest: Manifest) -> None:
+    """Arrays that no computation reads: the names of rows and features, and the values where all are 1."""
+    expected: list[tuple[str, int | None]] = [("obs/_index", 0), ("var/_index", manifest.index_base)]
+    if store.value_type == "ones":
+        expected.append(("X/data", None))
+    for name, base in expected:
+        info = read_array(store.path, name)
+        array = open_array(store.parts.access, info)
+        for start in range(0, info.length, info.chunk):
+            stop = min(start + info.chunk, info.length)
+            found = np.empty(stop - start, info.dtype)
+            read_into(array, start, stop, found)
+            wanted = 1 if base is None else np.arange(start, stop) + base
+            if not (found == wanted).all():
+                chunk = store.path / info.key(start // info.chunk)
+                raise DamageError(f"the chunk {chunk} does not hold what it must; make the store anew")
