@@ -159,13 +159,14 @@ class _Scan:
 
     def sort(self, span: _Span) -> Iterator[TieGroups]:
         """The groups of a span that fits the memory."""
-        front, back = 0, span.rows
+        gathered = self._keys[: span.rows]
+        front, back = 0, len(gathered)
         edges = np.uint64(span.low), np.uint64(span.high)
         for _, bits, targets in self._slices():
-            front, back = gather_keys(bits, targets, *edges, self._keys[: span.rows], front, back)
+            front, back = gather_keys(bits, targets, *edges, gathered, front, back)
         if front != span.positives or back != front:
             raise StorageError("the scores changed while they were read; run again")
-        upper, lower = self._keys[:front], self._keys[front : span.rows]
+        upper, lower = gathered[:front], gathered[front:]
         upper.sort()
         lower.sort()
         keys = np.empty(min(self._group_slots, span.rows), np.uint64)

@@ -322,6 +322,7 @@ HOSTILE_HEADERS = {
     "other dtype": changed_array(0, dtype="<i8"),
     "negative shape": changed_array(0, shape=[-1]),
     "huge shape": changed_array(0, shape=[2**62]),
+    "shape beyond printing": changed_array(0, shape=[10**4000] * 3),
     "huge empty shape": changed_array(0, shape=[0, 2**62, 2**62]),
     "many dimensions": changed_array(0, shape=[1] * 80),
     "offset": changed_array(1, offset=0),
@@ -569,6 +570,24 @@ def test_a_failing_step_leaves_the_old_file(tmp_path, monkeypatch, call, code):
     assert str(path) in str(caught.value)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_file_rename_folder_reach_the_disk_in_this_order(tmp_path, monkeypatch):
+    fsync, rename, seen = os.fsync, os.rename, []
+
+    def recorded_fsync(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        seen.append((kind, os.fstat(descriptor).st_size if kind == "file" else 0))
+        fsync(descriptor)
+
+    def recorded_rename(source: Path, target: Path) -> None:
+        seen.append(("rename", 0))
+        rename(source, target)
+
+    monkeypatch.setattr(atomic.os, "fsync", recorded_fsync)
+    monkeypatch.setattr(atomic.os, "rename", recorded_rename)
+    atomic_write(tmp_path / "f", lambda file: file.write(bytes(12345)))
+    assert seen == [("file", 12345), ("rename", 0), ("folder", 0)]
 
 
 @pytest.mark.fault
