@@ -51,6 +51,9 @@ class Source(Protocol):
     def block_stored_bytes(self, index: int) -> int:
         """Bytes fetched to read a block."""
 
+    def new_buffers(self) -> Any:
+        """Buffers that the largest block fits, for `read_block`."""
+
     def read_block(self, index: int, buffers: Any = None) -> RowBlock:
         """Read, decode and check a block; with ``buffers`` the arrays are views into them."""
 
@@ -121,6 +124,9 @@ class MatrixSource:
     def block_stored_bytes(self, index: int) -> int:
         """Nothing is fetched: the matrix is in memory."""
         return 0
+
+    def new_buffers(self) -> None:
+        """Blocks are views of the matrix: no buffers are needed."""
 
     def read_block(self, index: int, buffers: Any = None) -> RowBlock:
         """The rows of a block, as views."""
