@@ -28,7 +28,8 @@ def format_size(n_bytes: float) -> str:
     """A size for people, three digits or so: ``12.3 MB``."""
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n_bytes >= factor:
-            return f"{n_bytes / factor:.3g} {unit}" if n_bytes < 999.5 * factor else f"{n_bytes / factor:.0f} {unit}"
+            count = n_bytes / factor
+            return f"{count:.3g} {unit}" if count < 999.5 else f"{count:.0f} {unit}"
     return f"{n_bytes:.0f} bytes"
 
 

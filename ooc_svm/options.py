@@ -32,9 +32,10 @@ class TrainOptions:
     bias : {"none", "penalized"}
     C : tuple of float
         A model is trained for each value, all on the same reads.
-    class_weight : "balanced", mapping of label to weight, or None
-    positive : tuple of float
-        Labels of the positive class; empty: the larger of two labels, or one model a class.
+    class_weight : "balanced", mapping of label (or name) to weight, or None
+    positive : tuple of float or str
+        Labels of the positive class (names where the data has names); empty: the larger of two labels, or one
+        model a class.
     label : str or None
         Column of an AnnData store that holds the labels.
     scale : {"none", "maxabs", "std"}
@@ -69,8 +70,8 @@ class TrainOptions:
     kernel: str = "linear"
     bias: str = "none"
     C: tuple[float, ...] = (1.0,)
-    class_weight: str | Mapping[float, float] | None = None
-    positive: tuple[float, ...] = ()
+    class_weight: str | Mapping[float | str, float] | None = None
+    positive: tuple[float | str, ...] = ()
     label: str | None = None
     scale: str = "none"
     tol: float = 1e-3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -57,7 +58,12 @@ class Source(Protocol):
     def read_block(self, index: int, buffers: Any = None) -> RowBlock:
         """Read, decode and check a block; with ``buffers`` the arrays are views into them."""
 
+    @property
+    def has_weight(self) -> bool: ...
+
     def read_labels(self, start: int, stop: int) -> Float64Array: ...
+
+    def read_weights(self, start: int, stop: int) -> Float64Array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,8 @@ class MatrixSource:
     ----------
     matrix : scipy sparse matrix or array, or 2-d ndarray
     labels : array_like of shape (n_rows,)
+    weights : array_like of shape (n_rows,), optional
+        Weight of each row's loss.
     spans : sequence of Span, optional
         Row ranges of the blocks; by default about a million stored values each.
 
@@ -86,7 +94,9 @@ class MatrixSource:
         Shapes that do not fit, values that are not finite, labels that are not numbers.
     """
 
-    def __init__(self, matrix: Any, labels: Any, spans: Sequence[Span] | None = None) -> None:
+    def __init__(
+        self, matrix: Any, labels: Any, weights: Any = None, spans: Sequence[Span] | None = None
+    ) -> None:
         from scipy import sparse
 
         csr = sparse.csr_array(matrix)
@@ -96,19 +106,24 @@ class MatrixSource:
         values = csr.data if csr.data.dtype in (np.float32, np.float64) else csr.data.astype(np.float64)
         if not np.isfinite(values).all():
             raise InputError("the matrix has values that are not finite; remove or replace them first")
-        self._labels = np.asarray(labels, dtype=np.float64)
-        if self._labels.shape != (csr.shape[0],):
-            raise InputError(
-                f"{csr.shape[0]} rows but labels of shape {self._labels.shape}; one label a row is needed"
-            )
-        if not np.isfinite(self._labels).all():
-            raise InputError("the labels have values that are not finite")
+        self._labels = _column("labels", labels, csr.shape[0])
+        self.has_weight = weights is not None
+        self._weights = _column("weights", weights, csr.shape[0]) if self.has_weight else np.empty(0)
         self.n_rows, self.n_features = int(csr.shape[0]), int(csr.shape[1])
         self.n_nonzeros = int(csr.nnz)
         self._indptr: Int64Array = csr.indptr.astype(np.int64)
         self._indices = csr.indices.astype(np.int32)
         self._values = None if len(values) and (values == 1).all() else values
+        self.value_type = "ones" if self._values is None else str(values.dtype)
         self.blocks: Sequence[Span] = self._cut() if spans is None else spans
+
+    @property
+    def id(self) -> str:
+        """Hash of the content."""
+        digest = hashlib.sha256()
+        for array in (self._indptr, self._indices, self._values, self._labels, self._weights):
+            digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     def _cut(self) -> list[Span]:
         spans: list[Span] = []
@@ -139,3 +154,16 @@ class MatrixSource:
     def read_labels(self, start: int, stop: int) -> Float64Array:
         """Labels of the rows ``start <= i < stop``."""
         return self._labels[start:stop]
+
+    def read_weights(self, start: int, stop: int) -> Float64Array:
+        """Weights of the rows ``start <= i < stop``."""
+        return self._weights[start:stop]
+
+
+def _column(name: str, entries: Any, n_rows: int) -> Float64Array:
+    column = np.asarray(entries, dtype=np.float64)
+    if column.shape != (n_rows,):
+        raise InputError(f"{n_rows} rows but {name} of shape {column.shape}; one entry a row is needed")
+    if not np.isfinite(column).all():
+        raise InputError(f"the {name} have values that are not finite; remove those rows or mend the values")
+    return column

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
 from ooc_svm.passes import Pass, RowSlice, fuse, split
-from ooc_svm.rowvectors import RowVectors
 from ooc_svm.rows import RowBlock
+from ooc_svm.rowvectors import RowVectors
 from ooc_svm.source import Source, Span
 
 MIN_SEGMENTS, MAX_SEGMENTS = 4, 64
@@ -142,7 +143,7 @@ def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> list[range]:
     middles = np.cumsum(sizes) - sizes // 2
     owner = np.minimum(middles * count // max(total, 1), count - 1)
     edges = np.searchsorted(owner, np.arange(count + 1))
-    return [range(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [range(int(a), int(b)) for a, b in pairwise(edges)]
 
 
 class MergeTree:

@@ -1,9 +1,9 @@
 """The engine of one machine: threads that compute, threads that read ahead, and a cache of decoded blocks.
 
-Each computing thread takes whole segments. While it works on a block the next one is being read and decoded, so
-that at most ``BLOCKS_A_THREAD`` decoded blocks a thread are alive. A cyclic scan defeats a least-recently-used
-cache, so a fixed, evenly spread part of the blocks is pinned, and every second pass takes the segments in
-reverse, which finds the most recent ones still in the system's page cache.
+Each computing thread takes whole segments. While it works on a block the next one is being read and decoded,
+so that at most ``BLOCKS_A_THREAD`` decoded blocks a thread are alive. A cyclic scan defeats a
+least-recently-used cache, so a fixed, evenly spread part of the blocks is pinned, and every second pass takes
+the segments in reverse, which finds the most recent ones still in the system's page cache.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class LocalEngine(Engine):
         Memory for pinned blocks.
     """
 
-    def __init__(self, source: Source, vectors: RowVectors, *, threads: int = 1, cache_bytes: int = 0) -> None:
+    def __init__(
+        self, source: Source, vectors: RowVectors, *, threads: int = 1, cache_bytes: int = 0
+    ) -> None:
         super().__init__(source, vectors)
         self._threads = threads
         self._pinned = pinned_blocks([span.nbytes for span in source.blocks], cache_bytes)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from numba import njit
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def compiled(function: F) -> F:
+def compiled(function: Callable[..., Any]) -> Any:
     """Compile with Numba: without the GIL, cached on disk, strict floating point.
 
     Sums must not depend on how a loop was vectorised, so there is no ``fastmath`` here.
     """
-    return njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+    return njit(nogil=True, cache=True)(function)

@@ -1,8 +1,8 @@
 """The hinge loss on scores: cuts, and the loss along a segment.
 
 Along the segment from scores b to scores s the row i loses ``omega max(0, c - t d)``, ``c = 1 - y b``,
-``d = y (s - b)``, t >= 0. It is active (loses something) from 0 to its breakpoint ``t = c / d`` if c and d are
-positive, from the breakpoint on if both are negative. Breakpoints are counted in bins of
+``d = y (s - b)``, t >= 0. It is active (loses something) from 0 to its breakpoint ``t = c / d`` if c and d
+are positive, from the breakpoint on if both are negative. Breakpoints are counted in bins of
 ``u = t / (1 + t) = c / (c + d)``, which lies between 0 and 1.
 """
 
@@ -37,8 +37,9 @@ def cut(scores, codes, sign, class_weight, row_weight, row_number, coefficients,
         Number of the first row in the whole data.
     coefficients : ndarray of float64, shape (1, rows)
         Gets ``omega y`` where ``y s < 1``, else 0.
-    sums : ndarray of float64, shape (3, groups)
-        The loss, the cut's offset and the sum of the coefficients are added, in the row's group.
+    sums : ndarray of float64, shape (4, groups)
+        The loss, the cut's offset, the sum of the coefficients and the number of rows with a loss are added,
+        in the row's group.
     """
     groups = sums.shape[1]
     for i in range(len(scores)):
@@ -52,6 +53,7 @@ def cut(scores, codes, sign, class_weight, row_weight, row_number, coefficients,
             sums[0, g] += omega * slack
             sums[1, g] += omega
             sums[2, g] += omega * y
+            sums[3, g] += 1.0
 
 
 @compiled
@@ -145,7 +147,7 @@ def collect_events(best, end, low, per_unit, q, codes, sign, class_weight, row_w
         if (c > 0.0 and d > 0.0) or (c < 0.0 and d < 0.0):
             u = c / (c + d)
             place = (u - low) * per_unit
-            if 0.0 <= place and np.int64(place) == q:
+            if place >= 0.0 and np.int64(place) == q:
                 omega = weight_of(i, codes, class_weight, row_weight)
                 direction = -omega if d > 0.0 else omega
                 if found < len(events):
@@ -154,3 +156,11 @@ def collect_events(best, end, low, per_unit, q, codes, sign, class_weight, row_w
                     events[found, 2] = direction * d
                 found += 1
     return found
+
+
+@compiled
+def count_losses(best, previous, step, codes, sign, sums):  # type: ignore[no-untyped-def]
+    """Add to ``sums[0]`` the number of rows with ``y s < 1``, s = best + step (previous - best)."""
+    for i in range(len(best)):
+        if sign[codes[i]] * (best[i] + step * (previous[i] - best[i])) < 1.0:
+            sums[0] += 1.0

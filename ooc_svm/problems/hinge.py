@@ -58,7 +58,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class HingeCut:
-    """Row rule: loss and cut at the scores. Sums: loss, offset, sum of coefficients; shape (3, groups)."""
+    """Row rule: loss and cut at the scores. Sums (4, groups): loss, offset, sum of coefficients, rows."""
 
     targets: Targets
     groups: int
@@ -71,7 +71,7 @@ class HingeCut:
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
-        return (3, self.groups)
+        return (4, self.groups)
 
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
@@ -118,6 +118,30 @@ class GuessedCut:
         best, previous = rows.vectors[self.best], rows.vectors[self.previous]
         moves = (scores, best, previous, self.step, self.thetas)
         hinge.guessed_cut(*moves, *self.targets.of(rows), rows.start, coefficients, *self.parts(sums))
+
+
+@dataclass(frozen=True, slots=True)
+class LossCount:
+    """Row rule: number of rows with a loss at the best point, moved by ``step``."""
+
+    targets: Targets
+    best: str
+    previous: str
+    step: float
+    writes: ClassVar[tuple[str, ...]] = ()
+    width: ClassVar[int] = 0
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.best, self.previous, *self.targets.reads)
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> None:
+        best, previous = rows.vectors[self.best], rows.vectors[self.previous]
+        codes, sign, *_ = self.targets.of(rows)
+        hinge.count_losses(best, previous, self.step, codes, sign, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +237,11 @@ class HingeProblem:
         """One read of the data: the loss and the cut at w."""
         return self._pass(w, HingeCut(self.targets, self.groups))
 
-    def read_cut(self, result: LinearSums) -> tuple[float, Cuts]:
-        """Loss R(w) and cuts out of the result of a `cut_pass`."""
-        losses, offsets, coefficients = result.sums[0]
+    def read_cut(self, result: LinearSums) -> tuple[float, int, Cuts]:
+        """Loss R(w), number of rows with a loss, and cuts, out of the result of a `cut_pass`."""
+        losses, offsets, coefficients, rows = result.sums[0]
         planes = self.space.from_data(result.vectors[:, 0], coefficients)
-        return float(losses.sum()), Cuts(planes, offsets.copy())
+        return float(losses.sum()), int(rows.sum()), Cuts(planes, offsets.copy())
 
     def guess_pass(self, w: Float64Array, step: float, thetas: Float64Array) -> LinearPass:
         """One read of the data: scores of w and the cuts at guessed points.
@@ -259,6 +283,11 @@ class HingeProblem:
             return np.concatenate([np.empty((0, 3)), *events])
 
         return (yield from minimise(loss, slope, curvature, self.C, refine, collect))
+
+    def count_pass(self, step: float) -> RowPass:
+        """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""
+        best, previous = self.row_vectors
+        return RowPass(LossCount(self.targets, best, previous, step))
 
     def _pass(self, w: Float64Array, rule: HingeCut | GuessedCut) -> LinearPass:
         weights, intercept = self.space.to_data(w)

@@ -62,13 +62,9 @@ class Bundle:
         """Add one cut for each group; the Gram matrix grows by as many rows."""
         new = len(cuts.offsets)
         self._make_room(new)
-        m = self.n_cuts
-        if len(self._room) < m + new:
-            room = np.empty((min(self.capacity, max(2 * len(self._room), m + new, 8)), cuts.planes.shape[1]))
-            room[:m] = self.planes
-            self._room = room
-        self._room[m : m + new] = cuts.planes
-        self.planes = self._room[: m + new]
+        m, room = self.n_cuts, self._rows()
+        room[m : m + new] = cuts.planes
+        self.planes = room[: m + new]
         products = self.planes @ cuts.planes.T
         gram = np.empty((m + new, m + new))
         gram[:m, :m] = self.gram
@@ -102,11 +98,20 @@ class Bundle:
         if (self.idle > IDLE_LIMIT).any():
             self._keep(np.flatnonzero(self.idle <= IDLE_LIMIT))
 
+    def _rows(self) -> Float64Array:
+        """Room for all cuts, made once: the system gives memory to the rows that are used."""
+        if len(self._room) != self.capacity:
+            room = np.empty((self.capacity, self.planes.shape[1]))
+            room[: self.n_cuts] = self.planes
+            self._room = room
+        return self._room
+
     def _keep(self, kept: Int64Array) -> None:
+        room = self._rows()
         for to, source in enumerate(kept):
             if to != source:
-                self._room[to] = self._room[source]
-        self.planes = self._room[: len(kept)]
+                room[to] = room[source]
+        self.planes = room[: len(kept)]
         self.gram = self.gram[np.ix_(kept, kept)]
         self.offsets, self.beta = self.offsets[kept], self.beta[kept]
         self.group, self.idle = self.group[kept], self.idle[kept]
@@ -131,9 +136,9 @@ class Bundle:
             members = self.group == g
             totals[row] = self.beta[members].sum()
             share[row, members] = self.beta[members] / totals[row]
-        planes = share @ self.planes
-        self._room[: len(groups)] = planes
-        self.planes = self._room[: len(groups)]
+        room = self._rows()
+        room[: len(groups)] = share @ self.planes
+        self.planes = room[: len(groups)]
         self.gram = share @ self.gram @ share.T
         self.offsets, self.beta, self.group = share @ self.offsets, totals, groups
         self.idle = np.zeros(len(groups), dtype=np.int64)

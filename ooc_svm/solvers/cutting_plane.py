@@ -51,7 +51,7 @@ class CutProblem(Protocol):
 
     def cut_pass(self, w: Float64Array) -> Pass: ...
 
-    def read_cut(self, result: Any) -> tuple[float, Cuts]: ...
+    def read_cut(self, result: Any) -> tuple[float, int, Cuts]: ...
 
 
 @dataclass(slots=True)
@@ -91,11 +91,13 @@ class CuttingPlane:
         problem, state = self.problem, self.state
         certificate, bundle = state.certificate, state.bundle
         while certificate.stop_reason is None:
-            loss, cuts = problem.read_cut((yield problem.cut_pass(state.w)))
+            loss, n_support, cuts = problem.read_cut((yield problem.cut_pass(state.w)))
             primal = 0.5 * float(state.w @ state.w) + problem.C * loss
             if primal < certificate.primal:
-                certificate.primal, state.best = primal, state.w
+                certificate.primal, state.best, certificate.n_support = primal, state.w, n_support
             bundle.drop_idle()
             bundle.add(cuts)
-            state.w, dual = bundle.solve(problem.C, problem.groups, master_tolerance(certificate, self.stopping))
+            state.w, dual = bundle.solve(
+                problem.C, problem.groups, master_tolerance(certificate, self.stopping)
+            )
             certificate.record(dual, self.stopping)

@@ -43,6 +43,8 @@ class SegmentProblem(CutProblem, Protocol):
         self, loss: SegmentLoss, slope: float, curvature: float
     ) -> Generator[Pass, Any, tuple[float, float]]: ...
 
+    def count_pass(self, step: float) -> Pass: ...
+
 
 @dataclass(slots=True)
 class OcasState:
@@ -98,5 +100,8 @@ class Ocas:
             bundle.drop_idle()
             for cut in cuts:
                 bundle.add(cut)
-            state.w, dual = bundle.solve(problem.C, problem.groups, master_tolerance(certificate, self.stopping))
+            state.w, dual = bundle.solve(
+                problem.C, problem.groups, master_tolerance(certificate, self.stopping)
+            )
             certificate.record(dual, self.stopping)
+        certificate.n_support = int((yield problem.count_pass(state.step))[0])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-import numpy as np
+from ooc_svm.errors import InputError
+from ooc_svm.stopping import STALLED, Stopping
 
-from ooc_svm.stopping import Stopping
+STALL_PASSES = 100
 
 
 @dataclass(slots=True)
@@ -21,13 +23,16 @@ class Certificate:
         Reads of the data this solver has taken part in.
     stop_reason : str or None
         Why the run ended; None while it goes on.
+    n_support : int
+        Rows inside the margin or on the wrong side of it, ``y f(x) < 1``, at the best point.
     history : list of (pass, primal, dual)
     """
 
-    primal: float = np.inf
-    dual: float = -np.inf
+    primal: float = math.inf
+    dual: float = -math.inf
     passes: int = 0
     stop_reason: str | None = None
+    n_support: int = 0
     history: list[tuple[int, float, float]] = field(default_factory=list)
 
     @property
@@ -43,6 +48,21 @@ class Certificate:
     def record(self, dual: float, stopping: Stopping) -> None:
         """Close an iteration: keep the best bound, write the history, decide whether the run ends."""
         self.passes += 1
+        if not (math.isfinite(self.primal) and math.isfinite(dual)):
+            raise InputError(
+                f"non-finite objective in pass {self.passes}: the values are too large; scale the columns "
+                "(--scale maxabs) or take a smaller C"
+            )
         self.dual = max(self.dual, dual)
         self.history.append((self.passes, self.primal, self.dual))
         self.stop_reason = stopping.reason(self.primal, self.dual, self.passes)
+        if self.stop_reason is None and self.stalled:
+            self.stop_reason = STALLED
+
+    @property
+    def stalled(self) -> bool:
+        """Whether neither value has moved for long: the limit of double precision."""
+        if self.passes <= STALL_PASSES:
+            return False
+        _, primal, dual = self.history[-1 - STALL_PASSES]
+        return primal <= self.primal and dual >= self.dual

@@ -1,0 +1,175 @@
+"""How the memory allowed is divided among what a run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ooc_svm.engine.base import MAX_SEGMENTS
+from ooc_svm.engine.local import BLOCKS_A_THREAD
+from ooc_svm.errors import MemoryBudgetError
+from ooc_svm.memory import INTERPRETER_BYTES, format_size
+from ooc_svm.options import TrainOptions
+
+GROUP_CHOICES = (32, 16, 8, 4, 2, 1)
+
+# Reads that a run with so many groups is expected to take: cuts are kept for all of them.
+EXPECTED_READS = 40
+PLAIN_CUTS = 200
+
+# Elements of the data for each parameter and group, below which more groups cost more time in the master
+# problem than they save in reads.
+ELEMENTS_A_PARAMETER = 64
+
+SLACK = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class PlanItem:
+    """One use of memory: its name, its bytes, and how they come about."""
+
+    name: str
+    nbytes: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The division of the memory.
+
+    Attributes
+    ----------
+    total : int
+        Bytes allowed.
+    groups, max_cuts : int
+        Groups of rows, and cuts kept by each model: parameters of the algorithm.
+    row_vector_bytes, cache_bytes : int
+        What row vectors in memory and pinned blocks may use.
+    items : tuple of PlanItem
+        What is needed, the cache left out.
+    """
+
+    total: int
+    groups: int
+    max_cuts: int
+    row_vector_bytes: int
+    cache_bytes: int
+    items: tuple[PlanItem, ...]
+
+    @property
+    def needed(self) -> int:
+        """Sum of the items."""
+        return sum(item.nbytes for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The sizes that the division follows from.
+
+    Attributes
+    ----------
+    n_rows, n_nonzeros : int
+    dimension : int
+        Parameters of one model.
+    n_models : int
+    block_nbytes : int
+        Bytes of the largest decoded block; 0 for a matrix in memory.
+    data_nbytes : int
+        Bytes of all decoded blocks.
+    vector_bytes : int
+        Bytes a row of all row vectors.
+    threads : int
+    """
+
+    n_rows: int
+    n_nonzeros: int
+    dimension: int
+    n_models: int
+    block_nbytes: int
+    data_nbytes: int
+    vector_bytes: int
+    threads: int
+
+
+def divide(
+    work: Workload, options: TrainOptions, total: int, *, keep: tuple[int, int] | None = None
+) -> Budget:
+    """Divide ``total`` bytes.
+
+    Parameters
+    ----------
+    work : Workload
+    options : TrainOptions
+    total : int
+    keep : (groups, max_cuts), optional
+        Parameters that a saved state was made with.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If not even the smallest division fits; the message holds the sum.
+    """
+    usable = int(total * (1 - SLACK))
+    choices: Sequence[int] = GROUP_CHOICES if options.resolved_solver == "ocas" else (1,)
+    if options.cut_groups is not None:
+        choices = (options.cut_groups,)
+    else:
+        worth = work.n_nonzeros // (ELEMENTS_A_PARAMETER * max(work.dimension, 1))
+        choices = [g for g in choices if g <= worth] or [1]
+    if keep is not None:
+        choices = (keep[0],)
+    budget = None
+    for groups in choices:
+        wanted = keep[1] if keep is not None else max(PLAIN_CUTS, EXPECTED_READS * groups)
+        budget = _with_groups(work, total, usable, groups, wanted)
+        if budget.needed <= usable and budget.max_cuts >= min(wanted, 10 * groups):
+            return budget
+    assert budget is not None
+    if budget.needed <= usable:
+        return budget
+    sum_text = " + ".join(f"{item.name} {format_size(item.nbytes)}" for item in budget.items)
+    raise MemoryBudgetError(
+        f"training needs {format_size(budget.needed / (1 - SLACK))} of memory, "
+        f"allowed are {format_size(total)}: "
+        f"{sum_text}; allow more with --memory, or use fewer values of C, threads or --cut-groups"
+    )
+
+
+def _with_groups(work: Workload, total: int, usable: int, groups: int, wanted_cuts: int) -> Budget:
+    vector = 8 * work.dimension * work.n_models
+    partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
+    blocks = (BLOCKS_A_THREAD + 1) * work.threads
+    items = [
+        PlanItem("Python and libraries", INTERPRETER_BYTES, "before any data"),
+        PlanItem("weights", 8 * vector, f"8 vectors of {work.dimension} for {work.n_models} model(s)"),
+        PlanItem("sums of a pass", partials * groups * vector, f"{partials} partial sums, {groups} group(s)"),
+        PlanItem(
+            "blocks being read", blocks * work.block_nbytes, f"{blocks} of {format_size(work.block_nbytes)}"
+        ),
+    ]
+    left = usable - sum(item.nbytes for item in items)
+    fewest = 2 * groups + 2
+    cuts = min(max(fewest, left // 2 // max(vector, 1)), max(wanted_cuts, fewest))
+    gram = 24 * cuts * cuts * work.n_models
+    items.append(
+        PlanItem("cuts", cuts * vector + gram, f"{cuts} of {format_size(8 * work.dimension)} a model")
+    )
+    left -= items[-1].nbytes
+    row_vectors = max(0, min(left, work.n_rows * work.vector_bytes))
+    items.append(PlanItem("row vectors", row_vectors, _row_vector_note(work, row_vectors)))
+    cache = max(0, left - row_vectors) if work.block_nbytes else 0
+    return Budget(total, groups, int(cuts), row_vectors, min(cache, work.data_nbytes), tuple(items))
+
+
+def _row_vector_note(work: Workload, in_memory: int) -> str:
+    needed = work.n_rows * work.vector_bytes
+    note = f"{work.n_rows} rows of {work.vector_bytes} bytes"
+    return (
+        note if in_memory >= needed else f"{note}, {format_size(needed - in_memory)} of it in a scratch file"
+    )
+
+
+def to_json(items: Sequence[PlanItem]) -> list[dict[str, Any]]:
+    """The items as JSON can hold them."""
+    return [{"name": item.name, "bytes": item.nbytes, "note": item.note} for item in items]

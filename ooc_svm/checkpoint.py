@@ -1,0 +1,208 @@
+"""Saved states of a run: what every solver knows between two reads, and the row vectors.
+
+A checkpoint is two files: the row vectors as they are, and then, as the commit, a file of named arrays with
+the states and the checksum of the first. There are two places that take turns, so that the one before is whole
+while a new one is written; a damaged newest one falls back to it.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.arrayfile import FileKind, read_arrays, write_arrays
+from ooc_svm.atomic import atomic_write, sweep_leftovers
+from ooc_svm.errors import DamageError, StorageError
+from ooc_svm.rowvectors import RowVectors
+
+CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=1)
+PLACES = (0, 1)
+
+
+class _Summed:
+    """A stream that keeps the checksum of what passes through it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.crc32c = 0
+
+    def write(self, data: Any) -> int:
+        self.crc32c = google_crc32c.extend(self.crc32c, bytes(data))
+        return self._file.write(data)
+
+    def read(self, n_bytes: int) -> bytes:
+        data = self._file.read(n_bytes)
+        self.crc32c = google_crc32c.extend(self.crc32c, data)
+        return data
+
+
+class Checkpoints:
+    """The checkpoints of one run in a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is missing.
+    key : str
+        What the run is: data and options. A state of another run is refused.
+
+    Raises
+    ------
+    StorageError
+        If the folder cannot be made.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], key: str) -> None:
+        self.folder = Path(folder)
+        self.key = key
+        self._next = 0
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder}: cannot be made for checkpoints: {error.strerror}; give another folder"
+            ) from error
+
+    def save(self, number: int, states: Sequence[Any], vectors: RowVectors, facts: dict[str, Any]) -> None:
+        """Write the checkpoint of pass ``number`` over the older one."""
+        names = sorted(vectors.names())
+        summed: list[_Summed] = []
+
+        def write_vectors(file: BinaryIO) -> None:
+            summed.append(_Summed(file))
+            for name in names:
+                vectors.save(name, summed[-1])  # type: ignore[arg-type]
+
+        place, self._next = self._next, 1 - self._next
+        atomic_write(self._vectors(place), write_vectors)
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        texts: dict[str, str | None] = {}
+        for model, state in enumerate(states):
+            _flatten(f"{model}", state, arrays, texts)
+        content = {
+            "key": self.key,
+            "pass": number,
+            "facts": facts,
+            "texts": texts,
+            "vectors": {"names": names, "crc32c": summed[-1].crc32c},
+        }
+        atomic_write(self._state(place), lambda file: write_arrays(file, CHECKPOINT_FILE, content, arrays))
+
+    def newest_facts(self) -> dict[str, Any] | None:
+        """The facts saved with the newest whole checkpoint, or None if there is none.
+
+        Raises
+        ------
+        DamageError
+            If there are checkpoints and none is whole, or they are another run's.
+        """
+        found = self._newest()
+        return None if found is None else found[1]["facts"]
+
+    def restore(self, states: Sequence[Any], vectors: RowVectors) -> dict[str, Any]:
+        """Put the newest whole checkpoint into fresh states and row vectors; returns its facts."""
+        found = self._newest()
+        if found is None:
+            raise DamageError(f"{self.folder}: there is no checkpoint to go on from; run without resume")
+        place, content, arrays = found
+        self._next = 1 - place
+        for model, state in enumerate(states):
+            _unflatten(f"{model}", state, arrays, content["texts"])
+        with self._vectors(place).open("rb") as file:
+            for name in content["vectors"]["names"]:
+                vectors.load(name, file)
+        facts: dict[str, Any] = content["facts"]
+        return facts
+
+    def _newest(self) -> tuple[int, dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
+        """Place and content of the newest whole checkpoint."""
+        whole: list[tuple[int, dict[str, Any], dict[str, npt.NDArray[Any]]]] = []
+        damage: DamageError | None = None
+        for place in PLACES:
+            for path in (self._state(place), self._vectors(place)):
+                sweep_leftovers(path)
+            if not self._state(place).exists():
+                continue
+            try:
+                whole.append((place, *self._read(place)))
+            except DamageError as error:
+                damage = error
+        if not whole:
+            if damage is not None:
+                raise damage
+            return None
+        newest = max(whole, key=lambda found: int(found[1]["pass"]))
+        if newest[1]["key"] != self.key:
+            raise DamageError(
+                f"{self._state(newest[0])}: is the checkpoint of a run on other data or with other options; "
+                "give the options of that run or another folder"
+            )
+        if damage is not None:
+            warnings.warn(f"{damage}; going on from pass {newest[1]['pass']}", stacklevel=2)
+        return newest
+
+    def _read(self, place: int) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        content, arrays = read_arrays(self._state(place), CHECKPOINT_FILE)
+        path = self._vectors(place)
+        try:
+            with path.open("rb") as file:
+                summed = _Summed(file)
+                while summed.read(1 << 20):
+                    pass
+        except OSError as error:
+            raise DamageError(f"{path}: a part of the checkpoint cannot be read: {error.strerror}") from error
+        if summed.crc32c != content["vectors"]["crc32c"]:
+            raise DamageError(f"{path}: damaged: the checksum of the row vectors is wrong")
+        return content, arrays
+
+    def _state(self, place: int) -> Path:
+        return self.folder / f"checkpoint-{place}.state"
+
+    def _vectors(self, place: int) -> Path:
+        return self.folder / f"checkpoint-{place}.vectors"
+
+
+def _flatten(
+    prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
+) -> None:
+    """Named arrays and texts of a dataclass and those inside it; private fields are left out."""
+    for item in fields(state):
+        if item.name.startswith("_"):
+            continue
+        name, value = f"{prefix}/{item.name}", getattr(state, item.name)
+        if is_dataclass(value):
+            _flatten(name, value, arrays, texts)
+        elif value is None or isinstance(value, str):
+            texts[name] = value
+        else:
+            arrays[name] = np.asarray(value)
+
+
+def _unflatten(
+    prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
+) -> None:
+    """Undo `_flatten` on a fresh state of the same type."""
+    for item in fields(state):
+        if item.name.startswith("_"):
+            continue
+        name, value = f"{prefix}/{item.name}", getattr(state, item.name)
+        if is_dataclass(value):
+            _unflatten(name, value, arrays, texts)
+        elif name in texts:
+            setattr(state, item.name, texts[name])
+        elif name not in arrays:
+            raise DamageError(f"the checkpoint has no {item.name}; start the run anew")
+        elif isinstance(value, np.ndarray):
+            setattr(state, item.name, arrays[name])
+        elif isinstance(value, list):
+            setattr(state, item.name, [tuple(row) for row in arrays[name].tolist()])
+        else:
+            setattr(state, item.name, type(value)(arrays[name]))

@@ -1,0 +1,427 @@
+"""One call that puts data, problem, solver and engine together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ooc_svm import interrupt
+from ooc_svm.budget import Budget, Workload, divide
+from ooc_svm.checkpoint import Checkpoints
+from ooc_svm.classes import BinaryProblem, binary_problems, label_text
+from ooc_svm.engine.base import Engine
+from ooc_svm.engine.local import LocalEngine
+from ooc_svm.engine.memory import MemoryEngine
+from ooc_svm.errors import InputError, Interrupted, UsageError
+from ooc_svm.history import Progress, Recorder, run_report
+from ooc_svm.memory import memory_budget
+from ooc_svm.model import Model
+from ooc_svm.options import TrainOptions
+from ooc_svm.passes import ColumnPass, ColumnSums
+from ooc_svm.problems.hinge import HingeProblem, Targets
+from ooc_svm.problems.linear import LinearSpace
+from ooc_svm.rows import Float64Array
+from ooc_svm.rowvectors import RowVectors
+from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
+from ooc_svm.solvers.ocas import Ocas, OcasState
+from ooc_svm.solvers.state import Certificate
+from ooc_svm.source import MatrixSource, Source
+from ooc_svm.stopping import CERTIFIED, Stopping
+from ooc_svm.store import Store, open_store
+from ooc_svm.warmup import warm_up
+
+CODES, WEIGHT = "codes", "weight"
+
+# A checkpoint is written when the last one took less than this share of the time since.
+CHECKPOINT_SHARE = 0.1
+
+Labels = Any
+AnySolver = Ocas | CuttingPlane
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What is trained on.
+
+    Attributes
+    ----------
+    source : Source
+    counts : dict of float to int, or None
+        Rows of each label; None where there are too many labels.
+    id : callable
+        Gives a text that changes with the content.
+    value_type : str
+    index_base : int
+    label_names : tuple of str or None
+    """
+
+    source: Source
+    counts: Mapping[float, int] | None
+    id: Callable[[], str]
+    value_type: str
+    index_base: int
+    label_names: tuple[str, ...] | None
+
+
+def train(
+    data: Any,
+    labels: Labels = None,
+    *,
+    sample_weight: Any = None,
+    progress: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> Model:
+    """Train a linear support vector machine to a certified gap.
+
+        P(w, b) = 1/2 |w|^2 + C sum_i omega_i max(0, 1 - y_i (w.x_i + b))
+
+    ``omega_i`` is the weight of the row times that of its class; b is 0 (``bias="none"``) or the weight of a
+    constant feature, ``|w|^2 + b^2`` being penalised (``bias="penalized"``).
+
+    Parameters
+    ----------
+    data : path, Store, or sparse matrix
+        A store made by `ooc_svm.convert`, any AnnData Zarr file with a CSR ``X``, or rows in memory.
+    labels : array_like of shape (n_rows,), optional
+        With a matrix only: stores bring their labels.
+    sample_weight : array_like of shape (n_rows,), optional
+        With a matrix only: weights of the rows' losses, not negative.
+    progress : callable, optional
+        Called with a `Progress` after each block and each pass.
+    **options
+        See `ooc_svm.options.TrainOptions`.
+
+    Returns
+    -------
+    Model
+        With the certificate of each decision function in ``report``.
+
+    Raises
+    ------
+    UsageError
+        Options that are not possible or contradict the data.
+    InputError
+        Labels that are no classes, fewer than two classes, negative weights, values that overflow.
+    DamageError, StorageError
+        The store or a checkpoint is damaged, reading or writing failed.
+    MemoryBudgetError
+        What is needed does not fit ``memory``; nothing was run.
+    Interrupted
+        By a signal, after a checkpoint if one was asked for.
+    """
+    wanted = TrainOptions(**_normal(options))
+    return _Run(open_data(data, labels, sample_weight, wanted), wanted, progress).model()
+
+
+def open_data(data: Any, labels: Labels, sample_weight: Any, options: TrainOptions) -> Data:
+    """Open what `train` was given."""
+    if isinstance(data, str | os.PathLike):
+        data = open_store(Path(data), label=options.label)
+    if isinstance(data, Store):
+        if labels is not None or sample_weight is not None:
+            raise UsageError("a store brings its labels and weights; do not give them beside it")
+        if data.n_rows == 0:
+            raise InputError(f"{data.path} has no rows; there is nothing to train on")
+        return Data(
+            data, data.labels.counts, lambda: data.id, data.value_type, data.index_base, data.label_names
+        )
+    if labels is None:
+        raise UsageError("a matrix needs labels, one a row")
+    source = MatrixSource(data, labels, sample_weight)
+    if source.n_rows == 0:
+        raise InputError("the matrix has no rows; there is nothing to train on")
+    values, rows = np.unique(source.read_labels(0, source.n_rows), return_counts=True)
+    counts = dict(zip(values.tolist(), rows.tolist(), strict=True))
+    return Data(source, counts, lambda: source.id, source.value_type, 0, None)
+
+
+def worker_threads(options: TrainOptions) -> int:
+    """Threads asked for, else all that the process may use."""
+    return options.threads or len(os.sched_getaffinity(0))
+
+
+def workload(data: Data, options: TrainOptions) -> Workload:
+    """The sizes that a run's memory follows from."""
+    source = data.source
+    _, problems = binary_problems(data.counts, *_named(data, options))
+    n_models = len(problems) * len(options.C)
+    in_memory = isinstance(source, MatrixSource)
+    scores = 16 * n_models if options.resolved_solver == "ocas" else 0
+    return Workload(
+        n_rows=source.n_rows,
+        n_nonzeros=source.n_nonzeros,
+        dimension=source.n_features + (options.bias == "penalized"),
+        n_models=n_models,
+        block_nbytes=0 if in_memory else max(span.nbytes for span in source.blocks),
+        data_nbytes=0 if in_memory else sum(span.nbytes for span in source.blocks),
+        vector_bytes=2 + 8 * source.has_weight + scores,
+        threads=1 if in_memory else worker_threads(options),
+    )
+
+
+class _Run:
+    """One training, from options to model."""
+
+    def __init__(
+        self, data: Data, options: TrainOptions, progress: Callable[[Progress], None] | None
+    ) -> None:
+        self._data, self._options = data, options
+        self._progress = progress
+        self._classes, self._problems = binary_problems(data.counts, *_named(data, options))
+        self._checkpoints = self._open_checkpoints()
+        facts = self._checkpoints.newest_facts() if self._checkpoints and options.resume else None
+        keep = None if facts is None else (int(facts["groups"]), int(facts["max_cuts"]))
+        self._resuming = facts is not None
+        total = memory_budget(options.memory)
+        self._budget: Budget = divide(workload(data, options), options, total, keep=keep)
+        self._last_saved = time.monotonic()
+        self._save_seconds = 0.0
+
+    def model(self) -> Model:
+        """Run it."""
+        source, options, budget = self._data.source, self._options, self._budget
+        with ExitStack() as stack:
+            vectors = stack.enter_context(RowVectors(source.n_rows, budget.row_vector_bytes))
+            engine: Engine
+            if isinstance(source, MatrixSource):
+                engine = MemoryEngine(source, vectors)
+            else:
+                local = LocalEngine(
+                    source, vectors, threads=worker_threads(options), cache_bytes=budget.cache_bytes
+                )
+                engine = stack.enter_context(local)
+            certificates: list[Certificate] = []
+            recorder = Recorder(engine, lambda: certificates, options.tol, self._progress)
+            warm_up(options.resolved_solver, self._data.value_type, source.has_weight, recorder.note)
+            self._fill_row_vectors(vectors)
+            scale = self._scale(engine)
+            space = LinearSpace(source.n_features, scale, options.bias == "penalized")
+            solvers = self._solvers(space, vectors)
+            certificates += [solver.state.certificate for solver in solvers]
+            if self._resuming:
+                self._restore(solvers, vectors, engine, recorder)
+                certificates[:] = [solver.state.certificate for solver in solvers]
+            engine.run(solvers, lambda: self._between(solvers, vectors, engine, recorder))
+            recorder.passed()
+            if self._checkpoints is not None:
+                self._save(solvers, vectors, engine, recorder)
+            return self._finish(solvers, space, engine, recorder)
+
+    def _open_checkpoints(self) -> Checkpoints | None:
+        options = self._options
+        if options.checkpoint is None:
+            return None
+        record = options.to_json()
+        for name in ("memory", "threads", "max_passes", "time_limit", "checkpoint", "resume", "tol"):
+            del record[name]
+        text = json.dumps([self._data.id(), record], sort_keys=True)
+        return Checkpoints(options.checkpoint, hashlib.sha256(text.encode()).hexdigest())
+
+    def _fill_row_vectors(self, vectors: RowVectors) -> None:
+        """Class numbers and weights of the rows, block by block."""
+        source = self._data.source
+        codes = vectors.create(CODES, np.uint16)
+        weight = vectors.create(WEIGHT, np.float64) if source.has_weight else None
+        for span in source.blocks:
+            found = source.read_labels(span.start, span.stop)
+            codes.write(span.start, np.searchsorted(self._classes, found).astype(np.uint16))
+            if weight is not None:
+                weights = source.read_weights(span.start, span.stop)
+                if weights.min(initial=0.0) < 0.0:
+                    row = span.start + int(np.argmin(weights))
+                    raise InputError(
+                        f"row {row} has the negative weight {weights.min()}; weights are 0 or more"
+                    )
+                weight.write(span.start, weights)
+
+    def _scale(self, engine: Engine) -> Float64Array | None:
+        """Factors of the columns, from one read of the data; None without scaling."""
+        if self._options.scale == "none":
+            return None
+        sums: ColumnSums = engine.stream([ColumnPass(engine.source.n_features)])[0]
+        if self._options.scale == "maxabs":
+            spread = sums.largest
+        else:
+            n_rows = engine.source.n_rows
+            spread = np.sqrt(np.maximum(sums.squares / n_rows - (sums.total / n_rows) ** 2, 0.0))
+        # A column without spread keeps its unit.
+        return 1.0 / np.where(spread > 0.0, spread, 1.0)
+
+    def _solvers(self, space: LinearSpace, vectors: RowVectors) -> list[AnySolver]:
+        options, budget = self._options, self._budget
+        deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
+        stopping = Stopping(options.tol, options.max_passes, deadline)
+        weight = WEIGHT if self._data.source.has_weight else None
+        solvers: list[AnySolver] = []
+        for C in options.C:
+            for problem in self._problems:
+                targets = Targets(CODES, problem.sign, problem.weight, weight)
+                hinge = HingeProblem(targets, C, space, budget.groups, f"model{len(solvers)}")
+                if options.resolved_solver == "cutting-plane":
+                    plain = CuttingPlaneState.fresh(space.dimension, budget.max_cuts)
+                    solvers.append(CuttingPlane(hinge, stopping, plain))
+                    continue
+                for name, dtype in hinge.row_vectors.items():
+                    vectors.create(name, dtype)
+                solvers.append(Ocas(hinge, stopping, OcasState.fresh(space.dimension, budget.max_cuts)))
+        return solvers
+
+    def _between(
+        self, solvers: Sequence[AnySolver], vectors: RowVectors, engine: Engine, recorder: Recorder
+    ) -> None:
+        """Before every read of the data: history, checkpoint, interruption."""
+        recorder.passed()
+        signal = interrupt.requested()
+        if self._checkpoints is not None and engine.counters.passes:
+            since = time.monotonic() - self._last_saved
+            if signal is not None or self._save_seconds <= CHECKPOINT_SHARE * since:
+                self._save(solvers, vectors, engine, recorder)
+        if signal is not None:
+            kept = (
+                "nothing was kept; ask for --checkpoint next time"
+                if self._checkpoints is None
+                else f"go on with --resume from {self._checkpoints.folder}"
+            )
+            raise Interrupted(signal, f"interrupted after {engine.counters.passes} passes; {kept}")
+
+    def _save(
+        self, solvers: Sequence[AnySolver], vectors: RowVectors, engine: Engine, recorder: Recorder
+    ) -> None:
+        assert self._checkpoints is not None
+        began = time.monotonic()
+        facts = {
+            "groups": self._budget.groups,
+            "max_cuts": self._budget.max_cuts,
+            "seconds": recorder.seconds,
+            "history": recorder.history,
+            "passes": engine.counters.passes,
+            "bytes_read": engine.counters.bytes_read,
+        }
+        states = [solver.state for solver in solvers]
+        self._checkpoints.save(engine.counters.passes, states, vectors, facts)
+        self._last_saved = time.monotonic()
+        self._save_seconds = self._last_saved - began
+
+    def _restore(
+        self, solvers: Sequence[AnySolver], vectors: RowVectors, engine: Engine, recorder: Recorder
+    ) -> None:
+        assert self._checkpoints is not None
+        facts = self._checkpoints.restore([solver.state for solver in solvers], vectors)
+        scaling_passes = engine.counters.passes
+        engine.counters.passes = int(facts["passes"])
+        engine.counters.bytes_read = int(facts["bytes_read"])
+        recorder.resume(list(facts["history"]), float(facts["seconds"]))
+        for solver in solvers:
+            # A limit or a gap that ended the run before may be another one now.
+            certificate = solver.state.certificate
+            certificate.stop_reason = solver.stopping.reason(
+                certificate.primal, certificate.dual, certificate.passes
+            )
+        recorder.note(
+            f"going on after {engine.counters.passes} passes"
+            + (f" ({scaling_passes} more for the scale of the columns)" if scaling_passes else "")
+        )
+
+    def _finish(
+        self, solvers: Sequence[AnySolver], space: LinearSpace, engine: Engine, recorder: Recorder
+    ) -> Model:
+        options, data = self._options, self._data
+        weights, biases, rows = [], [], []
+        each = [(C, problem) for C in options.C for problem in self._problems]
+        for (C, problem), solver in zip(each, solvers, strict=True):
+            w, bias = space.to_data(solver.state.best)
+            weights.append(w)
+            biases.append(bias)
+            rows.append(_model_report(problem, C, bias, solver.state.certificate, data.label_names))
+        report = {
+            "problem": options.problem,
+            "loss": options.loss,
+            "solver": options.resolved_solver,
+            "kernel": options.kernel,
+            "cut_groups": self._budget.groups,
+            "max_cuts": self._budget.max_cuts,
+            **run_report(recorder, engine, rows),
+        }
+        return Model(
+            problem=options.problem,
+            loss=options.loss,
+            solver=options.resolved_solver,
+            kernel=options.kernel,
+            weights=np.array(weights),
+            bias=np.array(biases),
+            positive=[problem.positive for _, problem in each],
+            negative=self._problems[0].negative,
+            classes=tuple(self._classes.tolist()),
+            label_names=_names_of(self._classes, data.label_names),
+            C=tuple(C for C, _ in each),
+            index_base=data.index_base,
+            scale=space.scale,
+            options=replace(options, positive=_named(data, options)[0]).to_json(),
+            report=report,
+        )
+
+
+def _model_report(
+    problem: BinaryProblem, C: float, bias: float, certificate: Certificate, names: tuple[str, ...] | None
+) -> dict[str, Any]:
+    label = label_text(problem.positive) if names is None else names[int(problem.positive)]
+    return {
+        "label": label,
+        "C": C,
+        "primal": certificate.primal,
+        "dual": certificate.dual,
+        "gap": certificate.gap,
+        "relative_gap": certificate.relative_gap,
+        "passes": certificate.passes,
+        "bias": bias,
+        "n_support": certificate.n_support,
+        "converged": certificate.stop_reason == CERTIFIED,
+        "stop_reason": certificate.stop_reason,
+    }
+
+
+def _names_of(classes: Float64Array, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names[int(label)] for label in classes)
+
+
+def _named(data: Data, options: TrainOptions) -> tuple[tuple[float, ...], str | dict[float, float] | None]:
+    """Positive labels and class weights, names replaced by the labels they stand for."""
+
+    def label_of(label: float | str) -> float:
+        if isinstance(label, str) and data.label_names is not None:
+            if label not in data.label_names:
+                known = ", ".join(map(repr, data.label_names[:20]))
+                raise InputError(f"no row has the label {label[:80]!r}; the labels are {known}")
+            return float(data.label_names.index(label))
+        try:
+            return float(label)
+        except ValueError as error:
+            raise UsageError(
+                f"the label {label!r:.80} is not a number, and the labels have no names"
+            ) from error
+
+    weight = options.class_weight
+    by_label = {label_of(k): v for k, v in weight.items()} if isinstance(weight, Mapping) else weight
+    return tuple(label_of(label) for label in options.positive), by_label
+
+
+def _normal(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as `TrainOptions` takes them: single values of C and positive labels become tuples."""
+    normal = dict(options)
+    for name in ("C", "positive"):
+        if name in normal:
+            value = normal[name]
+            normal[name] = (value,) if isinstance(value, str | int | float) else tuple(value)
+    unknown = set(normal) - set(TrainOptions.__dataclass_fields__)
+    if unknown:
+        raise UsageError(f"unknown option {sorted(unknown)[0]!r}; see ooc_svm.options.TrainOptions")
+    return normal
