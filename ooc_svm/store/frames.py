@@ -9,7 +9,7 @@ _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 
 
 def frame_codec(info: ArrayInfo) -> str | None:
-    """Name of the codec ("blosc" or "zstd") where a chunk file is one such frame of all elements of a chunk, else None."""
+    """Name of the codec, "blosc" or "zstd", where a chunk file is one such frame; else None."""
     if info.inner_chunk != info.chunk or info.dtype.kind == "O":
         return None
     codecs = [codec.removeprefix("numcodecs.") for codec in info.codecs]

@@ -31,7 +31,7 @@ from ooc_svm.errors import DamageError
 from ooc_svm.rows import Int64Array
 from ooc_svm.store.access import StrictStore, open_array, read_into
 from ooc_svm.store.labels import LabelSummary
-from ooc_svm.store.layout import FORMAT_VERSION, MANIFEST, MARK, chunk_count
+from ooc_svm.store.layout import FORMAT_VERSION, LARGEST_FEATURE_COUNT, MANIFEST, MARK, METADATA, chunk_count
 from ooc_svm.store.metadata import chunk_files, read_array
 
 ValueType = Literal["ones", "float32", "float64"]
@@ -122,8 +122,12 @@ class Manifest:
         return plain | {
             "labels": self.labels.to_json(),
             "arrays": [asdict(array) for array in self.arrays],
-            "tables": {"sizes": _table_hash(self.sizes), "checksums": _table_hash(self.checksums)},
+            "tables": self.table_hashes(),
         }
+
+    def table_hashes(self) -> dict[str, str]:
+        """SHA-256 of both tables."""
+        return {"sizes": _table_hash(self.sizes), "checksums": _table_hash(self.checksums)}
 
     def chunks(self) -> Iterator[tuple[ListedArray, int, int]]:
         """Each listed array with the range of its chunks in the tables."""
@@ -135,6 +139,63 @@ class Manifest:
 
 _COUNTS = ("n_rows", "n_features", "n_nonzeros", "label_runs", "qid_groups", "block_chunks", "block_rows")
 _PLAIN = (*_COUNTS, "value_type", "index_base", "has_qid", "has_weight", "metadata")
+
+
+_TABLES = {
+    "block_rows": "int64",
+    "block_nonzeros": "int64",
+    "tail_pointers": "int64",
+    "tail_indices": "int32",
+}
+_GROUPS = ("X", "obs", "var", "uns", MANIFEST)
+
+
+def _expected_arrays(manifest: Manifest) -> dict[str, tuple[str, int | None]]:
+    """Type and length of every array that a store with this header lists; None: the length is free."""
+    n, nnz = manifest.n_rows, manifest.n_nonzeros
+    ones = manifest.value_type == "ones"
+    arrays: dict[str, tuple[str, int | None]] = {
+        "X/indices": ("int32", nnz),
+        "X/data": ("uint8" if ones else manifest.value_type, nnz),
+        "X/indptr": ("int64", n + 1),
+        "obs/_index": ("int64", n),
+        "obs/label": ("float64", n),
+        "var/_index": ("int32", manifest.n_features),
+    }
+    if manifest.has_qid:
+        arrays["obs/qid"] = ("int64", n)
+    if manifest.has_weight:
+        arrays["obs/weight"] = ("float64", n)
+    arrays |= {f"{MANIFEST}/{name}": (dtype, None) for name, dtype in _TABLES.items()}
+    if not ones:
+        arrays[f"{MANIFEST}/tail_values"] = (manifest.value_type, None)
+    return arrays
+
+
+def _is_consistent(manifest: Manifest) -> bool:
+    """Whether counts are counts and exactly the arrays and metadata files there must be are listed.
+
+    Only names that pass are ever opened.
+    """
+    counts = [getattr(manifest, name) for name in _COUNTS]
+    counts += [number for array in manifest.arrays for number in (array.length, array.chunk)]
+    counts += manifest.metadata.values()
+    if not all(type(count) is int and count >= 0 for count in counts):
+        return False
+    if manifest.value_type not in ("ones", "float32", "float64") or manifest.index_base not in (0, 1):
+        return False
+    if manifest.n_features > LARGEST_FEATURE_COUNT or min(manifest.block_chunks, manifest.block_rows) < 1:
+        return False
+    expected = _expected_arrays(manifest)
+    listed = {array.name: array for array in manifest.arrays}
+    if len(listed) != len(manifest.arrays) or listed.keys() != expected.keys():
+        return False
+    if set(manifest.metadata) != {f"{name}/{METADATA}" for name in (*_GROUPS, *expected)}:
+        return False
+    return all(
+        listed[name].dtype == dtype and length in (None, listed[name].length)
+        for name, (dtype, length) in expected.items()
+    )
 
 
 def _sha256(content: bytes) -> str:
@@ -192,26 +253,24 @@ def read_manifest(folder: Path, store: StrictStore, mark: Any) -> Manifest:
         raise DamageError(
             f"the manifest of {folder} does not match its checksum; copy the store again or make it anew"
         )
+    malformed = DamageError(f"the manifest of {folder} is malformed; copy the store again or make it anew")
     try:
         record = json.loads(header)
         arrays = tuple(ListedArray(**array) for array in record["arrays"])
         n_chunks = sum(array.n_chunks for array in arrays)
-        sizes = _read_table(folder, store, SIZES, np.int64, n_chunks)
-        checksums = _read_table(folder, store, CHECKSUMS, np.uint32, n_chunks)
         manifest = Manifest(
             **{name: record[name] for name in _PLAIN},
             labels=LabelSummary.from_json(record["labels"]),
             arrays=arrays,
             provenance=record["provenance"],
-            sizes=sizes,
-            checksums=cast("npt.NDArray[np.uint32]", checksums),
+            sizes=_read_table(folder, store, SIZES, np.int64, n_chunks),
+            checksums=cast(
+                "npt.NDArray[np.uint32]", _read_table(folder, store, CHECKSUMS, np.uint32, n_chunks)
+            ),
         )
-        whole = all(type(getattr(manifest, name)) is int and getattr(manifest, name) >= 0 for name in _COUNTS)
-        tables = record["tables"] == {"sizes": _table_hash(sizes), "checksums": _table_hash(checksums)}
-    except (KeyError, TypeError, ValueError, RecursionError, ZeroDivisionError, OverflowError) as error:
-        raise DamageError(
-            f"the manifest of {folder} is malformed ({error!r:.80}); the store is damaged"
-        ) from None
-    if not whole or not tables or len(sizes) != n_chunks or len(checksums) != n_chunks:
-        raise DamageError(f"the tables of the manifest of {folder} do not match it; the store is damaged")
+        consistent = _is_consistent(manifest) and manifest.table_hashes() == record["tables"]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as error:
+        raise malformed from error
+    if not consistent or len(manifest.sizes) != n_chunks or len(manifest.checksums) != n_chunks:
+        raise malformed
     return manifest
