@@ -1,0 +1,5 @@
+"""``python -m ooc_svm.cli``: the command line without its script."""
+
+from ooc_svm.cli.app import main
+
+main()

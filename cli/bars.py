@@ -1,0 +1,89 @@
+"""Progress bars; imported where standard error is a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from ooc_svm.cli.progress import GapShare
+from ooc_svm.cli.text import seconds, short
+from ooc_svm.memory import format_size
+
+if TYPE_CHECKING:
+    from ooc_svm.history import Progress as TrainEvent
+
+# Below this share of the way the time that is left is a guess not worth showing.
+LEAST_SHARE = 0.05
+
+
+def train_text(event: TrainEvent, share: float) -> str:
+    """What stands right of the bar: gap, reading speed, time used and left, models that still run."""
+    parts = [
+        f"gap {short(event.relative_gap)} of {short(event.tol)}",
+        f"{format_size(event.bytes_read / max(event.seconds, 1e-3))}/s",
+        seconds(event.seconds),
+    ]
+    if share >= LEAST_SHARE:
+        parts.append(f"about {seconds(event.seconds * (1 - share) / share)} left")
+    if event.models_running > 1:
+        parts.append(f"{event.models_running} models")
+    return "  ".join(parts)
+
+
+@contextlib.contextmanager
+def train_bar() -> Iterator[Callable[[TrainEvent], None]]:
+    """A bar that fills as the gap falls, on a log scale; gives what a training run is to call."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"))
+    gap_share = GapShare()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("reading", total=1.0, facts="")
+
+        def show(event: TrainEvent) -> None:
+            if event.kind == "note":
+                bar.console.print(escape(event.message))
+                return
+            share = gap_share(event.relative_gap, event.tol)
+            under_way = (
+                f" {100 * event.blocks_done // max(event.n_blocks, 1):2d} %" if event.kind == "block" else ""
+            )
+            bar.update(
+                task,
+                description=f"pass {event.passes + (event.kind == 'block')}{under_way}",
+                completed=share,
+                facts=train_text(event, share),
+            )
+
+        yield show
+
+
+@contextlib.contextmanager
+def byte_bar(verb: str) -> Iterator[Callable[..., None]]:
+    """A bar of bytes; gives what a reader is to call with bytes done, bytes to do or None, and rows."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(verb, total=None)
+
+        def show(done: int, total: int | None, rows: int | None = None) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield show

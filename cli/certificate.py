@@ -1,0 +1,86 @@
+"""What ``train`` says at its end: how good the model is for certain, and what that took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ooc_svm.cli.text import block, count, objective, seconds, short, table
+from ooc_svm.memory import format_size
+
+MOST_MODELS = 20
+"""Models listed one by one; of more, those that are furthest from the gap wanted."""
+
+
+def certificate(report: Mapping[str, Any], model_bytes: int, path: str) -> str:
+    """The certificate of a run, some lines for people.
+
+    Parameters
+    ----------
+    report : mapping
+        The report of a model.
+    model_bytes : int
+        Size of the model file.
+    path : str
+        Where it is.
+    """
+    models = report["models"]
+    facts = [("certified", _verdict(report))]
+    if len(models) == 1:
+        facts += _one(models[0])
+    elapsed = max(report["seconds"], 1e-3)
+    read = f"{format_size(report['bytes_read'])} read"
+    facts += [
+        ("passes", f"{report['passes']} ({read}, {format_size(report['bytes_read'] / elapsed)}/s)"),
+        ("time", seconds(report["seconds"])),
+        ("peak memory", format_size(report["peak_memory_bytes"])),
+        (
+            "model",
+            f"{path} ({count(len(models), 'model')} of {count(report['n_features'], 'feature')}, "
+            f"{format_size(model_bytes)})",
+        ),
+    ]
+    text = block(facts)
+    return text if len(models) == 1 else f"{text}\n\n{model_table(models)}"
+
+
+def _verdict(report: Mapping[str, Any]) -> str:
+    worst = max((model["relative_gap"] for model in report["models"]), key=_or_infinity)
+    which = "" if len(report["models"]) == 1 else " of the worst model"
+    if report["converged"]:
+        return f"yes, relative gap {short(worst)}{which}"
+    return f"no, stopped by {report['stop_reason']} at relative gap {short(worst)}{which}"
+
+
+def _or_infinity(number: float | None) -> float:
+    return float("inf") if number is None else number
+
+
+def _one(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("objective P", objective(model["primal"], 10)),
+        ("lower bound D", objective(model["dual"], 10)),
+        ("gap P - D", objective(model["gap"], 3)),
+    ]
+
+
+def model_table(models: list[dict[str, Any]]) -> str:
+    """The models of a run in a table, the worst 20 where there are more."""
+    listed = models
+    if len(models) > MOST_MODELS:
+        listed = sorted(models, key=lambda model: -_or_infinity(model["relative_gap"]))[:MOST_MODELS]
+    head = ("label", "C", "P", "D", "relative gap", "passes", "certified")
+    rows = [
+        (
+            str(model["label"]),
+            f"{model['C']:g}",
+            objective(model["primal"], 8),
+            objective(model["dual"], 8),
+            short(model["relative_gap"]),
+            str(model["passes"]),
+            "yes" if model["converged"] else "no",
+        )
+        for model in listed
+    ]
+    rest = len(models) - len(listed)
+    return table(head, rows) + (f"\nand {count(rest, 'model')} with a smaller gap" if rest else "")

@@ -1,0 +1,81 @@
+"""``ooc-svm predict`` and ``ooc-svm evaluate``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from ooc_svm.cli.parameters import Label, Memory, SelectedC, Threads
+from ooc_svm.cli.text import block
+
+ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A model file.")]
+DataPath = Annotated[
+    str,
+    typer.Argument(metavar="DATA", help="A store, or SVMlight text as for convert; - for standard input."),
+]
+
+
+def predict(
+    model: ModelPath,
+    data: DataPath,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; by default standard output."),
+    ] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="The decision scores after each label.")] = False,
+    C: SelectedC = None,
+    label: Label = None,
+    threads: Threads = None,
+    memory: Memory = None,
+) -> None:
+    """Predict the label of each row.
+
+    One line a row: the label, then the decision scores if asked for.
+    """
+    from ooc_svm.model import load_model
+    from ooc_svm.predict import predict as run
+
+    target = sys.stdout.buffer if output is None else output
+    run(
+        load_model(model),
+        data,
+        output=target,
+        scores=scores,
+        threads=threads,
+        memory=memory,
+        label=label,
+        C=C,
+    )
+
+
+def evaluate(
+    model: ModelPath,
+    data: DataPath,
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A metric; may be given several times.")
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE|-", help="Write the metrics as JSON; - to standard output."),
+    ] = None,
+    C: SelectedC = None,
+    label: Label = None,
+    threads: Threads = None,
+    memory: Memory = None,
+) -> None:
+    """Hold predictions against the labels of the data."""
+    from ooc_svm.evaluate import evaluate as run
+    from ooc_svm.model import json_ready, load_model
+
+    found = run(load_model(model), data, metric or None, threads=threads, memory=memory, label=label, C=C)
+    if json_file == "-":
+        typer.echo(json.dumps(json_ready(found), indent=2, allow_nan=False))
+        return
+    if json_file is not None:
+        from ooc_svm.cli.train import write_json
+
+        write_json(json_file, found)
+    typer.echo(block((name, f"{value:.6g}") for name, value in found.items()))

@@ -1,0 +1,85 @@
+"""``ooc-svm train`` and ``ooc-svm plan``."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from ooc_svm import interrupt
+from ooc_svm.cli.certificate import certificate
+from ooc_svm.cli.parameters import Quiet
+from ooc_svm.cli.training import TrainArguments, takes_training
+from ooc_svm.errors import UsageError
+
+StorePath = Annotated[
+    str, typer.Argument(metavar="STORE", help="A store, or an AnnData Zarr store with a CSR X.")
+]
+
+
+@takes_training
+def train(
+    training: TrainArguments,
+    store: StorePath,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="The model file to write.")],
+    report: Annotated[
+        str | None, typer.Option(metavar="FILE.json", help="Write the report of the run there as well.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train to a certified gap."""
+    options = training.options()
+    if report is not None and os.path.realpath(report) == os.path.realpath(output):
+        raise UsageError(f"--report and -o name the same file {report!r}; give two names")
+
+    from ooc_svm.atomic import check_writable
+    from ooc_svm.cli.progress import train_progress
+    from ooc_svm.model import check_model_target, save_model
+    from ooc_svm.train import train as run
+
+    check_model_target(output)
+    for target in (output, report):
+        if target is not None:
+            check_writable(target)
+    with interrupt.install(), train_progress(quiet) as progress:
+        model = run(store, progress=progress, **options)
+    save_model(model, output)
+    if report is not None:
+        write_json(report, model.report)
+    typer.echo(certificate(model.report, os.path.getsize(output), output))
+
+
+@takes_training
+def plan(
+    training: TrainArguments,
+    store: StorePath,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Tell what training will need, and run nothing."""
+    options = training.options()
+
+    from ooc_svm.plan import plan as run
+
+    planned = run(store, **options)
+    typer.echo(json.dumps(planned.to_json(), indent=2) if as_json else "\n".join(planned.lines()))
+
+
+def write_json(path: str, content: Any) -> None:
+    """Write a JSON file, whole or not at all.
+
+    Raises
+    ------
+    StorageError
+        Writing failed.
+    """
+    from ooc_svm.atomic import atomic_write
+    from ooc_svm.model import json_ready
+
+    text = json.dumps(json_ready(content), indent=2, allow_nan=False) + "\n"
+
+    def write(file: BinaryIO) -> None:
+        file.write(text.encode())
+
+    atomic_write(path, write)

@@ -1,0 +1,23 @@
+"""``ooc-svm export``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ooc_svm.cli.parameters import SelectedC, choice
+
+
+def export(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")],
+    to: Annotated[str, choice("liblinear", "svmlight", help="The program it is for.")],
+    C: SelectedC = None,
+) -> None:
+    """Write a model in the text format of another program."""
+    from ooc_svm.exchange import export_model
+    from ooc_svm.model import load_model
+
+    loaded = load_model(model)
+    export_model(loaded, output, to)

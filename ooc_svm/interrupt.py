@@ -1,0 +1,113 @@
+"""SIGINT and SIGTERM: a first signal asks a run to end by itself, then it is ended.
+
+A run that can stop at a good place looks at `requested` there. One that does not get there in time is
+interrupted by an exception, and one that does not end on that either leaves the process without tidying up:
+files are written so that this harms nothing, see `ooc_svm.atomic`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from ooc_svm.errors import Interrupted
+
+GRACE_SECONDS = 8.0
+"""What a run has to come to a good place after the first signal."""
+
+TIDY_SECONDS = 1.5
+"""What is left for closing files after that, before the process ends whatever it does."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Watch:
+    """The handlers of one `install`, and what they have seen."""
+
+    def __init__(self, grace: float) -> None:
+        self.grace = grace
+        self.first: int | None = None
+        self.raised = False
+        self._handlers: dict[int, Any] = {}
+        self._timer = (0.0, 0.0)
+
+    def start(self) -> None:
+        for number in _SIGNALS:
+            self._handlers[number] = signal.signal(number, self._on_signal)
+
+    def stop(self) -> None:
+        """Put back what was there before."""
+        if self.first is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in self._handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if self.first is not None:
+            signal.setitimer(signal.ITIMER_REAL, *self._timer)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.first is None:
+            self.first = number
+            self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_alarm)
+            self._timer = signal.setitimer(signal.ITIMER_REAL, self.grace)
+            if self.grace > 0:
+                return
+            self._raise(number, GRACE_SECONDS + TIDY_SECONDS)
+        self._raise(number, TIDY_SECONDS)
+
+    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
+        assert self.first is not None
+        if self.raised:
+            os._exit(128 + self.first)
+        self._raise(self.first, TIDY_SECONDS)
+
+    def _raise(self, number: int, tidy_seconds: float) -> None:
+        if self.raised:  # whoever sends a third signal gets what it does to any other program
+            for each in _SIGNALS:
+                signal.signal(each, signal.SIG_DFL)
+        self.raised = True
+        signal.setitimer(signal.ITIMER_REAL, tidy_seconds)
+        raise Interrupted(number, f"interrupted by {signal.Signals(number).name}")
+
+
+_watches: list[_Watch] = []
+
+
+def requested() -> int | None:
+    """Number of the signal that asks this run to end, or None."""
+    return _watches[-1].first if _watches else None
+
+
+@contextlib.contextmanager
+def install(grace: float = GRACE_SECONDS) -> Iterator[None]:
+    """Answer SIGINT and SIGTERM while the context lasts; outside the main thread this does nothing.
+
+    The first signal is noted for `requested`. After `grace` seconds, or at a second signal, `Interrupted` is
+    raised in the main thread; if tidying up then takes longer than `TIDY_SECONDS`, the process exits with
+    the code of the signal.
+
+    Parameters
+    ----------
+    grace : float
+        Seconds; 0 raises at the first signal, and leaves all the time for tidying up.
+
+    Raises
+    ------
+    Interrupted
+        Wherever the main thread is, see above.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    watch = _Watch(grace)
+    _watches.append(watch)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+        _watches.remove(watch)
