@@ -6,16 +6,14 @@ Reading takes the cheapest exact way a token allows:
 2. up to 19 digits: a 64-bit mantissa times a 128-bit power of five, which always suffices
    (Lemire, "Number parsing at a gigabyte per second", 2021; Mushtak and Lemire, "Fast number parsing without
    fallback", 2023);
-3. more digits: the way of 2 for the first 19 digits cut and rounded up; where the two differ, the token is compared
-   with the number half way between them in exact integer arithmetic.
+3. more digits: the way of 2 for the first 19 digits, cut and rounded up; where the two differ, the token is
+   compared with the number half way between them in exact integer arithmetic.
 
-Every function may look at the 8 bytes after a token: buffers end in ``PADDING`` spare bytes, and every token is
-followed by a byte that is neither digit, point, sign nor exponent (a line feed at the latest).
+Functions may look at the 8 bytes after a token: buffers end in ``PADDING`` spare bytes, and every token is
+followed by a byte that no number holds (a line feed at the latest).
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -159,7 +157,7 @@ def _multiply(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 @compiled
 def _times_power_of_five(word: np.uint64, q: int, refine_mask: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Leading 128 bits of `word` times 5^q; the second product is taken where all bits of the mask are set."""
+    """Leading 128 bits of `word` times 5^q; refined where all bits of the mask are set."""
     row = np.uint64(q - _SMALLEST_POWER)
     high, low = _multiply(word, POWERS_OF_FIVE[row, 0])
     if high & refine_mask == refine_mask:
@@ -178,7 +176,7 @@ def _binary_exponent(q: int) -> int:
 
 @compiled
 def float_bits(mantissa: np.uint64, q: int) -> np.uint64:
-    """Bits of the float64 nearest to `mantissa` times 10^q, ties to even; those of infinity beyond the range."""
+    """Bits of the float64 nearest to `mantissa` times 10^q, ties to even; infinity beyond the range."""
     if mantissa == ZERO or q < _SMALLEST_POWER:
         return ZERO
     if q > _LARGEST_READ_POWER:
@@ -239,7 +237,7 @@ def _multiply_by_power(limbs: npt.NDArray[np.uint64], n_limbs: int, base: np.uin
 def _load_digits(
     buffer: ByteArray, start: np.uint64, exponent: int, limbs: npt.NDArray[np.uint64]
 ) -> tuple[int, int]:
-    """Significant digits of a token as a big integer and its power of ten, the undecisive tail as a last digit 1.
+    """Digits of a token as a big integer and its power of ten, what follows the decisive ones as a last 1.
 
     `exponent` is the power of ten written in the token.
     """
@@ -450,6 +448,13 @@ def _round_to_digits(bits: np.uint64, n_digits: int) -> tuple[np.uint64, int]:
 
 
 @compiled
+def _reads_as(mantissa: np.uint64, exponent: int, value: float, single: bool) -> bool:
+    """Does ``mantissa * 10**exponent`` read back as this float64, or float32?"""
+    again = _from_bits(float_bits(mantissa, exponent))
+    return again == value or (single and np.float32(again) == np.float32(value))
+
+
+@compiled
 def shortest_decimal(value: float, single: bool) -> tuple[np.uint64, int]:
     """Fewest digits that read back as the same number.
 
@@ -476,16 +481,13 @@ def shortest_decimal(value: float, single: bool) -> tuple[np.uint64, int]:
     mantissa, exponent = ZERO, 0
     for n_digits in range(first, last + 1):
         mantissa, exponent = _round_to_digits(bits, n_digits)
-        again = _from_bits(float_bits(mantissa, exponent))
-        if again == value or (single and np.float32(again) == np.float32(value)):
+        if _reads_as(mantissa, exponent, value, single):
+            break
+        # Above a power of two the floats lie twice as far apart as below it.
+        if _reads_as(mantissa + ONE, exponent, value, single):
+            mantissa += ONE
             break
     while mantissa % TEN == ZERO:
         mantissa //= TEN
         exponent += 1
     return mantissa, exponent
-
-
-def shortest(value: Any) -> tuple[int, int]:
-    """Fewest digits of a positive float32 or float64 scalar: mantissa and power of ten, by `shortest_decimal`."""
-    mantissa, exponent = shortest_decimal(float(value), isinstance(value, np.float32))
-    return int(mantissa), int(exponent)

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from ooc_svm.decimals import PADDING, ByteArray
-from ooc_svm.errors import InputError, StorageError
+from ooc_svm.errors import InputError, OocSvmError, StorageError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -129,8 +129,8 @@ class TextBlock:
 
 
 @dataclass(frozen=True)
-class _FileState:
-    """What must not change while a file is read."""
+class FileState:
+    """What must not change while a file is read: device and inode, size in bytes, time of the last change."""
 
     device: int
     inode: int
@@ -138,7 +138,7 @@ class _FileState:
     mtime_ns: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> _FileState:
+    def of(cls, status: os.stat_result) -> FileState:
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
@@ -157,22 +157,25 @@ class TextSource:
         ``gzip``, ``bzip2``, ``xz``, ``zstd`` or None.
     bytes_read : int
         Bytes of the file read so far.
+    state : FileState or None
+        The file as it was when it was opened; None for standard input.
     """
 
-    def __init__(self, path: str, descriptor: int, state: _FileState | None, read_bytes: int) -> None:
+    def __init__(self, path: str, descriptor: int, state: FileState | None, read_bytes: int) -> None:
         self.name = display_name(path)
         self.size = None if state is None else state.size
         self.mtime_ns = None if state is None else state.mtime_ns
         self.bytes_read = 0
         self._path = path
         self._descriptor = descriptor
-        self._state = state
+        self.state = state
         self._read_bytes = read_bytes
         self._pending = b""  # raw bytes read ahead of the decoder
         self._ended = False
         self._format: _Format | None = None
         self._member: Decompressor | None = None
         self._head = b""  # decoded bytes looked at before the first block
+        self._failure: OocSvmError | None = None  # what ended the text too early
 
     @property
     def compression(self) -> str | None:
@@ -189,7 +192,7 @@ class TextSource:
 
     def close(self) -> None:
         """Close the file; standard input stays open."""
-        if self._state is not None and self._descriptor >= 0:
+        if self.state is not None and self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
 
@@ -230,11 +233,11 @@ class TextSource:
                 f"{self.name}: the file is empty" if self.size is not None else "standard input is empty"
             )
         self._format = next((each for each in _FORMATS if each.starts(magic)), None)
-        claimed = None if self._state is None else _SUFFIXES.get(os.path.splitext(self._path)[1].lower())
+        claimed = None if self.state is None else _SUFFIXES.get(os.path.splitext(self._path)[1].lower())
         if claimed is not None and claimed != self.compression:
             raise InputError(
-                f"{self.name}: the name says {claimed}, but the content is {self.compression or 'not compressed'}: "
-                "rename the file, or get it again"
+                f"{self.name}: the name says {claimed}, but the content is "
+                f"{self.compression or 'not compressed'}: rename the file, or get it again"
             )
         while len(self._head) < len(_BYTE_ORDER_MARK):
             data = self._decode(len(_BYTE_ORDER_MARK) - len(self._head))
@@ -271,8 +274,8 @@ class TextSource:
             raw = self._read_raw(self._read_bytes) if self._member.needs_input else b""
             if self._member.needs_input and not raw:
                 raise InputError(
-                    f"{self.name}: the {format_.name} data end too early, at byte {self.bytes_read}: the file is "
-                    "truncated; get it again"
+                    f"{self.name}: the {format_.name} data end too early, at byte {self.bytes_read}: "
+                    "the file is truncated; get it again"
                 )
             data = self._member.decompress(raw, n_bytes)
             if self._member.eof:
@@ -297,8 +300,8 @@ class TextSource:
                     f"{self.name}: the {format_.name} data end too early: the file is truncated; get it again"
                 )
             raise InputError(
-                f"{self.name}: bytes that are not {format_.name} data follow the compressed data at byte {at}: "
-                "remove them, or get the file again"
+                f"{self.name}: what follows the compressed data at byte {at} is not {format_.name} data: "
+                "remove it, or get the file again"
             )
         return True
 
@@ -326,9 +329,10 @@ class TextSource:
         LineTooLongError
             After all the lines before the long one were given.
         InputError
-            The compressed data are damaged or truncated, or the file changed while it was read.
+            The compressed data are damaged or truncated (after all whole lines before that were given), or
+            the file changed while it was read.
         StorageError
-            Reading failed.
+            Reading failed (likewise).
         """
         longest = max_line_bytes + 1
         smallest = min(block_bytes, longest)
@@ -346,6 +350,11 @@ class TextSource:
             buffer = np.empty(capacity + 1 + PADDING, np.uint8)
             buffer[: len(rest)] = rest
             filled, ended = self._fill(buffer, len(rest), capacity)
+        if self._failure is not None:
+            stop = _last_line_end(buffer, filled)
+            if stop > 0:
+                yield TextBlock(buffer, stop, self.bytes_read)
+            raise self._failure
         self._check_unchanged()
         if filled > 0:
             if buffer[filled - 1] != _LINE_FEED:
@@ -358,7 +367,10 @@ class TextSource:
         while filled < capacity:
             data, self._head = self._head[: capacity - filled], self._head[capacity - filled :]
             if not data:
-                data = self._decode(capacity - filled)
+                try:
+                    data = self._decode(capacity - filled)
+                except (InputError, StorageError) as error:
+                    self._failure = error
             if not data:
                 return filled, True
             buffer[filled : filled + len(data)] = np.frombuffer(data, np.uint8)
@@ -367,13 +379,13 @@ class TextSource:
 
     def _check_unchanged(self) -> None:
         """Raise InputError if the file is not the one that was opened, or not all of it was read."""
-        if self._state is None:
+        if self.state is None:
             return
         try:
-            states = [_FileState.of(os.fstat(self._descriptor)), _FileState.of(os.stat(self._path))]
+            states = [FileState.of(os.fstat(self._descriptor)), FileState.of(os.stat(self._path))]
         except OSError:
             states = []
-        if states != [self._state, self._state] or self.bytes_read != self._state.size:
+        if states != [self.state, self.state] or self.bytes_read != self.state.size:
             raise InputError(
                 f"{self.name}: the file changed while it was read: start again when it is complete"
             )
@@ -415,7 +427,8 @@ def open_source(path: str | os.PathLike[str], read_bytes: int = READ_BYTES) -> T
     Raises
     ------
     InputError
-        There is no such file, it is not a regular one, it is empty, its suffix and its content disagree, it is UTF-16.
+        There is no such file, it is not a regular one, it is empty, its suffix and its content disagree, or
+        it is UTF-16.
     StorageError
         It cannot be opened or read.
     """
@@ -433,7 +446,7 @@ def open_source(path: str | os.PathLike[str], read_bytes: int = READ_BYTES) -> T
     return source
 
 
-def _open_regular(path: str) -> tuple[int, _FileState]:
+def _open_regular(path: str) -> tuple[int, FileState]:
     """Descriptor and state of a regular file; anything else is refused without opening it."""
     name = display_name(path)
     try:
@@ -450,7 +463,7 @@ def _open_regular(path: str) -> tuple[int, _FileState]:
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, _FileState.of(status)
+    return descriptor, FileState.of(status)
 
 
 def _check_regular(name: str, mode: int) -> None:

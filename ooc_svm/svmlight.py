@@ -1,16 +1,14 @@
 """SVMlight text to rows and back.
 
-A line is ``label [qid:number] (index:value)* [# comment]``; blanks and tabs separate, a line feed with or without a
-carriage return before it ends the line. `parse_lines` is a compiled state machine over whole lines: it fills arrays
-and stops before the first line that breaks a rule, with this line's row taken back. `explain` puts into words which
-rule that was.
+A line is ``label [qid:number] (index:value)* [# comment]``; blanks and tabs separate, a line feed with or
+without a carriage return before it ends the line. `parse_lines` is a compiled state machine over whole lines:
+it fills arrays and stops before the first line that breaks a rule, with this line's row taken back.
+`format_rows` writes rows that `parse_lines` reads back as they were.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +18,18 @@ from ooc_svm.decimals import (
     MALFORMED,
     OK,
     ONE,
-    PADDING,
     TEN,
     ZERO,
     ByteArray,
     count_digits,
     join_digits,
     load_word,
-    parse_decimal,
     read_decimal,
     shortest_decimal,
 )
+from ooc_svm.errors import InputError
 from ooc_svm.ops.compiled import compiled
-from ooc_svm.rows import Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.rows import Float64Array, Int32Array, Int64Array, LabelledRows, Values
 
 # What `parse_lines` answers. Codes above FULL name the rule that a line breaks.
 DONE, FULL = 0, 1
@@ -53,7 +50,9 @@ _LARGEST_ID = np.uint64(LARGEST_ID)
 _LARGEST_QID = np.uint64(2**63 - 1)
 _LAST_SAFE_QID = np.uint64((2**63 - 1) // 10)
 _LARGEST_LONG_INDEX = np.uint64(10**12)
-_TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 9, 10, 11, 12, 13, 32, 35, 58
+_MINUS, _POINT, _DIGIT_ZERO, _EXPONENT = ord("-"), ord("."), ord("0"), ord("e")
+_QID = np.frombuffer(b" qid:", np.uint8).copy()
+_NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 0, 9, 10, 11, 12, 13, 32, 35, 58
 
 
 @dataclass
@@ -108,7 +107,7 @@ def _skip_blanks(buffer: ByteArray, p: np.uint64) -> np.uint64:
 def _ends_token(buffer: ByteArray, p: np.uint64) -> bool:
     """Can a token end before this byte: blank, tab, end of line, comment?"""
     byte = buffer[p]
-    if byte == _SPACE or byte == _LF or byte == _TAB or byte == _HASH:
+    if byte in (_SPACE, _LF, _TAB, _HASH):
         return True
     return byte == _CR and buffer[p + ONE] == _LF
 
@@ -122,7 +121,7 @@ def _end_of_line(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64]:
             if byte < 14:
                 if byte == _LF or (byte == _CR and buffer[p + ONE] == _LF):
                     break
-                if byte == _CR or byte == _VT or byte == _FF or byte == 0:
+                if byte in (_CR, _VT, _FF, _NUL):
                     return False, p
             p += ONE
     if buffer[p] == _CR:
@@ -178,8 +177,8 @@ def _read_features(
 ) -> tuple[int, np.uint64, np.uint64, np.uint64, np.uint64, bool]:
     """Features of a line, from any place between tokens to the end of the line or a comment.
 
-    Returns (code, position of the end or of the bad token, nonzeros so far, features of the row with the zeros,
-    1 more than the largest id, is a value other than 1).
+    Returns (code, position of the end or of the bad token, nonzeros so far, features of the row with the
+    zeros, 1 more than the largest id, is a value other than 1).
     """
     n_before = ZERO
     n_read = ZERO
@@ -256,17 +255,17 @@ def parse_lines(
     Parameters
     ----------
     buffer : ndarray of uint8
-        Text from ``state[POSITION]`` to `stop`; the last byte before `stop` is a line feed and ``PADDING`` bytes
-        follow it.
+        Text from ``state[POSITION]`` to `stop`; the last byte before `stop` is a line feed and
+        ``decimals.PADDING`` bytes follow it.
     stop : int
     index_base : int
         0 or 1: what the first column is called.
     labels, qids, indptr, indices, values : ndarray
-        The arrays of `RowArrays` (`indices` seen as uint32). There is room for one value for every 4 bytes of text.
+        The arrays of `RowArrays` (`indices` seen as uint32), with room for a value for every 4 bytes of text.
     state : ndarray of int64, shape (N_STATE,)
-        Where to go on and what was counted so far; holds the same afterwards. After a bad line ``state[POSITION]``
-        is the start of this line and ``state[ERROR_OFFSET]`` the start of the bad token (a line counts in
-        ``state[LINES]`` when it is done with, so that the bad line is not among them).
+        Where to go on and what was counted so far; holds the same afterwards. At a bad line
+        ``state[POSITION]`` is the start of this line, which is not counted, and ``state[ERROR_OFFSET]`` the
+        start of the bad token.
 
     Returns
     -------
@@ -320,115 +319,136 @@ def parse_lines(
     return code
 
 
-# What was wrong, in words
+# Rows to text
+
+_LONGEST_DECIMAL, _LONGEST_INTEGER = 25, 20
+_LARGEST_POINT, _SMALLEST_POINT = 17, -4
 
 
-_NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_TOKEN_END = re.compile(rb"[ \t\n#]|\r\n")
-_CONTROL_NAMES = {0: "a NUL byte", _VT: "a vertical tab", _FF: "a form feed", _CR: "a lone carriage return"}
-_CONTROL_HINTS = {
-    0: "this looks like UTF-16 or a binary file; SVMlight text is ASCII",
-    _CR: "end lines with a line feed",
-}
+@compiled
+def _put_integer(out: ByteArray, p: int, number: np.uint64) -> int:
+    """Write digits; the position after them."""
+    end = p + 1
+    rest = number // TEN
+    while rest > ZERO:
+        rest //= TEN
+        end += 1
+    for i in range(end - 1, p - 1, -1):
+        out[i] = np.uint8(48) + np.uint8(number % TEN)
+        number //= TEN
+    return end
 
 
-def show(token: bytes) -> str:
-    """A token from a file for a message: its repr, cut at 80 bytes."""
-    return repr(token)[1:] if len(token) <= 80 else repr(token[:80])[1:] + "..."
+@compiled
+def _put_bytes(out: ByteArray, p: int, text: ByteArray) -> int:
+    for i in range(len(text)):
+        out[p + i] = text[i]
+    return p + len(text)
 
 
-def token_at(text: bytes, offset: int) -> bytes:
-    """The token that starts at an offset of a line, as far as the end of the line or a comment."""
-    end = _TOKEN_END.search(text, offset)
-    return text[offset : end.start() if end else len(text)] or text[offset : offset + 1]
+@compiled
+def _put_decimal(out: ByteArray, p: int, value: float, single: bool) -> int:
+    """Write a finite number with the fewest digits that read back as the same one; the position after it."""
+    if value < 0:
+        out[p] = _MINUS
+        p += 1
+        value = -value
+    if value == 0:
+        return _put_integer(out, p, ZERO)
+    mantissa, exponent = shortest_decimal(value, single)
+    start, p = p, _put_integer(out, p, mantissa)
+    point = p - start + exponent  # digits before the decimal point
+    if exponent >= 0 and point <= _LARGEST_POINT:
+        out[p : p + exponent] = _DIGIT_ZERO
+        return p + exponent
+    if _SMALLEST_POINT <= point <= 0:
+        shift = 2 - point
+        for i in range(p - 1, start - 1, -1):
+            out[i + shift] = out[i]
+        out[start : start + shift] = _DIGIT_ZERO
+        out[start + 1] = _POINT
+        return p + shift
+    n_whole = point if 0 < point <= _LARGEST_POINT else 1
+    if p - start > n_whole:
+        for i in range(p - 1, start + n_whole - 1, -1):
+            out[i + 1] = out[i]
+        out[start + n_whole] = _POINT
+        p += 1
+    if n_whole == point:
+        return p
+    out[p] = _EXPONENT
+    p += 1
+    if point < 1:
+        out[p] = _MINUS
+        p += 1
+    return _put_integer(out, p, np.uint64(abs(point - 1)))
 
 
-def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
-    """What rule a token breaks, and what to do: one clause without a full stop.
+@compiled
+def _put_rows(
+    out: ByteArray,
+    labels: Float64Array,
+    qids: Int64Array,
+    indptr: Int64Array,
+    indices: npt.NDArray[np.uint32],
+    values: Values,
+    single: bool,
+    index_base: int,
+) -> int:
+    """Write rows (`qids` or `values` empty: there are none, all are 1); the number of bytes written."""
+    p = 0
+    for row in range(len(labels)):
+        p = _put_decimal(out, p, labels[row], False)
+        if len(qids) > 0:
+            p = _put_bytes(out, p, _QID)
+            p = _put_integer(out, p, np.uint64(qids[row]))
+        for k in range(indptr[row], indptr[row + 1]):
+            out[p] = _SPACE
+            p = _put_integer(out, p + 1, np.uint64(indices[k]) + np.uint64(index_base))
+            out[p] = _COLON
+            p = _put_decimal(out, p + 1, np.float64(values[k]) if len(values) > 0 else 1.0, single)
+        out[p] = _LF
+        p += 1
+    return p
+
+
+def format_rows(block: LabelledRows, index_base: int = 1) -> bytes:
+    """Rows as SVMlight text, every number with the fewest digits that read back as the same number.
 
     Parameters
     ----------
-    code : int
-        From `parse_lines`.
-    token : bytes
-        The token that `parse_lines` stopped at.
-    index_base : int
-    dtype : str
-        ``float32`` or ``float64``.
+    block : LabelledRows
+        Finite labels and values.
+    index_base : {1, 0}
+        What the first column is called.
 
     Returns
     -------
-    str
+    bytes
+        One line a row.
+
+    Raises
+    ------
+    InputError
+        A label or value is not finite.
     """
-    control = next((byte for byte in token if byte in _CONTROL_NAMES), None)
-    if control is not None and code != VALUE_TOO_LARGE:
-        hint = _CONTROL_HINTS.get(control, "separate with blanks or tabs")
-        return f"{_CONTROL_NAMES[control]} in {show(token)}: {hint}"
-    if code == BAD_LABEL:
-        return _explain_label(token)
-    if code == BAD_FEATURE:
-        return _explain_feature(token)
-    if code == BAD_VALUE:
-        return _explain_value(token)
-    number = show(token)
-    index = show(token.split(b":")[0])
-    return {
-        LABEL_TOO_LARGE: f"label {number} is beyond the range of float64: scale the labels",
-        BAD_QID: f"{number} is not a group: write qid: and digits, less than 2^63",
-        QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
-        QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
-        INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: if 0 is the first column of these "
-        "data, use --index-base 0",
-        INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
-        INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
-        INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",
-        VALUE_TOO_LARGE: f"the value of {number} is beyond the range of {dtype}: "
-        + ("use --dtype float64" if _fits_float64(token) else "scale the values"),
-    }[code]
-
-
-def _fits_float64(token: bytes) -> bool:
-    return parse_decimal(token.partition(b":")[2])[0] == OK
-
-
-def _explain_label(token: bytes) -> str:
-    label = f"label {show(token)}"
-    if re.fullmatch(rb"[0-9]+:.*", token, re.DOTALL):
-        return f"{show(token)} where the label should be: begin every row with its label (label:weight is not read)"
-    if re.fullmatch(_NUMBER + rb":.*", token, re.DOTALL):
-        return f"{label} seems to carry a weight: write the label alone"
-    if re.fullmatch(_NUMBER + rb"(?:,(?:" + _NUMBER + rb")?)+", token):
-        return f"{label} is a list or has a decimal comma: one label a row, with a decimal point"
-    return f"{label} {_not_a_number(token, 'write class names as numbers')}"
-
-
-def _explain_feature(token: bytes) -> str:
-    if token.startswith(b"qid:"):
-        return f"{show(token)} after the features, or twice: write qid once, right after the label"
-    index, colon, _ = token.partition(b":")
-    if not colon:
-        return f"{show(token)} is not a feature: write index:value"
-    if not index:
-        return f"{show(token)} has no index: write index:value without blanks"
-    return f"index {show(index)} is not a whole number written in digits"
-
-
-def _explain_value(token: bytes) -> str:
-    value = token.partition(b":")[2]
-    if not value:
-        return f"{show(token)} has no value: write index:value without blanks"
-    if b":" in value:
-        return f"{show(token)} has two colons: separate features with blanks"
-    return f"value {show(value)} of {show(token)} {_not_a_number(value, 'write digits with a decimal point')}"
-
-
-def _not_a_number(token: bytes, otherwise: str) -> str:
-    if re.fullmatch(rb"[+-]?(?:nan(?:\(.*\))?|inf|infinity)", token, re.IGNORECASE):
-        return "is not finite: drop the row or write a number"
-    if re.match(rb"[+-]?0[xX]", token):
-        return "is hexadecimal: write it in decimal"
-    if re.fullmatch(_NUMBER.replace(rb"\.", rb",", 2), token):
-        return "has a decimal comma: write a decimal point"
-    if any(byte > 126 for byte in token):
-        return "has bytes outside ASCII: write ASCII digits"
-    return f"is not a number: {otherwise}"
+    rows = block.rows
+    values = np.empty(0, np.float32) if rows.values is None else rows.values
+    if not (np.isfinite(values).all() and np.isfinite(block.labels).all()):
+        raise InputError(
+            "labels and values written as SVMlight text must be finite: drop the rows that are not"
+        )
+    n_features, n_rows = len(rows.indices), rows.n_rows
+    longest_row = _LONGEST_DECIMAL + len(_QID) + _LONGEST_INTEGER + 1
+    out = np.empty(n_features * (_LONGEST_INTEGER + 2 + _LONGEST_DECIMAL) + n_rows * longest_row, np.uint8)
+    n_bytes = _put_rows(
+        out,
+        block.labels,
+        np.empty(0, np.int64) if block.qids is None else block.qids,
+        rows.indptr,
+        rows.indices.view(np.uint32),
+        values,
+        values.dtype == np.float32,
+        index_base,
+    )
+    return out[:n_bytes].tobytes()

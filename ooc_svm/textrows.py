@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import IO, Literal
 
-import numpy as np
-
+from ooc_svm.blockparser import BadLine, BlockParser, Parsed
 from ooc_svm.errors import InputError, OocSvmError, StorageError, UsageError
 from ooc_svm.rows import LabelledRows, RowBlock
 from ooc_svm.sources import (
     BLOCK_BYTES,
     MAX_LINE_BYTES,
     READ_BYTES,
+    FileState,
     LineTooLongError,
     TextBlock,
     TextSource,
@@ -28,29 +27,17 @@ from ooc_svm.sources import (
 from ooc_svm.svmlight import (
     BLANK_LINES,
     COMMENT_LINES,
-    DONE,
-    ERROR_OFFSET,
     EXPLICIT_ZEROS,
-    FULL,
     LINES,
     N_FEATURES,
     NONZEROS,
-    OTHER_THAN_ONE,
     POSITION,
-    QID_ON_ALL,
     QID_RULE,
     QID_UNKNOWN,
     ROWS,
-    RowArrays,
-    explain,
-    parse_lines,
-    token_at,
 )
 
 Input = str | os.PathLike[str]
-
-# Bad lines that one step of parsing keeps; the next step finds more.
-_BAD_LINES_A_STEP = 1000
 
 
 @dataclass
@@ -100,104 +87,6 @@ class SourceFacts:
     compression: str | None
 
 
-@dataclass(frozen=True)
-class _BadLine:
-    """A line that breaks a rule; lines and rows before it are counted from the start of the parsing step."""
-
-    lines_before: int
-    rows_before: int
-    column: int
-    text: bytes
-    message: str
-
-
-@dataclass(frozen=True)
-class _Parsed:
-    """What one step of parsing made of a block, from byte `start` to ``state[POSITION]``."""
-
-    block: TextBlock
-    start: int
-    given_rule: int
-    rows: LabelledRows
-    state: list[int]
-    bad: list[_BadLine]
-
-
-class _Parser:
-    """Parses blocks of text; every thread has arrays of its own, used again for each block."""
-
-    def __init__(self, index_base: int, dtype: str, skip: bool) -> None:
-        self.skip = skip
-        self._index_base = index_base
-        self._dtype = dtype
-        self._local = threading.local()
-
-    def _arrays(self, n_bytes: int) -> RowArrays:
-        arrays: RowArrays | None = getattr(self._local, "arrays", None)
-        if arrays is None or len(arrays.indices) <= n_bytes // 4:
-            arrays = RowArrays.for_text(n_bytes, self._dtype)
-            self._local.arrays = arrays
-        return arrays
-
-    def parse(self, block: TextBlock, start: int, qid_rule: int) -> _Parsed:
-        """Parse from a position as far as the arrays, the bad lines kept, or the first bad line allow."""
-        arrays = self._arrays(block.n_bytes)
-        arrays.clear(start, qid_rule)
-        bad: list[_BadLine] = []
-        while True:
-            code = parse_lines(
-                block.buffer,
-                block.n_bytes,
-                self._index_base,
-                arrays.labels,
-                arrays.qids,
-                arrays.indptr,
-                arrays.indices.view(np.uint32),
-                arrays.values,
-                arrays.state,
-            )
-            if code in (DONE, FULL):
-                break
-            bad.append(self._step_over_bad_line(block, code, arrays.state))
-            if not self.skip or len(bad) == _BAD_LINES_A_STEP:
-                break
-        return _Parsed(block, start, qid_rule, _copy_rows(arrays), arrays.state.tolist(), bad)
-
-    def _step_over_bad_line(self, block: TextBlock, code: int, state: np.ndarray) -> _BadLine:
-        """Describe the line that the parser stopped at and move to the next one."""
-        start, offset = int(state[POSITION]), int(state[ERROR_OFFSET])
-        text = _line_at(block, start)
-        message = explain(code, token_at(text, offset - start), self._index_base, self._dtype)
-        bad = _BadLine(int(state[LINES]), int(state[ROWS]), offset - start + 1, text, message)
-        state[POSITION] = start + len(text) + 1
-        state[LINES] += 1
-        return bad
-
-
-def _line_at(block: TextBlock, start: int) -> bytes:
-    """The line that starts at a position of a block, without its line feed."""
-    length = 4096
-    while True:
-        piece = block.buffer[start : min(start + length, block.n_bytes)].tobytes()
-        end = piece.find(b"\n")
-        if end >= 0:
-            return piece[:end]
-        length *= 4
-
-
-def _copy_rows(arrays: RowArrays) -> LabelledRows:
-    """The rows parsed, in arrays of their own; where they start is not known here."""
-    n_rows, n = int(arrays.state[ROWS]), int(arrays.state[NONZEROS])
-    rows = RowBlock(
-        start=0,
-        indptr=arrays.indptr[: n_rows + 1].copy(),
-        indices=arrays.indices[:n].copy(),
-        values=arrays.values[:n].copy() if arrays.state[OTHER_THAN_ONE] else None,
-    )
-    qids = arrays.qids[:n_rows].copy() if arrays.state[QID_RULE] == QID_ON_ALL else None
-    return LabelledRows(rows, arrays.labels[:n_rows].copy(), qids)
-
-
 def _read_ahead(blocks: Iterator[TextBlock], pool: ThreadPoolExecutor) -> Iterator[TextBlock]:
     """The same blocks, the next one being read while the last one is worked on."""
     upcoming = pool.submit(next, blocks, None)
@@ -211,12 +100,12 @@ def _read_ahead(blocks: Iterator[TextBlock], pool: ThreadPoolExecutor) -> Iterat
 
 def _parse_in_order(
     blocks: Iterator[TextBlock],
-    parse: Callable[[TextBlock], _Parsed],
+    parse: Callable[[TextBlock], Parsed],
     pool: ThreadPoolExecutor,
     in_flight: int,
-) -> Iterator[_Parsed]:
+) -> Iterator[Parsed]:
     """Parse blocks in the threads of a pool; the results, and then what made reading fail, in order."""
-    pending: deque[Future[_Parsed]] = deque()
+    pending: deque[Future[Parsed]] = deque()
     failure: OocSvmError | None = None
     try:
         while True:
@@ -257,7 +146,7 @@ class TextRows:
     def __init__(
         self,
         inputs: Sequence[Input],
-        parser: _Parser,
+        parser: BlockParser,
         *,
         threads: int,
         max_bad_lines: int | None,
@@ -280,6 +169,7 @@ class TextRows:
         self._max_line_bytes = max_line_bytes
         self._progress = progress
         self._qid_rule = QID_UNKNOWN
+        self._states: dict[str, FileState | None] = {}
         self.total_bytes = self._check_inputs()
 
     def _check_inputs(self) -> int | None:
@@ -294,6 +184,7 @@ class TextRows:
                 continue
             with open_source(path, self._read_bytes) as source:
                 total += source.size or 0
+                self._states[path] = source.state
             reject = self._reject_path
             if reject is not None and os.path.exists(reject) and os.path.samefile(reject, path):
                 raise UsageError(
@@ -307,7 +198,7 @@ class TextRows:
         self._qid_rule = QID_UNKNOWN
         with ExitStack() as stack:
             if self._reject_path is not None:
-                self._reject = stack.enter_context(_open_reject_file(self._reject_path))
+                self._reject = stack.enter_context(_reject_file(self._reject_path))
             # One thread more for reading; without threads everything happens in the caller's.
             pool = stack.enter_context(ThreadPoolExecutor(self._threads + 1)) if self._threads > 1 else None
             bytes_before = 0
@@ -316,6 +207,8 @@ class TextRows:
                     open_source(path, self._read_bytes) as source,
                     closing(self._steps(source, pool)) as steps,
                 ):
+                    if source.state != self._states.get(path):
+                        raise InputError(f"{source.name}: the file changed after the start: start again")
                     facts = SourceFacts(source.name, source.size, source.mtime_ns, source.compression)
                     self.sources.append(facts)
                     yield from self._source_rows(source.name, steps, bytes_before)
@@ -324,7 +217,7 @@ class TextRows:
             name = self.sources[0].name if len(self.sources) == 1 else f"{len(self.sources)} inputs"
             raise InputError(f"{name}: no rows, only blank lines and comments: give SVMlight text")
 
-    def _steps(self, source: TextSource, pool: ThreadPoolExecutor | None) -> Iterator[_Parsed]:
+    def _steps(self, source: TextSource, pool: ThreadPoolExecutor | None) -> Iterator[Parsed]:
         """Parse the blocks of a source, in order."""
         blocks = source.blocks(self._block_bytes, self._max_line_bytes)
         if pool is None:
@@ -335,24 +228,23 @@ class TextRows:
         with closing(ahead), closing(_parse_in_order(ahead, self._parse, pool, self._threads + 1)) as steps:
             yield from steps
 
-    def _parse(self, block: TextBlock) -> _Parsed:
+    def _parse(self, block: TextBlock) -> Parsed:
         return self._parser.parse(block, 0, self._qid_rule)
 
-    def _source_rows(self, name: str, steps: Iterator[_Parsed], bytes_before: int) -> Iterator[LabelledRows]:
+    def _source_rows(self, name: str, steps: Iterator[Parsed], bytes_before: int) -> Iterator[LabelledRows]:
         """Rows of one source; completes messages with its line numbers."""
         first_line = self.counts.lines
         try:
             for parsed in steps:
-                for rows in self._block_rows(parsed, name, first_line):
-                    yield rows
+                yield from self._block_rows(parsed, name, first_line)
                 if self._progress is not None:
                     self._progress(bytes_before + parsed.block.bytes_read)
         except LineTooLongError as error:
             line = self.counts.lines - first_line + 1
             raise InputError(f"{name}:{line}: {error}: is this SVMlight text?") from error
 
-    def _block_rows(self, parsed: _Parsed, name: str, first_line: int) -> Iterator[LabelledRows]:
-        """Rows of a block: those of the first parsing step, and of more steps if that did not reach its end."""
+    def _block_rows(self, parsed: Parsed, name: str, first_line: int) -> Iterator[LabelledRows]:
+        """Rows of a block: of the first parsing step, and of more steps if that did not reach its end."""
         parser = self._parser
         while True:
             rule = self._qid_rule
@@ -371,7 +263,7 @@ class TextRows:
                 return
             parsed = parser.parse(parsed.block, position, self._qid_rule)
 
-    def _count(self, parsed: _Parsed) -> LabelledRows:
+    def _count(self, parsed: Parsed) -> LabelledRows:
         """Add a step to the counts; its rows, numbered."""
         counts, state = self.counts, parsed.state
         block = parsed.rows.rows
@@ -388,7 +280,7 @@ class TextRows:
             self._qid_rule = state[QID_RULE]
         return LabelledRows(rows, parsed.rows.labels, parsed.rows.qids)
 
-    def _refuse(self, bad: _BadLine, number: int, name: str, first_line: int) -> None:
+    def _refuse(self, bad: BadLine, number: int, name: str, first_line: int) -> None:
         """Put a bad line aside, or stop if there are more than allowed; `number` counts them from 1."""
         line = self.counts.lines - first_line + bad.lines_before + 1
         row = self.counts.rows + bad.rows_before + 1
@@ -399,15 +291,17 @@ class TextRows:
             raise InputError(f"{where}: {bad.message} (row {row}; more than {self._max_bad_lines} bad lines)")
         if self._reject is not None:
             note = f"# {where}: {bad.message}\n".encode(errors="surrogateescape")
-            try:
-                self._reject.write(note + bad.text + b"\n")
-            except OSError as error:
-                raise StorageError(f"{self._reject_path}: writing failed: {error.strerror}") from error
+            self._reject.write(note + bad.text + b"\n")
 
 
-def _open_reject_file(path: str) -> IO[bytes]:
+@contextmanager
+def _reject_file(path: str) -> Iterator[IO[bytes]]:
+    """An emptied file to write to; what goes wrong when it is opened, written or closed is a StorageError."""
     try:
-        return open(path, "wb")
+        with open(path, "wb") as file:
+            yield file
+    except StorageError:  # of an input
+        raise
     except OSError as error:
         raise StorageError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
 
@@ -456,16 +350,17 @@ def read_rows(
     Returns
     -------
     TextRows
-        An iterable of `LabelledRows`; ``rows.start`` counts over all inputs, ``values`` is None where all values of a
-        block are 1, ``qids`` is None when the rows have none.
+        An iterable of `LabelledRows`; ``rows.start`` counts over all inputs, ``values`` is None where all
+        values of a block are 1, ``qids`` is None when the rows have none.
 
     Raises
     ------
     UsageError
         Options that make no sense.
     InputError
-        An input is missing, empty, not a regular file, UTF-16 or not what its suffix says (at once); bad text, damaged
-        or truncated compressed data, no rows at all, a file that changes while it is read (during the iteration).
+        At once: an input is missing, empty, not a regular file, UTF-16 or not what its suffix says. During
+        the iteration: bad text, damaged or truncated compressed data, no rows at all, a file that changes
+        while it is read.
     StorageError
         Reading an input or writing the reject file failed.
     """
@@ -484,7 +379,7 @@ def read_rows(
         )
     return TextRows(
         names,
-        _Parser(index_base, dtype, bad_lines == "skip"),
+        BlockParser(index_base, dtype, bad_lines == "skip"),
         threads=threads,
         max_bad_lines=max_bad_lines,
         reject_file=reject_file,
