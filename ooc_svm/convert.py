@@ -6,90 +6,40 @@ Text is read, parsed, compressed and written at the same time, in threads of the
 from __future__ import annotations
 
 import os
+import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from ooc_svm.convertplan import ConversionPlan, plan_conversion
+from ooc_svm.convertreport import ConvertReport, find_warnings
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
+from ooc_svm.matrixrows import MatrixRows, read_column
 from ooc_svm.memory import format_size, memory_budget
-from ooc_svm.rows import Float64Array, Int64Array, LabelledRows, RowBlock
+from ooc_svm.rows import Float64Array, LabelledRows, RowBlock
 from ooc_svm.scratch import Scratch
 from ooc_svm.shuffle import Shuffler
 from ooc_svm.source import MatrixSource
 from ooc_svm.sources import MAX_LINE_BYTES, LineTooLongError
 from ooc_svm.store.commit import storage_errors
-from ooc_svm.store.labels import LabelSummary
 from ooc_svm.store.writer import StoreWriter, WrittenStore
 from ooc_svm.textrows import Input, TextCounts, TextRows, read_rows
+
+__all__ = ["ConvertReport", "convert", "convert_matrix"]
 
 Progress = Callable[[int, int | None, int], None]
 Piece = tuple[LabelledRows, Float64Array | None]
 
-# Runs of equal labels fewer than this share of what random order has: the rows are sorted.
-_SORTED_SHARE = 0.1
-_FEWEST_ROWS_TO_JUDGE = 1000
 # Rows in memory against the input on disk: 0.7 for plain text, 3 for compressed text; between them.
 _USUAL_GROWTH = 2
 _ADVICE = "free some space or check the disk, then run again"
-
-
-@dataclass(frozen=True)
-class ConvertReport:
-    """What a conversion has done.
-
-    Attributes
-    ----------
-    path : Path
-        The store.
-    id : str
-        The `Store.id` of it.
-    rows, features, nonzeros : int
-    value_type : {"ones", "float32", "float64"}
-    labels : LabelSummary
-    label_runs : int
-        Runs of equal labels, in the order of the store.
-    lines, blank_lines, comment_lines, bad_lines : int
-        Lines of the text, all of them and those without a row; 0 for a matrix.
-    explicit_zeros : int
-        Values 0 in the source; they are not stored.
-    bytes_in : int
-        Size of the source: files as they are on disk, arrays of a matrix.
-    bytes_out : int
-        Size of the store's chunks.
-    seconds : float
-        From the call to the store on the disk.
-    rejected : Path or None
-        The file with the bad lines, if there are any.
-    warnings : list of str
-        What may spoil training.
-    """
-
-    path: Path
-    id: str
-    rows: int
-    features: int
-    nonzeros: int
-    value_type: Literal["ones", "float32", "float64"]
-    labels: LabelSummary
-    label_runs: int
-    lines: int
-    blank_lines: int
-    comment_lines: int
-    bad_lines: int
-    explicit_zeros: int
-    bytes_in: int
-    bytes_out: int
-    seconds: float
-    rejected: Path | None = None
-    warnings: list[str] = field(default_factory=list)
 
 
 class _Writer(StoreWriter):
@@ -171,21 +121,23 @@ class _Request:
         started = time.monotonic()
         return cls(Path(output), index_base, features, dtype, overwrite, shuffle, plan, started)
 
+    @property
+    def rejected(self) -> Path:
+        """Where bad lines go that are skipped."""
+        return self.output.with_name(f"{self.output.name}.rejected")
+
     @contextmanager
     def writing(self, scratch: Scratch) -> Iterator[_Writer]:
         """Hold the output and the scratch folder; what is not committed is removed."""
-        with (
-            _Writer(
-                self.output,
-                dtype=self.dtype,
-                index_base=self.index_base,
-                n_features=self.features,
-                overwrite=self.overwrite,
-                threads=self.plan.write_threads,
-            ) as writer,
-            storage_errors("writing", self.output, _ADVICE),
-            scratch,
-        ):
+        writer = _Writer(
+            self.output,
+            dtype=self.dtype,
+            index_base=self.index_base,
+            n_features=self.features,
+            overwrite=self.overwrite,
+            threads=self.plan.write_threads,
+        )
+        with writer, storage_errors("writing", self.output, _ADVICE), scratch:
             yield writer
 
     def provenance(self, sources: list[dict[str, Any]], counts: dict[str, int]) -> dict[str, Any]:
@@ -274,11 +226,15 @@ def convert(
         threads=threads,
         memory=memory,
     )
+    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     scratch = Scratch(request.output)
-    reject_file = scratch.path / "rejected" if bad_lines == "skip" else None
+    reject_file = None
+    if bad_lines == "skip":
+        reject_file = scratch.path / "rejected"
+        _check_rejected(request.rejected, names)
     meter = _Meter(progress, shuffle is not None)
     rows = read_rows(
-        inputs,
+        names,
         index_base=index_base,
         dtype=dtype,
         threads=request.plan.threads,
@@ -304,7 +260,7 @@ def _convert_text(
             _transfer(pieces, writer, request, scratch, meter)
         counts = rows.counts
         if reject_file is not None:
-            rejected = _publish_rejected(reject_file, request.output, counts.bad_lines)
+            rejected = _publish_rejected(reject_file, request.rejected, counts.bad_lines)
         sources = [asdict(source) for source in rows.sources]
         try:
             written = writer.finish(counts.n_features, request.provenance(sources, asdict(counts)))
@@ -378,69 +334,23 @@ def convert_matrix(
             f"the matrix has {source.n_features} columns, but features is {features}: "
             "give as many or more, or leave it out"
         )
-    rows = _MatrixRows(source, _column(qid, "qid", source.n_rows), _column(weight, "weight", source.n_rows))
+    rows = MatrixRows(
+        source, read_column(qid, "qid", source.n_rows), read_column(weight, "weight", source.n_rows)
+    )
     scratch = Scratch(request.output)
     meter = _Meter(progress, shuffle is not None, total=sum(span.nbytes for span in source.blocks))
     with request.writing(scratch) as writer:
-        _transfer(rows.pieces(meter), writer, request, scratch, meter)
+        _transfer(rows.pieces(meter.read), writer, request, scratch, meter)
         counts = rows.counts
         facts = {"name": "matrix", "size": meter.total, "mtime_ns": None, "compression": None}
         written = writer.finish(counts.n_features, request.provenance([facts], asdict(counts)))
     return _report(request, written, writer.label_runs, counts, meter.bytes_in, None)
 
 
-class _MatrixRows:
-    """Blocks of a matrix as text would give them: without explicit zeros, and counted."""
-
-    def __init__(self, source: MatrixSource, qids: Int64Array | None, weights: Float64Array | None) -> None:
-        self.counts = TextCounts(n_features=source.n_features)
-        self._source = source
-        self._qids = qids
-        self._weights = weights
-
-    def pieces(self, meter: _Meter) -> Iterator[Piece]:
-        for index, span in enumerate(self._source.blocks):
-            block = self._source.read_block(index)
-            rows = _without_zeros(block)
-            part = slice(span.start, span.stop)
-            labels = self._source.read_labels(span.start, span.stop)
-            self.counts.rows += rows.n_rows
-            self.counts.nonzeros += len(rows.indices)
-            self.counts.explicit_zeros += len(block.indices) - len(rows.indices)
-            qids = None if self._qids is None else self._qids[part]
-            yield LabelledRows(rows, labels, qids), None if self._weights is None else self._weights[part]
-            meter.read(meter.bytes_in + span.nbytes)
-
-
-def _without_zeros(block: RowBlock) -> RowBlock:
-    if block.values is None or block.values.all():
-        return block
-    stored = block.values != 0
-    before = np.zeros(len(stored) + 1, np.int64)
-    np.cumsum(stored, out=before[1:])
-    return RowBlock(block.start, before[block.indptr], block.indices[stored], block.values[stored])
-
-
-def _column(column: Any, name: str, n_rows: int) -> Any:
-    """A column of one number a row, in the type of the store; raises InputError."""
-    if column is None:
-        return None
-    array = np.asarray(column)
-    if array.shape != (n_rows,):
-        raise InputError(f"{n_rows} rows but {name} of shape {array.shape}; one {name} a row is needed")
-    if name == "qid":
-        if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.max(initial=0) >= 2**63):
-            raise InputError(f"qid has the type {array.dtype}; whole numbers below 2^63 are needed")
-        return array.astype(np.int64)
-    if array.dtype.kind not in "iufb":
-        raise InputError(f"{name} has the type {array.dtype}; numbers are needed")
-    return array.astype(np.float64)
-
-
-def _text_pieces(rows: TextRows, request: _Request) -> Iterator[Piece]:
+def _text_pieces(rows: TextRows, request: _Request) -> Generator[Piece, None, None]:
     """Rows of text, held against the number of columns asked for."""
     n_sources = first_row = 0
-    with closing(iter(rows)) as blocks:
+    with closing(cast("Generator[LabelledRows, None, None]", iter(rows))) as blocks:
         for block in blocks:
             if len(rows.sources) > n_sources:
                 n_sources, first_row = len(rows.sources), block.rows.start
@@ -495,9 +405,18 @@ def _transfer(
         meter.gathered(labelled.rows.stop)
 
 
-def _publish_rejected(reject_file: Path, output: Path, n_lines: int) -> Path | None:
+def _check_rejected(target: Path, names: Sequence[Input]) -> None:
+    """Fail before anything is read where the bad lines cannot go to their place."""
+    if not os.path.lexists(target):
+        return
+    if not stat.S_ISREG(os.lstat(target).st_mode):
+        raise UsageError(f"{target} is no regular file, but the bad lines go there: move it away")
+    if any(os.path.exists(name) and os.path.samefile(name, target) for name in names):
+        raise UsageError(f"{target} is an input, but the bad lines go there: rename it")
+
+
+def _publish_rejected(reject_file: Path, target: Path, n_lines: int) -> Path | None:
     """Put the bad lines beside the store that is about to be committed; None if there are none."""
-    target = output.with_name(f"{output.name}.rejected")
     if n_lines == 0:
         target.unlink(missing_ok=True)
         return None
@@ -534,25 +453,5 @@ def _report(
         seconds=time.monotonic() - request.started,
         rejected=rejected,
     )
-    report.warnings.extend(_warnings(report))
+    report.warnings.extend(find_warnings(report))
     return report
-
-
-def _warnings(report: ConvertReport) -> Iterator[str]:
-    if report.bad_lines:
-        yield f"{report.bad_lines} bad lines were left out; they are in {report.rejected}"
-    if report.explicit_zeros:
-        yield f"{report.explicit_zeros} explicit zeros were dropped; they count for the number of columns"
-    counts = report.labels.counts
-    if counts is None:
-        return
-    if len(counts) == 1:
-        yield f"all rows have the label {next(iter(counts)):.17g}; classification needs two labels"
-        return
-    n = report.rows
-    by_chance = 1 + (n - 1) * (1 - sum((count / n) ** 2 for count in counts.values()))
-    if n >= _FEWEST_ROWS_TO_JUDGE and report.label_runs < _SORTED_SHARE * by_chance:
-        yield (
-            f"the labels come in {report.label_runs} runs where random order has about {by_chance:.0f}: "
-            "training on sorted rows needs more passes; convert with --shuffle"
-        )
