@@ -381,7 +381,8 @@ def _line_limit(plan: ConversionPlan) -> Iterator[None]:
     except InputError as error:
         if isinstance(error.__cause__, LineTooLongError) and plan.max_line_bytes < MAX_LINE_BYTES:
             raise MemoryBudgetError(
-                f"{error}; with more memory, lines of up to {format_size(MAX_LINE_BYTES)} are read"
+                f"{error}; with more memory or fewer threads, lines of up to "
+                f"{format_size(MAX_LINE_BYTES)} are read"
             ) from error
         raise
 

@@ -96,7 +96,7 @@ class Shuffler:
         if expected_bytes is not None:
             bits = min((2 * expected_bytes // self._limit).bit_length(), _MOST_BITS)
         self._divider = _Divider(folder, "rows", _KEY_BITS - bits, bits, self._limit)
-        self._divisions = 0
+        self.divisions = 0
 
     def add(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
         """Take rows; ``labelled.rows.start`` is the number of the first in the whole data.
@@ -141,8 +141,8 @@ class Shuffler:
     def _divide(self, bucket: Bucket, shift: int) -> tuple[list[Bucket], int]:
         """Distribute the rows of a bucket over new ones by the next bits of their keys."""
         bits = min((2 * bucket.nbytes // self._limit).bit_length(), _MOST_BITS, shift)
-        self._divisions += 1
-        divider = _Divider(self._folder, f"part{self._divisions}", shift - bits, bits, self._limit)
+        self.divisions += 1
+        divider = _Divider(self._folder, f"part{self.divisions}", shift - bits, bits, self._limit)
         for piece in bucket.pieces():
             divider.add(piece)
         bucket.clear()

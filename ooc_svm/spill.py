@@ -167,10 +167,11 @@ class Bucket:
         arrays = [rows.keys, rows.indptr, *rows.columns.values(), rows.indices]
         if rows.values is not None:
             arrays.append(rows.values)
-        header = np.array([n_rows, len(rows.indices), rows.values is not None, _checksum(arrays)], np.int64)
+        sizes = np.array([n_rows, len(rows.indices), rows.values is not None], np.int64)
+        checksum = np.array([_checksum([sizes, *arrays])], np.int64)
         try:
             with open(self.path, "ab", opener=_open_private) as file:
-                for array in (header, *arrays):
+                for array in (sizes, *arrays, checksum):
                     file.write(array.data)
         except OSError as error:
             raise StorageError(f"{self.path}: writing failed: {error.strerror}; {_ADVICE}") from error
@@ -196,19 +197,20 @@ class Bucket:
         yield from self._pending
 
     def _read_record(self, file: BinaryIO) -> KeyedRows:
-        n_rows, n_nonzeros, has_values, checksum = self._read(file, 4, np.dtype(np.int64)).tolist()
+        sizes = self._read(file, 3, np.dtype(np.int64))
+        n_rows, n_nonzeros, has_values = sizes.tolist()
         if min(n_rows, n_nonzeros) < 0 or max(n_rows - self.n_rows, n_nonzeros - self.n_nonzeros) > 0:
             raise self._damage()
         keys = self._read(file, n_rows, np.dtype(np.uint64))
         indptr = self._read(file, n_rows + 1, np.dtype(np.int64))
         columns = {name: self._read(file, n_rows, dtype) for name, dtype in self._column_types.items()}
         indices = self._read(file, n_nonzeros, np.dtype(np.int32))
-        arrays = [keys, indptr, *columns.values(), indices]
+        arrays = [sizes, keys, indptr, *columns.values(), indices]
         values = None
         if has_values and self._value_type is not None:
             values = self._read(file, n_nonzeros, self._value_type)
             arrays.append(values)
-        if _checksum(arrays) != checksum:
+        if self._read(file, 1, np.dtype(np.int64))[0] != _checksum(arrays):
             raise self._damage()
         return KeyedRows(keys, indptr, indices, values, columns)
 
