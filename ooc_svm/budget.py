@@ -12,14 +12,18 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import INTERPRETER_BYTES, format_size
 from ooc_svm.options import TrainOptions
 
-GROUP_CHOICES = (32, 16, 8, 4, 2, 1)
+# Groups of rows with a slack each, and points of a ray that cuts are taken at: the first that fits is taken.
+GROUP_CHOICES = (8, 4, 2, 1)
+POINT_CHOICES = (5, 3, 1)
 
-# Reads that a run with so many groups is expected to take: cuts are kept for all of them.
-EXPECTED_READS = 40
+# Cuts kept for each one that a read adds. With less, cuts that are still needed have to go, which costs reads.
+READS_KEPT = 20
+FEWEST_READS_KEPT = 8
 PLAIN_CUTS = 200
 
-# Elements of the data for each parameter and group, below which more groups cost more time in the master
-# problem than they save in reads.
+# Elements of the data for each group, and for each parameter of it: with more groups the master problem takes
+# more time than the reads that they save.
+ELEMENTS_A_GROUP = 2_000_000
 ELEMENTS_A_PARAMETER = 64
 
 SLACK = 0.05
@@ -42,8 +46,9 @@ class Budget:
     ----------
     total : int
         Bytes allowed.
-    groups, max_cuts : int
-        Groups of rows, and cuts kept by each model: parameters of the algorithm.
+    groups, points, max_cuts : int
+        Groups of rows, points that cuts are taken at in one read, and cuts kept by each model: parameters of
+        the algorithm.
     row_vector_bytes, cache_bytes : int
         What row vectors in memory and pinned blocks may use.
     items : tuple of PlanItem
@@ -52,6 +57,7 @@ class Budget:
 
     total: int
     groups: int
+    points: int
     max_cuts: int
     row_vector_bytes: int
     cache_bytes: int
@@ -93,7 +99,7 @@ class Workload:
 
 
 def divide(
-    work: Workload, options: TrainOptions, total: int, *, keep: tuple[int, int] | None = None
+    work: Workload, options: TrainOptions, total: int, *, keep: tuple[int, int, int] | None = None
 ) -> Budget:
     """Divide ``total`` bytes.
 
@@ -102,7 +108,7 @@ def divide(
     work : Workload
     options : TrainOptions
     total : int
-    keep : (groups, max_cuts), optional
+    keep : (groups, points, max_cuts), optional
         Parameters that a saved state was made with.
 
     Raises
@@ -111,19 +117,12 @@ def divide(
         If not even the smallest division fits; the message holds the sum.
     """
     usable = int(total * (1 - SLACK))
-    choices: Sequence[int] = GROUP_CHOICES if options.resolved_solver == "ocas" else (1,)
-    if options.cut_groups is not None:
-        choices = (options.cut_groups,)
-    else:
-        worth = work.n_nonzeros // (ELEMENTS_A_PARAMETER * max(work.dimension, 1))
-        choices = [g for g in choices if g <= worth] or [1]
-    if keep is not None:
-        choices = (keep[0],)
     budget = None
-    for groups in choices:
-        wanted = keep[1] if keep is not None else max(PLAIN_CUTS, EXPECTED_READS * groups)
-        budget = _with_groups(work, total, usable, groups, wanted)
-        if budget.needed <= usable and budget.max_cuts >= min(wanted, 10 * groups):
+    for groups, points in _choices(work, options) if keep is None else [keep[:2]]:
+        added = groups * points
+        wanted = max(PLAIN_CUTS, READS_KEPT * added) if keep is None else keep[2]
+        budget = _with_cuts(work, total, usable, groups, points, wanted)
+        if budget.needed <= usable and budget.max_cuts >= min(wanted, FEWEST_READS_KEPT * added):
             return budget
     assert budget is not None
     if budget.needed <= usable:
@@ -136,21 +135,34 @@ def divide(
     )
 
 
-def _with_groups(work: Workload, total: int, usable: int, groups: int, wanted_cuts: int) -> Budget:
+def _choices(work: Workload, options: TrainOptions) -> list[tuple[int, int]]:
+    """Groups and points worth trying, the best first."""
+    if options.resolved_solver != "ocas":
+        return [(options.cut_groups or 1, 1)]
+    if options.cut_groups is not None:
+        return [(options.cut_groups, points) for points in POINT_CHOICES]
+    worth = work.n_nonzeros // max(ELEMENTS_A_PARAMETER * work.dimension, ELEMENTS_A_GROUP)
+    groups = [g for g in GROUP_CHOICES if g <= worth] or [1]
+    return [(g, POINT_CHOICES[0]) for g in groups[:-1]] + [(groups[-1], points) for points in POINT_CHOICES]
+
+
+def _with_cuts(work: Workload, total: int, usable: int, groups: int, points: int, wanted_cuts: int) -> Budget:
     vector = 8 * work.dimension * work.n_models
+    added = groups * points
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
     blocks = (BLOCKS_A_THREAD + 1) * work.threads
+    sums_note = f"{partials} times {groups} group(s) at {points} point(s)"
     items = [
         PlanItem("Python and libraries", INTERPRETER_BYTES, "before any data"),
         PlanItem("weights", 8 * vector, f"8 vectors of {work.dimension} for {work.n_models} model(s)"),
-        PlanItem("sums of a pass", partials * groups * vector, f"{partials} partial sums, {groups} group(s)"),
+        PlanItem("sums of a pass", partials * added * vector, sums_note),
         PlanItem(
             "blocks being read", blocks * work.block_nbytes, f"{blocks} of {format_size(work.block_nbytes)}"
         ),
     ]
     left = usable - sum(item.nbytes for item in items)
-    fewest = 2 * groups + 2
-    cuts = min(max(fewest, left // 2 // max(vector, 1)), max(wanted_cuts, fewest))
+    fewest = groups + added + 1
+    cuts = int(min(max(fewest, left // 2 // max(vector, 1)), max(wanted_cuts, fewest)))
     gram = 24 * cuts * cuts * work.n_models
     items.append(
         PlanItem("cuts", cuts * vector + gram, f"{cuts} of {format_size(8 * work.dimension)} a model")
@@ -158,8 +170,8 @@ def _with_groups(work: Workload, total: int, usable: int, groups: int, wanted_cu
     left -= items[-1].nbytes
     row_vectors = max(0, min(left, work.n_rows * work.vector_bytes))
     items.append(PlanItem("row vectors", row_vectors, _row_vector_note(work, row_vectors)))
-    cache = max(0, left - row_vectors) if work.block_nbytes else 0
-    return Budget(total, groups, int(cuts), row_vectors, min(cache, work.data_nbytes), tuple(items))
+    cache = min(max(0, left - row_vectors) if work.block_nbytes else 0, work.data_nbytes)
+    return Budget(total, groups, points, cuts, row_vectors, cache, tuple(items))
 
 
 def _row_vector_note(work: Workload, in_memory: int) -> str:

@@ -52,6 +52,14 @@ class Progress:
     message: str = ""
 
 
+def seconds_text(seconds: float) -> str:
+    """A time for people: ``0.21 s``, ``12 min``, ``3.4 h``."""
+    for unit, factor in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
 class Recorder:
     """Keeps the history of a run and tells a callback.
 

@@ -321,7 +321,9 @@ def fuse(passes: Sequence[Pass]) -> list[tuple[Pass, list[int]]]:
     return fused
 
 
-def split(passes: Sequence[Pass], fused: Sequence[tuple[Pass, list[int]]], results: Sequence[Any]) -> list[Any]:
+def split(
+    passes: Sequence[Pass], fused: Sequence[tuple[Pass, list[int]]], results: Sequence[Any]
+) -> list[Any]:
     """The result of each pass, from those of the fused ones."""
     answers: list[Any] = [None] * len(passes)
     for (_, members), result in zip(fused, results, strict=True):

@@ -118,7 +118,7 @@ def train(
     Interrupted
         By a signal, after a checkpoint if one was asked for.
     """
-    wanted = TrainOptions(**_normal(options))
+    wanted = TrainOptions(**normal_options(options))
     return _Run(open_data(data, labels, sample_weight, wanted), wanted, progress).model()
 
 
@@ -179,7 +179,9 @@ class _Run:
         self._classes, self._problems = binary_problems(data.counts, *_named(data, options))
         self._checkpoints = self._open_checkpoints()
         facts = self._checkpoints.newest_facts() if self._checkpoints and options.resume else None
-        keep = None if facts is None else (int(facts["groups"]), int(facts["max_cuts"]))
+        keep = None
+        if facts is not None:
+            keep = (int(facts["groups"]), int(facts["points"]), int(facts["max_cuts"]))
         self._resuming = facts is not None
         total = memory_budget(options.memory)
         self._budget: Budget = divide(workload(data, options), options, total, keep=keep)
@@ -272,7 +274,8 @@ class _Run:
                     continue
                 for name, dtype in hinge.row_vectors.items():
                     vectors.create(name, dtype)
-                solvers.append(Ocas(hinge, stopping, OcasState.fresh(space.dimension, budget.max_cuts)))
+                searching = OcasState.fresh(space.dimension, budget.max_cuts)
+                solvers.append(Ocas(hinge, stopping, searching, budget.points))
         return solvers
 
     def _between(
@@ -300,6 +303,7 @@ class _Run:
         began = time.monotonic()
         facts = {
             "groups": self._budget.groups,
+            "points": self._budget.points,
             "max_cuts": self._budget.max_cuts,
             "seconds": recorder.seconds,
             "history": recorder.history,
@@ -348,6 +352,7 @@ class _Run:
             "solver": options.resolved_solver,
             "kernel": options.kernel,
             "cut_groups": self._budget.groups,
+            "cut_points": self._budget.points,
             "max_cuts": self._budget.max_cuts,
             **run_report(recorder, engine, rows),
         }
@@ -414,7 +419,7 @@ def _named(data: Data, options: TrainOptions) -> tuple[tuple[float, ...], str | 
     return tuple(label_of(label) for label in options.positive), by_label
 
 
-def _normal(options: dict[str, Any]) -> dict[str, Any]:
+def normal_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options as `TrainOptions` takes them: single values of C and positive labels become tuples."""
     normal = dict(options)
     for name in ("C", "positive"):

@@ -143,6 +143,9 @@ def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> list[range]:
     middles = np.cumsum(sizes) - sizes // 2
     owner = np.minimum(middles * count // max(total, 1), count - 1)
     edges = np.searchsorted(owner, np.arange(count + 1))
+    # No segment is empty, however uneven the blocks are.
+    ahead = np.arange(count + 1)
+    edges = np.minimum(np.maximum.accumulate(edges - ahead) + ahead, len(blocks) - count + ahead)
     return [range(int(a), int(b)) for a, b in pairwise(edges)]
 
 

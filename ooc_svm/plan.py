@@ -1,0 +1,163 @@
+"""What a training would need and take, before it is run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ooc_svm.budget import Budget, PlanItem, divide, to_json
+from ooc_svm.engine.memory import MemoryEngine
+from ooc_svm.history import seconds_text
+from ooc_svm.memory import format_size, memory_budget
+from ooc_svm.options import TrainOptions
+from ooc_svm.problems.hinge import HingeProblem, Targets
+from ooc_svm.problems.linear import LinearSpace
+from ooc_svm.rowvectors import RowVectors
+from ooc_svm.source import Source
+from ooc_svm.train import CODES, normal_options, open_data, workload
+from ooc_svm.warmup import warm_up
+
+# Reads to a gap of 1e-3, as measured on data of several kinds.
+EXPECTED_PASSES = {"ocas": 40, "cutting-plane": 200}
+
+# Blocks that are read and worked on to measure the speed.
+SAMPLED_BLOCKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Memory and time that a training would take.
+
+    Attributes
+    ----------
+    items : tuple of PlanItem
+        Uses of memory, the block cache last.
+    total, budget : int
+        Sum of the items, and bytes allowed.
+    n_rows, n_features, n_nonzeros, n_models : int
+    pass_bytes : int
+        Stored bytes that one read of the data fetches.
+    seconds_per_pass : float
+        From a few blocks of this store; nothing of them was in the block cache.
+    expected_passes : int
+        Typical of the solver at a gap of 1e-3.
+    groups, max_cuts, threads : int
+    """
+
+    items: tuple[PlanItem, ...]
+    total: int
+    budget: int
+    n_rows: int
+    n_features: int
+    n_nonzeros: int
+    n_models: int
+    pass_bytes: int
+    seconds_per_pass: float
+    expected_passes: int
+    groups: int
+    max_cuts: int
+    threads: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the sum is within the budget; `plan` raises where it is not."""
+        return self.total <= self.budget
+
+    def lines(self) -> list[str]:
+        """The plan for people, a line each."""
+        width = max(len(item.name) for item in self.items)
+        lines = [
+            f"{self.n_rows} rows, {self.n_features} features, {self.n_nonzeros} nonzeros, "
+            f"{self.n_models} model(s)"
+        ]
+        lines += [
+            f"  {item.name:<{width}}  {format_size(item.nbytes):>10}  {item.note}" for item in self.items
+        ]
+        lines.append(
+            f"  {'sum':<{width}}  {format_size(self.total):>10}  of {format_size(self.budget)} allowed"
+        )
+        seconds = self.seconds_per_pass
+        lines.append(
+            f"one pass: about {seconds_text(seconds)} with {self.threads} thread(s), "
+            f"{format_size(self.pass_bytes)} to read"
+        )
+        lines.append(
+            f"about {self.expected_passes} passes to a gap of 1e-3: {seconds_text(self.expected_passes * seconds)}"
+        )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON can hold it."""
+        names = [name for name in self.__dataclass_fields__ if name != "items"]
+        return {
+            "items": to_json(self.items),
+            "fits": self.fits,
+            **{name: getattr(self, name) for name in names},
+        }
+
+
+def plan(data: Any, labels: Any = None, **options: Any) -> Plan:
+    """Say what `train` with these arguments would need; a few blocks are read to measure the speed.
+
+    Parameters
+    ----------
+    data, labels, **options
+        As `ooc_svm.train` takes them.
+
+    Raises
+    ------
+    MemoryBudgetError
+        What is needed does not fit ``memory``; the message holds the sum.
+    UsageError, InputError, DamageError, StorageError
+        As `ooc_svm.train` does before its first pass.
+    """
+    wanted = TrainOptions(**normal_options(options))
+    opened = open_data(data, labels, None, wanted)
+    work = workload(opened, wanted)
+    budget = divide(work, wanted, memory_budget(wanted.memory))
+    items = budget.items
+    if budget.cache_bytes:
+        note = f"of {format_size(work.data_nbytes)} decoded"
+        items += (PlanItem("block cache", budget.cache_bytes, note),)
+    source = opened.source
+    warm_up(wanted.resolved_solver, opened.value_type, source.has_weight, lambda message: None)
+    return Plan(
+        items=items,
+        total=sum(item.nbytes for item in items),
+        budget=budget.total,
+        n_rows=source.n_rows,
+        n_features=source.n_features,
+        n_nonzeros=source.n_nonzeros,
+        n_models=work.n_models,
+        pass_bytes=sum(source.block_stored_bytes(index) for index in range(len(source.blocks))),
+        seconds_per_pass=_seconds_per_pass(source, work.n_models, budget) / work.threads,
+        expected_passes=EXPECTED_PASSES[wanted.resolved_solver],
+        groups=budget.groups,
+        max_cuts=budget.max_cuts,
+        threads=work.threads,
+    )
+
+
+def _seconds_per_pass(source: Source, n_models: int, budget: Budget) -> float:
+    """Seconds of one thread for a read of all blocks, from a few of them."""
+    space = LinearSpace(source.n_features)
+    targets = Targets(CODES, np.array([-1.0, 1.0]), np.ones(2))
+    n_blocks = len(source.blocks)
+    sample = sorted({i * (n_blocks - 1) // max(SAMPLED_BLOCKS - 1, 1) for i in range(SAMPLED_BLOCKS)})
+    with RowVectors(source.n_rows, 0) as vectors:
+        vectors.create(CODES, np.uint16)
+        engine = MemoryEngine(source, vectors)
+        requests = [
+            HingeProblem(targets, 1.0, space, budget.groups).cut_pass(np.zeros(space.dimension))
+            for _ in range(n_models)
+        ]
+        partials = [request.empty() for request in requests]
+        began = time.perf_counter()
+        for index in sample:
+            engine.visit(requests, source.read_block(index), source.blocks[index], partials)
+        seconds = time.perf_counter() - began
+    share = sum(source.blocks[index].n_nonzeros + 1 for index in sample) / (source.n_nonzeros + n_blocks)
+    return seconds / share
