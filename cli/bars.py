@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -18,8 +17,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from ooc_svm.cli.progress import GapShare
-from ooc_svm.cli.text import seconds, short
+from ooc_svm.cli.progress import GapShare, Speed
+from ooc_svm.cli.text import bound, seconds, short
 from ooc_svm.memory import format_size
 
 if TYPE_CHECKING:
@@ -29,13 +28,12 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.05
 
 
-def train_text(event: TrainEvent, share: float) -> str:
+def train_text(event: TrainEvent, share: float, bytes_a_second: float) -> str:
     """What stands right of the bar: gap, reading speed, time used and left, models that still run."""
-    parts = [
-        f"gap {short(event.relative_gap)} of {short(event.tol)}",
-        f"{format_size(event.bytes_read / max(event.seconds, 1e-3))}/s",
-        seconds(event.seconds),
-    ]
+    parts = [f"gap {bound(event.relative_gap)} (target {short(event.tol)})"]
+    if bytes_a_second > 0:
+        parts.append(f"{format_size(bytes_a_second)}/s")
+    parts.append(seconds(event.seconds))
     if share >= LEAST_SHARE:
         parts.append(f"about {seconds(event.seconds * (1 - share) / share)} left")
     if event.models_running > 1:
@@ -47,13 +45,13 @@ def train_text(event: TrainEvent, share: float) -> str:
 def train_bar() -> Iterator[Callable[[TrainEvent], None]]:
     """A bar that fills as the gap falls, on a log scale; gives what a training run is to call."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"))
-    gap_share = GapShare()
+    gap_share, speed = GapShare(), Speed()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("reading", total=1.0, facts="")
 
         def show(event: TrainEvent) -> None:
             if event.kind == "note":
-                bar.console.print(escape(event.message))
+                bar.console.print(event.message, markup=False, highlight=False)
                 return
             share = gap_share(event.relative_gap, event.tol)
             under_way = (
@@ -63,7 +61,7 @@ def train_bar() -> Iterator[Callable[[TrainEvent], None]]:
                 task,
                 description=f"pass {event.passes + (event.kind == 'block')}{under_way}",
                 completed=share,
-                facts=train_text(event, share),
+                facts=train_text(event, share, speed(event.bytes_read, event.seconds)),
             )
 
         yield show

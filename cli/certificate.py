@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ooc_svm.cli.text import block, count, objective, seconds, short, table
+from ooc_svm.cli.text import block, bound, count, objective, seconds, short, table
 from ooc_svm.memory import format_size
 
 MOST_MODELS = 20
 """Models listed one by one; of more, those that are furthest from the gap wanted."""
 
 
-def certificate(report: Mapping[str, Any], model_bytes: int, path: str) -> str:
+def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: int) -> str:
     """The certificate of a run, some lines for people.
 
     Parameters
     ----------
     report : mapping
         The report of a model.
-    model_bytes : int
-        Size of the model file.
+    tol : float
+        The relative gap asked for.
     path : str
-        Where it is.
+        Where the model file is.
+    model_bytes : int
+        Its size.
     """
     models = report["models"]
-    facts = [("certified", _verdict(report))]
+    facts = [("certified", _verdict(report, tol))]
     if len(models) == 1:
         facts += _one(models[0])
     elapsed = max(report["seconds"], 1e-3)
@@ -44,12 +46,11 @@ def certificate(report: Mapping[str, Any], model_bytes: int, path: str) -> str:
     return text if len(models) == 1 else f"{text}\n\n{model_table(models)}"
 
 
-def _verdict(report: Mapping[str, Any]) -> str:
+def _verdict(report: Mapping[str, Any], tol: float) -> str:
     worst = max((model["relative_gap"] for model in report["models"]), key=_or_infinity)
     which = "" if len(report["models"]) == 1 else " of the worst model"
-    if report["converged"]:
-        return f"yes, relative gap {short(worst)}{which}"
-    return f"no, stopped by {report['stop_reason']} at relative gap {short(worst)}{which}"
+    gap = f"relative gap {bound(worst)}{which}, asked for {short(tol)}"
+    return f"yes, {gap}" if report["converged"] else f"no, stopped by {report['stop_reason']}: {gap}"
 
 
 def _or_infinity(number: float | None) -> float:
@@ -76,7 +77,7 @@ def model_table(models: list[dict[str, Any]]) -> str:
             f"{model['C']:g}",
             objective(model["primal"], 8),
             objective(model["dual"], 8),
-            short(model["relative_gap"]),
+            bound(model["relative_gap"]),
             str(model["passes"]),
             "yes" if model["converged"] else "no",
         )

@@ -89,16 +89,16 @@ def convert(
             memory=memory,
             progress=progress,
         )
-    typer.echo(_summary(report))
+    typer.echo(_summary(report, output))
     for warning in report.warnings:
         complain("warning", warning)
 
 
-def _summary(report: ConvertReport) -> str:
+def _summary(report: ConvertReport, output: str) -> str:
     """What was converted, some lines for people."""
     skipped = report.blank_lines + report.comment_lines
     facts = [
-        ("store", str(report.path)),
+        ("store", output),
         ("rows", f"{report.rows:,}"),
         ("features", f"{report.features:,}"),
         ("nonzeros", f"{report.nonzeros:,} ({report.nonzeros / max(report.rows, 1):.4g} a row)"),

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ooc_svm.store import Store
 
 
+# Counts of the conversion that are facts of the store.
+_TOLD_ABOVE = {"rows", "nonzeros", "n_features"}
+
+
 def info(
     path: Annotated[str, typer.Argument(metavar="STORE|MODEL", help="A store or a model file.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
@@ -83,15 +87,32 @@ def describe_store(store: Store) -> str:
     if store.has_weight:
         lines.append(("row weights", "yes"))
     lines.append(("size on disk", f"{format_size(store.n_bytes)} in {count(store.n_chunks, 'chunk')}"))
-    lines += [(f"made: {name}", _provenance_text(value)) for name, value in store.provenance.items()]
+    lines += _describe_origin(store.provenance)
     version = store.format_version
     lines.append(("format", "AnnData without a manifest" if version is None else f"version {version}"))
     return block(lines)
 
 
-def _provenance_text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 200 else text[:197] + "..."
+def _describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    """Where the rows came from, as far as the one who wrote the store has told."""
+    lines = []
+    sources = provenance.get("sources")
+    if isinstance(sources, list):
+        named = [_describe_source(source) for source in sources if isinstance(source, dict)]
+        lines.append(("made from", shortened(named)))
+    for name in ("options", "counts"):
+        found = provenance.get(name)
+        if isinstance(found, dict):
+            told = [f"{key} {value}" for key, value in found.items() if value and key not in _TOLD_ABOVE]
+            lines.append((name, ", ".join(told)))
+    if "created" in provenance:
+        lines.append(("made", f"{provenance['created']} by version {provenance.get('version', 'unknown')}"))
+    return lines
+
+
+def _describe_source(source: dict[str, Any]) -> str:
+    size = source.get("size")
+    return f"{source.get('name')}" + (f" ({format_size(size)})" if isinstance(size, int) else "")
 
 
 def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:

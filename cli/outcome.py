@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import typer
 
 from ooc_svm import interrupt
+from ooc_svm.cli.text import printable
 from ooc_svm.errors import OocSvmError, StorageError
 
 BUG, USAGE, STORAGE, MEMORY = 1, 2, 5, 6
@@ -70,8 +71,7 @@ def reader_gone() -> int:
 
 def one_line(text: str) -> str:
     """Text that stays on one line and does nothing to a terminal, whatever names it repeats."""
-    joined = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in joined)
+    return printable(" ".join(text.split()))
 
 
 def complain(kind: str, text: str) -> None:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ooc_svm.cli.outcome import complain
 from ooc_svm.cli.parameters import Label, Memory, SelectedC, Threads
-from ooc_svm.cli.text import block
+from ooc_svm.cli.text import block, count
 
 ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A model file.")]
 DataPath = Annotated[
@@ -38,17 +39,23 @@ def predict(
     from ooc_svm.model import load_model
     from ooc_svm.predict import predict as run
 
-    target = sys.stdout.buffer if output is None else output
-    run(
+    written = run(
         load_model(model),
         data,
-        output=target,
+        output=sys.stdout.buffer if output is None else output,
         scores=scores,
         threads=threads,
         memory=memory,
         label=label,
         C=C,
     )
+    ignored = written.ignored
+    if ignored.entries:
+        complain(
+            "warning",
+            f"{count(ignored.rows, 'row')} of {written.rows:,} have features that the model does not know; "
+            f"{count(ignored.entries, 'value')} left out",
+        )
 
 
 def evaluate(

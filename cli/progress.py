@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ooc_svm.cli.text import count, objective, seconds, short
+from ooc_svm.cli.text import bound, count, objective, seconds, short
 from ooc_svm.memory import format_size
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def train_progress(quiet: bool) -> Iterator[TrainProgress | None]:
         with train_bar() as bar:
             yield bar
     else:
-        yield print_pass
+        yield PassLines()
 
 
 @contextlib.contextmanager
@@ -80,25 +80,48 @@ def byte_progress(verb: str, quiet: bool) -> Iterator[ByteProgress | None]:
         yield ByteLines(verb)
 
 
-def print_pass(event: Progress) -> None:
-    """A plain line for a pass or a note; blocks are passed over."""
-    if event.kind == "note":
-        write_line(event.message)
-    elif event.kind == "pass":
-        write_line(pass_line(event))
+class PassLines:
+    """A plain line for each pass and each note; blocks are passed over."""
+
+    def __init__(self) -> None:
+        self._speed = Speed()
+
+    def __call__(self, event: Progress) -> None:
+        """Called by a training run."""
+        if event.kind == "note":
+            write_line(event.message)
+        elif event.kind == "pass":
+            write_line(pass_line(event, self._speed(event.bytes_read, event.seconds)))
 
 
-def pass_line(event: Progress) -> str:
-    """``pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  310 MB/s  8.1 s``."""
+class Speed:
+    """Bytes a second since it was asked last."""
+
+    def __init__(self) -> None:
+        self._bytes, self._seconds = 0, 0.0
+
+    def __call__(self, n_bytes: int, elapsed: float) -> float:
+        """The speed, from the bytes and seconds of a run so far."""
+        speed = (n_bytes - self._bytes) / max(elapsed - self._seconds, 1e-3)
+        self._bytes, self._seconds = n_bytes, elapsed
+        return max(speed, 0.0)
+
+
+def pass_line(event: Progress, bytes_a_second: float) -> str:
+    """``pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  310 MB/s  8.1 s``.
+
+    Reading has a speed where something was read: blocks that are kept in memory are read once.
+    """
     parts = [
         f"pass {event.passes}",
-        f"gap {short(event.relative_gap)} (target {short(event.tol)})",
+        f"gap {bound(event.relative_gap)} (target {short(event.tol)})",
         f"P {objective(event.primal)}",
         f"D {objective(event.dual)}",
         f"{format_size(event.bytes_read)} read",
-        f"{format_size(event.bytes_read / max(event.seconds, 1e-3))}/s",
-        seconds(event.seconds),
     ]
+    if bytes_a_second > 0:
+        parts.append(f"{format_size(bytes_a_second)}/s")
+    parts.append(seconds(event.seconds))
     if event.models_running > 1:
         parts.append(count(event.models_running, "model") + " to go")
     return "  ".join(parts)

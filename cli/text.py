@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,15 @@ def short(number: float | None) -> str:
         return "-"
     mantissa, exponent = f"{number:.1e}".split("e")
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+def bound(number: float | None) -> str:
+    """An upper bound with two digits, rounded up, so that none looks smaller than it is."""
+    if number is None or not math.isfinite(number):
+        return "-"
+    # The shortest decimal of the number: 1e-3 is a little more than a thousandth, and is not 1.1e-3.
+    rounded = Context(prec=2, rounding=ROUND_CEILING).create_decimal(repr(float(number)))
+    return short(float(rounded))
 
 
 def objective(number: float | None, digits: int = 6) -> str:
@@ -39,6 +49,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def printable(text: str) -> str:
+    """Text that does nothing to a terminal, whatever names of files and labels it repeats."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def shortened(items: Sequence[str], most: int = 20) -> str:
     """Items with blanks between them, those beyond a number of them counted only."""
     more = f"   and {len(items) - most:,} more" if len(items) > most else ""
@@ -47,14 +62,14 @@ def shortened(items: Sequence[str], most: int = 20) -> str:
 
 def block(facts: Iterable[tuple[str, str]]) -> str:
     """Names and what they are in two aligned columns, one pair a line."""
-    pairs = list(facts)
+    pairs = [(name, printable(value)) for name, value in facts]
     width = max(len(name) for name, _ in pairs) + 2
     return "\n".join(f"{name:<{width}}{value}".rstrip() for name, value in pairs)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns aligned to the right, two blanks between them."""
-    lines = [head, *rows]
+    lines = [[printable(cell) for cell in line] for line in (head, *rows)]
     widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
     return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
 

@@ -48,7 +48,7 @@ def train(
     save_model(model, output)
     if report is not None:
         write_json(report, model.report)
-    typer.echo(certificate(model.report, os.path.getsize(output), output))
+    typer.echo(certificate(model.report, training.tol, output, os.path.getsize(output)))
 
 
 @takes_training

@@ -19,5 +19,9 @@ def export(
     from ooc_svm.exchange import export_model
     from ooc_svm.model import load_model
 
-    loaded = load_model(model)
-    export_model(loaded, output, to)
+    chosen = load_model(model)
+    if C is not None:
+        from ooc_svm.decision import select_C
+
+        chosen = select_C(chosen, C)
+    export_model(chosen, output, to)

@@ -1,0 +1,64 @@
+"""Small data sets that several test files share, made once a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@dataclass(frozen=True)
+class SmallData:
+    """A folder with ``train.svm``, ``test.svm`` and the store ``train.zarr`` made from the first."""
+
+    folder: Path
+    n_rows: int
+    n_features: int
+
+    @property
+    def text(self) -> Path:
+        return self.folder / "train.svm"
+
+    @property
+    def test(self) -> Path:
+        return self.folder / "test.svm"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "train.zarr"
+
+
+def make_small_data(
+    folder: Path, classes: tuple[str, ...], *, n_rows: int = 300, n_features: int = 25
+) -> SmallData:
+    """Rows in which each class has features of its own, with some noise."""
+    from ooc_svm.convert import convert
+
+    rng = np.random.default_rng(7)
+    lines = []
+    for _ in range(n_rows + 100):
+        number = int(rng.integers(len(classes)))
+        x = rng.random(n_features) * (rng.random(n_features) < 0.4)
+        x[number :: len(classes)] += 0.5 * rng.random()
+        x[n_features - 1] = 0.25  # every file names the last feature
+        pairs = " ".join(f"{j + 1}:{value:.4g}" for j, value in enumerate(x) if value >= 1e-4)
+        lines.append(f"{classes[number]} {pairs}\n")
+    data = SmallData(folder, n_rows, n_features)
+    data.text.write_text("".join(lines[:n_rows]))
+    data.test.write_text("".join(lines[n_rows:]))
+    convert(data.text, data.store)
+    return data
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
+    """Two classes, -1 and +1."""
+    return make_small_data(tmp_path_factory.mktemp("small"), ("-1", "+1"))
+
+
+@pytest.fixture(scope="session")
+def small_classes(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
+    """Three classes: 1, 2 and 5."""
+    return make_small_data(tmp_path_factory.mktemp("classes"), ("1", "2", "5"))

@@ -1,0 +1,141 @@
+"""Signals: a first one asks, a second one or the time ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ooc_svm import interrupt
+from ooc_svm.errors import Interrupted
+
+
+def test_nothing_is_requested_by_itself() -> None:
+    assert interrupt.requested() is None
+    with interrupt.install():
+        assert interrupt.requested() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_raises(number: signal.Signals) -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
+
+    def run() -> None:
+        with interrupt.install():
+            signal.raise_signal(number)
+            assert interrupt.requested() == number
+            signal.raise_signal(number)
+
+    with pytest.raises(Interrupted) as raised:
+        run()
+    assert raised.value.exit_code == 128 + number
+    assert interrupt.requested() is None
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)] == before
+
+
+def test_without_grace_the_first_signal_raises() -> None:
+    with interrupt.install(grace=0), pytest.raises(Interrupted):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_it_raises_when_the_grace_is_over() -> None:
+    with interrupt.install(grace=0.05):
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.requested() == signal.SIGTERM
+        with pytest.raises(Interrupted) as raised:
+            threading.Event().wait(30)  # a main thread that waits for a worker
+    assert raised.value.exit_code == 128 + signal.SIGTERM
+
+
+def test_an_inner_one_takes_over_and_gives_back() -> None:
+    with interrupt.install(grace=0):
+        with interrupt.install(grace=60):
+            signal.raise_signal(signal.SIGINT)
+            assert interrupt.requested() == signal.SIGINT
+        assert interrupt.requested() is None
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_the_timer_of_others_is_put_back() -> None:
+    rung: list[int] = []
+    handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    timer = signal.setitimer(signal.ITIMER_REAL, 30.0)
+    try:
+        with interrupt.install():
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGALRM) is not handler
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30.0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+    assert rung == []
+
+
+def test_other_threads_leave_the_handlers_alone() -> None:
+    seen: list[object] = []
+
+    def work() -> None:
+        before = signal.getsignal(signal.SIGINT)
+        with interrupt.install():
+            seen.append(signal.getsignal(signal.SIGINT) is before)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [True]
+
+
+def python(program: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.fault
+def test_a_process_that_cannot_tidy_up_ends_all_the_same() -> None:
+    program = (
+        "import time\n"
+        "from ooc_svm import interrupt\n"
+        "interrupt.TIDY_SECONDS = 0.3\n"
+        "with interrupt.install(grace=0.2):\n"
+        "    try:\n"
+        "        print('ready', flush=True)\n"
+        "        time.sleep(60)\n"
+        "    finally:\n"
+        "        print('tidying', flush=True)\n"
+        "        time.sleep(60)\n"
+    )
+    with python(program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        sent = time.monotonic()
+        assert process.wait(20) == 128 + signal.SIGTERM
+        assert time.monotonic() - sent < 10
+        assert process.stdout.read() == "tidying\n"
+
+
+@pytest.mark.fault
+def test_a_third_signal_does_what_it_does_to_other_programs() -> None:
+    program = (
+        "import time\n"
+        "from ooc_svm import interrupt\n"
+        "def stubborn(word):\n"
+        "    try:\n"
+        "        print(word, flush=True)\n"
+        "        time.sleep(60)\n"
+        "    except interrupt.Interrupted:\n"
+        "        stubborn('tidying')\n"
+        "interrupt.TIDY_SECONDS = 60\n"
+        "with interrupt.install(grace=0):\n"
+        "    stubborn('ready')\n"
+    )
+    with python(program) as process:
+        assert process.stdout is not None
+        for word in ("ready\n", "tidying\n", "tidying\n"):
+            assert process.stdout.readline() == word
+            process.send_signal(signal.SIGINT)
+        assert process.wait(20) == -signal.SIGINT
