@@ -9,20 +9,24 @@ Reading takes the cheapest exact way a token allows:
 3. more digits: the way of 2 for the first 19 digits, cut and rounded up; where the two differ, the token is
    compared with the number half way between them in exact integer arithmetic.
 
-Functions may look at the 8 bytes after a token: buffers end in ``PADDING`` spare bytes, and every token is
+Functions may look at bytes after a token: buffers end in ``PADDING`` spare bytes, and every token is
 followed by a byte that no number holds (a line feed at the latest).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from ooc_svm.ops.compiled import compiled
 
 ByteArray = npt.NDArray[np.uint8]
 
-PADDING = 8
+PADDING = 24
 """Readable bytes that must follow the text in every buffer."""
 
 OK, MALFORMED, TOO_LARGE = 0, 1, 2
@@ -56,6 +60,9 @@ _KEPT_DIGITS = 19
 _DECISIVE_DIGITS = 768
 _EXPONENT_LIMIT = 10**12
 
+_MINUS, _PLUS, _POINT, _SMALL_E, _NIL, _NINE = (ord(character) for character in "-+.e09")
+_TO_SMALL = 0x20  # turns E into e, and leaves digits
+_THOUSAND = np.uint64(1000)  # 3 digits and 16 more fit in a word
 _SMALLEST_SINGLE, _SMALLEST_DOUBLE = 2.0**-126, 2.0**-1022
 
 _SMALLEST_SINGLE, _SMALLEST_DOUBLE = 2.0**-126, 2.0**-1022
@@ -82,10 +89,18 @@ def _powers_of_five() -> npt.NDArray[np.uint64]:
 POWERS_OF_FIVE = _powers_of_five()
 
 
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile as `compiled` does, and put the code into every caller.
+
+    A call counts references to the buffer with two atomic operations: more than a short number costs.
+    """
+    return njit(nogil=True, cache=True, forceinline=True)(function)
+
+
 # Digits, eight at a time
 
 
-@compiled
+@inlined
 def load_word(buffer: ByteArray, position: np.uint64) -> np.uint64:
     """Eight bytes as a little-endian word, digits turned into 0 to 9 (the compiler makes one load of it)."""
     word = np.uint64(buffer[position])
@@ -99,7 +114,7 @@ def load_word(buffer: ByteArray, position: np.uint64) -> np.uint64:
     return np.uint64(word ^ _ASCII_ZEROS)
 
 
-@compiled
+@inlined
 def count_digits(word: np.uint64) -> np.uint64:
     """Digits at the start of a word of `load_word`: 0 to 8."""
     others = ((word + _TO_HIGH_BIT) | word) & _HIGH_BITS
@@ -108,24 +123,70 @@ def count_digits(word: np.uint64) -> np.uint64:
     return np.uint64(((below & _LOW_BITS) * _LOW_BITS) >> _BYTE_COUNT_SHIFT)
 
 
-@compiled
+@inlined
 def join_digits(word: np.uint64, n_digits: np.uint64) -> np.uint64:
-    """Number that the first `n_digits` (1 to 8) digits of a word of `load_word` write."""
-    word = word << (_64 - (n_digits << _THREE))
+    """Number that the first `n_digits` (0 to 8) digits of a word of `load_word` write."""
+    # By 64 - 8 n_digits bits, in two steps: a shift by 64 is not defined.
+    half = _32 - (n_digits << TWO)
+    word = word << half << half
     word = word * TEN + (word >> EIGHT)
     return np.uint64(((word & _PAIRS) * _HUNDREDS + ((word >> _16) & _PAIRS) * _UNITS) >> _32)
+
+
+@inlined
+def read_fraction(buffer: ByteArray, whole: np.uint64, position: np.uint64) -> tuple[bool, float, np.uint64]:
+    """The rest of a short number: a point and up to 16 digits, or nothing.
+
+    Without a branch: what is misguessed here costs more than a word read in vain. And a function without
+    branches is inlined without counting references to the buffer.
+
+    Parameters
+    ----------
+    buffer : ndarray of uint8
+    whole : uint64
+        What stands before the point; at most 8 digits.
+    position : uint64
+        After these digits.
+
+    Returns
+    -------
+    exact : bool
+        False when the number goes on, or is too long to be computed in one exact step: read it with
+        `read_decimal`.
+    value : float
+        The nearest float64, if `exact`.
+    end : uint64
+        The first byte after the number, if `exact`.
+    """
+    point = np.uint64(buffer[position] == _POINT)
+    start = position + point
+    first, second = load_word(buffer, start), load_word(buffer, start + EIGHT)
+    n_first = count_digits(first) * point
+    n_second = count_digits(second) * (n_first >> _THREE)
+    end = start + n_first + n_second
+    mantissa = whole * _INTEGER_POWERS_OF_TEN[n_first] + join_digits(first, n_first)
+    mantissa = mantissa * _INTEGER_POWERS_OF_TEN[n_second] + join_digits(second, n_second)
+    last = buffer[end] | _TO_SMALL
+    digit = (last ^ _NIL) <= _NINE - _NIL
+    exact = (
+        (mantissa <= _TWO_TO_53)
+        & ((n_second == ZERO) | (whole < _THOUSAND))
+        & (last != _SMALL_E)
+        & (not digit)
+    )
+    return exact, np.float64(mantissa) / POWERS_OF_TEN[n_first + n_second], end
 
 
 # Mantissa and exponent to float64
 
 
-@compiled
+@inlined
 def _from_bits(bits: np.uint64) -> float:
     """The float64 with these bits."""
     return np.uint64(bits).view(np.float64)
 
 
-@compiled
+@inlined
 def _to_bits(value: float) -> np.uint64:
     """The bits of a float64."""
     return np.float64(value).view(np.uint64)
@@ -273,7 +334,7 @@ def _compare_half_way(buffer: ByteArray, start: np.uint64, exponent: int, below:
     token = np.zeros(160, np.uint64)
     half_way = np.zeros(160, np.uint64)
     n_token, power = _load_digits(buffer, start, exponent, token)
-    biased = np.int64(below >> np.uint64(52))
+    biased = int(np.int64(below >> np.uint64(52)))
     mantissa = below & _MANTISSA
     if biased == 0:
         biased = 1
@@ -308,9 +369,9 @@ def _read_exponent(buffer: ByteArray, position: np.uint64) -> tuple[bool, int, n
     exponent = 0
     while ord("0") <= buffer[position] <= ord("9"):
         if exponent < _EXPONENT_LIMIT:
-            exponent = exponent * 10 + np.int64(buffer[position]) - ord("0")
+            exponent = exponent * 10 + int(np.int64(buffer[position])) - _NIL
         position += ONE
-    return position > start, -exponent if negative else exponent, position
+    return bool(position > start), -exponent if negative else exponent, position
 
 
 @compiled
@@ -374,29 +435,11 @@ def read_decimal(buffer: ByteArray, position: np.uint64) -> tuple[int, float, np
         The first byte after the number: whether it may stand there is for the caller to say.
     """
     byte = buffer[position]
-    sign = 1.0
-    if byte == ord("-") or byte == ord("+"):
-        sign = -1.0 if byte == ord("-") else 1.0
+    negative = byte == _MINUS
+    if negative or byte == _PLUS:
         position += ONE
-    # Short numbers, the common ones: at most 7 digits, a point, at most 8 digits.
-    word = load_word(buffer, position)
-    n_whole = count_digits(word)
-    end = position + n_whole
-    mantissa = join_digits(word, n_whole) if n_whole > ZERO else ZERO
-    n_fraction = ZERO
-    if buffer[end] == ord("."):
-        end += ONE
-        word = load_word(buffer, end)
-        n_fraction = count_digits(word)
-        end += n_fraction
-        if n_fraction > ZERO:
-            mantissa = mantissa * _INTEGER_POWERS_OF_TEN[n_fraction] + join_digits(word, n_fraction)
-    last = buffer[end]
-    plain = last != ord("e") and last != ord("E") and (last < ord("0") or last > ord("9"))
-    if plain and n_whole + n_fraction > ZERO and mantissa <= _TWO_TO_53:
-        return OK, sign * (np.float64(mantissa) / POWERS_OF_TEN[n_fraction]), end
     status, value, end = _read_any(buffer, position)
-    return status, sign * value, end
+    return status, -value if negative else value, end
 
 
 def parse_decimal(token: bytes) -> tuple[int, float, int]:
@@ -421,14 +464,14 @@ def parse_decimal(token: bytes) -> tuple[int, float, int]:
 @compiled
 def _round_to_digits(bits: np.uint64, n_digits: int) -> tuple[np.uint64, int]:
     """Positive float64 rounded to `n_digits` (1 to 17) digits: an integer and its power of ten."""
-    biased = np.int64(bits >> np.uint64(52))
+    biased = int(np.int64(bits >> np.uint64(52)))
     mantissa = bits & _MANTISSA
     if biased == 0:
         biased = 1
     else:
         mantissa |= _IMPLICIT_BIT
     zeros = _leading_zeros(mantissa)
-    leading = 63 - np.int64(zeros) + biased - 1075  # power of two of the highest bit
+    leading = 63 - int(np.int64(zeros)) + biased - 1075  # power of two of the highest bit
     # Floor of leading * log10(2): the decade of the number, or the one below.
     decade = leading * 1292913986 >> 32
     limit = _INTEGER_POWERS_OF_TEN[n_digits]

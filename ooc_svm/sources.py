@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
@@ -309,7 +309,7 @@ class TextSource:
 
     def blocks(
         self, block_bytes: int = BLOCK_BYTES, max_line_bytes: int = MAX_LINE_BYTES
-    ) -> Iterator[TextBlock]:
+    ) -> Generator[TextBlock, None, None]:
         """The text as blocks of whole lines, in order.
 
         Parameters

@@ -22,9 +22,11 @@ from ooc_svm.decimals import (
     ZERO,
     ByteArray,
     count_digits,
+    inlined,
     join_digits,
     load_word,
     read_decimal,
+    read_fraction,
     shortest_decimal,
 )
 from ooc_svm.errors import InputError
@@ -51,6 +53,7 @@ _LARGEST_QID = np.uint64(2**63 - 1)
 _LAST_SAFE_QID = np.uint64((2**63 - 1) // 10)
 _LARGEST_LONG_INDEX = np.uint64(10**12)
 _MINUS, _POINT, _DIGIT_ZERO, _EXPONENT = ord("-"), ord("."), ord("0"), ord("e")
+_ASCII_ZERO = np.uint64(_DIGIT_ZERO)
 _QID = np.frombuffer(b" qid:", np.uint8).copy()
 _NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 0, 9, 10, 11, 12, 13, 32, 35, 58
 
@@ -96,20 +99,20 @@ class RowArrays:
         self.state[QID_RULE] = qid_rule
 
 
-@compiled
+@inlined
 def _skip_blanks(buffer: ByteArray, p: np.uint64) -> np.uint64:
     while buffer[p] == _SPACE or buffer[p] == _TAB:
         p += ONE
     return p
 
 
-@compiled
+@inlined
 def _ends_token(buffer: ByteArray, p: np.uint64) -> bool:
     """Can a token end before this byte: blank, tab, end of line, comment?"""
     byte = buffer[p]
     if byte in (_SPACE, _LF, _TAB, _HASH):
         return True
-    return byte == _CR and buffer[p + ONE] == _LF
+    return bool(byte == _CR and buffer[p + ONE] == _LF)
 
 
 @compiled
@@ -142,7 +145,7 @@ def _read_qid(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64, np.uint
         else:
             qid = qid * TEN + digit
         p += ONE
-    return fits and p > start and _ends_token(buffer, p), qid, p
+    return bool(fits and p > start and _ends_token(buffer, p)), qid, p
 
 
 @compiled
@@ -198,7 +201,21 @@ def _read_features(
             index, p = _read_long_index(buffer, p)
         if buffer[p] != _COLON:
             return BAD_FEATURE, token, n, n_read, n_before, other_than_one
-        status, value, p = read_decimal(buffer, p + ONE)
+        number = p + ONE
+        negative = buffer[number] == _MINUS
+        p = number + np.uint64(negative)
+        whole = np.uint64(buffer[p]) ^ _ASCII_ZERO
+        n_digits = ONE
+        if whole >= TEN or (buffer[p + ONE] != _POINT and buffer[p + ONE] != _SPACE):
+            word = load_word(buffer, p)
+            n_digits = count_digits(word)
+            whole = join_digits(word, n_digits)
+        exact, value, p = read_fraction(buffer, whole, p + n_digits)
+        status = OK
+        if exact and n_digits > ZERO:
+            value = -value if negative else value
+        else:
+            status, value, p = read_decimal(buffer, number)
         if status == MALFORMED or not _ends_token(buffer, p):
             return BAD_VALUE, token, n, n_read, n_before, other_than_one
         id_ = index - base
@@ -354,20 +371,20 @@ def _put_decimal(out: ByteArray, p: int, value: float, single: bool) -> int:
         p += 1
         value = -value
     if value == 0:
-        return _put_integer(out, p, ZERO)
+        return int(_put_integer(out, p, ZERO))
     mantissa, exponent = shortest_decimal(value, single)
     start, p = p, _put_integer(out, p, mantissa)
     point = p - start + exponent  # digits before the decimal point
     if exponent >= 0 and point <= _LARGEST_POINT:
         out[p : p + exponent] = _DIGIT_ZERO
-        return p + exponent
+        return int(p + exponent)
     if _SMALLEST_POINT <= point <= 0:
         shift = 2 - point
         for i in range(p - 1, start - 1, -1):
             out[i + shift] = out[i]
         out[start : start + shift] = _DIGIT_ZERO
         out[start + 1] = _POINT
-        return p + shift
+        return int(p + shift)
     n_whole = point if 0 < point <= _LARGEST_POINT else 1
     if p - start > n_whole:
         for i in range(p - 1, start + n_whole - 1, -1):
@@ -375,13 +392,13 @@ def _put_decimal(out: ByteArray, p: int, value: float, single: bool) -> int:
         out[start + n_whole] = _POINT
         p += 1
     if n_whole == point:
-        return p
+        return int(p)
     out[p] = _EXPONENT
     p += 1
     if point < 1:
         out[p] = _MINUS
         p += 1
-    return _put_integer(out, p, np.uint64(abs(point - 1)))
+    return int(_put_integer(out, p, np.uint64(abs(point - 1))))
 
 
 @compiled

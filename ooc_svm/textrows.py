@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ class SourceFacts:
     compression: str | None
 
 
-def _read_ahead(blocks: Iterator[TextBlock], pool: ThreadPoolExecutor) -> Iterator[TextBlock]:
+def _read_ahead(blocks: Iterator[TextBlock], pool: ThreadPoolExecutor) -> Generator[TextBlock, None, None]:
     """The same blocks, the next one being read while the last one is worked on."""
     upcoming = pool.submit(next, blocks, None)
     try:
@@ -103,7 +103,7 @@ def _parse_in_order(
     parse: Callable[[TextBlock], Parsed],
     pool: ThreadPoolExecutor,
     in_flight: int,
-) -> Iterator[Parsed]:
+) -> Generator[Parsed, None, None]:
     """Parse blocks in the threads of a pool; the results, and then what made reading fail, in order."""
     pending: deque[Future[Parsed]] = deque()
     failure: OocSvmError | None = None
@@ -217,7 +217,7 @@ class TextRows:
             name = self.sources[0].name if len(self.sources) == 1 else f"{len(self.sources)} inputs"
             raise InputError(f"{name}: no rows, only blank lines and comments: give SVMlight text")
 
-    def _steps(self, source: TextSource, pool: ThreadPoolExecutor | None) -> Iterator[Parsed]:
+    def _steps(self, source: TextSource, pool: ThreadPoolExecutor | None) -> Generator[Parsed, None, None]:
         """Parse the blocks of a source, in order."""
         blocks = source.blocks(self._block_bytes, self._max_line_bytes)
         if pool is None:

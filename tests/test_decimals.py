@@ -13,7 +13,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ooc_svm.decimals import MALFORMED, OK, PADDING, TOO_LARGE, parse_decimal, read_decimal, shortest_decimal
+from ooc_svm.decimals import (
+    MALFORMED,
+    OK,
+    PADDING,
+    TOO_LARGE,
+    count_digits,
+    join_digits,
+    load_word,
+    parse_decimal,
+    read_decimal,
+    read_fraction,
+    shortest_decimal,
+)
 from ooc_svm.ops.compiled import compiled
 
 
@@ -64,6 +76,8 @@ def half_way(rng: random.Random) -> str:
         return str(Decimal(middle.numerator) / Decimal(middle.denominator))
 
 
+WRONG_SHORT_CUT = -1
+
 SHAPES = {
     short: 400_000,
     bare_fraction: 100_000,
@@ -86,6 +100,13 @@ def read_all(
 ) -> None:
     for i in range(len(starts)):
         statuses[i], values[i], ends[i] = read_decimal(buffer, starts[i])
+        word = load_word(buffer, starts[i])
+        n_digits = count_digits(word)
+        if n_digits > 0:
+            whole = join_digits(word, n_digits)
+            exact, value, end = read_fraction(buffer, whole, starts[i] + n_digits)
+            if exact and (value != values[i] or end != ends[i]):
+                statuses[i] = WRONG_SHORT_CUT
 
 
 def check(tokens: list[str]) -> None:

@@ -205,12 +205,12 @@ def test_longest_line(tmp_path: Path, block_bytes: int) -> None:
 def test_memory_follows_the_block(tmp_path: Path, suffix: str) -> None:
     # The smallest preset of xz: the default keeps a dictionary of 8 MiB.
     compress = (lambda data: lzma.compress(data, preset=0)) if suffix == ".xz" else COMPRESSORS[suffix]
-    path = write(tmp_path / f"data{suffix}", compress(b"1 1:1\n" * (1 << 20)))
-    endless = write(tmp_path / f"endless{suffix}", compress(b"7" * (6 << 20)))
+    path = write(tmp_path / f"data{suffix}", compress(b"1 1:1\n" * (1 << 19)))
+    endless = write(tmp_path / f"endless{suffix}", compress(b"7" * (3 << 20)))
     tracemalloc.start()
     try:
         with open_source(path, 1 << 14) as source:
-            assert sum(block.n_bytes for block in source.blocks(1 << 16)) == 6 << 20
+            assert sum(block.n_bytes for block in source.blocks(1 << 16)) == 3 << 20
         with open_source(endless, 1 << 14) as source, pytest.raises(LineTooLongError):
             list(source.blocks(1 << 16, 1 << 17))
         assert tracemalloc.get_traced_memory()[1] < 1 << 20

@@ -29,7 +29,7 @@ from ooc_svm.svmlight import (
     parse_lines,
 )
 
-EXAMPLES = settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 def parse_text(text: bytes, index_base: int = 1, dtype: str = "float32") -> tuple[int, RowArrays]:

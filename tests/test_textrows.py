@@ -273,7 +273,7 @@ def test_qid_on_all_rows_or_none_over_blocks_and_files(
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])
 def test_bad_lines_put_aside(tmp_path: Path, threads: int, block_bytes: int) -> None:
-    text = random_text(3000, bad_share=0.5)
+    text = random_text(2500, bad_share=0.5)
     path, reject = write(tmp_path, text), tmp_path / "rejected"
     lines = text.split(b"\n")
     bad = [(number, line) for number, line in enumerate(lines, 1) if b"bad" in line]
@@ -426,7 +426,7 @@ def test_file_replaced_before_its_turn_is_noticed(tmp_path: Path, threads: int) 
         list(iterator)
 
 
-@settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.sampled_from(
