@@ -16,12 +16,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from store_data import SMALL, assert_same, labelled, random_rows, read_all, write_store
 from zarr.storage import LocalStore
 
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.rows import LabelledRows, RowBlock
 from ooc_svm.store import BlockBuffers, StoreWriter, open_store, store_info, verify_store
-from store_data import SMALL, assert_same, labelled, random_rows, read_all, write_store
 
 
 @pytest.fixture(autouse=True)

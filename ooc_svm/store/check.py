@@ -69,7 +69,7 @@ def _check_ids(indptr: Array, ids: Array, n_features: Any) -> bool:
             return False
         if first > 0 and ids[first] <= ids[first - 1]:
             falls -= 1
-    return falls == 0
+    return bool(falls == 0)
 
 
 @compiled
@@ -88,16 +88,21 @@ def _first_offence(indptr: Array, ids: Array, values: Array | None, n_features: 
 
 @compiled
 def sort_rows(indptr: Array, indices: Array, values: Array) -> None:
-    """Sort the elements of every row by column id, in place (stable)."""
+    """Sort the elements of every row by column id, in place: Shell's sort, quick on rows nearly sorted."""
     for i in range(len(indptr) - 1):
         first, last = indptr[i], indptr[i + 1]
-        falls = 0
-        for p in range(first + 1, last):
-            falls += indices[p] < indices[p - 1]
-        if falls:
-            order = np.argsort(indices[first:last], kind="mergesort")
-            indices[first:last] = indices[first:last][order]
-            values[first:last] = values[first:last][order]
+        gap = 1
+        while gap < (last - first) // 3:
+            gap = 3 * gap + 1
+        while gap > 0:
+            for p in range(first + gap, last):
+                index, value = indices[p], values[p]
+                q = p
+                while q >= first + gap and indices[q - gap] > index:
+                    indices[q], values[q] = indices[q - gap], values[q - gap]
+                    q -= gap
+                indices[q], values[q] = index, value
+            gap //= 3
 
 
 class RuleError(Exception):

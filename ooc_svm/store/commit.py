@@ -78,6 +78,7 @@ class Building:
         self._is_ours = is_ours
         self._overwrite = overwrite
         self._lock_path = self._beside("lock")
+        self.folder = self._beside(f"building-{secrets.token_hex(8)}")
         self._advice = "check that the folder exists, can be written and has free space"
         with self._errors():
             self._lock = self._acquire()
@@ -85,12 +86,12 @@ class Building:
                 self._restore()
                 self._refuse_existing()
                 self._sweep()
-                self.folder = self._beside(f"building-{secrets.token_hex(8)}")
                 self.folder.mkdir(mode=0o700)
                 probe = self.folder / "probe"
                 write_durably(probe, b"probe")
                 probe.unlink()
             except BaseException:
+                shutil.rmtree(self.folder, ignore_errors=True)
                 self._release()
                 raise
 
