@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.errors import InputError, UsageError
+from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.ops.csr import unsigned
 from ooc_svm.ops.known import keep_known
 from ooc_svm.rows import Float64Array, RowBlock
 from ooc_svm.source import MatrixSource, Source
-from ooc_svm.sources import BLOCK_BYTES, MAX_LINE_BYTES, display_name
+from ooc_svm.sources import BLOCK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
 from ooc_svm.store import Store, open_store
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.textrows import TextRows, read_rows
@@ -34,6 +34,7 @@ _DECODING = 2
 # The smallest piece of text that is parsed, and the share of the memory that a single line may have.
 _SMALLEST_TEXT = 1 << 16
 _LINE_SHARE = 1 / 16
+_ENOUGH_FOR_LINES = int(MAX_LINE_BYTES / _LINE_SHARE)
 
 
 @dataclass(slots=True)
@@ -218,8 +219,13 @@ class TextStream(RowStream):
         """Read all rows; the pieces of text are as large as the memory lets them be."""
         rows: Iterator[Any] = iter(self._open(threads, memory_bytes))
         with closing(rows):  # type: ignore[type-var]
-            for labelled in rows:
-                yield _known(labelled.rows, labelled.labels, n_features, in_place=True)
+            try:
+                for labelled in rows:
+                    yield _known(labelled.rows, labelled.labels, n_features, in_place=True)
+            except InputError as error:
+                if isinstance(error.__cause__, LineTooLongError) and memory_bytes < _ENOUGH_FOR_LINES:
+                    raise MemoryBudgetError(f"{error} If it is, allow more with --memory") from error
+                raise
 
 
 def _text_bytes(threads: int) -> int:

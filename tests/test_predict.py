@@ -440,6 +440,15 @@ def test_too_little_memory_is_an_error_with_the_sum(data: Data, model: Model, tm
         decision_scores(model, data.store(tmp_path / "rows.zarr"), memory="100MB")
 
 
+def test_a_line_too_long_for_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "rows.svm"
+    path.write_bytes(b"1 1:1\n1 1:1" + b" " * 3_000_000 + b"\n")
+    model = linear_model([1.0])
+    assert predict(model, path, memory="600MB").tolist() == [1.0, 1.0]
+    with pytest.raises(MemoryBudgetError, match=r"rows\.svm:2: .*allow more with --memory"):
+        predict(model, path, memory="260MB")
+
+
 def test_tiles_cover_all_rows() -> None:
     indptr = np.array([0, 0, 3, 3, 20, 21, 22, 22, 22])
     assert list(cut_tiles(indptr, 100, 5)) == [(0, 3), (3, 4), (4, 8)]
