@@ -75,13 +75,15 @@ def solve(G, offsets, group, C, beta, slack, gradient, tolerance, max_steps):  #
         if down >= 0:
             curvature += G[down, down] - (2.0 * G[up, down] if up >= 0 else 0.0)
         step = room if curvature * room <= difference else difference / curvature
-        for k in range(m):
-            change = 0.0
-            if up >= 0:
-                change -= G[k, up]
-            if down >= 0:
-                change += G[k, down]
-            gradient[k] += step * change
+        # G is symmetric: its rows are read, which lie together in memory.
+        if up >= 0:
+            own_row = G[up]
+            for k in range(m):
+                gradient[k] -= step * own_row[k]
+        if down >= 0:
+            other_row = G[down]
+            for k in range(m):
+                gradient[k] += step * other_row[k]
         if up >= 0:
             beta[up] += step
         else:
