@@ -354,6 +354,7 @@ class _Run:
             "cut_groups": self._budget.groups,
             "cut_points": self._budget.points,
             "max_cuts": self._budget.max_cuts,
+            "value_type": data.value_type,
             **run_report(recorder, engine, rows),
         }
         return Model(
