@@ -34,7 +34,7 @@ def train_text(event: TrainEvent, share: float, bytes_a_second: float) -> str:
     if bytes_a_second > 0:
         parts.append(f"{format_size(bytes_a_second)}/s")
     parts.append(seconds(event.seconds))
-    if share >= LEAST_SHARE:
+    if LEAST_SHARE <= share < 1:
         parts.append(f"about {seconds(event.seconds * (1 - share) / share)} left")
     if event.models_running > 1:
         parts.append(f"{event.models_running} models")
@@ -54,12 +54,11 @@ def train_bar() -> Iterator[Callable[[TrainEvent], None]]:
                 bar.console.print(event.message, markup=False, highlight=False)
                 return
             share = gap_share(event.relative_gap, event.tol)
-            under_way = (
-                f" {100 * event.blocks_done // max(event.n_blocks, 1):2d} %" if event.kind == "block" else ""
-            )
+            within = event.kind == "block"
+            percent = f"{100 * event.blocks_done // max(event.n_blocks, 1)} %" if within else ""
             bar.update(
                 task,
-                description=f"pass {event.passes + (event.kind == 'block')}{under_way}",
+                description=f"pass {event.passes + within:<3d} {percent:>5}",
                 completed=share,
                 facts=train_text(event, share, speed(event.bytes_read, event.seconds)),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from typer.core import TyperCommand
@@ -82,7 +82,7 @@ def convert(
             features=features,
             dtype=dtype,
             overwrite=overwrite,
-            bad_lines=bad_lines,
+            bad_lines=cast(Literal["stop", "skip"], bad_lines),
             max_bad_lines=max_bad_lines,
             shuffle=shuffle,
             threads=threads,

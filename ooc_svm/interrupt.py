@@ -71,7 +71,11 @@ class _Watch:
                 signal.signal(each, signal.SIG_DFL)
         self.raised = True
         signal.setitimer(signal.ITIMER_REAL, tidy_seconds)
-        raise Interrupted(number, f"interrupted by {signal.Signals(number).name}")
+        name = signal.Signals(number).name
+        raise Interrupted(
+            number,
+            f"interrupted by {name} before the end; run it again, with --resume if it had --checkpoint",
+        )
 
 
 _watches: list[_Watch] = []

@@ -30,7 +30,7 @@ BLOCK_ROWS = 4096
 EXPONENT, FLATTENED = 1.1, 50
 SIGNIFICANT_DIGITS = 5
 # How many words the rule may use, and the share of them that it uses.
-RULE_WORDS, RULE_SHARE = 4000, 0.3
+RULE_WORDS, RULE_SHARE = 1000, 0.3
 
 
 @dataclass(frozen=True)
