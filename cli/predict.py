@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ooc_svm.cli.jsonfile import check_json_target, write_json
 from ooc_svm.cli.outcome import complain
 from ooc_svm.cli.parameters import Label, Memory, SelectedC, Threads
 from ooc_svm.cli.text import block, count
@@ -74,6 +75,9 @@ def evaluate(
     memory: Memory = None,
 ) -> None:
     """Hold predictions against the labels of the data."""
+    if json_file not in (None, "-"):
+        check_json_target(json_file)
+
     from ooc_svm.evaluate import evaluate as run
     from ooc_svm.model import json_ready, load_model
 
@@ -82,7 +86,5 @@ def evaluate(
         typer.echo(json.dumps(json_ready(found), indent=2, allow_nan=False))
         return
     if json_file is not None:
-        from ooc_svm.cli.train import write_json
-
         write_json(json_file, found)
     typer.echo(block((name, f"{value:.6g}") for name, value in found.items()))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated
 
 import typer
 
 from ooc_svm import interrupt
 from ooc_svm.cli.certificate import certificate
+from ooc_svm.cli.jsonfile import check_json_target, write_json
 from ooc_svm.cli.parameters import Quiet
 from ooc_svm.cli.training import TrainArguments, takes_training
 from ooc_svm.errors import UsageError
@@ -40,14 +41,15 @@ def train(
     from ooc_svm.train import train as run
 
     check_model_target(output)
-    for target in (output, report):
-        if target is not None:
-            check_writable(target)
-    with interrupt.install(), train_progress(quiet) as progress:
-        model = run(store, progress=progress, **options)
-    save_model(model, output)
+    check_writable(output)
     if report is not None:
-        write_json(report, model.report)
+        check_json_target(report)
+    with interrupt.install():
+        with train_progress(quiet) as progress:
+            model = run(store, progress=progress, **options)
+        save_model(model, output)  # a signal that comes now waits for it
+        if report is not None:
+            write_json(report, model.report)
     typer.echo(certificate(model.report, training.tol, output, os.path.getsize(output)))
 
 
@@ -64,22 +66,3 @@ def plan(
 
     planned = run(store, **options)
     typer.echo(json.dumps(planned.to_json(), indent=2) if as_json else "\n".join(planned.lines()))
-
-
-def write_json(path: str, content: Any) -> None:
-    """Write a JSON file, whole or not at all.
-
-    Raises
-    ------
-    StorageError
-        Writing failed.
-    """
-    from ooc_svm.atomic import atomic_write
-    from ooc_svm.model import json_ready
-
-    text = json.dumps(json_ready(content), indent=2, allow_nan=False) + "\n"
-
-    def write(file: BinaryIO) -> None:
-        file.write(text.encode())
-
-    atomic_write(path, write)

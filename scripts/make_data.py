@@ -1,7 +1,7 @@
 """Make text-like data in SVMlight format: a training and a test file, the same for the same seed.
 
 Documents are bags of words: columns are drawn by a Zipf law and counted, values are tf-idf with five
-significant digits and rows have length 1. The label is the sign of a sparse linear rule over the more frequent
+significant digits, rows have length 1. The label is the sign of a sparse linear rule over the more frequent
 words, and wrong for some rows.
 """
 

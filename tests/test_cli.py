@@ -307,6 +307,12 @@ def test_the_targets_are_checked_before_training(small: SmallData, tmp_path: Pat
     assert "pass" not in err
     run("train", small.store, "-o", tmp_path / "m", "--report", tmp_path / "nowhere" / "r", code=5)
     run("train", small.store, "-o", tmp_path / "m", "--report", tmp_path / "m", code=2)
+    _, err = run("train", small.store, "-o", tmp_path / "m", "--report", precious, code=2)
+    assert "pass" not in err
+    run("train", small.store, "-o", tmp_path / "m", "--quiet")
+    run("evaluate", tmp_path / "m", small.test, "--json", tmp_path / "m", code=2)
+    run("info", tmp_path / "m")
+    assert precious.read_text() == "years of work"
 
 
 def test_missing_and_foreign_things(small: SmallData, tmp_path: Path, model: Path) -> None:
