@@ -14,7 +14,7 @@ from ooc_svm.cli.text import block, describe_labels, describe_values, seconds
 from ooc_svm.memory import format_size
 
 if TYPE_CHECKING:
-    from ooc_svm.convert import ConvertReport
+    from ooc_svm.conversion import ConvertReport
 
 DEFAULT_SEED = 0
 
@@ -72,7 +72,7 @@ def convert(
 ) -> None:
     """Convert SVMlight text into a store, once."""
     from ooc_svm.cli.progress import byte_progress
-    from ooc_svm.convert import convert as run
+    from ooc_svm.conversion import convert as run
 
     with byte_progress("convert", quiet) as progress:
         report = run(

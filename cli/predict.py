@@ -38,7 +38,7 @@ def predict(
     One line a row: the label, then the decision scores if asked for.
     """
     from ooc_svm.model import load_model
-    from ooc_svm.predict import predict as run
+    from ooc_svm.prediction import predict as run
 
     written = run(
         load_model(model),
@@ -78,7 +78,7 @@ def evaluate(
     if json_file not in (None, "-"):
         check_json_target(json_file)
 
-    from ooc_svm.evaluate import evaluate as run
+    from ooc_svm.evaluation import evaluate as run
     from ooc_svm.model import json_ready, load_model
 
     found = run(load_model(model), data, metric or None, threads=threads, memory=memory, label=label, C=C)

@@ -38,7 +38,7 @@ def train(
     from ooc_svm.atomic import check_writable
     from ooc_svm.cli.progress import train_progress
     from ooc_svm.model import check_model_target, save_model
-    from ooc_svm.train import train as run
+    from ooc_svm.training import train as run
 
     check_model_target(output)
     check_writable(output)
@@ -62,7 +62,7 @@ def plan(
     """Tell what training will need, and run nothing."""
     options = training.options()
 
-    from ooc_svm.plan import plan as run
+    from ooc_svm.planning import plan as run
 
     planned = run(store, **options)
     typer.echo(json.dumps(planned.to_json(), indent=2) if as_json else "\n".join(planned.lines()))

@@ -70,7 +70,7 @@ class TrainArguments:
     engine: Annotated[str, choice(*ENGINES, help="Where the work is done.")] = "local"
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments for `ooc_svm.train.train`, checked.
+        """Keyword arguments for `ooc_svm.training.train`, checked.
 
         Raises
         ------

@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ooc_svm.convert import ConvertReport, convert, convert_matrix
+    from ooc_svm.conversion import ConvertReport, convert, convert_matrix
     from ooc_svm.errors import (
         DamageError,
         InputError,
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
-    from ooc_svm.evaluate import evaluate
+    from ooc_svm.evaluation import evaluate
     from ooc_svm.exchange import export_model
     from ooc_svm.history import Progress
     from ooc_svm.model import Model, load_model, save_model
     from ooc_svm.options import TrainOptions
-    from ooc_svm.plan import Plan, plan
-    from ooc_svm.predict import decision_scores, predict
+    from ooc_svm.planning import Plan, plan
+    from ooc_svm.prediction import decision_scores, predict
     from ooc_svm.store import Store, StoreWriter, open_store, store_info, verify_store
-    from ooc_svm.train import train
+    from ooc_svm.training import train
 
 _HOMES = {
-    "ConvertReport": "convert",
+    "ConvertReport": "conversion",
     "DamageError": "errors",
     "InputError": "errors",
     "Interrupted": "errors",
     "MemoryBudgetError": "errors",
     "Model": "model",
     "OocSvmError": "errors",
-    "Plan": "plan",
+    "Plan": "planning",
     "Progress": "history",
     "StorageError": "errors",
     "Store": "store",
     "StoreWriter": "store",
     "TrainOptions": "options",
     "UsageError": "errors",
-    "convert": "convert",
-    "convert_matrix": "convert",
-    "decision_scores": "predict",
-    "evaluate": "evaluate",
+    "convert": "conversion",
+    "convert_matrix": "conversion",
+    "decision_scores": "prediction",
+    "evaluate": "evaluation",
     "export_model": "exchange",
     "load_model": "model",
     "open_store": "store",
-    "plan": "plan",
-    "predict": "predict",
+    "plan": "planning",
+    "predict": "prediction",
     "save_model": "model",
     "store_info": "store",
-    "train": "train",
+    "train": "training",
     "verify_store": "store",
 }
 

@@ -12,19 +12,18 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import INTERPRETER_BYTES, format_size
 from ooc_svm.options import TrainOptions
 
-# Groups of rows with a slack each, and points of a ray that cuts are taken at: the first that fits is taken.
 GROUP_CHOICES = (8, 4, 2, 1)
-POINT_CHOICES = (5, 3, 1)
+MANY_POINTS = 5
 
 # Cuts kept for each one that a read adds. With less, cuts that are still needed have to go, which costs reads.
 READS_KEPT = 20
 FEWEST_READS_KEPT = 8
 PLAIN_CUTS = 200
 
-# Elements of the data for each group, and for each parameter of it: with more groups the master problem takes
-# more time than the reads that they save.
+# Elements of the data for each group, and for each parameter of a group: below, more groups and more points on
+# a ray take more time in sums of rows and in the master problem than the reads that they save.
 ELEMENTS_A_GROUP = 2_000_000
-ELEMENTS_A_PARAMETER = 64
+ELEMENTS_A_PARAMETER = 1000
 
 SLACK = 0.05
 
@@ -137,13 +136,17 @@ def divide(
 
 def _choices(work: Workload, options: TrainOptions) -> list[tuple[int, int]]:
     """Groups and points worth trying, the best first."""
+    asked = options.cut_groups
     if options.resolved_solver != "ocas":
-        return [(options.cut_groups or 1, 1)]
-    if options.cut_groups is not None:
-        return [(options.cut_groups, points) for points in POINT_CHOICES]
-    worth = work.n_nonzeros // max(ELEMENTS_A_PARAMETER * work.dimension, ELEMENTS_A_GROUP)
+        return [(asked or 1, 1)]
+    groups_worth = work.n_nonzeros // (ELEMENTS_A_PARAMETER * max(work.dimension, 1))
+    if groups_worth == 0:
+        return [(asked or 1, 1)]
+    if asked is not None:
+        return [(asked, MANY_POINTS), (asked, 1)]
+    worth = min(groups_worth, work.n_nonzeros // ELEMENTS_A_GROUP)
     groups = [g for g in GROUP_CHOICES if g <= worth] or [1]
-    return [(g, POINT_CHOICES[0]) for g in groups[:-1]] + [(groups[-1], points) for points in POINT_CHOICES]
+    return [*((g, MANY_POINTS) for g in groups), (1, 1)]
 
 
 def _with_cuts(work: Workload, total: int, usable: int, groups: int, points: int, wanted_cuts: int) -> Budget:
@@ -162,7 +165,7 @@ def _with_cuts(work: Workload, total: int, usable: int, groups: int, points: int
     ]
     left = usable - sum(item.nbytes for item in items)
     fewest = groups + added + 1
-    cuts = int(min(max(fewest, left // 2 // max(vector, 1)), max(wanted_cuts, fewest)))
+    cuts = int(min(max(fewest, left * 3 // 4 // max(vector, 1)), max(wanted_cuts, fewest)))
     gram = 24 * cuts * cuts * work.n_models
     items.append(
         PlanItem("cuts", cuts * vector + gram, f"{cuts} of {format_size(8 * work.dimension)} a model")

@@ -1,8 +1,8 @@
 """Saved states of a run: what every solver knows between two reads, and the row vectors.
 
 A checkpoint is two files: the row vectors as they are, and then, as the commit, a file of named arrays with
-the states and the checksum of the first. There are two places that take turns, so that the one before is whole
-while a new one is written; a damaged newest one falls back to it.
+the states and the checksum of the first. There are two places that take turns, so that the one before is
+whole while a new one is written; a damaged newest one falls back to it.
 """
 
 from __future__ import annotations

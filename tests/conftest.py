@@ -34,7 +34,7 @@ def make_small_data(
     folder: Path, classes: tuple[str, ...], *, n_rows: int = 300, n_features: int = 25
 ) -> SmallData:
     """Rows in which each class has features of its own, with some noise."""
-    from ooc_svm.convert import convert
+    from ooc_svm.conversion import convert
 
     rng = np.random.default_rng(7)
     lines = []

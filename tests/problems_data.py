@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from scipy import sparse
 
@@ -29,10 +31,7 @@ def cut_rows(matrix, n_blocks, seed=0):
     rng = np.random.default_rng(seed)
     edges = np.unique([0, *rng.integers(0, matrix.shape[0], n_blocks - 1), matrix.shape[0]])
     pointers = matrix.indptr
-    return [
-        MatrixSpan(int(a), int(b), int(pointers[b] - pointers[a]), 8)
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    return [MatrixSpan(int(a), int(b), int(pointers[b] - pointers[a]), 8) for a, b in pairwise(edges)]
 
 
 def hinge_problem(n_features, C=1.0, *, groups=1, weighted=False, class_weight=(1.0, 1.0), **space):

@@ -230,7 +230,7 @@ def test_unknown_features_are_counted(model: Path, tmp_path: Path) -> None:
 def test_the_seed_of_a_shuffle_may_be_left_out(
     arguments: list[str], seed: int, small: SmallData, tmp_path: Path
 ) -> None:
-    from ooc_svm.convert import convert
+    from ooc_svm.conversion import convert
 
     store = tmp_path / "s.zarr"
     run("convert", *(word.format(text=small.text, store=store) for word in arguments), "--quiet")

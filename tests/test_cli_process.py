@@ -16,9 +16,9 @@ import pytest
 from conftest import SmallData
 
 from ooc_svm.model import load_model, save_model
-from ooc_svm.predict import predict
+from ooc_svm.prediction import predict
 from ooc_svm.store import open_store
-from ooc_svm.train import train
+from ooc_svm.training import train
 
 COMMAND = [sys.executable, "-m", "ooc_svm.cli"]
 

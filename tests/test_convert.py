@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from ooc_svm.convert import convert, convert_matrix
+from ooc_svm.conversion import convert, convert_matrix
 from ooc_svm.convertplan import plan_conversion
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.store import open_store, verify_store
@@ -110,9 +110,7 @@ def test_many_files_compressed_or_not_are_one_data_set(tmp_path):
 def test_standard_input(tmp_path):
     matrix, labels = make_data(2)
     text = write_text(tmp_path / "a.svm", matrix, labels)
-    code = (
-        "from ooc_svm.convert import convert; import sys; convert('-', sys.argv[1], features=60, shuffle=5)"
-    )
+    code = "from ooc_svm.conversion import convert; import sys; convert('-', sys.argv[1], features=60, shuffle=5)"
     command = [sys.executable, "-c", code, str(tmp_path / "piped.zarr")]
     subprocess.run(command, input=text.read_bytes(), check=True)
     convert(text, tmp_path / "file.zarr", features=60, shuffle=5)

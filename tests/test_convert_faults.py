@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ooc_svm.convert
-from ooc_svm.convert import convert
+import ooc_svm.conversion
+from ooc_svm.conversion import convert
 from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.rows import LabelledRows, RowBlock
 from ooc_svm.shuffle import Shuffler
@@ -65,12 +65,12 @@ def write_large_text(path, n_bytes):
 # Each trial is a fork of a process that has imported and compiled everything, but started no thread yet.
 CHILD = """
 import os, signal, sys
-import ooc_svm.convert
+import ooc_svm.conversion
 from test_convert_faults import OPTIONS, tiny_shuffler
 from ooc_svm.textrows import read_rows
 
 text, target, mode, *counted = sys.argv[1:]
-ooc_svm.convert.Shuffler = tiny_shuffler
+ooc_svm.conversion.Shuffler = tiny_shuffler
 list(read_rows(text, bad_lines="skip"))
 
 def trial(n):
@@ -85,7 +85,7 @@ def trial(n):
         return call
     for name in counted:
         setattr(os, name, dying(getattr(os, name)))
-    ooc_svm.convert.convert(text, target, overwrite=mode == "overwrite", **OPTIONS)
+    ooc_svm.conversion.convert(text, target, overwrite=mode == "overwrite", **OPTIONS)
     return calls
 
 for line in sys.stdin:
@@ -172,7 +172,7 @@ def test_killed_at_every_step(tmp_path, mode, counted, count):
     ("name", "number"), [("fsync", errno.EIO), ("write", errno.ENOSPC), ("replace", errno.EACCES)]
 )
 def test_failed_call_fails_the_conversion(tmp_path, monkeypatch, name, number):
-    monkeypatch.setattr(ooc_svm.convert, "Shuffler", tiny_shuffler)
+    monkeypatch.setattr(ooc_svm.conversion, "Shuffler", tiny_shuffler)
     text = make_text(tmp_path / "a.svm")
     function, lock = getattr(os, name), threading.Lock()
     calls, stop = 0, 0
@@ -211,7 +211,7 @@ def test_disk_full(tmp_path, monkeypatch, shuffle):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", disk], check=False).returncode:
         pytest.skip("cannot mount a file system here")
     try:
-        monkeypatch.setattr(ooc_svm.convert, "Shuffler", tiny_shuffler)
+        monkeypatch.setattr(ooc_svm.conversion, "Shuffler", tiny_shuffler)
         text = write_large_text(tmp_path / "large.svm", 3 * 10**6)
         with pytest.raises(StorageError, match=r"disk/.*: No space left on device; "):
             convert(text, disk / "a.zarr", bad_lines="skip", shuffle=shuffle)
@@ -240,7 +240,7 @@ def test_no_room_for_the_bad_lines(tmp_path):
 
 def test_two_conversions_to_one_target(tmp_path):
     text, target = make_text(tmp_path / "a.svm"), tmp_path / "a.zarr"
-    code = "import sys; from ooc_svm.convert import convert; convert('-', sys.argv[1], shuffle=1)"
+    code = "import sys; from ooc_svm.conversion import convert; convert('-', sys.argv[1], shuffle=1)"
     process = subprocess.Popen([sys.executable, "-c", code, str(target)], stdin=subprocess.PIPE)
     process.stdin.write(b"1 1:1\n")
     process.stdin.flush()
@@ -332,7 +332,7 @@ def test_interrupted(tmp_path):
 
 PEAK = """
 import sys
-from ooc_svm.convert import convert
+from ooc_svm.conversion import convert
 from ooc_svm.memory import peak_memory
 text, target, threads, memory, shuffle = sys.argv[1:]
 report = convert(text, target, threads=int(threads), memory=memory, shuffle=int(shuffle) or None)

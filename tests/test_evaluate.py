@@ -12,7 +12,7 @@ from scored_data import Data, linear_model, one_vs_rest, random_data
 from sklearn import metrics as sk
 
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
-from ooc_svm.evaluate import BINARY_METRICS, LabelCodes, evaluate
+from ooc_svm.evaluation import BINARY_METRICS, LabelCodes, evaluate
 from ooc_svm.growing import GrowingVector
 from ooc_svm.model import Model
 from ooc_svm.store import Store
@@ -302,8 +302,8 @@ def test_scores_on_disk_give_the_same_numbers(
         vectors.append(GrowingVector(dtype, 0, tmp_path, **options))
         return vectors[-1]
 
-    monkeypatch.setattr("ooc_svm.evaluate.GrowingVector", on_disk)
-    monkeypatch.setattr("ooc_svm.evaluate.SLICE_ROWS", 100)
+    monkeypatch.setattr("ooc_svm.evaluation.GrowingVector", on_disk)
+    monkeypatch.setattr("ooc_svm.evaluation.SLICE_ROWS", 100)
     for form in (text, store):
         assert evaluate(model, form) == expected
     assert [vector.n_rows for vector in vectors] == [1000] * 4

@@ -21,11 +21,11 @@ import pytest
 from scipy import sparse
 from scored_data import Data, Floats, linear_model, one_vs_rest, random_data
 
-from ooc_svm import predict as predict_module
+from ooc_svm import prediction as predict_module
 from ooc_svm.decision import Decision, select_C
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.model import Model, save_model
-from ooc_svm.predict import Ignored, Predicted, cut_tiles, decision_scores, predict
+from ooc_svm.prediction import Ignored, Predicted, cut_tiles, decision_scores, predict
 from ooc_svm.rows import RowBlock
 from ooc_svm.source import MatrixSource, MatrixSpan
 from ooc_svm.store import open_store
@@ -475,10 +475,10 @@ def test_one_function_needs_no_copy_of_the_weights() -> None:
 _CHILD = """
 import sys
 import numpy as np
-from ooc_svm.evaluate import evaluate
+from ooc_svm.evaluation import evaluate
 from ooc_svm.memory import peak_memory
 from ooc_svm.model import Model
-from ooc_svm.predict import predict
+from ooc_svm.prediction import predict
 
 what, data, output = sys.argv[1:]
 model = Model(
@@ -516,7 +516,7 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
         f"""
         import os, signal, sys
         import numpy as np
-        from ooc_svm import predict as module
+        from ooc_svm import prediction as module
         from ooc_svm.model import Model
         model = Model(problem="svc", loss="hinge", solver="ocas", weights=np.ones((1, 1)), bias=np.zeros(1),
                       positive=[1.0], negative=-1.0, classes=(-1.0, 1.0))

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ooc_svm.convert import convert, convert_matrix
+from ooc_svm.conversion import convert, convert_matrix
 from ooc_svm.errors import StorageError
 from ooc_svm.ops.shuffles import row_keys
 from ooc_svm.rows import LabelledRows, RowBlock
@@ -221,7 +221,7 @@ def text(tmp_path_factory):
 
 
 def test_shuffled_store_does_not_depend_on_the_machine(tmp_path, text, monkeypatch):
-    import ooc_svm.convert
+    import ooc_svm.conversion
 
     reports = [convert(text, tmp_path / "a.zarr", shuffle=9, threads=1)]
     reports.append(convert(text, tmp_path / "b.zarr", shuffle=9, threads=3, memory="400MB"))
@@ -231,7 +231,7 @@ def test_shuffled_store_does_not_depend_on_the_machine(tmp_path, text, monkeypat
         made.append(Shuffler(folder, seed, 200_000, expected_bytes // 64))
         return made[-1]
 
-    monkeypatch.setattr(ooc_svm.convert, "Shuffler", tiny)
+    monkeypatch.setattr(ooc_svm.conversion, "Shuffler", tiny)
     reports.append(convert(text, tmp_path / "c.zarr", shuffle=9, threads=2))
     assert made[0].divisions > 0
     assert len({report.id for report in reports}) == 1

@@ -139,7 +139,7 @@ def refine_bins(best, end, low, per_unit, codes, sign, class_weight, row_weight,
 
 @compiled
 def collect_events(best, end, low, per_unit, q, codes, sign, class_weight, row_weight, events):  # type: ignore[no-untyped-def]
-    """Fill ``events`` (rows of: u, change of active c, change of active d) with bin q's; return their number."""
+    """Fill ``events`` (rows of: u, change of c, change of d) with those of bin q; return their number."""
     found = 0
     for i in range(len(best)):
         y = sign[codes[i]]

@@ -35,8 +35,8 @@ def solve(G, offsets, group, C, beta, slack, gradient, tolerance, max_steps):  #
     """Maximise ``offsets.beta - beta.G beta / 2`` with ``sum_{k in g} beta_k + slack_g = C`` in each group g.
 
     In the group of the largest gap the variable of the largest gradient takes from the one that gains most
-    (second-order choice), until the duality gap is at most ``tolerance``. ``beta``, ``slack`` and ``gradient``
-    (``offsets - G beta``) are changed in place.
+    (second-order choice), until the duality gap is at most ``tolerance``. ``beta``, ``slack`` and
+    ``gradient`` (``offsets - G beta``) are changed in place.
 
     Returns
     -------

@@ -230,7 +230,7 @@ class HingeProblem:
 
     @property
     def row_vectors(self) -> dict[str, npt.DTypeLike]:
-        """Row vectors that `guess_pass` works on, with their types: scores at the best and at the last point."""
+        """Row vectors that `guess_pass` works on, with types: scores at the best and at the last point."""
         return {f"{self.name}/best": np.float64, f"{self.name}/previous": np.float64}
 
     def cut_pass(self, w: Float64Array) -> LinearPass:

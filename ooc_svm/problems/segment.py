@@ -3,8 +3,8 @@
     phi(t) = slope t + curvature t^2 / 2 + C R(t),     R(t) = c(t) - t d(t),   t >= 0
 
 R is piecewise linear; c(t) and d(t) are sums over the rows active at t and change at the rows' breakpoints.
-The breakpoints are known by bins first; only those of the bin that holds the minimum are looked at one by one,
-so that memory stays bounded whatever the number of rows.
+The breakpoints are known by bins first; only those of the bin that holds the minimum are looked at one by
+one, so that memory stays bounded whatever the number of rows.
 """
 
 from __future__ import annotations

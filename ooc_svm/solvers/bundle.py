@@ -3,9 +3,9 @@
     min_w  1/2 |w|^2 + C sum_g r_g,     r_g >= 0,   r_g >= delta_k - a_k.w   for the cuts k of group g
     dual:  max delta.beta - 1/2 |w|^2,   w = sum_k beta_k a_k,   beta >= 0,   sum_{k in g} beta_k <= C
 
-The dual value of any feasible beta is a lower bound on the optimum of the whole problem. Cuts that have had no
-multiplier for a while are dropped, which leaves that value as it is; where memory runs out, each group's cuts
-are replaced by their combination (weights beta), which leaves it too.
+The dual value of any feasible beta is a lower bound on the optimum of the whole problem. Cuts that have had
+no multiplier for a while are dropped, which leaves that value as it is; where memory runs out, each group's
+cuts are replaced by their combination (weights beta), which leaves it too.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class CutProblem(Protocol):
     """What the solver needs to know of a problem."""
 
     @property
-    def C(self) -> float: ...
+    def C(self) -> float: ...  # noqa: N802
 
     @property
     def space(self) -> LinearSpace: ...

@@ -3,13 +3,13 @@
     min_w P(w) = 1/2 |w|^2 + C sum_g R_g(w)          a cut and a slack for each group g of rows
 
 Kept: the best point w_b with its scores. An iteration reads the data once, at the master problem's w: scores
-of w, and cuts at points ``w_b + theta (w - w_b)``, whose scores are row-local combinations. Then P is minimised
-exactly along the ray from w_b through w (score vectors only) and ``w_b <- w_b + t (w - w_b)``.
+of w, and cuts at points ``w_b + theta (w - w_b)``, whose scores are row-local combinations. Then P is
+minimised exactly along the ray from w_b through w (score vectors only) and ``w_b <- w_b + t (w - w_b)``.
 
 The cut is wanted a little behind the best point of the ray, which is known only after the read. A cut is valid
-wherever it is taken, so the points are guessed from the t of the last line search: several of them around t,
-since t jumps by a factor of two or so from one iteration to the next and a read is dear, a cut cheap. Five
-points take half the reads of one.
+wherever it is taken, so the place is guessed from the t of the last line search: ``theta = t + 0.1 (1 - t)``.
+Where the data is large beside the number of parameters, five places around t are taken instead, since t jumps
+from one iteration to the next and a read is dear, a cut cheap: that takes half the reads.
 
 The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master problem.
 """
@@ -32,10 +32,10 @@ from ooc_svm.solvers.state import Certificate
 from ooc_svm.stopping import Stopping
 
 # Where cuts are taken, as (slope, offset) of theta over the t of the last line search; best of those tried.
-FIVE_POINTS = ((0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (1.0, 0.4), (2.0, 0.0))
-THREE_POINTS = ((0.3, 0.0), (1.0, 0.0), (2.0, 0.05))
-ONE_POINT = ((0.9, 0.1),)
-GUESSES = {5: FIVE_POINTS, 3: THREE_POINTS, 1: ONE_POINT}
+GUESSES = {
+    1: ((0.9, 0.1),),
+    5: ((0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (1.0, 0.4), (2.0, 0.0)),
+}
 
 
 def guessed_points(t: float, points: int) -> Float64Array:
@@ -89,13 +89,13 @@ class OcasState:
 class Ocas:
     """The solver: `steps` yields one read of the data an iteration, and passes over row vectors.
 
-    ``points`` (5, 3 or 1) cuts are taken at a time.
+    ``points`` (1 or 5) cuts are taken at a time.
     """
 
     problem: SegmentProblem
     stopping: Stopping
     state: OcasState
-    points: int = 5
+    points: int = 1
 
     def steps(self) -> Generator[Pass, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""

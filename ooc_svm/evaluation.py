@@ -21,7 +21,7 @@ from ooc_svm.metrics import (
     multiclass_metrics,
 )
 from ooc_svm.model import Model
-from ooc_svm.predict import ScoreBlock, ScoreStream, decision_scores
+from ooc_svm.prediction import ScoreBlock, ScoreStream, decision_scores
 from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.rowvectors import SLICE_ROWS
 from ooc_svm.ties import sorted_groups
@@ -54,7 +54,7 @@ def evaluate(
     Parameters
     ----------
     model, data, labels, threads, memory, index_base, label, C
-        See `ooc_svm.predict.decision_scores`. Scores that do not fit the memory go to a scratch file.
+        See `ooc_svm.prediction.decision_scores`. Scores that do not fit the memory go to a scratch file.
     metrics : str or sequence of str, optional
         Of a binary classifier: accuracy, error, precision, recall, f1, auc, prbep; of one-vs-rest: accuracy,
         error, macro-f1; of a model that gives values: mse, mae, r2; see `ooc_svm.metrics`. By default all

@@ -17,7 +17,7 @@ from ooc_svm.problems.hinge import HingeProblem, Targets
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.source import Source
-from ooc_svm.train import CODES, normal_options, open_data, workload
+from ooc_svm.training import CODES, normal_options, open_data, workload
 from ooc_svm.warmup import warm_up
 
 # Reads to a gap of 1e-3, as measured on data of several kinds.
@@ -85,7 +85,8 @@ class Plan:
             f"{format_size(self.pass_bytes)} to read"
         )
         lines.append(
-            f"about {self.expected_passes} passes to a gap of 1e-3: {seconds_text(self.expected_passes * seconds)}"
+            f"about {self.expected_passes} passes to a gap of 1e-3: "
+            f"{seconds_text(self.expected_passes * seconds)}"
         )
         return lines
 
