@@ -122,5 +122,10 @@ def _problem(
     elif isinstance(class_weight, Mapping):
         weight = np.array([class_weight.get(float(label), 1.0) for label in classes])
     others = classes[~inside]
-    negative = None if one_against_rest else float(others[0]) if len(others) == 1 else -1.0
+    negative = None if one_against_rest else _label_of_others(others, side)
     return BinaryProblem(float(classes[inside][0]), negative, np.where(inside, 1.0, -1.0), weight)
+
+
+def _label_of_others(others: Float64Array, side: set[float]) -> float:
+    """The one other label; -1 stands for several, unless it is a positive one."""
+    return float(others[0]) if len(others) == 1 or -1.0 in side else -1.0

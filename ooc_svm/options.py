@@ -97,7 +97,7 @@ class TrainOptions:
         ):
             if value not in allowed:
                 raise UsageError(f"{name} {value!r} is not known; choose from: {', '.join(allowed)}")
-        if not self.C or not all(math.isfinite(C) and C > 0 for C in self.C):
+        if not self.C or not all(isinstance(C, int | float) and 0 < C < math.inf for C in self.C):
             raise UsageError(f"C must be positive and finite, not {', '.join(map(str, self.C)) or 'empty'}")
         if len(set(self.C)) < len(self.C):
             raise UsageError(f"the same C is given twice: {', '.join(map(str, self.C))}")

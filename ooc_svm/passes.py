@@ -19,6 +19,9 @@ from ooc_svm.rows import Float64Array, RowBlock
 # Elements of one tile: scores and the sum of rows of a tile are computed while its rows are in the cache.
 TILE_ELEMENTS = 1 << 18
 
+# Variance of a column, as a share of its mean square, that counts as none.
+LEAST_VARIANCE = 1e-10
+
 Vectors = Mapping[str, Any]
 
 
@@ -245,6 +248,15 @@ class ColumnSums:
     largest: Float64Array
     total: Float64Array
     squares: Float64Array
+
+    def deviation(self, n_rows: int) -> Float64Array:
+        """Standard deviation of each column over all rows, those without a stored value included.
+
+        0 where it is lost in the rounding of the sums: below a hundred thousandth of the column's magnitude.
+        """
+        mean_square = self.squares / n_rows
+        variance = mean_square - (self.total / n_rows) ** 2
+        return np.sqrt(np.where(variance <= LEAST_VARIANCE * mean_square, 0.0, variance))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ from ooc_svm.rows import Float64Array, Int64Array, RowBlock
 BLOCK_ELEMENTS = 1 << 20
 BLOCK_ROWS = 1 << 17
 
+# Column ids are int32.
+LARGEST_FEATURE_COUNT = 2**31 - 1
+
 
 class Span(Protocol):
     """The rows of one block, before it is read."""
@@ -97,12 +100,7 @@ class MatrixSource:
     def __init__(
         self, matrix: Any, labels: Any, weights: Any = None, spans: Sequence[Span] | None = None
     ) -> None:
-        from scipy import sparse
-
-        csr = sparse.csr_array(matrix)
-        if not csr.has_canonical_format:
-            csr = csr.copy()
-            csr.sum_duplicates()
+        csr = _checked_csr(matrix)
         values = csr.data if csr.data.dtype in (np.float32, np.float64) else csr.data.astype(np.float64)
         if not np.isfinite(values).all():
             raise InputError("the matrix has values that are not finite; remove or replace them first")
@@ -120,7 +118,7 @@ class MatrixSource:
     @property
     def id(self) -> str:
         """Hash of the content."""
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(f"{self.n_rows} {self.n_features} {self.value_type}".encode())
         for array in (self._indptr, self._indices, self._values, self._labels, self._weights):
             digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -160,8 +158,33 @@ class MatrixSource:
         return self._weights[start:stop]
 
 
+def _checked_csr(matrix: Any) -> Any:
+    """The matrix as CSR with ascending ids; compiled functions rely on what is checked here."""
+    from scipy import sparse
+
+    try:
+        csr = sparse.csr_array(matrix)
+        csr.check_format(full_check=True)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"not a valid matrix: {str(error)[:200]}; give rows of numbers") from error
+    if csr.ndim != 2 or csr.data.dtype.kind not in "biuf":
+        raise InputError(
+            f"a matrix of shape {csr.shape} and type {csr.data.dtype} cannot be used; "
+            "two dimensions and real numbers are needed"
+        )
+    if csr.shape[1] > LARGEST_FEATURE_COUNT:
+        raise InputError(f"{csr.shape[1]} features; at most {LARGEST_FEATURE_COUNT} are possible")
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
+
+
 def _column(name: str, entries: Any, n_rows: int) -> Float64Array:
-    column = np.asarray(entries, dtype=np.float64)
+    try:
+        column = np.asarray(entries, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the {name} are not numbers: {str(error)[:100]}; give one number a row") from error
     if column.shape != (n_rows,):
         raise InputError(f"{n_rows} rows but {name} of shape {column.shape}; one entry a row is needed")
     if not np.isfinite(column).all():

@@ -136,6 +136,8 @@ def open_data(data: Any, labels: Labels, sample_weight: Any, options: TrainOptio
         )
     if labels is None:
         raise UsageError("a matrix needs labels, one a row")
+    if options.label is not None:
+        raise UsageError(f"label {options.label[:80]!r} names a column of a store; a matrix has none")
     source = MatrixSource(data, labels, sample_weight)
     if source.n_rows == 0:
         raise InputError("the matrix has no rows; there is nothing to train on")
@@ -212,7 +214,8 @@ class _Run:
             if self._resuming:
                 self._restore(solvers, vectors, engine, recorder)
                 certificates[:] = [solver.state.certificate for solver in solvers]
-            engine.run(solvers, lambda: self._between(solvers, vectors, engine, recorder))
+            with np.errstate(over="ignore", invalid="ignore"):  # the certificate says it of the objective
+                engine.run(solvers, lambda: self._between(solvers, vectors, engine, recorder))
             recorder.passed()
             if self._checkpoints is not None:
                 self._save(solvers, vectors, engine, recorder)
@@ -250,13 +253,18 @@ class _Run:
         if self._options.scale == "none":
             return None
         sums: ColumnSums = engine.stream([ColumnPass(engine.source.n_features)])[0]
-        if self._options.scale == "maxabs":
-            spread = sums.largest
-        else:
-            n_rows = engine.source.n_rows
-            spread = np.sqrt(np.maximum(sums.squares / n_rows - (sums.total / n_rows) ** 2, 0.0))
-        # A column without spread keeps its unit.
-        return 1.0 / np.where(spread > 0.0, spread, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = sums.largest if self._options.scale == "maxabs" else sums.deviation(engine.source.n_rows)
+            # A column without spread keeps its unit.
+            scale = 1.0 / np.where(spread == 0.0, 1.0, spread)
+        impossible = ~np.isfinite(scale) | (scale == 0.0)
+        if impossible.any():
+            column = int(np.argmax(impossible))
+            raise InputError(
+                f"the feature {column + self._data.index_base} has values too large or too small to be "
+                f"divided by their spread, {spread[column]}; mend it or choose another --scale"
+            )
+        return scale
 
     def _solvers(self, space: LinearSpace, vectors: RowVectors) -> list[AnySolver]:
         options, budget = self._options, self._budget
@@ -417,17 +425,29 @@ def _named(data: Data, options: TrainOptions) -> tuple[tuple[float, ...], str | 
 
     weight = options.class_weight
     by_label = {label_of(k): v for k, v in weight.items()} if isinstance(weight, Mapping) else weight
+    if isinstance(weight, Mapping) and len(by_label or ()) < len(weight):
+        labels = [label_of(k) for k in weight]
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise UsageError(f"the label {label_text(twice)} is given two weights; give one")
     return tuple(label_of(label) for label in options.positive), by_label
 
 
 def normal_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as `TrainOptions` takes them: single values of C and positive labels become tuples."""
-    normal = dict(options)
+    """Options as `TrainOptions` takes them: numbers of Python, C and positive labels in tuples."""
+    unknown = set(options) - set(TrainOptions.__dataclass_fields__)
+    if unknown:
+        raise UsageError(f"unknown option {sorted(unknown)[0]!r}; see ooc_svm.options.TrainOptions")
+    normal = {name: _plain(value) for name, value in options.items()}
     for name in ("C", "positive"):
         if name in normal:
             value = normal[name]
-            normal[name] = (value,) if isinstance(value, str | int | float) else tuple(value)
-    unknown = set(normal) - set(TrainOptions.__dataclass_fields__)
-    if unknown:
-        raise UsageError(f"unknown option {sorted(unknown)[0]!r}; see ooc_svm.options.TrainOptions")
+            single = isinstance(value, str) or np.ndim(value) == 0
+            normal[name] = (value,) if single else tuple(_plain(item) for item in value)
+    if isinstance(normal.get("class_weight"), Mapping):
+        normal["class_weight"] = {_plain(k): _plain(v) for k, v in normal["class_weight"].items()}
     return normal
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,605 @@
+"""Training as a whole: the same answer everywhere, the right answer, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from problems_data import objective
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
+from train_data import answers, bits, linear_svc, make_anndata, make_store, store_rows
+
+from ooc_svm import train
+from ooc_svm.errors import DamageError, InputError, Interrupted, MemoryBudgetError, UsageError
+from ooc_svm.history import Progress
+from ooc_svm.model import load_model, save_model
+from ooc_svm.options import TrainOptions
+from ooc_svm.source import MatrixSource
+from ooc_svm.store import open_store
+
+module = sys.modules[train.__module__]
+
+SOLVERS = ["ocas", "cutting-plane"]
+
+# Of CLI.md: what every report has.
+REPORT_KEYS = {
+    "problem",
+    "loss",
+    "solver",
+    "kernel",
+    "n_rows",
+    "n_features",
+    "n_nonzeros",
+    "passes",
+    "bytes_read",
+}
+REPORT_KEYS |= {"seconds", "peak_memory_bytes", "converged", "stop_reason", "models", "history"}
+MODEL_KEYS = {
+    "label",
+    "C",
+    "primal",
+    "dual",
+    "gap",
+    "relative_gap",
+    "passes",
+    "bias",
+    "n_support",
+    "converged",
+}
+HISTORY_KEYS = {"pass", "seconds", "bytes_read", "primal", "dual", "relative_gap"}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return store_rows()
+
+
+@pytest.fixture(scope="module")
+def weights(rows):
+    """Weights of the rows; a third of them is 0."""
+    return np.random.default_rng(3).integers(0, 3, len(rows[1])) * 0.7
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, rows):
+    return make_store(tmp_path_factory.mktemp("rows") / "s", *rows)
+
+
+@pytest.fixture(scope="module")
+def weighted_store(tmp_path_factory, rows, weights):
+    return make_store(tmp_path_factory.mktemp("weighted") / "s", *rows, weights=weights)
+
+
+@pytest.fixture(scope="module")
+def three_classes():
+    """Rows of the labels 1, 2 and 5."""
+    matrix, _ = store_rows(360, 30, seed=4)
+    rng = np.random.default_rng(4)
+    scores = matrix @ rng.normal(size=(30, 3)) + 0.5 * rng.normal(size=(360, 3))
+    return matrix, np.array([1.0, 2.0, 5.0])[scores.argmax(axis=1)]
+
+
+def assert_certified(model, matrix, labels, *, C=1.0, bias=False, omega=None, number=0):
+    """The certificate encloses LIBLINEAR's optimum, and the weights have the primal value it names."""
+    row = model.report["models"][number]
+    coef, intercept = linear_svc(matrix, labels, C, bias=bias, weights=omega)
+    omega = 1.0 if omega is None else omega
+    best = objective(matrix, labels, coef, C, omega, intercept) + 0.5 * intercept**2
+    w, b = model.weights[number], model.bias[number]
+    assert row["converged"]
+    assert row["primal"] == pytest.approx(objective(matrix, labels, w, C, omega, b) + 0.5 * b**2, rel=1e-9)
+    assert row["gap"] == row["primal"] - row["dual"] <= row["relative_gap"] * row["primal"] * (1 + 1e-9)
+    assert row["dual"] <= best * (1 + 1e-9)
+    assert best * (1 - 1e-9) <= row["primal"] <= best + row["gap"] + 1e-9 * best
+
+
+class TestSameBits:
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_store_and_matrix_of_the_same_blocks(self, weighted_store, rows, weights, solver):
+        options = TrainOptions(solver=solver, bias="penalized", cut_groups=2, scale="maxabs")
+        opened = open_store(weighted_store)
+        assert len(opened.blocks) > 10
+        data = module.open_data(opened, None, None, options)
+        matrix = MatrixSource(*rows, weights, spans=opened.blocks)
+        out_of_core = module._Run(data, options, None).model()
+        in_memory = module._Run(replace(data, source=matrix), options, None).model()
+        assert bits(out_of_core) == bits(in_memory)
+        assert answers(out_of_core.report) == answers(in_memory.report)
+        assert out_of_core.report["bytes_read"] > 0 == in_memory.report["bytes_read"]
+
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_any_number_of_threads(self, weighted_store, solver):
+        models = [train(weighted_store, solver=solver, cut_groups=2, threads=t) for t in (1, 2, 4)]
+        assert len({bits(model) for model in models}) == 1
+        assert answers(models[0].report) == answers(models[1].report) == answers(models[2].report)
+
+    def test_any_cache_and_row_vectors_on_disk(self, weighted_store, monkeypatch):
+        divide = module.divide
+        models = []
+        for cache, vectors in ((0, 0), (3000, 10**6), (10**9, 10**6)):
+            sizes = {"cache_bytes": cache, "row_vector_bytes": vectors}
+            monkeypatch.setattr(module, "divide", lambda *a, s=sizes, **k: replace(divide(*a, **k), **s))
+            models.append(train(weighted_store))
+        assert len({bits(model) for model in models}) == 1
+        none, some, whole = (model.report["bytes_read"] for model in models)
+        assert none > some > whole > 0
+        assert none == whole * models[0].report["passes"]
+
+    def test_more_memory_than_needed(self, store):
+        models = [train(store, memory=memory) for memory in ("300MB", "1GB")]
+        assert bits(models[0]) == bits(models[1])
+
+    def test_twice(self, rows):
+        assert bits(train(*rows)) == bits(train(*rows))
+
+    def test_the_saved_model_is_the_model(self, weighted_store, tmp_path):
+        model = train(weighted_store, bias="penalized", scale="std", max_passes=5)
+        save_model(model, tmp_path / "m")
+        loaded = load_model(tmp_path / "m")
+        assert bits(loaded) == bits(model)
+        assert loaded.report == json.loads(json.dumps(model.report))
+
+    def test_other_blocks_give_another_answer_within_the_gap(self, rows, store, tmp_path):
+        coarse = make_store(tmp_path / "coarse", *rows, chunk_elements=1000, chunk_rows=200, block_rows=200)
+        assert len(open_store(coarse).blocks) < len(open_store(store).blocks)
+        first, second = (train(path).report["models"][0] for path in (store, coarse))
+        assert first["dual"] <= second["primal"]
+        assert second["dual"] <= first["primal"]
+
+
+class TestReference:
+    @pytest.mark.parametrize("bias", ["none", "penalized"])
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_liblinear(self, store, rows, solver, bias):
+        model = train(store, solver=solver, bias=bias, C=0.5, tol=1e-4)
+        assert model.report["bytes_read"] > 0
+        assert_certified(model, *rows, C=0.5, bias=bias == "penalized")
+        assert (model.bias[0] != 0.0) == (bias == "penalized")
+
+    @pytest.mark.parametrize("class_weight", ["balanced", {1: 5.0, -1: 0.3}, {1.0: 4}])
+    def test_class_weight(self, store, rows, class_weight):
+        matrix, labels = rows
+        model = train(store, class_weight=class_weight, tol=1e-4)
+        if class_weight == "balanced":
+            omega = np.where(labels > 0, 150.0 / (labels > 0).sum(), 150.0 / (labels < 0).sum())
+        else:
+            omega = np.where(labels > 0, class_weight[1], class_weight.get(-1, 1.0))
+        assert_certified(model, matrix, labels, omega=omega)
+
+    def test_row_weights_of_stores_and_matrices(self, weighted_store, rows, weights):
+        labels = rows[1]
+        omega = weights * np.where(labels > 0, 2.0, 1.0)
+        for data in ((weighted_store,), rows):
+            extra = {"sample_weight": weights} if data is rows else {}
+            model = train(*data, class_weight={1: 2.0}, tol=1e-4, **extra)
+            assert_certified(model, *rows, omega=omega)
+
+    def test_rows_without_weight_are_as_good_as_absent(self, rows, weights):
+        matrix, labels = rows
+        kept = weights > 0
+        without = train(matrix[kept], labels[kept], sample_weight=weights[kept], tol=1e-4).report["models"][0]
+        model = train(matrix, labels, sample_weight=weights, tol=1e-4)
+        assert model.report["models"][0]["primal"] == pytest.approx(without["primal"], rel=2e-4)
+        assert model.report["n_rows"] == len(labels)
+
+    @pytest.mark.parametrize("scale", ["maxabs", "std"])
+    @pytest.mark.parametrize("bias", ["none", "penalized"])
+    def test_scale_is_training_on_scaled_columns(self, store, rows, scale, bias):
+        matrix, labels = rows
+        dense = matrix.toarray()
+        factors = 1.0 / (np.abs(dense).max(axis=0) if scale == "maxabs" else dense.std(axis=0))
+        model = train(store, scale=scale, bias=bias, tol=1e-4)
+        np.testing.assert_allclose(model.scale, factors, rtol=1e-12)
+        inside = replace(model, weights=model.weights / factors)
+        assert_certified(inside, dense * factors, labels, bias=bias == "penalized")
+        assert model.report["passes"] == model.report["models"][0]["passes"] + 1
+
+    def test_columns_without_spread_keep_their_unit(self, rows):
+        matrix, labels = rows
+        constant = np.tile([0.0, 0.1, 2.5], (300, 1))
+        dense = np.hstack([matrix.toarray(), constant])
+        for scale, expected in (("maxabs", [1.0, 10.0, 0.4]), ("std", [1.0, 1.0, 1.0])):
+            assert train(dense, labels, scale=scale).scale[-3:].tolist() == expected
+
+    def test_all_values_one(self, tmp_path):
+        matrix, labels = store_rows(ones=True)
+        path = make_store(tmp_path / "s", matrix, labels)
+        assert open_store(path).value_type == "ones"
+        assert_certified(train(path, tol=1e-4), matrix, labels)
+
+    def test_float32(self, tmp_path, rows):
+        path = make_store(tmp_path / "s", rows[0].astype(np.float32), rows[1], dtype="float32")
+        assert_certified(train(path, tol=1e-4), rows[0].astype(np.float32).astype(np.float64), rows[1])
+
+    def test_rows_without_features(self):
+        labels = np.array([1.0, 1.0, 1.0, -1.0])
+        for shape in ((4, 3), (4, 0)):
+            model = train(np.zeros(shape), labels, C=2.0)
+            assert (model.weights == 0.0).all()
+            assert model.report["models"][0]["primal"] == model.report["models"][0]["dual"] == 8.0
+        biased = train(np.zeros((4, 3)), labels, C=2.0, bias="penalized", tol=1e-6)
+        assert biased.bias[0] == pytest.approx(1.0, abs=1e-3)  # 1/2 b^2 + 2 (3 max(0, 1 - b) + 1 + b)
+
+    def test_a_store_without_features(self, tmp_path):
+        path = make_store(tmp_path / "s", store_rows(n_features=1)[0][:, :0], store_rows()[1])
+        assert train(path).report["models"][0]["primal"] == 300.0
+
+    def test_no_weight_at_all(self, rows):
+        model = train(*rows, sample_weight=np.zeros(300))
+        assert (model.weights == 0.0).all()
+        assert model.report["converged"]
+
+
+class TestClasses:
+    def test_the_larger_of_two_labels_is_positive(self, rows):
+        matrix, labels = rows
+        model = train(matrix, np.where(labels > 0, 7.0, 3.0))
+        assert (model.positive, model.negative, model.classes) == ([7.0], 3.0, (3.0, 7.0))
+        assert bits(model) == bits(train(matrix, labels))
+        assert bits(train(matrix, labels, positive=-1)) != bits(model)
+        np.testing.assert_allclose(train(matrix, labels, positive=-1).weights, -model.weights, atol=1e-9)
+
+    def test_several_positive_labels(self, three_classes):
+        matrix, labels = three_classes
+        model = train(matrix, labels, positive=[1, 5], tol=1e-4)
+        assert (model.positive, model.negative, model.n_models) == ([1.0], 2.0, 1)
+        assert model.options["positive"] == [1.0, 5.0]
+        assert_certified(model, matrix, np.where(labels == 2, -1.0, 1.0))
+
+    @pytest.mark.parametrize("positive", [-1, 0, 1])
+    def test_the_two_answers_of_one_label_against_several_differ(self, rows, positive):
+        matrix, labels = rows
+        labels = np.where(np.arange(300) % 3 == 0, 0.0, labels)
+        model = train(matrix, labels, positive=positive, max_passes=3)
+        assert model.positive == [float(positive)]
+        assert model.negative not in (None, float(positive))
+
+    def test_balanced_weighs_the_two_sides(self, three_classes):
+        matrix, labels = three_classes
+        model = train(matrix, labels, positive=5, class_weight="balanced", tol=1e-4)
+        y = np.where(labels == 5, 1.0, -1.0)
+        omega = 180.0 / np.where(y > 0, (y > 0).sum(), (y < 0).sum())
+        assert_certified(model, matrix, y, omega=omega)
+
+    @pytest.mark.parametrize("class_weight", [None, "balanced", {2: 3.0}])
+    def test_one_against_the_rest(self, three_classes, class_weight):
+        matrix, labels = three_classes
+        model = train(matrix, labels, tol=1e-4, class_weight=class_weight)
+        assert (model.positive, model.negative) == ([1.0, 2.0, 5.0], None)
+        for k, label in enumerate(model.positive):
+            y = np.where(labels == label, 1.0, -1.0)
+            omega = None
+            if class_weight == "balanced":
+                omega = 180.0 / np.where(y > 0, (y > 0).sum(), (y < 0).sum())
+            elif class_weight is not None:
+                omega = np.where(labels == 2, 3.0, 1.0)
+            assert_certified(model, matrix, y, omega=omega, number=k)
+
+    def test_the_classes_of_scikit_learn(self, three_classes):
+        matrix, labels = three_classes
+        ours = np.array([1.0, 2.0, 5.0])[(matrix @ train(matrix, labels, tol=1e-6).weights.T).argmax(axis=1)]
+        svm = LinearSVC(loss="hinge", fit_intercept=False, tol=1e-8, max_iter=10**6, random_state=0)
+        theirs = OneVsRestClassifier(svm).fit(matrix, labels).predict(matrix)
+        assert (ours == theirs).mean() > 0.98
+        assert (ours == labels).mean() == pytest.approx((theirs == labels).mean(), abs=0.01)
+
+    def test_classes_and_costs_share_their_reads(self, three_classes, tmp_path):
+        matrix, labels = three_classes
+        path = make_store(tmp_path / "s", matrix, labels)
+        model = train(path, C=[0.01, 1.0], memory="280MB", threads=1)
+        rows = model.report["models"]
+        assert [(row["label"], row["C"]) for row in rows] == [(c, C) for C in (0.01, 1.0) for c in "125"]
+        assert model.report["passes"] == max(row["passes"] for row in rows)
+        assert len({row["passes"] for row in rows}) > 1
+        for number, row in enumerate(rows):
+            y = np.where(labels == int(row["label"]), 1.0, -1.0)
+            assert_certified(model, matrix, y, C=row["C"], number=number)
+
+    def test_names_of_an_anndata_store(self, tmp_path, three_classes):
+        matrix, labels = three_classes
+        names = np.array(["B", "NK", "T"])[np.searchsorted([1, 2, 5], labels)]
+        path = make_anndata(tmp_path / "a", matrix, cell_type=names, label=labels)
+        every = train(path, label="cell_type", tol=1e-4, class_weight={"NK": 3.0})
+        assert [row["label"] for row in every.report["models"]] == ["B", "NK", "T"]
+        assert every.label_names == ("B", "NK", "T")
+        numbered = train(path, class_weight={2: 3.0}, tol=1e-4)
+        assert bits(every) == bits(numbered)
+        assert numbered.label_names is None
+        one = train(path, label="cell_type", positive=["T", "B"], class_weight={"NK": 2.0}, tol=1e-4)
+        y = np.where(names == "NK", -1.0, 1.0)
+        assert_certified(one, matrix, y, omega=np.where(names == "NK", 2.0, 1.0))
+        with pytest.raises(InputError, match=r"no row has the label 'mast'; the labels are 'B', 'NK', 'T'"):
+            train(path, label="cell_type", positive="mast")
+        with pytest.raises(InputError, match=r"no column obs/celltype .*'cell_type'"):
+            train(path, label="celltype")
+
+
+class TestLimitsAndReports:
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_max_passes(self, store, rows, solver):
+        model = train(store, solver=solver, max_passes=3, tol=1e-9)
+        report = model.report
+        assert (report["passes"], report["converged"], report["stop_reason"]) == (3, False, "max-passes")
+        row = report["models"][0]
+        assert row["dual"] <= objective(*rows, linear_svc(*rows)[0], 1.0) <= row["primal"]
+        assert row["primal"] == pytest.approx(objective(*rows, model.weights[0], 1.0), rel=1e-9)
+
+    def test_time_limit(self, store):
+        report = train(store, time_limit=1e-9).report
+        assert (report["passes"], report["converged"], report["stop_reason"]) == (1, False, "time-limit")
+
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_report(self, store, rows, solver):
+        report = train(store, solver=solver, C=(0.1, 1.0), bias="penalized").report
+        assert set(report) >= REPORT_KEYS
+        assert all(set(row) >= MODEL_KEYS for row in report["models"])
+        assert all(set(row) == HISTORY_KEYS for row in report["history"])
+        assert json.loads(json.dumps(report, allow_nan=False)) == report
+        assert (report["problem"], report["loss"], report["kernel"]) == ("svc", "hinge", "linear")
+        assert report["solver"] == solver
+        assert (report["n_rows"], report["n_features"], report["n_nonzeros"]) == (300, 40, rows[0].nnz)
+        history = report["history"]
+        assert [row["pass"] for row in history] == list(range(1, report["passes"] + 1))
+        for name in ("seconds", "bytes_read"):
+            assert all(a[name] <= b[name] for a, b in pairwise(history))
+        assert history[-1]["relative_gap"] <= 1e-3
+        assert report["seconds"] >= history[-1]["seconds"]
+        assert report["bytes_read"] == history[-1]["bytes_read"]
+
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_history_only_improves(self, rows, solver):
+        history = train(*rows, solver=solver, tol=1e-5).report["history"]
+        primal, dual = (np.array([row[name] for row in history]) for name in ("primal", "dual"))
+        assert (np.diff(primal) <= 1e-12 * primal[0]).all()
+        assert (np.diff(dual) >= 0).all()
+        assert (dual <= primal).all()
+
+    def test_progress(self, store, monkeypatch):
+        monkeypatch.setattr("ooc_svm.history.BLOCK_INTERVAL", 0.0)
+        seen: list[Progress] = []
+        report = train(store, progress=seen.append, threads=2, C=(0.1, 1.0), memory="1GB").report
+        passes = [event for event in seen if event.kind == "pass"]
+        assert [event.passes for event in passes] == list(range(1, report["passes"] + 1))
+        for event, row in zip(passes, report["history"], strict=True):
+            told = (event.primal, event.dual, event.relative_gap, event.bytes_read)
+            assert told == (row["primal"], row["dual"], row["relative_gap"], row["bytes_read"])
+        n_blocks = len(open_store(store).blocks)
+        blocks = [event for event in seen if event.kind == "block"]
+        first = [event for event in blocks if event.passes == 0]
+        assert [event.blocks_done for event in first] == list(range(1, n_blocks + 1))
+        assert {event.n_blocks for event in blocks} == {n_blocks}
+        assert all(event.primal is event.relative_gap is None for event in first)
+        assert (blocks[0].models_running, passes[-1].models_running) == (2, 0)
+        assert len(blocks) == n_blocks * report["passes"]
+
+    def test_an_error_of_the_callback_ends_the_run(self, store):
+        class Enough(Exception):
+            pass
+
+        def progress(event):
+            if event.kind == "pass":
+                raise Enough
+
+        with pytest.raises(Enough):
+            train(store, progress=progress)
+
+    @pytest.mark.parametrize("with_checkpoint", [False, True])
+    def test_interruption(self, store, tmp_path, monkeypatch, with_checkpoint):
+        asked = []
+        monkeypatch.setattr("ooc_svm.interrupt.requested", lambda: 15 if len(asked) == 3 else None)
+        options = {"checkpoint": tmp_path / "c"} if with_checkpoint else {}
+        message = "go on with --resume" if with_checkpoint else "nothing was kept"
+        with pytest.raises(Interrupted, match=rf"after 3 passes; {message}") as caught:
+            train(store, progress=lambda event: asked.append(1) if event.kind == "pass" else None, **options)
+        assert caught.value.exit_code == 143
+        if with_checkpoint:
+            monkeypatch.undo()
+            resumed = train(store, resume=True, **options)
+            assert bits(resumed) == bits(train(store))
+
+
+class TestRefused:
+    def test_labels(self, rows):
+        matrix, labels = rows
+        cases = [
+            (np.ones(300), r"at least two classes, found \{1\}"),
+            (np.where(labels > 0, 0.5, 0.7), r"values, not classes \(for example 0\.5\).*--problem svr"),
+            (np.where(labels > 0, 1.0, np.nan), "labels have values that are not finite"),
+            (np.where(labels > 0, 1.0, np.inf), "labels have values that are not finite"),
+            (np.array(["yes", "no"])[(labels > 0).astype(int)], "labels .*numbers"),
+            (labels[:-1], r"300 rows but labels of shape \(299,\)"),
+            (labels[:, None], r"300 rows but labels of shape \(300, 1\)"),
+        ]
+        for given, message in cases:
+            with pytest.raises(InputError, match=message):
+                train(matrix, given)
+
+    def test_too_many_labels(self):
+        with pytest.raises(InputError, match=r"more than 1000 different labels.*--problem svr"):
+            train(np.ones((1500, 1)), np.arange(1500.0))
+
+    def test_positive_and_class_weight(self, rows):
+        for options in ({"positive": 3}, {"class_weight": {3: 1.0}}, {"positive": "3"}):
+            with pytest.raises(InputError, match=r"no row has the label 3; the labels are -1, 1"):
+                train(*rows, **options)
+        with pytest.raises(InputError, match="all labels are named as positive"):
+            train(*rows, positive=(1, -1))
+        for options in ({"positive": "yes"}, {"class_weight": {"yes": 1.0}}):
+            with pytest.raises(UsageError, match=r"label 'yes' is not a number"):
+                train(*rows, **options)
+        with pytest.raises(UsageError, match="label 1 is given two weights"):
+            train(*rows, class_weight={1: 2.0, "+1": 3.0})
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"gama": 1}, "unknown option 'gama'"),
+            ({"C": 0}, "C must be positive and finite, not 0"),
+            ({"C": (1.0, -1.0)}, "C must be positive"),
+            ({"C": ()}, "not empty"),
+            ({"C": math.nan}, "C must be positive and finite, not nan"),
+            ({"C": math.inf}, "C must be positive and finite, not inf"),
+            ({"C": (1, 1.0)}, "the same C is given twice"),
+            ({"C": "1"}, "C must be"),
+            ({"problem": "svr"}, "problem 'svr' is not known; choose from: svc"),
+            ({"solver": "sgd"}, "solver 'sgd' is not known"),
+            ({"bias": "free"}, "bias 'free' is not known"),
+            ({"tol": 0.0}, "tol is a relative gap between 0 and 1, not 0"),
+            ({"tol": 1.0}, "tol"),
+            ({"tol": math.nan}, "tol"),
+            ({"max_passes": 0}, "max_passes must be at least 1, not 0"),
+            ({"threads": 0}, "threads must be at least 1"),
+            ({"cut_groups": -1}, "cut_groups must be at least 1"),
+            ({"time_limit": 0.0}, "time_limit must be positive"),
+            ({"time_limit": math.nan}, "time_limit must be positive"),
+            ({"memory": "much"}, "not a size: 'much'"),
+            ({"class_weight": "even"}, "class_weight 'even'"),
+            ({"class_weight": {1: -1.0}}, "weight of class 1 must be finite and not negative"),
+            ({"class_weight": {1: math.nan}}, "weight of class 1 must be finite"),
+            ({"resume": True}, "resume needs a checkpoint folder"),
+        ],
+    )
+    def test_options(self, rows, options, message):
+        with pytest.raises(UsageError, match=message):
+            train(*rows, **options)
+
+    def test_numbers_of_numpy_are_numbers(self, rows, tmp_path):
+        options = {
+            "C": np.float32(0.5),
+            "max_passes": np.int64(3),
+            "class_weight": {np.float64(1): np.int8(2)},
+        }
+        model = train(*rows, checkpoint=tmp_path / "c", seed=np.int32(4), positive=np.int64(1), **options)
+        save_model(model, tmp_path / "m")
+        assert load_model(tmp_path / "m").C == (0.5,)
+        assert bits(train(*rows, C=np.array([0.5, 1.0]))) == bits(train(*rows, C=[0.5, 1.0]))
+
+    def test_matrices(self, rows):
+        matrix, labels = rows
+        bad = matrix.copy()
+        bad.data = bad.data.copy()
+        bad.data[3] = np.nan
+        wild = matrix.copy()
+        wild.indices = wild.indices.copy()
+        wild.indices[-1] = 10**6
+        cases = [
+            (bad, "not finite"),
+            (wild, "not a valid matrix"),
+            (np.ones(300), "not a valid matrix|two dimensions"),
+            (np.array([["a"]] * 300), "numbers"),
+            (np.ones((300, 2), dtype=complex), "numbers"),
+        ]
+        for given, message in cases:
+            with pytest.raises(InputError, match=message):
+                train(given, labels)
+        with pytest.raises(InputError, match="no rows"):
+            train(matrix[:0], labels[:0])
+        with pytest.raises(UsageError, match="a matrix needs labels"):
+            train(matrix)
+        with pytest.raises(UsageError, match="label"):
+            train(matrix, labels, label="cell_type")
+
+    def test_weights(self, rows, tmp_path):
+        matrix, labels = rows
+        weights = np.ones(300)
+        weights[33] = -0.5
+        path = make_store(tmp_path / "s", matrix, labels)
+        with pytest.raises(InputError, match=r"row 33 has the negative weight -0\.5"):
+            train(matrix, labels, sample_weight=weights)
+        foreign = make_anndata(tmp_path / "a", matrix, label=labels, weight=weights)
+        with pytest.raises(InputError, match=r"row 33 has the negative weight -0\.5"):
+            train(foreign)
+        weights[33] = np.nan
+        with pytest.raises(InputError, match="weights have values that are not finite"):
+            train(matrix, labels, sample_weight=weights)
+        foreign = make_anndata(tmp_path / "b", matrix, label=labels, weight=weights)
+        with pytest.raises(DamageError, match=r"row 33 of .* has no finite weight"):
+            train(foreign)
+        with pytest.raises(InputError, match=r"300 rows but weights of shape \(3,\)"):
+            train(matrix, labels, sample_weight=[1, 2, 3])
+        with pytest.raises(UsageError, match="a store brings its labels and weights"):
+            train(path, sample_weight=weights)
+        with pytest.raises(UsageError, match="a store brings its labels and weights"):
+            train(open_store(path), labels)
+
+    def test_stores(self, tmp_path, rows):
+        with pytest.raises(InputError, match="does not exist"):
+            train(tmp_path / "nothing")
+        one = make_store(tmp_path / "one", rows[0], np.ones(300))
+        with pytest.raises(InputError, match=r"found \{1\}"):
+            train(one)
+
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_products_that_overflow(self, rows, solver):
+        matrix, labels = rows
+        with pytest.raises(InputError, match=r"non-finite objective in pass \d+.*--scale maxabs"):
+            train(matrix * 1e200, labels, C=1e200, solver=solver)
+        assert train(matrix * 1e200, labels, scale="maxabs", solver=solver, max_passes=3).weights.any()
+
+    @pytest.mark.parametrize(("scale", "factor"), [("std", 1e200), ("maxabs", 1e-320)])
+    def test_columns_that_cannot_be_scaled(self, rows, scale, factor):
+        matrix, labels = rows[0].toarray(), rows[1]
+        matrix[:, 7] *= factor
+        with pytest.raises(InputError, match=r"the feature 7 has values too large or too small"):
+            train(matrix, labels, scale=scale)
+
+    def test_too_little_memory(self, rows, store):
+        with pytest.raises(MemoryBudgetError, match=r"training needs .* allowed are 100 MB"):
+            train(store, memory="100MB")
+
+
+@pytest.mark.fault
+class TestDamage:
+    """The store is damaged behind the back of a running training: it ends, and names the chunk."""
+
+    @pytest.fixture
+    def copy(self, store, tmp_path):
+        return shutil.copytree(store, tmp_path / "s")
+
+    def damage(self, kind, path):
+        content = path.read_bytes()
+        if kind == "flipped":
+            path.write_bytes(content[:20] + bytes([content[20] ^ 8]) + content[21:])
+        elif kind == "cut":
+            os.truncate(path, len(content) // 2)
+        elif kind == "missing":
+            path.unlink()
+        else:
+            other = path.with_name("1")
+            assert other.read_bytes() != content
+            shutil.copy(other, path)
+
+    @pytest.mark.parametrize("kind", ["flipped", "cut", "missing", "swapped"])
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_during_training(self, copy, kind, threads, monkeypatch):
+        divide = module.divide
+        monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
+        fired = []
+
+        def progress(event):
+            if event.kind == "pass" and not fired:
+                self.damage(kind, copy / "X/indices/c/5")
+                fired.append(event.passes)
+
+        with pytest.raises(DamageError, match=re.escape("X/indices/c/5")):
+            train(copy, threads=threads, progress=progress, tol=1e-9, max_passes=6)
+        assert fired == [1]
+
+    def test_before_training(self, copy):
+        self.damage("flipped", copy / "X/data/c/3")
+        with pytest.raises(DamageError, match=re.escape("X/data/c/3")):
+            train(copy)
+
+    def test_labels(self, copy):
+        self.damage("flipped", copy / "obs/label/c/1")
+        with pytest.raises(DamageError, match=re.escape("obs/label/c/1")):
+            train(copy)
