@@ -15,12 +15,12 @@ from ooc_svm.options import TrainOptions
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
 
-# Cuts kept for each one that a read adds. With less, cuts that are still needed have to go, which costs reads.
+# Cuts kept for each one that a read adds; with less, cuts that are still needed have to go.
 READS_KEPT = 20
 FEWEST_READS_KEPT = 8
 PLAIN_CUTS = 200
 
-# Elements of the data for each group, and for each parameter of a group: below, more groups and more points on
+# Elements of the data for each group, and for each parameter of one: below, more groups and more points on
 # a ray take more time in sums of rows and in the master problem than the reads that they save.
 ELEMENTS_A_GROUP = 2_000_000
 ELEMENTS_A_PARAMETER = 1000

@@ -6,8 +6,8 @@ Kept: the best point w_b with its scores. An iteration reads the data once, at t
 of w, and cuts at points ``w_b + theta (w - w_b)``, whose scores are row-local combinations. Then P is
 minimised exactly along the ray from w_b through w (score vectors only) and ``w_b <- w_b + t (w - w_b)``.
 
-The cut is wanted a little behind the best point of the ray, which is known only after the read. A cut is valid
-wherever it is taken, so the place is guessed from the t of the last line search: ``theta = t + 0.1 (1 - t)``.
+The cut is wanted a little behind the best point of the ray, which is known only after the read. A cut is
+valid wherever it is taken, so the place is guessed from the t of the last line search: ``t + 0.1 (1 - t)``.
 Where the data is large beside the number of parameters, five places around t are taken instead, since t jumps
 from one iteration to the next and a read is dear, a cut cheap: that takes half the reads.
 

@@ -1,0 +1,91 @@
+"""Reads of the data to a certified gap of 1e-3 on well-known data sets, and the optimum they certify.
+
+    python scripts/bench/reads.py FOLDER
+
+FOLDER holds adult/a9a.bz2, web/w8a.bz2, ijcnn1/ijcnn1.tst.bz2 and covtype/covtype.multiclass.bz2 (the LIBSVM
+collection). What is missing is left out. With ``--reference`` each primal value is compared with that of
+scikit-learn's LinearSVC run to 1e-8.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ooc_svm
+
+SETS: list[tuple[str, str, float, dict[str, Any]]] = [
+    ("a9a, C = 0.05", "adult/a9a.bz2", 0.05, {}),
+    ("a9a, C = 1", "adult/a9a.bz2", 1.0, {}),
+    ("w8a, C = 1", "web/w8a.bz2", 1.0, {}),
+    ("ijcnn1 (test), C = 1", "ijcnn1/ijcnn1.tst.bz2", 1.0, {}),
+    ("covtype 1, C = 1", "covtype/covtype.multiclass.bz2", 1.0, {"positive": 1.0, "scale": "maxabs"}),
+]
+RUNS: list[tuple[str, dict[str, Any]]] = [
+    ("Algorithm 1", {"solver": "cutting-plane", "max_passes": 1500}),
+    ("ocas", {"solver": "ocas"}),
+    ("1 group", {"solver": "ocas", "cut_groups": 1}),
+    ("8 groups", {"solver": "ocas", "cut_groups": 8}),
+    ("32 groups", {"solver": "ocas", "cut_groups": 32}),
+]
+
+
+def optimum(store: ooc_svm.Store, C: float, options: dict[str, Any]) -> float:
+    """Primal value of LinearSVC run to 1e-8."""
+    from scipy import sparse
+    from sklearn.svm import LinearSVC
+
+    blocks = [store.read_block(index) for index in range(len(store.blocks))]
+    shape = (store.n_rows, store.n_features)
+    parts = []
+    for block in blocks:
+        values = np.ones(len(block.indices)) if block.values is None else block.values.astype(np.float64)
+        parts.append(sparse.csr_matrix((values, block.indices, block.indptr), (block.n_rows, shape[1])))
+    matrix = sparse.vstack(parts, format="csr")
+    labels = store.read_labels(0, store.n_rows)
+    y = np.where(labels == options.get("positive", labels.max()), 1.0, -1.0)
+    if options.get("scale") == "maxabs":
+        largest = abs(matrix).max(axis=0).toarray().ravel()
+        matrix = sparse.csr_matrix(matrix @ sparse.diags(1 / np.where(largest > 0, largest, 1)))
+    svm = LinearSVC(loss="hinge", C=C, fit_intercept=False, tol=1e-8, max_iter=20_000)
+    w = svm.fit(matrix, y).coef_.ravel()
+    return float(0.5 * w @ w + C * np.maximum(0.0, 1.0 - y * (matrix @ w)).sum())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--reference", action="store_true")
+    options = parser.parse_args()
+    print(f"{'data':<22}" + "".join(f"{name:>20}" for name, _ in RUNS) + "   (reads, seconds)")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        for number, (title, name, C, extra) in enumerate(SETS):
+            source = options.folder / name
+            if not source.exists():
+                continue
+            path = Path(scratch) / Path(name).stem
+            if not path.exists():
+                ooc_svm.convert(source, path)
+            store = ooc_svm.open_store(path)
+            cells, values = [], []
+            for _, run in RUNS:
+                report = ooc_svm.train(store, C=C, **extra, **run).report
+                values.append((report["models"][0]["primal"], report["models"][0]["gap"]))
+                mark = "" if report["converged"] else "*"
+                cells.append(f"{mark}{report['models'][0]['passes']}, {report['seconds']:.1f} s")
+            print(f"{title:<22}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
+            if options.reference:
+                best = optimum(store, C, extra)
+                within = [
+                    primal - gap <= best * (1 + 1e-7) and best <= primal * (1 + 1e-7)
+                    for primal, gap in values
+                ]
+                print(f"{'':<22}optimum {best:.6f}; inside the certified interval: {within}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
