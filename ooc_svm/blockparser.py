@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,24 +52,16 @@ class Parsed:
 
 
 class BlockParser:
-    """Parses blocks of text; every thread has arrays of its own, used again for each block."""
+    """Parses blocks of text, in any number of threads."""
 
     def __init__(self, index_base: int, dtype: str, skip: bool) -> None:
         self.skip = skip
         self._index_base = index_base
         self._dtype = dtype
-        self._local = threading.local()
-
-    def _arrays(self, n_bytes: int) -> RowArrays:
-        arrays: RowArrays | None = getattr(self._local, "arrays", None)
-        if arrays is None or len(arrays.indices) <= n_bytes // 4:
-            arrays = RowArrays.for_text(n_bytes, self._dtype)
-            self._local.arrays = arrays
-        return arrays
 
     def parse(self, block: TextBlock, start: int, qid_rule: int) -> Parsed:
         """Parse from a position as far as the arrays, the bad lines kept, or the first bad line allow."""
-        arrays = self._arrays(block.n_bytes)
+        arrays = RowArrays.for_text(block.n_bytes - start, self._dtype)
         arrays.clear(start, qid_rule)
         bad: list[BadLine] = []
         while True:
@@ -90,7 +81,7 @@ class BlockParser:
             bad.append(self._step_over_bad_line(block, code, arrays.state))
             if not self.skip or len(bad) == _BAD_LINES_A_STEP:
                 break
-        return Parsed(block, start, qid_rule, _copy_rows(arrays), arrays.state.tolist(), bad)
+        return Parsed(block, start, qid_rule, _rows(arrays), arrays.state.tolist(), bad)
 
     def _step_over_bad_line(self, block: TextBlock, code: int, state: Int64Array) -> BadLine:
         """Describe the line that the parser stopped at and move to the next one."""
@@ -114,14 +105,17 @@ def _line_at(block: TextBlock, start: int) -> bytes:
         length *= 4
 
 
-def _copy_rows(arrays: RowArrays) -> LabelledRows:
-    """The rows parsed, in arrays of their own; where they start is not known here."""
+def _rows(arrays: RowArrays) -> LabelledRows:
+    """The rows parsed, as views: what was not filled of the arrays is memory never touched.
+
+    Where they start is not known here.
+    """
     n_rows, n = int(arrays.state[ROWS]), int(arrays.state[NONZEROS])
     rows = RowBlock(
         start=0,
-        indptr=arrays.indptr[: n_rows + 1].copy(),
-        indices=arrays.indices[:n].copy(),
-        values=arrays.values[:n].copy() if arrays.state[OTHER_THAN_ONE] else None,
+        indptr=arrays.indptr[: n_rows + 1],
+        indices=arrays.indices[:n],
+        values=arrays.values[:n] if arrays.state[OTHER_THAN_ONE] else None,
     )
-    qids = arrays.qids[:n_rows].copy() if arrays.state[QID_RULE] == QID_ON_ALL else None
-    return LabelledRows(rows, arrays.labels[:n_rows].copy(), qids)
+    qids = arrays.qids[:n_rows] if arrays.state[QID_RULE] == QID_ON_ALL else None
+    return LabelledRows(rows, arrays.labels[:n_rows], qids)

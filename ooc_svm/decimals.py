@@ -15,36 +15,30 @@ followed by a byte that no number holds (a line feed at the latest).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ooc_svm.ops.compiled import compiled
+from ooc_svm.words import (
+    EIGHT,
+    ONE,
+    TEN,
+    TWO,
+    ByteArray,
+    inlined,
+    join_digits,
+)
 
-ByteArray = npt.NDArray[np.uint8]
-
-PADDING = 24
-"""Readable bytes that must follow the text in every buffer."""
+PADDING = 96
+"""Readable bytes that must follow the text in every buffer: what a mask of `ooc_svm.words` can point to."""
 
 OK, MALFORMED, TOO_LARGE = 0, 1, 2
 """What `read_decimal` says of a token: a number, not a number, beyond the largest float64."""
 
 # Unsigned constants: mixed with signed integers they would turn into doubles.
-ZERO, ONE, TWO, EIGHT, TEN = (np.uint64(k) for k in (0, 1, 2, 8, 10))
-_WORD_SHIFTS = tuple(np.uint64(8 * k) for k in range(1, 8))
-_THREE, _FOUR, _FIVE, _SIX, _SEVEN = (np.uint64(k) for k in range(3, 8))
-_16, _32, _63, _64 = (np.uint64(k) for k in (16, 32, 63, 64))
-_ASCII_ZEROS = np.uint64(0x3030303030303030)
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_LOW_BITS = np.uint64(0x0101010101010101)
-_TO_HIGH_BIT = np.uint64(0x7676767676767676)
-_BYTE_COUNT_SHIFT = np.uint64(56)
-_PAIRS = np.uint64(0x000000FF000000FF)
-_HUNDREDS = np.uint64(100 + (1000000 << 32))
-_UNITS = np.uint64(1 + (10000 << 32))
+ZERO = np.uint64(0)
+_THREE, _FIVE = np.uint64(3), np.uint64(5)
+_32, _63, _64 = (np.uint64(k) for k in (32, 63, 64))
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MANTISSA = np.uint64((1 << 52) - 1)
@@ -60,11 +54,8 @@ _KEPT_DIGITS = 19
 _DECISIVE_DIGITS = 768
 _EXPONENT_LIMIT = 10**12
 
-_MINUS, _PLUS, _POINT, _SMALL_E, _NIL, _NINE = (ord(character) for character in "-+.e09")
-_TO_SMALL = 0x20  # turns E into e, and leaves digits
+_MINUS, _PLUS, _NIL = (ord(character) for character in "-+0")
 _THOUSAND = np.uint64(1000)  # 3 digits and 16 more fit in a word
-_SMALLEST_SINGLE, _SMALLEST_DOUBLE = 2.0**-126, 2.0**-1022
-
 _SMALLEST_SINGLE, _SMALLEST_DOUBLE = 2.0**-126, 2.0**-1022
 
 POWERS_OF_TEN = np.array([10.0**k for k in range(_EXACT_POWER + 1)])
@@ -89,92 +80,44 @@ def _powers_of_five() -> npt.NDArray[np.uint64]:
 POWERS_OF_FIVE = _powers_of_five()
 
 
-def inlined(function: Callable[..., Any]) -> Any:
-    """Compile as `compiled` does, and put the code into every caller.
-
-    A call counts references to the buffer with two atomic operations: more than a short number costs.
-    """
-    return njit(nogil=True, cache=True, forceinline=True)(function)
-
-
-# Digits, eight at a time
+# Short numbers
 
 
 @inlined
-def load_word(buffer: ByteArray, position: np.uint64) -> np.uint64:
-    """Eight bytes as a little-endian word, digits turned into 0 to 9 (the compiler makes one load of it)."""
-    word = np.uint64(buffer[position])
-    word |= np.uint64(buffer[position + ONE]) << _WORD_SHIFTS[0]
-    word |= np.uint64(buffer[position + TWO]) << _WORD_SHIFTS[1]
-    word |= np.uint64(buffer[position + _THREE]) << _WORD_SHIFTS[2]
-    word |= np.uint64(buffer[position + _FOUR]) << _WORD_SHIFTS[3]
-    word |= np.uint64(buffer[position + _FIVE]) << _WORD_SHIFTS[4]
-    word |= np.uint64(buffer[position + _SIX]) << _WORD_SHIFTS[5]
-    word |= np.uint64(buffer[position + _SEVEN]) << _WORD_SHIFTS[6]
-    return np.uint64(word ^ _ASCII_ZEROS)
-
-
-@inlined
-def count_digits(word: np.uint64) -> np.uint64:
-    """Digits at the start of a word of `load_word`: 0 to 8."""
-    others = ((word + _TO_HIGH_BIT) | word) & _HIGH_BITS
-    # A carry may falsify flags above the first one that is set, and only those.
-    below = ((others & (~others + ONE)) - ONE) >> _SEVEN
-    return np.uint64(((below & _LOW_BITS) * _LOW_BITS) >> _BYTE_COUNT_SHIFT)
-
-
-@inlined
-def join_digits(word: np.uint64, n_digits: np.uint64) -> np.uint64:
-    """Number that the first `n_digits` (0 to 8) digits of a word of `load_word` write."""
-    # By 64 - 8 n_digits bits, in two steps: a shift by 64 is not defined.
-    half = _32 - (n_digits << TWO)
-    word = word << half << half
-    word = word * TEN + (word >> EIGHT)
-    return np.uint64(((word & _PAIRS) * _HUNDREDS + ((word >> _16) & _PAIRS) * _UNITS) >> _32)
-
-
-@inlined
-def read_fraction(buffer: ByteArray, whole: np.uint64, position: np.uint64) -> tuple[bool, float, np.uint64]:
-    """The rest of a short number: a point and up to 16 digits, or nothing.
-
-    Without a branch: what is misguessed here costs more than a word read in vain. And a function without
-    branches is inlined without counting references to the buffer.
+def short_decimal(
+    whole: np.uint64, n_fraction: np.uint64, first: np.uint64, second: np.uint64, negative: np.uint64
+) -> tuple[bool, float]:
+    """Value of a number as most are: a few digits, then perhaps a point and up to 16 digits.
 
     Parameters
     ----------
-    buffer : ndarray of uint8
     whole : uint64
-        What stands before the point; at most 8 digits.
-    position : uint64
-        After these digits.
+        Before the point; at most 7 digits.
+    n_fraction : uint64
+        Digits after the point, 0 to 16.
+    first, second : uint64
+        Words of `ooc_svm.words.load_digits` with these digits.
+    negative : uint64
+        1 where the number is negative.
 
     Returns
     -------
     exact : bool
-        False when the number goes on, or is too long to be computed in one exact step: read it with
-        `read_decimal`.
+        False where one exact step does not do: read the number with `read_decimal`.
     value : float
-        The nearest float64, if `exact`.
-    end : uint64
-        The first byte after the number, if `exact`.
+        The nearest float64, if `exact`. Zero has no sign.
     """
-    point = np.uint64(buffer[position] == _POINT)
-    start = position + point
-    first, second = load_word(buffer, start), load_word(buffer, start + EIGHT)
-    n_first = count_digits(first) * point
-    n_second = count_digits(second) * (n_first >> _THREE)
-    end = start + n_first + n_second
-    mantissa = whole * _INTEGER_POWERS_OF_TEN[n_first] + join_digits(first, n_first)
-    mantissa = mantissa * _INTEGER_POWERS_OF_TEN[n_second] + join_digits(second, n_second)
-    last = buffer[end] | _TO_SMALL
-    digit = (last ^ _NIL) <= _NINE - _NIL
-    exact = (
-        (mantissa <= _TWO_TO_53)
-        & ((n_second == ZERO) | (whole < _THOUSAND))
-        & (last != _SMALL_E)
-        & (not digit)
-    )
-    return exact, np.float64(mantissa) / POWERS_OF_TEN[n_first + n_second], end
+    # Up to 15 digits: below 2^53.
+    exact = True
+    mantissa = whole * _INTEGER_POWERS_OF_TEN[n_fraction]
+    if n_fraction <= EIGHT:
+        mantissa += join_digits(first, n_fraction)
+    else:
+        rest = n_fraction - EIGHT
+        mantissa += join_digits(first, EIGHT) * _INTEGER_POWERS_OF_TEN[rest] + join_digits(second, rest)
+        exact = bool(whole < _THOUSAND and mantissa <= _TWO_TO_53)
+    signed = np.int64((mantissa ^ (ZERO - negative)) + negative)
+    return exact, np.float64(signed) / POWERS_OF_TEN[n_fraction]
 
 
 # Mantissa and exponent to float64
@@ -517,8 +460,6 @@ def shortest_decimal(value: float, single: bool) -> tuple[np.uint64, int]:
     """
     bits = _to_bits(value)
     first, last = (6, 9) if single else (15, 17)
-    if value < (_SMALLEST_SINGLE if single else _SMALLEST_DOUBLE):
-        first = 1  # subnormal: fewer digits tell them apart
     if value < (_SMALLEST_SINGLE if single else _SMALLEST_DOUBLE):
         first = 1  # subnormal: fewer digits tell them apart
     mantissa, exponent = ZERO, 0

@@ -15,8 +15,9 @@ from typing import Protocol
 
 import numpy as np
 
-from ooc_svm.decimals import PADDING, ByteArray
+from ooc_svm.decimals import PADDING
 from ooc_svm.errors import InputError, OocSvmError, StorageError
+from ooc_svm.words import ByteArray
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -13,25 +13,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.decimals import (
-    EIGHT,
-    MALFORMED,
-    OK,
-    ONE,
-    TEN,
-    ZERO,
-    ByteArray,
-    count_digits,
-    inlined,
-    join_digits,
-    load_word,
-    read_decimal,
-    read_fraction,
-    shortest_decimal,
-)
+from ooc_svm.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal, shortest_decimal
 from ooc_svm.errors import InputError
 from ooc_svm.ops.compiled import compiled
 from ooc_svm.rows import Float64Array, Int32Array, Int64Array, LabelledRows, Values
+from ooc_svm.words import (
+    EIGHT,
+    ONE,
+    TEN,
+    ByteArray,
+    count_trailing_zeros,
+    inlined,
+    join_digits,
+    load_digits,
+    mask_other_than_digits,
+    mask_separators,
+)
 
 # What `parse_lines` answers. Codes above FULL name the rule that a line breaks.
 DONE, FULL = 0, 1
@@ -48,12 +45,13 @@ N_FEATURES, OTHER_THAN_ONE, QID_RULE, ERROR_OFFSET, N_STATE = 7, 8, 9, 10, 11
 QID_UNKNOWN, QID_ON_ALL, QID_ON_NONE = 0, 1, 2
 
 LARGEST_ID = 2**31 - 2
-_LARGEST_ID = np.uint64(LARGEST_ID)
+_LARGEST_WIDTH = np.uint64(LARGEST_ID + 1)
 _LARGEST_QID = np.uint64(2**63 - 1)
 _LAST_SAFE_QID = np.uint64((2**63 - 1) // 10)
 _LARGEST_LONG_INDEX = np.uint64(10**12)
 _MINUS, _POINT, _DIGIT_ZERO, _EXPONENT = ord("-"), ord("."), ord("0"), ord("e")
 _ASCII_ZERO = np.uint64(_DIGIT_ZERO)
+_LONGEST_FRACTION, _LONGEST_WHOLE, _63 = (np.uint64(k) for k in (16, 7, 63))
 _QID = np.frombuffer(b" qid:", np.uint8).copy()
 _NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 0, 9, 10, 11, 12, 13, 32, 35, 58
 
@@ -87,7 +85,7 @@ class RowArrays:
         return cls(
             labels=np.empty(max_rows),
             qids=np.empty(max_rows, np.int64),
-            indptr=np.zeros(max_rows + 1, np.int64),
+            indptr=np.empty(max_rows + 1, np.int64),
             indices=np.empty(max_nonzeros, np.int32),
             values=np.empty(max_nonzeros, dtype),
         )
@@ -113,6 +111,11 @@ def _ends_token(buffer: ByteArray, p: np.uint64) -> bool:
     if byte in (_SPACE, _LF, _TAB, _HASH):
         return True
     return bool(byte == _CR and buffer[p + ONE] == _LF)
+
+
+@inlined
+def _is_digit(byte: np.uint8) -> bool:
+    return bool(48 <= byte <= 57)
 
 
 @compiled
@@ -149,8 +152,8 @@ def _read_qid(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64, np.uint
 
 
 @compiled
-def _read_long_index(buffer: ByteArray, p: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Index of 8 digits or more, cut at a number that is too large anyway: (index, end)."""
+def _read_index(buffer: ByteArray, p: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Digits before a colon, cut at a number that is too large anyway: (index, end)."""
     index = ZERO
     while 48 <= buffer[p] <= 57:
         if index < _LARGEST_LONG_INDEX:
@@ -160,13 +163,35 @@ def _read_long_index(buffer: ByteArray, p: np.uint64) -> tuple[np.uint64, np.uin
 
 
 @compiled
-def _index_error(index: np.uint64, base: np.uint64, n_before: np.uint64) -> int:
-    """Why an index is refused; `n_before` is 1 more than the id before it in the row."""
-    if index < base:
+def _index_error(index: np.uint64, width: np.uint64) -> int:
+    """Why an index is refused, counted from 1; `width` is the one before it in the row."""
+    if index == ZERO:
         return INDEX_ZERO
-    if index - base > _LARGEST_ID:
+    if index > _LARGEST_WIDTH:
         return INDEX_TOO_LARGE
-    return INDEX_REPEATED if index - base + ONE == n_before else INDEX_UNSORTED
+    return INDEX_REPEATED if index == width else INDEX_UNSORTED
+
+
+@compiled
+def _read_any_feature(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float, np.uint64]:
+    """A feature of any shape that starts with a digit: (code, index, value, end)."""
+    index, p = _read_index(buffer, p)
+    if buffer[p] != _COLON:
+        return BAD_FEATURE, index, 0.0, p
+    status, value, p = read_decimal(buffer, p + ONE)
+    if status == MALFORMED or not _ends_token(buffer, p):
+        return BAD_VALUE, index, value, p
+    # What else is wrong is said of the index first.
+    return DONE, index, value if status == OK else np.inf, p
+
+
+@compiled
+def _bad_end(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64]:
+    """Which rule is broken by a byte that starts no feature: (code, start of its token)."""
+    token = p
+    while buffer[token - ONE] != _SPACE and buffer[token - ONE] != _TAB:
+        token -= ONE
+    return BAD_FEATURE if token == p else BAD_VALUE, token
 
 
 @compiled
@@ -178,58 +203,69 @@ def _read_features(
     values: Values,
     n: np.uint64,
 ) -> tuple[int, np.uint64, np.uint64, np.uint64, np.uint64, bool]:
-    """Features of a line, from any place between tokens to the end of the line or a comment.
+    """Features of a line, from the end of a token to the end of the line or a comment.
 
-    Returns (code, position of the end or of the bad token, nonzeros so far, features of the row with the
-    zeros, 1 more than the largest id, is a value other than 1).
+    Returns (code, position of the end or of the bad token, nonzeros so far, explicit zeros of the row, 1 more
+    than the largest id, is a value other than 1).
     """
-    n_before = ZERO
-    n_read = ZERO
+    width = n_zeros = ZERO
     other_than_one = False
     while True:
-        p = _skip_blanks(buffer, p)
-        token = p
-        word = load_word(buffer, p)
-        n_digits = count_digits(word)
-        if n_digits == ZERO:
-            code = DONE if _ends_token(buffer, p) else BAD_FEATURE
-            return code, p, n, n_read, n_before, other_than_one
-        if n_digits < EIGHT:
-            index = join_digits(word, n_digits)
-            p += n_digits
-        else:
-            index, p = _read_long_index(buffer, p)
-        if buffer[p] != _COLON:
-            return BAD_FEATURE, token, n, n_read, n_before, other_than_one
-        number = p + ONE
-        negative = buffer[number] == _MINUS
-        p = number + np.uint64(negative)
-        whole = np.uint64(buffer[p]) ^ _ASCII_ZERO
-        n_digits = ONE
-        if whole >= TEN or (buffer[p + ONE] != _POINT and buffer[p + ONE] != _SPACE):
-            word = load_word(buffer, p)
-            n_digits = count_digits(word)
-            whole = join_digits(word, n_digits)
-        exact, value, p = read_fraction(buffer, whole, p + n_digits)
-        status = OK
-        if exact and n_digits > ZERO:
-            value = -value if negative else value
-        else:
-            status, value, p = read_decimal(buffer, number)
-        if status == MALFORMED or not _ends_token(buffer, p):
-            return BAD_VALUE, token, n, n_read, n_before, other_than_one
-        id_ = index - base
-        if index < base or id_ < n_before or id_ > _LARGEST_ID:
-            return _index_error(index, base, n_before), token, n, n_read, n_before, other_than_one
-        indices[n] = id_
+        # Where the parts of the token end, if it is index:value of digits, a point and a minus at most. The
+        # end of the token follows from nothing else: the processor begins the next one before this is done.
+        token = p + ONE
+        separator = count_trailing_zeros(mask_separators(buffer, token))
+        others = mask_other_than_digits(buffer, token)
+        n_index = count_trailing_zeros(others)
+        start = n_index + ONE
+        negative = np.uint64(buffer[token + start] == _MINUS)
+        others &= (others - ONE) & ~(negative << (start & _63))
+        start += negative
+        whole_end = count_trailing_zeros(others)
+        point = np.uint64(buffer[token + whole_end] == _POINT)
+        n_fraction = (count_trailing_zeros(others & (others - ONE)) - whole_end - ONE) * point
+        plain = (
+            (buffer[p] == _SPACE or buffer[p] == _TAB)
+            and n_index - ONE < EIGHT
+            and buffer[token + n_index] == _COLON
+            and whole_end - start - ONE < _LONGEST_WHOLE
+            and n_fraction <= _LONGEST_FRACTION
+            and whole_end + point + n_fraction == separator
+        )
+        index, value, end = ZERO, 0.0, token + separator
+        if plain:
+            index = join_digits(load_digits(buffer, token), n_index)
+            whole = np.uint64(buffer[token + start]) - _ASCII_ZERO
+            if whole_end - start > ONE:
+                whole = join_digits(load_digits(buffer, token + start), whole_end - start)
+            digits = token + whole_end + ONE
+            plain, value = short_decimal(
+                whole, n_fraction, load_digits(buffer, digits), load_digits(buffer, digits + EIGHT), negative
+            )
+        if not plain:
+            p = token = _skip_blanks(buffer, p)
+            if not _is_digit(buffer[p]):
+                code = DONE
+                if not _ends_token(buffer, p):
+                    code, p = _bad_end(buffer, p)
+                return code, p, n, n_zeros, width, other_than_one
+            code, index, value, end = _read_any_feature(buffer, token)
+            if code != DONE:
+                return code, token, n, n_zeros, width, other_than_one
+        index += ONE - base
+        if index <= width or index > _LARGEST_WIDTH:
+            return _index_error(index, width), token, n, n_zeros, width, other_than_one
+        width = index
+        indices[n] = index - ONE
         values[n] = value
-        if status != OK or np.isinf(values[n]):
-            return VALUE_TOO_LARGE, token, n, n_read, n_before, other_than_one
-        if values[n] != 0:
+        if not plain and np.isinf(values[n]):
+            return VALUE_TOO_LARGE, token, n, n_zeros, width, other_than_one
+        p = end
+        if values[n] == 0:
+            n_zeros += ONE
+        else:
             other_than_one |= values[n] != 1
             n += ONE
-        n_before = id_ + ONE
-        n_read += ONE
 
 
 @compiled
@@ -252,7 +288,7 @@ def _read_head(buffer: ByteArray, p: np.uint64, rule: int) -> tuple[int, np.uint
         return DONE, end, label, qid, QID_ON_ALL
     if rule == QID_ON_ALL:
         return QID_MISSING, p, label, ZERO, rule
-    return DONE, p, label, ZERO, QID_ON_NONE
+    return DONE, end, label, ZERO, QID_ON_NONE
 
 
 @compiled
@@ -293,6 +329,7 @@ def parse_lines(
     end = np.uint64(stop)
     base = np.uint64(index_base)
     n = np.uint64(state[NONZEROS])
+    indptr[0] = 0
     code = DONE
     while p < end:
         line = p
@@ -304,9 +341,9 @@ def parse_lines(
                 code = FULL
                 break
             code, p, label, qid, rule = _read_head(buffer, p, state[QID_RULE])
-            kept, n_read, width, other_than_one = n, ZERO, ZERO, False
+            kept, n_zeros, width, other_than_one = n, ZERO, ZERO, False
             if code == DONE:
-                code, p, kept, n_read, width, other_than_one = _read_features(
+                code, p, kept, n_zeros, width, other_than_one = _read_features(
                     buffer, p, base, indices, values, n
                 )
         if code == DONE:
@@ -324,7 +361,7 @@ def parse_lines(
         else:
             labels[row] = label
             qids[row] = qid
-            state[EXPLICIT_ZEROS] += np.int64(n_read - (kept - n))
+            state[EXPLICIT_ZEROS] += np.int64(n_zeros)
             n = kept
             indptr[row + 1] = n
             state[ROWS] += 1
