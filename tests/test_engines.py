@@ -128,7 +128,7 @@ def test_every_block_is_read_once_a_pass_and_pinned_ones_once_in_all():
 
 def test_many_solvers_share_their_reads():
     source, _, _ = setup()
-    matrix, labels = noisy_rows(600, 50)
+    _, labels = noisy_rows(600, 50)
     problems = [hinge_problem(50, C) for C in (0.01, 0.1, 1.0)]
     alone = []
     for problem in problems:

@@ -155,7 +155,7 @@ def test_a_tolerance_beyond_double_precision_ends():
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("C", [1e-8, 1e8])
-def test_extreme_values_of_C(solver, C):
+def test_extreme_values_of_the_loss_weight(solver, C):
     matrix, labels = noisy_rows(80, 20, seed=12)
     state, _ = solve(solver, matrix, labels, C, tol=1e-3, stopping=Stopping(1e-3, max_passes=2000))
     certificate = state.certificate

@@ -63,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{'data':<22}" + "".join(f"{name:>20}" for name, _ in RUNS) + "   (reads, seconds)")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        for number, (title, name, C, extra) in enumerate(SETS):
+        for title, name, C, extra in SETS:
             source = options.folder / name
             if not source.exists():
                 continue
