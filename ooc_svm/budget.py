@@ -108,7 +108,7 @@ def divide(
     options : TrainOptions
     total : int
     keep : (groups, points, max_cuts), optional
-        Parameters that a saved state was made with.
+        Parameters that a saved state was made with; no others are tried.
 
     Raises
     ------
@@ -120,7 +120,8 @@ def divide(
     for groups, points in _choices(work, options) if keep is None else [keep[:2]]:
         added = groups * points
         wanted = max(PLAIN_CUTS, READS_KEPT * added) if keep is None else keep[2]
-        budget = _with_cuts(work, total, usable, groups, points, wanted)
+        fewest = groups + added + 1 if keep is None else wanted
+        budget = _with_cuts(work, total, usable, (groups, points), (fewest, wanted))
         if budget.needed <= usable and budget.max_cuts >= min(wanted, FEWEST_READS_KEPT * added):
             return budget
     assert budget is not None
@@ -149,7 +150,11 @@ def _choices(work: Workload, options: TrainOptions) -> list[tuple[int, int]]:
     return [*((g, MANY_POINTS) for g in groups), (1, 1)]
 
 
-def _with_cuts(work: Workload, total: int, usable: int, groups: int, points: int, wanted_cuts: int) -> Budget:
+def _with_cuts(
+    work: Workload, total: int, usable: int, algorithm: tuple[int, int], cuts_kept: tuple[int, int]
+) -> Budget:
+    """The division for these groups and points, with as many of the wanted cuts as fit."""
+    (groups, points), (fewest, wanted) = algorithm, cuts_kept
     vector = 8 * work.dimension * work.n_models
     added = groups * points
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
@@ -164,8 +169,7 @@ def _with_cuts(work: Workload, total: int, usable: int, groups: int, points: int
         ),
     ]
     left = usable - sum(item.nbytes for item in items)
-    fewest = groups + added + 1
-    cuts = int(min(max(fewest, left * 3 // 4 // max(vector, 1)), max(wanted_cuts, fewest)))
+    cuts = int(min(max(fewest, left * 3 // 4 // max(vector, 1)), max(wanted, fewest)))
     gram = 24 * cuts * cuts * work.n_models
     items.append(
         PlanItem("cuts", cuts * vector + gram, f"{cuts} of {format_size(8 * work.dimension)} a model")

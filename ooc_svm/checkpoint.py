@@ -71,9 +71,15 @@ class Checkpoints:
                 f"{self.folder}: cannot be made for checkpoints: {error.strerror}; give another folder"
             ) from error
 
-    def save(self, number: int, states: Sequence[Any], vectors: RowVectors, facts: dict[str, Any]) -> None:
-        """Write the checkpoint of pass ``number`` over the older one."""
-        names = sorted(vectors.names())
+    def save(
+        self,
+        number: int,
+        states: Sequence[Any],
+        vectors: RowVectors,
+        names: Sequence[str],
+        facts: dict[str, Any],
+    ) -> None:
+        """Write the checkpoint of pass ``number`` with the named row vectors, over the older one."""
         summed: list[_Summed] = []
 
         def write_vectors(file: BinaryIO) -> None:
@@ -82,6 +88,7 @@ class Checkpoints:
                 vectors.save(name, summed[-1])  # type: ignore[arg-type]
 
         place, self._next = self._next, 1 - self._next
+        self._discard(place)
         atomic_write(self._vectors(place), write_vectors)
         arrays: dict[str, npt.NDArray[Any]] = {}
         texts: dict[str, str | None] = {}
@@ -92,7 +99,7 @@ class Checkpoints:
             "pass": number,
             "facts": facts,
             "texts": texts,
-            "vectors": {"names": names, "crc32c": summed[-1].crc32c},
+            "vectors": {"names": list(names), "crc32c": summed[-1].crc32c},
         }
         atomic_write(self._state(place), lambda file: write_arrays(file, CHECKPOINT_FILE, content, arrays))
 
@@ -107,17 +114,25 @@ class Checkpoints:
         found = self._newest()
         return None if found is None else found[1]["facts"]
 
-    def restore(self, states: Sequence[Any], vectors: RowVectors) -> dict[str, Any]:
-        """Put the newest whole checkpoint into fresh states and row vectors; returns its facts."""
+    def restore(self, states: Sequence[Any], vectors: RowVectors, names: Sequence[str]) -> dict[str, Any]:
+        """Put the newest whole checkpoint into fresh states and the named row vectors; returns its facts.
+
+        Raises
+        ------
+        DamageError
+            If it does not fit them: arrays of other types, or other row vectors.
+        """
         found = self._newest()
         if found is None:
             raise DamageError(f"{self.folder}: there is no checkpoint to go on from; run without resume")
         place, content, arrays = found
         self._next = 1 - place
+        if content["vectors"]["names"] != list(names):
+            raise DamageError(f"{self._state(place)}: has other row vectors than this run; start it anew")
         for model, state in enumerate(states):
             _unflatten(f"{model}", state, arrays, content["texts"])
         with self._vectors(place).open("rb") as file:
-            for name in content["vectors"]["names"]:
+            for name in names:
                 vectors.load(name, file)
         facts: dict[str, Any] = content["facts"]
         return facts
@@ -139,18 +154,32 @@ class Checkpoints:
             if damage is not None:
                 raise damage
             return None
-        newest = max(whole, key=lambda found: int(found[1]["pass"]))
-        if newest[1]["key"] != self.key:
+        # A run that was not resumed leaves the states of an earlier one until it has written over both.
+        own = [found for found in whole if found[1]["key"] == self.key]
+        if not own:
             raise DamageError(
-                f"{self._state(newest[0])}: is the checkpoint of a run on other data or with other options; "
+                f"{self._state(whole[0][0])}: was saved by a run on other data or with other options; "
                 "give the options of that run or another folder"
             )
+        newest = max(own, key=lambda found: int(found[1]["pass"]))
         if damage is not None:
             warnings.warn(f"{damage}; going on from pass {newest[1]['pass']}", stacklevel=2)
         return newest
 
+    def _discard(self, place: int) -> None:
+        """Remove the older state, so that it is not seen beside the row vectors of the next one."""
+        try:
+            self._state(place).unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{self._state(place)}: cannot be removed: {error.strerror}; check its permissions"
+            ) from error
+
     def _read(self, place: int) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         content, arrays = read_arrays(self._state(place), CHECKPOINT_FILE)
+        kinds = {"key": str, "pass": int, "facts": dict, "texts": dict, "vectors": dict}
+        if any(not isinstance(content.get(name), kind) for name, kind in kinds.items()):
+            raise DamageError(f"{self._state(place)}: is not as this release writes it; start the run anew")
         path = self._vectors(place)
         try:
             with path.open("rb") as file:
@@ -159,7 +188,7 @@ class Checkpoints:
                     pass
         except OSError as error:
             raise DamageError(f"{path}: a part of the checkpoint cannot be read: {error.strerror}") from error
-        if summed.crc32c != content["vectors"]["crc32c"]:
+        if summed.crc32c != content["vectors"].get("crc32c"):
             raise DamageError(f"{path}: damaged: the checksum of the row vectors is wrong")
         return content, arrays
 
@@ -196,13 +225,24 @@ def _unflatten(
         name, value = f"{prefix}/{item.name}", getattr(state, item.name)
         if is_dataclass(value):
             _unflatten(name, value, arrays, texts)
-        elif name in texts:
-            setattr(state, item.name, texts[name])
-        elif name not in arrays:
-            raise DamageError(f"the checkpoint has no {item.name}; start the run anew")
+        elif value is None or isinstance(value, str):
+            text = texts.get(name)
+            setattr(state, item.name, text if isinstance(text, str) else None)
+        elif not _fits(value, arrays.get(name)):
+            raise DamageError(f"the checkpoint has no fitting {item.name}; start the run anew")
         elif isinstance(value, np.ndarray):
             setattr(state, item.name, arrays[name])
         elif isinstance(value, list):
             setattr(state, item.name, [tuple(row) for row in arrays[name].tolist()])
         else:
             setattr(state, item.name, type(value)(arrays[name]))
+
+
+def _fits(value: Any, stored: npt.NDArray[Any] | None) -> bool:
+    """Whether a stored array can take the place of the value of a fresh state."""
+    if stored is None:
+        return False
+    if isinstance(value, list):
+        return stored.dtype == np.float64 and (stored.ndim == 2 or stored.shape == (0,))
+    fresh = np.asarray(value)
+    return stored.dtype == fresh.dtype and stored.ndim == fresh.ndim

@@ -101,12 +101,12 @@ class Recorder:
 
     def passed(self) -> None:
         """Note that a pass is done."""
-        worst = self._worst()
-        if worst is None or worst.passes == 0 or (self.history and self.history[-1]["pass"] >= worst.passes):
+        worst, passes = self._worst(), self._engine.counters.passes
+        if worst is None or (self.history and self.history[-1]["pass"] >= passes):
             return
         self.history.append(
             {
-                "pass": worst.passes,
+                "pass": passes,
                 "seconds": self.seconds,
                 "bytes_read": self._engine.counters.bytes_read,
                 "primal": worst.primal,
@@ -121,10 +121,10 @@ class Recorder:
         self._tell("note", message=message)
 
     def _worst(self) -> Certificate | None:
-        """The certificate that is furthest from its end; of those that still run, if any do."""
-        certificates = self._certificates()
-        running = [c for c in certificates if c.stop_reason is None] or list(certificates)
-        return max(running, key=lambda c: (c.passes, c.relative_gap)) if running else None
+        """The certificate with the largest gap, of those that still run if any do; None before the first."""
+        certificates = [c for c in self._certificates() if c.passes]
+        running = [c for c in certificates if c.stop_reason is None] or certificates
+        return max(running, key=lambda c: c.relative_gap) if running else None
 
     def _block(self, done: int, n_blocks: int) -> None:
         now = time.monotonic()
@@ -138,7 +138,6 @@ class Recorder:
         if self._progress is None:
             return
         worst = self._worst()
-        known = worst is not None and worst.passes > 0
         counters = self._engine.counters
         self._progress(
             Progress(
@@ -147,9 +146,9 @@ class Recorder:
                 bytes_read=counters.bytes_read,
                 blocks_done=done,
                 n_blocks=n_blocks or len(self._engine.source.blocks),
-                primal=worst.primal if worst is not None and known else None,
-                dual=worst.dual if worst is not None and known else None,
-                relative_gap=worst.relative_gap if worst is not None and known else None,
+                primal=None if worst is None else worst.primal,
+                dual=None if worst is None else worst.dual,
+                relative_gap=None if worst is None else worst.relative_gap,
                 tol=self._tol,
                 seconds=self.seconds,
                 models_running=sum(c.stop_reason is None for c in self._certificates()),

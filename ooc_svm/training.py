@@ -21,7 +21,7 @@ from ooc_svm.classes import BinaryProblem, binary_problems, label_text
 from ooc_svm.engine.base import Engine
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.memory import MemoryEngine
-from ooc_svm.errors import InputError, Interrupted, UsageError
+from ooc_svm.errors import DamageError, InputError, Interrupted, UsageError
 from ooc_svm.history import Progress, Recorder, run_report
 from ooc_svm.memory import memory_budget
 from ooc_svm.model import Model
@@ -32,7 +32,7 @@ from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rows import Float64Array
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
-from ooc_svm.solvers.ocas import Ocas, OcasState
+from ooc_svm.solvers.ocas import GUESSES, Ocas, OcasState
 from ooc_svm.solvers.state import Certificate
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.stopping import CERTIFIED, Stopping
@@ -183,7 +183,9 @@ class _Run:
         facts = self._checkpoints.newest_facts() if self._checkpoints and options.resume else None
         keep = None
         if facts is not None:
-            keep = (int(facts["groups"]), int(facts["points"]), int(facts["max_cuts"]))
+            keep = (_fact(facts, "groups"), _fact(facts, "points"), _fact(facts, "max_cuts"))
+            if min(keep) < 1 or keep[1] not in GUESSES:
+                raise DamageError(f"the checkpoint was made with groups, points and cuts {keep}; start anew")
         self._resuming = facts is not None
         total = memory_budget(options.memory)
         self._budget: Budget = divide(workload(data, options), options, total, keep=keep)
@@ -319,7 +321,7 @@ class _Run:
             "bytes_read": engine.counters.bytes_read,
         }
         states = [solver.state for solver in solvers]
-        self._checkpoints.save(engine.counters.passes, states, vectors, facts)
+        self._checkpoints.save(engine.counters.passes, states, vectors, _own_vectors(vectors), facts)
         self._last_saved = time.monotonic()
         self._save_seconds = self._last_saved - began
 
@@ -327,17 +329,19 @@ class _Run:
         self, solvers: Sequence[AnySolver], vectors: RowVectors, engine: Engine, recorder: Recorder
     ) -> None:
         assert self._checkpoints is not None
-        facts = self._checkpoints.restore([solver.state for solver in solvers], vectors)
-        scaling_passes = engine.counters.passes
-        engine.counters.passes = int(facts["passes"])
-        engine.counters.bytes_read = int(facts["bytes_read"])
-        recorder.resume(list(facts["history"]), float(facts["seconds"]))
-        for solver in solvers:
-            # A limit or a gap that ended the run before may be another one now.
-            certificate = solver.state.certificate
-            certificate.stop_reason = solver.stopping.reason(
-                certificate.primal, certificate.dual, certificate.passes
+        states = [solver.state for solver in solvers]
+        facts = self._checkpoints.restore(states, vectors, _own_vectors(vectors))
+        if not all(solver.state.is_sound(solver.problem) for solver in solvers):
+            raise DamageError(
+                f"the checkpoint in {self._checkpoints.folder} does not fit the data; start anew"
             )
+        scaling_passes = engine.counters.passes
+        engine.counters.passes = _fact(facts, "passes")
+        engine.counters.bytes_read = _fact(facts, "bytes_read")
+        recorder.resume(_fact(facts, "history", list), _fact(facts, "seconds", float))
+        for solver in solvers:
+            if solver.state.certificate.passes:
+                solver.state.certificate.reopen(solver.stopping)
         recorder.note(
             f"going on after {engine.counters.passes} passes"
             + (f" ({scaling_passes} more for the scale of the columns)" if scaling_passes else "")
@@ -382,6 +386,18 @@ class _Run:
             options=replace(options, positive=_named(data, options)[0]).to_json(),
             report=report,
         )
+
+
+def _own_vectors(vectors: RowVectors) -> list[str]:
+    """Names of the row vectors that solvers write; the others are read from the data again."""
+    return [name for name in vectors.names() if name not in (CODES, WEIGHT)]
+
+
+def _fact(facts: Mapping[str, Any], name: str, kind: type = int) -> Any:
+    """One of the facts of a checkpoint, which may come from anywhere."""
+    if type(facts.get(name)) is not kind:
+        raise DamageError(f"the checkpoint does not say {name}; start the run anew")
+    return facts[name]
 
 
 def _model_report(

@@ -128,7 +128,7 @@ class TestSameBits:
         for cache, vectors in ((0, 0), (3000, 10**6), (10**9, 10**6)):
             sizes = {"cache_bytes": cache, "row_vector_bytes": vectors}
             monkeypatch.setattr(module, "divide", lambda *a, s=sizes, **k: replace(divide(*a, **k), **s))
-            models.append(train(weighted_store))
+            models.append(train(weighted_store, max_passes=12))
         assert len({bits(model) for model in models}) == 1
         none, some, whole = (model.report["bytes_read"] for model in models)
         assert none > some > whole > 0

@@ -59,6 +59,15 @@ class Bundle:
         """Number of cuts."""
         return len(self.offsets)
 
+    def is_sound(self, dimension: int, n_groups: int) -> bool:
+        """Whether the parts fit each other and the problem; a saved bundle may come from anywhere."""
+        m = self.n_cuts
+        lengths = {len(self.beta), len(self.group), len(self.idle)}
+        shapes = (self.planes.shape, self.gram.shape)
+        if not (m <= self.capacity and lengths == {m} and shapes == ((m, dimension), (m, m))):
+            return False
+        return bool(((self.group >= 0) & (self.group < n_groups)).all() and (self.beta >= 0.0).all())
+
     def add(self, cuts: Cuts) -> None:
         """Add one cut for each group; the Gram matrix grows by as many rows."""
         new = len(cuts.offsets)

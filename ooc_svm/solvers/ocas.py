@@ -84,6 +84,12 @@ class OcasState:
         bundle = Bundle(max_cuts, np.empty((0, dimension)))
         return cls(np.zeros(dimension), np.zeros(dimension), bundle, Certificate(), np.ones(1))
 
+    def is_sound(self, problem: CutProblem) -> bool:
+        """Whether the parts fit the problem; a saved state may come from anywhere."""
+        dimension = problem.space.dimension
+        points = self.w.shape == self.best.shape == (dimension,) and len(self.thetas) in {1, *GUESSES}
+        return points and self.bundle.is_sound(dimension, problem.groups)
+
 
 @dataclass(slots=True)
 class Ocas:

@@ -59,6 +59,12 @@ class Certificate:
         if self.stop_reason is None and self.stalled:
             self.stop_reason = STALLED
 
+    def reopen(self, stopping: Stopping) -> None:
+        """Decide anew whether the run ends: a limit or a gap that ended it before may be another one now."""
+        reason = stopping.reason(self.primal, self.dual, self.passes)
+        if reason is not None or self.stop_reason != STALLED:
+            self.stop_reason = reason
+
     @property
     def stalled(self) -> bool:
         """Whether neither value has moved for long: the limit of double precision."""
