@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import TracebackType
@@ -177,6 +178,7 @@ class TextSource:
         self._member: Decompressor | None = None
         self._head = b""  # decoded bytes looked at before the first block
         self._failure: OocSvmError | None = None  # what ended the text too early
+        self._spare: deque[ByteArray] = deque()  # memory of blocks given back
 
     @property
     def compression(self) -> str | None:
@@ -206,15 +208,20 @@ class TextSource:
             return data
         if self._ended:
             return b""
+        space = memoryview(bytearray(min(n_bytes, self._read_bytes)))
+        return bytes(space[: self._read_file(space)])
+
+    def _read_file(self, target: memoryview) -> int:
+        """Fill a part of `target`, or all of it, with raw bytes of the file: how many; 0 at its end."""
         try:
-            data = os.read(self._descriptor, min(n_bytes, self._read_bytes))
+            n_bytes = os.readv(self._descriptor, [target[: self._read_bytes]])
         except OSError as error:
             raise StorageError(
                 f"{self.name}: reading failed at byte {self.bytes_read}: {error.strerror}"
             ) from error
-        self.bytes_read += len(data)
-        self._ended = not data
-        return data
+        self.bytes_read += n_bytes
+        self._ended = n_bytes == 0
+        return n_bytes
 
     def _peek_raw(self, n_bytes: int) -> bytes:
         """The next raw bytes, fewer than asked for only at the end of the file; they stay to be read."""
@@ -338,7 +345,7 @@ class TextSource:
         longest = max_line_bytes + 1
         smallest = min(block_bytes, longest)
         capacity = smallest
-        buffer = np.empty(capacity + 1 + PADDING, np.uint8)
+        buffer = self._new_buffer(capacity)
         filled, ended = self._fill(buffer, 0, capacity)
         while not ended:
             stop = _last_line_end(buffer, filled)
@@ -348,8 +355,8 @@ class TextSource:
                 yield TextBlock(buffer, stop, self.bytes_read)
             rest = buffer[stop:filled]
             capacity = smallest if len(rest) < smallest else min(2 * len(rest), longest)
-            buffer = np.empty(capacity + 1 + PADDING, np.uint8)
-            buffer[: len(rest)] = rest
+            buffer = self._new_buffer(capacity)
+            buffer[: len(rest)] = rest  # perhaps to the start of the same memory, given back by now
             filled, ended = self._fill(buffer, len(rest), capacity)
         if self._failure is not None:
             stop = _last_line_end(buffer, filled)
@@ -363,20 +370,42 @@ class TextSource:
                 filled += 1
             yield TextBlock(buffer, filled, self.bytes_read)
 
+    def recycle(self, block: TextBlock) -> None:
+        """Give back a block that is not needed any more: a later one is read into its memory."""
+        self._spare.append(block.buffer)
+
+    def _new_buffer(self, capacity: int) -> ByteArray:
+        n_bytes = capacity + 1 + PADDING
+        while self._spare:
+            buffer = self._spare.pop()
+            if len(buffer) == n_bytes:
+                return buffer
+        return np.empty(n_bytes, np.uint8)
+
     def _fill(self, buffer: ByteArray, filled: int, capacity: int) -> tuple[int, bool]:
         """Decode into the buffer up to its capacity: (bytes in it, has the text ended)."""
+        view = memoryview(buffer.data)
         while filled < capacity:
-            data, self._head = self._head[: capacity - filled], self._head[capacity - filled :]
-            if not data:
-                try:
-                    data = self._decode(capacity - filled)
-                except (InputError, StorageError) as error:
-                    self._failure = error
-            if not data:
+            try:
+                n_bytes = self._decode_into(view[filled:capacity])
+            except (InputError, StorageError) as error:
+                self._failure = error
+                n_bytes = 0
+            if n_bytes == 0:
                 return filled, True
-            buffer[filled : filled + len(data)] = np.frombuffer(data, np.uint8)
-            filled += len(data)
+            filled += n_bytes
         return filled, False
+
+    def _decode_into(self, target: memoryview) -> int:
+        """Write some text to the start of `target`: how many bytes; 0 at the end of the text."""
+        n_bytes = len(target)
+        if self._format is None and not (self._head or self._pending or self._ended):
+            return self._read_file(target)
+        data, self._head = self._head[:n_bytes], self._head[n_bytes:]
+        if not data:
+            data = self._decode(n_bytes)
+        target[: len(data)] = data
+        return len(data)
 
     def _check_unchanged(self) -> None:
         """Raise InputError if the file is not the one that was opened, or not all of it was read."""

@@ -211,7 +211,7 @@ class TextRows:
                         raise InputError(f"{source.name}: the file changed after the start: start again")
                     facts = SourceFacts(source.name, source.size, source.mtime_ns, source.compression)
                     self.sources.append(facts)
-                    yield from self._source_rows(source.name, steps, bytes_before)
+                    yield from self._source_rows(source, steps, bytes_before)
                     bytes_before += source.bytes_read
         if self.counts.rows == 0:
             name = self.sources[0].name if len(self.sources) == 1 else f"{len(self.sources)} inputs"
@@ -231,12 +231,15 @@ class TextRows:
     def _parse(self, block: TextBlock) -> Parsed:
         return self._parser.parse(block, 0, self._qid_rule)
 
-    def _source_rows(self, name: str, steps: Iterator[Parsed], bytes_before: int) -> Iterator[LabelledRows]:
+    def _source_rows(
+        self, source: TextSource, steps: Iterator[Parsed], bytes_before: int
+    ) -> Iterator[LabelledRows]:
         """Rows of one source; completes messages with its line numbers."""
-        first_line = self.counts.lines
+        name, first_line = source.name, self.counts.lines
         try:
             for parsed in steps:
                 yield from self._block_rows(parsed, name, first_line)
+                source.recycle(parsed.block)
                 if self._progress is not None:
                     self._progress(bytes_before + parsed.block.bytes_read)
         except LineTooLongError as error:

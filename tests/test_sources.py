@@ -240,20 +240,32 @@ def test_file_that_changes_while_it_is_read(tmp_path: Path, change: str) -> None
             list(blocks)
 
 
+def test_a_block_given_back_is_read_into_again(tmp_path: Path) -> None:
+    with open_source(write(tmp_path / "data", TEXT)) as source:
+        texts, addresses = [], set()
+        for block in source.blocks(64):
+            texts.append(block.buffer[: block.n_bytes].tobytes())
+            addresses.add(block.buffer.ctypes.data)
+            source.recycle(block)
+    assert b"".join(texts) == TEXT
+    assert len(texts) > 4
+    assert len(addresses) == 1
+
+
 @pytest.mark.fault
 def test_read_error_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "data", TEXT)
     fired = []
 
-    def failing_read(descriptor: int, n_bytes: int) -> bytes:
+    def failing_read(descriptor: int, buffers: list[memoryview]) -> int:
         if fired or os.lseek(descriptor, 0, os.SEEK_CUR) > 500:
             fired.append(descriptor)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real_read(descriptor, n_bytes)
+        return real_read(descriptor, buffers)
 
-    real_read = os.read
+    real_read = os.readv
     with open_source(path, 100) as source:
-        monkeypatch.setattr(sources.os, "read", failing_read)
+        monkeypatch.setattr(sources.os, "readv", failing_read)
         with pytest.raises(StorageError, match=r"reading failed at byte 5[0-9][0-9]: Input/output error"):
             list(source.blocks(64))
     assert len(fired) == 1
