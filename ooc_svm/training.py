@@ -331,7 +331,9 @@ class _Run:
         assert self._checkpoints is not None
         states = [solver.state for solver in solvers]
         facts = self._checkpoints.restore(states, vectors, _own_vectors(vectors))
-        if not all(solver.state.is_sound(solver.problem) for solver in solvers):
+        capacities = {solver.state.bundle.capacity for solver in solvers}
+        sound = all(solver.state.is_sound(solver.problem) for solver in solvers)
+        if not sound or capacities != {self._budget.max_cuts}:
             raise DamageError(
                 f"the checkpoint in {self._checkpoints.folder} does not fit the data; start anew"
             )

@@ -67,12 +67,16 @@ def newest(folder: Path) -> int:
 
 @pytest.mark.fault
 class TestKilled:
-    @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize(
-        "options", [{"C": [0.1, 1.0], "scale": "std", "bias": "penalized"}, {"cut_groups": 2}]
+        "options",
+        [
+            {"solver": "ocas", "cut_groups": 2},
+            {"solver": "ocas", "C": [0.1, 1.0], "scale": "std"},
+            {"solver": "cutting-plane", "C": [0.1, 1.0], "scale": "maxabs", "bias": "penalized"},
+        ],
     )
-    def test_after_every_pass(self, store, tmp_path, solver, options):
-        options = options | {"solver": solver, "max_passes": 6}
+    def test_after_every_pass(self, store, tmp_path, options):
+        options = options | {"max_passes": 4}
         whole = train(store, **options)
         numbers = [row["pass"] for row in whole.report["history"]]
         runs = []
@@ -87,9 +91,8 @@ class TestKilled:
             assert answers(end["report"]) == answers(whole.report)
             assert end["report"]["passes"] == whole.report["passes"]
 
-    @pytest.mark.parametrize("solver", SOLVERS)
-    def test_at_every_step_of_writing(self, store, tmp_path, solver):
-        options = {"solver": solver, "max_passes": 3}
+    def test_at_every_step_of_writing(self, store, tmp_path):
+        options = {"solver": "ocas", "max_passes": 3}
         whole = train(store, **options)
         run = {"data": str(store), "options": options | {"checkpoint": str(tmp_path / "whole")}}
         calls = run_all([run])[0]["calls"]
@@ -311,15 +314,19 @@ class TestDamage:
         assert bits(train(store, resume=True, checkpoint=tmp_path / "c")) == bits(train(store))
 
 
+@pytest.fixture(scope="module", params=SOLVERS)
+def written(request, store, tmp_path_factory):
+    """Solver and folder of a run with two checkpoints."""
+    folder = tmp_path_factory.mktemp("written") / "c"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHECKPOINT_SHARE", math.inf)
+        train(store, solver=request.param, checkpoint=folder, max_passes=3)
+    return request.param, folder
+
+
 @pytest.mark.fault
 class TestHostile:
     """Checkpoints with right checksums that no run wrote: refused before any compiled function sees them."""
-
-    @pytest.fixture(scope="class", params=SOLVERS)
-    def saved(self, request, store, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("saved") / "c"
-        train(store, solver=request.param, checkpoint=folder, max_passes=3)
-        return request.param, folder
 
     def rewrite(self, folder, change):
         for place in (0, 1):
@@ -355,15 +362,15 @@ class TestHostile:
             lambda content, arrays: arrays.update({"0/certificate/history": np.ones((3, 2))}),
         ],
     )
-    def test_changed(self, store, saved, tmp_path, change):
-        solver, folder = saved
+    def test_changed(self, store, written, tmp_path, change):
+        solver, folder = written
         copy = shutil.copytree(folder, tmp_path / "c")
         self.rewrite(copy, change)
         with pytest.raises(DamageError):
             train(store, solver=solver, checkpoint=copy, resume=True)
 
-    def test_unchanged(self, store, saved, tmp_path):
-        solver, folder = saved
+    def test_unchanged(self, store, written, tmp_path):
+        solver, folder = written
         copy = shutil.copytree(folder, tmp_path / "c")
         self.rewrite(copy, lambda content, arrays: None)
         assert train(store, solver=solver, checkpoint=copy, resume=True).report["converged"]

@@ -81,7 +81,7 @@ class CuttingPlaneState:
         """Whether the parts fit the problem; a saved state may come from anywhere."""
         dimension = problem.space.dimension
         points = self.w.shape == self.best.shape == (dimension,)
-        return points and self.bundle.is_sound(dimension, problem.groups)
+        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, problem.groups)
 
 
 @dataclass(slots=True)

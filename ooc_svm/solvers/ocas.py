@@ -88,7 +88,7 @@ class OcasState:
         """Whether the parts fit the problem; a saved state may come from anywhere."""
         dimension = problem.space.dimension
         points = self.w.shape == self.best.shape == (dimension,) and len(self.thetas) in {1, *GUESSES}
-        return points and self.bundle.is_sound(dimension, problem.groups)
+        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, problem.groups)
 
 
 @dataclass(slots=True)

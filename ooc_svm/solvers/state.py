@@ -59,6 +59,10 @@ class Certificate:
         if self.stop_reason is None and self.stalled:
             self.stop_reason = STALLED
 
+    def is_sound(self) -> bool:
+        """Whether the parts fit each other; a saved certificate may come from anywhere."""
+        return len(self.history) == self.passes and all(len(row) == 3 for row in self.history)
+
     def reopen(self, stopping: Stopping) -> None:
         """Decide anew whether the run ends: a limit or a gap that ended it before may be another one now."""
         reason = stopping.reason(self.primal, self.dual, self.passes)
