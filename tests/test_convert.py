@@ -110,7 +110,7 @@ def test_many_files_compressed_or_not_are_one_data_set(tmp_path):
 def test_standard_input(tmp_path):
     matrix, labels = make_data(2)
     text = write_text(tmp_path / "a.svm", matrix, labels)
-    code = "from ooc_svm.conversion import convert; import sys; convert('-', sys.argv[1], features=60, shuffle=5)"
+    code = "import ooc_svm, sys; ooc_svm.convert('-', sys.argv[1], features=60, shuffle=5)"
     command = [sys.executable, "-c", code, str(tmp_path / "piped.zarr")]
     subprocess.run(command, input=text.read_bytes(), check=True)
     convert(text, tmp_path / "file.zarr", features=60, shuffle=5)
