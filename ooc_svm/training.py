@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ooc_svm import interrupt
 from ooc_svm.budget import Budget, Workload, divide
@@ -216,7 +217,9 @@ class _Run:
             if self._resuming:
                 self._restore(solvers, vectors, engine, recorder)
                 certificates[:] = [solver.state.certificate for solver in solvers]
-            with np.errstate(over="ignore", invalid="ignore"):  # the certificate says it of the objective
+            # What overflows is said by the certificate. Products of the master problem are made by one thread:
+            # a linear algebra library adds in another order on another number of processors.
+            with np.errstate(over="ignore", invalid="ignore"), threadpool_limits(1, user_api="blas"):
                 engine.run(solvers, lambda: self._between(solvers, vectors, engine, recorder))
             recorder.passed()
             if self._checkpoints is not None:

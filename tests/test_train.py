@@ -16,6 +16,7 @@ import pytest
 from problems_data import objective
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_limits
 from train_data import answers, bits, linear_svc, make_anndata, make_store, store_rows
 
 from ooc_svm import train
@@ -133,6 +134,16 @@ class TestSameBits:
         none, some, whole = (model.report["bytes_read"] for model in models)
         assert none > some > whole > 0
         assert none == whole * models[0].report["passes"]
+
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_any_number_of_processors(self, solver):
+        """A linear algebra library shares long products out, and adds in another order then."""
+        matrix, labels = store_rows(1500, 30_000, density=2e-3)
+        models = []
+        for processors in (1, 2, 4):
+            with threadpool_limits(processors, user_api="blas"):
+                models.append(train(matrix, labels, solver=solver, max_passes=8))
+        assert len({bits(model) for model in models}) == 1
 
     def test_more_memory_than_needed(self, store):
         models = [train(store, memory=memory) for memory in ("300MB", "1GB")]
