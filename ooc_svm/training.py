@@ -217,8 +217,8 @@ class _Run:
             if self._resuming:
                 self._restore(solvers, vectors, engine, recorder)
                 certificates[:] = [solver.state.certificate for solver in solvers]
-            # What overflows is said by the certificate. Products of the master problem are made by one thread:
-            # a linear algebra library adds in another order on another number of processors.
+            # What overflows is said by the certificate. The master problem's products are made by one
+            # thread: a linear algebra library adds in another order on another number of processors.
             with np.errstate(over="ignore", invalid="ignore"), threadpool_limits(1, user_api="blas"):
                 engine.run(solvers, lambda: self._between(solvers, vectors, engine, recorder))
             recorder.passed()
