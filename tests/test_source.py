@@ -41,9 +41,7 @@ def test_every_form_of_a_matrix(form):
     assert not source.has_weight
 
 
-@pytest.mark.parametrize(
-    "dtype", [bool, np.int8, np.uint64, np.float16, np.float32, np.float64, np.longdouble]
-)
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.float32, np.float64, np.longdouble])
 def test_every_type_of_number(dtype):
     source = MatrixSource(DENSE.astype(dtype), LABELS)
     expected = {bool: "ones", np.float32: "float32"}.get(dtype, "float64")

@@ -1,0 +1,193 @@
+"""How memory is divided, and that a run keeps to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ooc_svm.budget import GROUP_CHOICES, MANY_POINTS, SLACK, Workload, divide
+from ooc_svm.errors import MemoryBudgetError
+from ooc_svm.memory import parse_size
+from ooc_svm.options import TrainOptions
+from ooc_svm.rows import LabelledRows, RowBlock
+from ooc_svm.store import StoreWriter, open_store
+
+MB = 10**6
+
+# A hundred million nonzeros of a text, in blocks of 32 MB.
+TEXT = Workload(
+    n_rows=1_000_000,
+    n_nonzeros=100_000_000,
+    dimension=50_000,
+    n_models=1,
+    block_nbytes=34 * MB,
+    data_nbytes=1200 * MB,
+    vector_bytes=18,
+    threads=2,
+)
+OCAS, PLAIN = TrainOptions(), TrainOptions(solver="cutting-plane")
+WORKLOADS = [
+    TEXT,
+    replace(TEXT, n_models=20),
+    replace(TEXT, threads=16),
+    replace(TEXT, dimension=3_000_000),
+    replace(TEXT, dimension=30),
+    replace(TEXT, dimension=0, n_nonzeros=0),
+    replace(TEXT, n_rows=10**9),
+    replace(TEXT, block_nbytes=0, data_nbytes=0, threads=1),
+]
+
+
+def fewest(work, options=OCAS, **more):
+    """The least memory that fits, to a thousandth."""
+    low, high = 0, 10**15
+    while high - low > high // 1000:
+        middle = (low + high) // 2
+        try:
+            divide(work, options, middle, **more)
+            high = middle
+        except MemoryBudgetError:
+            low = middle
+    return high
+
+
+@pytest.mark.parametrize("options", [OCAS, PLAIN])
+@pytest.mark.parametrize("work", WORKLOADS)
+def test_what_is_divided_is_never_more_than_what_is_allowed(work, options):
+    for total in (fewest(work, options), 500 * MB, 700 * MB, 10**9, 3 * 10**9, 10**11, 10**13):
+        try:
+            budget = divide(work, options, total)
+        except MemoryBudgetError:
+            continue
+        assert budget.total == total
+        assert budget.needed == sum(item.nbytes for item in budget.items)
+        assert budget.needed + budget.cache_bytes <= total * (1 - SLACK)
+        assert min(item.nbytes for item in budget.items) >= 0
+        assert 0 <= budget.cache_bytes <= work.data_nbytes
+        assert 0 <= budget.row_vector_bytes <= work.n_rows * work.vector_bytes
+        assert budget.max_cuts > budget.groups * budget.points
+    generous = divide(work, options, 10**15)
+    assert generous.cache_bytes == work.data_nbytes
+    assert generous.row_vector_bytes == work.n_rows * work.vector_bytes
+
+
+@pytest.mark.parametrize("options", [OCAS, PLAIN])
+@pytest.mark.parametrize("work", WORKLOADS)
+def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
+    with pytest.raises(MemoryBudgetError) as caught:
+        divide(work, options, 100 * MB)
+    message = str(caught.value)
+    assert caught.value.exit_code == 6
+    assert "allowed are 100 MB" in message
+    assert "allow more with --memory, or use fewer values of C, threads or --cut-groups" in message
+    for name in (
+        "Python and libraries",
+        "weights",
+        "sums of a pass",
+        "blocks being read",
+        "cuts",
+        "row vectors",
+    ):
+        assert name in message
+    named = parse_size(message.split("training needs ")[1].split(" of memory")[0].replace("bytes", ""))
+    assert fewest(work, options) <= named * 1.01
+    divide(work, options, int(named * 1.01))
+
+
+def test_more_work_needs_more():
+    for options in (OCAS, PLAIN):
+        least = fewest(TEXT, options)
+        for change in ({"n_models": 3}, {"threads": 5}, {"dimension": 10**6}, {"block_nbytes": 80 * MB}):
+            assert fewest(replace(TEXT, **change), options) > least
+        assert fewest(replace(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options) == least
+
+
+def test_groups_points_and_cuts_shrink_with_the_memory():
+    work = replace(TEXT, dimension=90_000, n_models=4, n_nonzeros=10**9)
+    totals = np.geomspace(20 * fewest(work), fewest(work), 60).astype(int)
+    budgets = [divide(work, OCAS, int(total)) for total in totals]
+    sizes = [budget.groups * budget.points for budget in budgets]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == GROUP_CHOICES[0] * MANY_POINTS > sizes[-1]
+    for first, second in pairwise(budgets):
+        if (first.groups, first.points) == (second.groups, second.points):
+            assert first.max_cuts >= second.max_cuts
+        assert first.groups >= second.groups
+
+
+def test_groups_follow_from_the_data():
+    sizes = [divide(replace(TEXT, n_nonzeros=n), OCAS, 10**12) for n in (10**5, 10**8, 10**9)]
+    assert [(budget.groups, budget.points) for budget in sizes] == [
+        (1, 1),
+        (2, MANY_POINTS),
+        (8, MANY_POINTS),
+    ]
+
+
+@pytest.mark.parametrize("groups", [1, 3, 50])
+def test_groups_asked_for_are_given_or_refused(groups):
+    for solver in ("ocas", "cutting-plane"):
+        options = TrainOptions(solver=solver, cut_groups=groups)
+        for total in (fewest(TEXT, options), 10**11):
+            assert divide(TEXT, options, total).groups == groups
+
+
+def test_the_parameters_of_a_saved_state_are_kept_or_refused():
+    for keep in ((4, 5, 300), (1, 1, 57)):
+        least = fewest(TEXT, keep=keep)
+        for total in (least, 10**12):
+            budget = divide(TEXT, OCAS, total, keep=keep)
+            assert (budget.groups, budget.points, budget.max_cuts) == keep
+        with pytest.raises(MemoryBudgetError):
+            divide(TEXT, OCAS, int(least * 0.99), keep=keep)
+
+
+def test_row_vectors_go_to_disk_before_anything_is_refused():
+    work = replace(TEXT, n_rows=10**9)
+    budget = divide(work, OCAS, 10**9)
+    assert budget.row_vector_bytes < work.n_rows * work.vector_bytes
+    assert "GB of it in a scratch file" in budget.items[-1].note
+    assert budget.cache_bytes == 0
+
+
+SCRIPT = """
+import json, sys
+from ooc_svm import train
+print(json.dumps(train(sys.argv[1], memory=sys.argv[2], threads=1, max_passes=2, cut_groups=1).report))
+"""
+
+
+@pytest.fixture(scope="module")
+def large_store(tmp_path_factory):
+    """Rows of 480 MB, the same thousand over and over, which compress well."""
+    path = tmp_path_factory.mktemp("large") / "s"
+    rng = np.random.default_rng(0)
+    n, k, d = 20_000, 50, 2000
+    ids = np.sort(rng.integers(0, d // k, (n, k)) + np.arange(k) * (d // k), axis=1).astype(np.int32)
+    values = rng.integers(1, 5, (n, k)).astype(np.float32)
+    labels = np.where((values * rng.normal(size=d)[ids]).sum(axis=1) > 0, 1.0, -1.0)
+    rows = RowBlock(0, np.arange(n + 1, dtype=np.int64) * k, ids.ravel(), values.ravel())
+    with StoreWriter(path, n_features=d) as writer:
+        for _ in range(60):
+            writer.append(LabelledRows(rows, labels))
+        writer.commit()
+    return path
+
+
+def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store):
+    memory = 370 * MB
+    store = open_store(large_store)
+    assert sum(span.nbytes for span in store.blocks) > 1.25 * memory
+    run = [sys.executable, "-c", SCRIPT, str(large_store), str(memory)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["passes"] == 2
+    assert 200 * MB < report["peak_memory_bytes"] < memory
