@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -199,43 +199,45 @@ class Checkpoints:
         return self.folder / f"checkpoint-{place}.vectors"
 
 
-def _flatten(
-    prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
-) -> None:
-    """Named arrays and texts of a dataclass and those inside it; private fields are left out."""
+def _leaves(path: str, state: Any) -> Iterator[tuple[str, Any, str, Any]]:
+    """Path, owner, name and value of each field of a dataclass and those inside it, private ones left out."""
     for item in fields(state):
         if item.name.startswith("_"):
             continue
-        name, value = f"{prefix}/{item.name}", getattr(state, item.name)
+        name, value = f"{path}/{item.name}", getattr(state, item.name)
         if is_dataclass(value):
-            _flatten(name, value, arrays, texts)
-        elif value is None or isinstance(value, str):
-            texts[name] = value
+            yield from _leaves(name, value)
         else:
-            arrays[name] = np.asarray(value)
+            yield name, state, item.name, value
+
+
+def _flatten(
+    prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
+) -> None:
+    """Named arrays and texts of a state."""
+    for path, _, _, value in _leaves(prefix, state):
+        if value is None or isinstance(value, str):
+            texts[path] = value
+        else:
+            arrays[path] = np.asarray(value)
 
 
 def _unflatten(
     prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
 ) -> None:
     """Undo `_flatten` on a fresh state of the same type."""
-    for item in fields(state):
-        if item.name.startswith("_"):
-            continue
-        name, value = f"{prefix}/{item.name}", getattr(state, item.name)
-        if is_dataclass(value):
-            _unflatten(name, value, arrays, texts)
-        elif value is None or isinstance(value, str):
-            text = texts.get(name)
-            setattr(state, item.name, text if isinstance(text, str) else None)
-        elif not _fits(value, arrays.get(name)):
-            raise DamageError(f"the checkpoint has no fitting {item.name}; start the run anew")
+    for path, owner, name, value in _leaves(prefix, state):
+        if value is None or isinstance(value, str):
+            text = texts.get(path)
+            setattr(owner, name, text if isinstance(text, str) else None)
+        elif not _fits(value, arrays.get(path)):
+            raise DamageError(f"the checkpoint has no fitting {name}; start the run anew")
         elif isinstance(value, np.ndarray):
-            setattr(state, item.name, arrays[name])
+            setattr(owner, name, arrays[path])
         elif isinstance(value, list):
-            setattr(state, item.name, [tuple(row) for row in arrays[name].tolist()])
+            setattr(owner, name, [tuple(row) for row in arrays[path].tolist()])
         else:
-            setattr(state, item.name, type(value)(arrays[name]))
+            setattr(owner, name, type(value)(arrays[path]))
 
 
 def _fits(value: Any, stored: npt.NDArray[Any] | None) -> bool:

@@ -45,7 +45,6 @@ CODES, WEIGHT = "codes", "weight"
 # A checkpoint is written when the last one took less than this share of the time since.
 CHECKPOINT_SHARE = 0.1
 
-Labels = Any
 AnySolver = Ocas | CuttingPlane
 
 
@@ -75,7 +74,7 @@ class Data:
 
 def train(
     data: Any,
-    labels: Labels = None,
+    labels: Any = None,
     *,
     sample_weight: Any = None,
     progress: Callable[[Progress], None] | None = None,
@@ -123,7 +122,7 @@ def train(
     return _Run(open_data(data, labels, sample_weight, wanted), wanted, progress).model()
 
 
-def open_data(data: Any, labels: Labels, sample_weight: Any, options: TrainOptions) -> Data:
+def open_data(data: Any, labels: Any, sample_weight: Any, options: TrainOptions) -> Data:
     """Open what `train` was given."""
     if isinstance(data, str | os.PathLike):
         data = open_store(Path(data), label=options.label)
