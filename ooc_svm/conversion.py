@@ -42,22 +42,6 @@ _USUAL_GROWTH = 2
 _ADVICE = "free some space or check the disk, then run again"
 
 
-class _Writer(StoreWriter):
-    """A writer that learns the number of columns and the provenance when all rows were written."""
-
-    def finish(self, n_features: int, provenance: dict[str, Any]) -> WrittenStore:
-        """Commit with at least so many columns, unless their number was given before."""
-        if self._n_features is None:
-            self._n_features = max(n_features, self._largest_id + 1)
-        self._provenance = provenance
-        return self.commit()
-
-    @property
-    def label_runs(self) -> int:
-        """Runs of equal labels so far; complete after `finish`."""
-        return self._gatherer.n_runs
-
-
 @dataclass
 class _Meter:
     """Counts what was read, and tells who wants to know."""
@@ -127,9 +111,9 @@ class _Request:
         return self.output.with_name(f"{self.output.name}.rejected")
 
     @contextmanager
-    def writing(self, scratch: Scratch) -> Iterator[_Writer]:
+    def writing(self, scratch: Scratch) -> Iterator[StoreWriter]:
         """Hold the output and the scratch folder; what is not committed is removed."""
-        writer = _Writer(
+        writer = StoreWriter(
             self.output,
             dtype=self.dtype,
             index_base=self.index_base,
@@ -263,12 +247,14 @@ def _convert_text(
             rejected = _publish_rejected(reject_file, request.rejected, counts.bad_lines)
         sources = [asdict(source) for source in rows.sources]
         try:
-            written = writer.finish(counts.n_features, request.provenance(sources, asdict(counts)))
+            written = writer.commit(
+                n_features=counts.n_features, provenance=request.provenance(sources, asdict(counts))
+            )
         except BaseException:
             if rejected is not None:
                 rejected.unlink(missing_ok=True)
             raise
-    return _report(request, written, writer.label_runs, counts, meter.bytes_in, rejected)
+    return _report(request, written, counts, meter.bytes_in, rejected)
 
 
 def convert_matrix(
@@ -343,8 +329,10 @@ def convert_matrix(
         _transfer(rows.pieces(meter.read), writer, request, scratch, meter)
         counts = rows.counts
         facts = {"name": "matrix", "size": meter.total, "mtime_ns": None, "compression": None}
-        written = writer.finish(counts.n_features, request.provenance([facts], asdict(counts)))
-    return _report(request, written, writer.label_runs, counts, meter.bytes_in, None)
+        written = writer.commit(
+            n_features=counts.n_features, provenance=request.provenance([facts], asdict(counts))
+        )
+    return _report(request, written, counts, meter.bytes_in, None)
 
 
 def _text_pieces(rows: TextRows, request: _Request) -> Generator[Piece, None, None]:
@@ -430,7 +418,6 @@ def _publish_rejected(reject_file: Path, target: Path, n_lines: int) -> Path | N
 def _report(
     request: _Request,
     written: WrittenStore,
-    label_runs: int,
     counts: TextCounts,
     bytes_in: int,
     rejected: Path | None,
@@ -443,7 +430,7 @@ def _report(
         nonzeros=written.n_nonzeros,
         value_type=written.value_type,
         labels=written.labels,
-        label_runs=label_runs,
+        label_runs=written.label_runs,
         lines=counts.lines,
         blank_lines=counts.blank_lines,
         comment_lines=counts.comment_lines,

@@ -44,11 +44,10 @@ class ConversionPlan:
 
 
 def _writer_bytes(threads: int, value_bytes: int) -> int:
-    """Memory of a `StoreWriter`: groups of `threads` chunks that fill, wait, and are compressed."""
-    workers = 2 if threads > 1 else 1
+    """Memory of a `StoreWriter`: chunks that are filled, that wait, and that are compressed."""
     largest = max(4, value_bytes)
-    per_element = (4 + value_bytes) + 2 * workers * largest + workers * (largest + largest // 2)
-    return threads * CHUNK_ELEMENTS * per_element + _SMALL_PARTS
+    per_element = (4 + value_bytes) + 2 * threads * largest + threads * (largest + largest // 2)
+    return CHUNK_ELEMENTS * per_element + _SMALL_PARTS
 
 
 def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:

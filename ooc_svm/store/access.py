@@ -1,11 +1,7 @@
-"""The two faces of Zarr that this package uses: stores that lose nothing without a word.
-
-Zarr returns fill values for a chunk that is missing and never forces a file to the disk.
-"""
+"""Arrays read through Zarr, which by itself gives fill values for a missing chunk, without a word."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +10,10 @@ import numpy.typing as npt
 import zarr
 from zarr.abc.store import ByteRequest
 from zarr.buffer.cpu import NDBuffer
-from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, WrapperStore
 
 from ooc_svm.errors import DamageError, OocSvmError, StorageError
-from ooc_svm.store.commit import write_durably
 from ooc_svm.store.frames import content_size, frame_codec
 from ooc_svm.store.layout import METADATA
 from ooc_svm.store.metadata import ArrayInfo
@@ -72,62 +66,6 @@ class StrictStore(WrapperStore[LocalStore]):
                     f"the chunk {self.root / key} is no {codec} frame of {expected} bytes; {_ADVICE}"
                 )
         return value
-
-
-class DurableStore(LocalStore):
-    """A local store whose files are on the disk when a write returns, and which keeps account of them.
-
-    Attributes
-    ----------
-    written : dict of str to (int, int)
-        Size and last four bytes (little-endian: the crc32c of a chunk) of every file written.
-    """
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.written: dict[str, tuple[int, int]] = {}
-
-    def set_sync(self, key: str, value: Buffer) -> None:
-        """Write a file."""
-        path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = memoryview(value.as_numpy_array().view(np.uint8).data)
-        write_durably(path, content)
-        self.written[key] = (len(content), int.from_bytes(content[-4:], "little"))
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Write a file in a thread of its own."""
-        await asyncio.to_thread(self.set_sync, key, value)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write a file unless there is one."""
-        if not (self.root / key).exists():
-            await self.set(key, value)
-
-
-def create_array(
-    store: DurableStore,
-    name: str,
-    dtype: npt.DTypeLike,
-    chunk: int,
-    *,
-    attributes: dict[str, Any],
-    fill_value: float,
-) -> ZarrArray:
-    """Create an array of length 0 with our codecs: blosc (lz4, shuffle), and crc32c over what it makes."""
-    return zarr.create_array(
-        store,
-        name=name,
-        shape=(0,),
-        chunks=(chunk,),
-        dtype=dtype,
-        filters=None,
-        compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
-        fill_value=fill_value,
-        zarr_format=3,
-        attributes=attributes,
-        config={"write_empty_chunks": True},
-    )
 
 
 def open_array(store: StrictStore, info: ArrayInfo) -> ZarrArray:

@@ -1,8 +1,10 @@
-"""Arrays that grow: pieces of any length in, groups of whole chunks out, written behind the caller's back."""
+"""Arrays that grow: pieces of any length in, whole chunks out, written behind the caller's back."""
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -10,20 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.store.access import DurableStore, ZarrArray, create_array
+from ooc_svm.store.files import StoreFiles
 from ooc_svm.store.layout import ARRAY_ATTRIBUTES
 from ooc_svm.store.manifest import ListedArray
 
 
 class WriteBehind:
-    """Writes groups of chunks in threads of its own while the caller makes the next ones.
+    """Compresses and writes chunks in threads of its own while the caller makes the next ones.
 
-    At most ``2 * workers`` groups wait; a failed write is raised by the next call.
+    At most ``2 * workers`` chunks wait; a failed write is raised by a later call.
 
     Parameters
     ----------
     workers : int
-        Groups written at once.
+        Chunks written at once.
     """
 
     def __init__(self, workers: int) -> None:
@@ -31,14 +33,16 @@ class WriteBehind:
         self._pending: deque[Future[None]] = deque()
         self._room = 2 * workers
 
-    def put(self, array: ZarrArray, start: int, content: npt.NDArray[Any]) -> None:
-        """Have ``content`` written from element ``start`` on; the caller gives the buffer away."""
+    def put(
+        self, write: Callable[[int, npt.NDArray[Any]], None], index: int, content: npt.NDArray[Any]
+    ) -> None:
+        """Have a chunk written; the caller gives the buffer away."""
         while len(self._pending) >= self._room:
             self._pending.popleft().result()
-        self._pending.append(self._pool.submit(_write, array, start, content))
+        self._pending.append(self._pool.submit(write, index, content))
 
     def wait(self) -> None:
-        """Return when everything put so far is on the disk."""
+        """Return when everything put so far is written."""
         while self._pending:
             self._pending.popleft().result()
 
@@ -51,16 +55,12 @@ class WriteBehind:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _write(array: ZarrArray, start: int, content: npt.NDArray[Any]) -> None:
-    array[start : start + len(content)] = content
-
-
 class GrowingArray:
     """One array of the store, appended to.
 
     Parameters
     ----------
-    store : DurableStore
+    files : StoreFiles
     behind : WriteBehind
     name : str
         Path in the store.
@@ -69,67 +69,77 @@ class GrowingArray:
         Elements in a chunk.
     fill_value : float
         What a lost chunk would read as to others: never something that looks like data.
-    group : int
-        Chunks written at once.
+
+    Attributes
+    ----------
+    sizes, checksums : array of int
+        Bytes and crc32c of every chunk file, complete when the `WriteBehind` has written all.
     """
 
     def __init__(
         self,
-        store: DurableStore,
+        files: StoreFiles,
         behind: WriteBehind,
         name: str,
         dtype: npt.DTypeLike,
         chunk: int,
         *,
         fill_value: float,
-        group: int = 1,
     ) -> None:
         self.name = name
-        self.length = 0
-        self._array = create_array(
-            store, name, dtype, chunk, attributes=ARRAY_ATTRIBUTES, fill_value=fill_value
+        self.sizes = array("q")
+        self.checksums = array("I")
+        self._array = files.create_array(
+            name, dtype, chunk, attributes=ARRAY_ATTRIBUTES, fill_value=fill_value
         )
+        self._files = files
         self._behind = behind
+        self._fill_value = fill_value
         self._dtype = np.dtype(dtype)
         self._chunk = chunk
-        self._buffer = np.empty(group * chunk, self._dtype)
+        self._buffer = np.empty(chunk, self._dtype)
         self._filled = 0
 
     @property
     def total(self) -> int:
         """Elements appended so far."""
-        return self.length + self._filled
+        return len(self.sizes) * self._chunk + self._filled
 
     def extend(self, piece: npt.NDArray[Any]) -> None:
         """Append elements (copied, converted to the array's type)."""
         taken = 0
         while taken < len(piece):
-            count = min(len(piece) - taken, len(self._buffer) - self._filled)
+            count = min(len(piece) - taken, self._chunk - self._filled)
             self._buffer[self._filled : self._filled + count] = piece[taken : taken + count]
             taken += count
             self._filled += count
-            if self._filled == len(self._buffer):
+            if self._filled == self._chunk:
                 self._flush()
                 self._buffer = np.empty_like(self._buffer)
 
     def extend_ones(self, count: int) -> None:
         """Append ones."""
-        ones = np.ones(min(count, len(self._buffer)), self._dtype)
+        ones = np.ones(min(count, self._chunk), self._dtype)
         while count:
             piece = ones[:count]
             self.extend(piece)
             count -= len(piece)
 
     def _flush(self) -> None:
-        if self._filled:
-            start = self.length
-            self.length += self._filled
-            # Growing before the write is put keeps the shape in one thread.
-            self._array.resize((self.length,))
-            self._behind.put(self._array, start, self._buffer[: self._filled])
-            self._filled = 0
+        index = len(self.sizes)
+        self.sizes.append(-1)
+        self.checksums.append(0)
+        self._behind.put(self._write, index, self._buffer)
+        self._filled = 0
+
+    def _write(self, index: int, content: npt.NDArray[Any]) -> None:
+        self.sizes[index], self.checksums[index] = self._files.write_chunk(self.name, index, content)
 
     def finish(self) -> ListedArray:
-        """Write what is left; say what the manifest must list."""
-        self._flush()
-        return ListedArray(self.name, self._dtype.name, self.length, self._chunk)
+        """Write what is left, filled up to a whole chunk; say what the manifest must list."""
+        length = self.total
+        if self._filled:
+            self._buffer[self._filled :] = self._fill_value
+            self._flush()
+        self._array.resize((length,))
+        return ListedArray(self.name, self._dtype.name, length, self._chunk)

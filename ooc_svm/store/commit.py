@@ -41,13 +41,18 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def write_fully(descriptor: int, content: bytes | memoryview) -> None:
+    """Write all of the content, in as many calls as it takes."""
+    rest = memoryview(content)
+    while len(rest):
+        rest = rest[os.write(descriptor, rest) :]
+
+
 def write_durably(path: Path, content: bytes | memoryview) -> None:
     """Write a file and force it to the disk; its folder is left to the caller."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        rest = memoryview(content)
-        while len(rest):
-            rest = rest[os.write(descriptor, rest) :]
+        write_fully(descriptor, content)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -160,10 +165,8 @@ class Building:
         shutil.rmtree(doomed, ignore_errors=True)
 
     def publish(self) -> None:
-        """Put the folder in the target's place; every file in it must have been forced to the disk."""
+        """Put the folder in the target's place; it must be on the disk, with all files and folders in it."""
         with self._errors():
-            for folder, _, _ in os.walk(self.folder, topdown=False):
-                sync_folder(Path(folder))
             self._refuse_existing()
             inner = next(entry for entry in self.folder.iterdir() if entry.is_dir())
             os.chmod(self.folder, stat.S_IMODE(inner.stat().st_mode))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,15 +13,15 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-import zarr
 
 from ooc_svm.errors import InputError, UsageError
-from ooc_svm.rows import Float64Array, LabelledRows, RowBlock, Values
-from ooc_svm.store.access import DurableStore
+from ooc_svm.rows import Float64Array, Int64Array, LabelledRows, RowBlock, Values
+from ooc_svm.store.background import BackgroundSync
 from ooc_svm.store.blocks import BlockCutter
 from ooc_svm.store.check import RuleError, check_rows
 from ooc_svm.store.columns import GrowingArray, WriteBehind
 from ooc_svm.store.commit import Building, storage_errors
+from ooc_svm.store.files import StoreFiles
 from ooc_svm.store.labels import LabelGatherer, LabelSummary
 from ooc_svm.store.layout import (
     BLOCK_CHUNKS,
@@ -51,6 +52,8 @@ class WrittenStore:
     n_rows, n_features, n_nonzeros : int
     value_type : {"ones", "float32", "float64"}
     labels : LabelSummary
+    label_runs : int
+        Runs of equal labels in row order.
     n_bytes : int
         Bytes of all chunk files.
     """
@@ -62,6 +65,7 @@ class WrittenStore:
     n_nonzeros: int
     value_type: ValueType
     labels: LabelSummary
+    label_runs: int
     n_bytes: int
 
 
@@ -69,7 +73,7 @@ class StoreWriter:
     """Writes a store; it appears at its path complete, by `commit`, or not at all.
 
     Use it as a context manager: leaving without `commit` removes everything. Memory is bounded by a few
-    groups of chunks whatever is written. The bytes of a store follow from the rows and the options alone:
+    chunks whatever is written. The bytes of a store follow from the rows and the options alone:
     not from the pieces they came in nor from the number of threads.
 
     Parameters
@@ -129,7 +133,6 @@ class StoreWriter:
         self._dtype = np.dtype(dtype)
         self._index_base = index_base
         self._n_features = n_features
-        self._threads = threads
         self._provenance = dict(provenance or {})
         self._chunk_elements, self._chunk_rows = chunk_elements, chunk_rows
         self._block_chunks, self._block_rows = block_chunks, block_rows
@@ -147,15 +150,15 @@ class StoreWriter:
             self._building = stack.enter_context(Building(Path(path), is_ours, overwrite=overwrite))
             self.path = self._building.target
             self._advice = "free some space or check the disk, then run again"
-            self._store = DurableStore(self._building.folder)
-            self._behind = stack.enter_context(WriteBehind(2 if threads > 1 else 1))
+            self._files = StoreFiles(self._building.folder, stack.enter_context(BackgroundSync()))
+            self._behind = stack.enter_context(WriteBehind(threads))
             with storage_errors("writing", self.path, self._advice):
                 self._create()
             self._resources = stack.pop_all()
 
     def _create(self) -> None:
         names = ("", "X", "obs", "var", "uns", MANIFEST)
-        self._groups = {name: zarr.create_group(self._store, path=name, zarr_format=3) for name in names}
+        self._groups = {name: self._files.create_group(name) for name in names}
         self._indices = self._elements("X/indices", np.int32, -1)
         self._data: GrowingArray | None = None
         self._indptr = self._column("X/indptr", np.int64, -1)
@@ -171,18 +174,11 @@ class StoreWriter:
         self._open_tail: tuple[npt.NDArray[np.int32], Values | None] = (np.empty(0, np.int32), None)
 
     def _column(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
-        return GrowingArray(self._store, self._behind, name, dtype, self._chunk_rows, fill_value=fill_value)
+        return GrowingArray(self._files, self._behind, name, dtype, self._chunk_rows, fill_value=fill_value)
 
     def _elements(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
-        return GrowingArray(
-            self._store,
-            self._behind,
-            name,
-            dtype,
-            self._chunk_elements,
-            fill_value=fill_value,
-            group=self._threads,
-        )
+        chunk = self._chunk_elements
+        return GrowingArray(self._files, self._behind, name, dtype, chunk, fill_value=fill_value)
 
     # -- appending ---------------------------------------------------------------------------------
 
@@ -209,10 +205,20 @@ class StoreWriter:
         self._require_open()
         values = self._checked_values(rows)
         self._check_columns(labelled, weights)
-        with storage_errors("writing", self.path, self._advice):
+        with self._writing():
             self._append_elements(rows, values)
             self._append_columns(labelled, weights)
         self.n_rows += rows.n_rows
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Name the store in what goes wrong, and close: what was not written once must never be committed."""
+        try:
+            with storage_errors("writing", self.path, self._advice):
+                yield
+        except BaseException:
+            self.close()
+            raise
 
     def _require_open(self) -> None:
         if self._resources is None or self._committed:
@@ -323,8 +329,17 @@ class StoreWriter:
 
     # -- committing --------------------------------------------------------------------------------
 
-    def commit(self) -> WrittenStore:
+    def commit(
+        self, *, n_features: int | None = None, provenance: dict[str, Any] | None = None
+    ) -> WrittenStore:
         """Write what is left, the manifest last, and put the store in its place.
+
+        Parameters
+        ----------
+        n_features : int, optional
+            Least number of columns, for a writer that was not given their number.
+        provenance : dict, optional
+            Added to what the writer was given.
 
         Raises
         ------
@@ -334,10 +349,13 @@ class StoreWriter:
             Writing failed; nothing is left behind.
         """
         self._require_open()
+        self._provenance |= provenance or {}
         if not self.n_rows:
             raise InputError(f"there are no rows to write to {self.path}; check the input")
-        with storage_errors("writing", self.path, self._advice):
-            manifest = self._finish()
+        with self._writing():
+            columns = max(n_features or 0, self._largest_id + 1)
+            manifest = self._finish(columns if self._n_features is None else self._n_features)
+            self._files.settle()
             self._write_manifest(manifest)
             self._building.publish()
         self._committed = True
@@ -349,12 +367,12 @@ class StoreWriter:
             n_nonzeros=self.n_nonzeros,
             value_type=manifest.value_type,
             labels=manifest.labels,
+            label_runs=manifest.label_runs,
             n_bytes=int(manifest.sizes.sum()),
         )
 
-    def _finish(self) -> Manifest:
+    def _finish(self, n_features: int) -> Manifest:
         """Complete all arrays of the data; list them."""
-        n_features = self._largest_id + 1 if self._n_features is None else self._n_features
         value_type: ValueType = "float32" if self._dtype == np.float32 else "float64"
         if self._data is None:
             value_type = "ones"
@@ -376,7 +394,8 @@ class StoreWriter:
         optional = (self._qids, self._weights, self._tail_values)
         arrays = [self._indices, self._data, self._indptr, self._names, self._labels, features]
         arrays += [*tables, self._tail_pointers, self._tail_indices]
-        listed = tuple(array.finish() for array in (*arrays, *(array for array in optional if array)))
+        arrays += [array for array in optional if array]
+        listed = tuple(array.finish() for array in arrays)
         self._behind.wait()
         self._groups["X"].update_attributes(csr_attributes(self.n_rows, n_features))
         self._groups["obs"].update_attributes(
@@ -385,16 +404,20 @@ class StoreWriter:
         self._groups["var"].update_attributes(dataframe_attributes([]))
         for name in ("uns", MANIFEST):
             self._groups[name].update_attributes(DICT_ATTRIBUTES)
-        return self._manifest(n_features, value_type, listed)
+        sizes = np.concatenate([np.array(array.sizes, np.int64) for array in arrays])
+        checksums = np.concatenate([np.array(array.checksums, np.uint32) for array in arrays])
+        return self._manifest(n_features, value_type, listed, sizes, checksums)
 
-    def _manifest(self, n_features: int, value_type: ValueType, listed: tuple[ListedArray, ...]) -> Manifest:
-        written = self._store.written
-        chunks = [written[f"{array.name}/c/{index}"] for array in listed for index in range(array.n_chunks)]
-        metadata = {
-            key: google_crc32c.value((self._building.folder / key).read_bytes())
-            for key in sorted(written)
-            if key.endswith(f"/{METADATA}")
-        }
+    def _manifest(
+        self,
+        n_features: int,
+        value_type: ValueType,
+        listed: tuple[ListedArray, ...],
+        sizes: Int64Array,
+        checksums: npt.NDArray[np.uint32],
+    ) -> Manifest:
+        metadata = self._files.metadata()
+        del metadata[METADATA]
         return Manifest(
             n_rows=self.n_rows,
             n_features=n_features,
@@ -409,10 +432,10 @@ class StoreWriter:
             block_chunks=self._block_chunks,
             block_rows=self._block_rows,
             arrays=listed,
-            metadata=metadata,
+            metadata={key: google_crc32c.value(content) for key, content in metadata.items()},
             provenance=self._provenance,
-            sizes=np.array([size for size, _ in chunks], np.int64),
-            checksums=np.array([checksum for _, checksum in chunks], np.uint32),
+            sizes=sizes,
+            checksums=checksums,
         )
 
     def _write_manifest(self, manifest: Manifest) -> None:
@@ -423,12 +446,13 @@ class StoreWriter:
             (HEADER, np.frombuffer(header, np.uint8)),
         ):
             chunk = max(len(table), 1)
-            array = GrowingArray(self._store, self._behind, name, table.dtype, chunk, fill_value=0)
+            array = GrowingArray(self._files, self._behind, name, table.dtype, chunk, fill_value=0)
             array.extend(table)
             array.finish()
         self._behind.wait()
-        # The mark of a complete store is the last thing written into the folder.
+        self._files.settle()
         self._groups[""].update_attributes(ROOT_ATTRIBUTES | root_mark(header))
+        self._files.seal()
 
     # -- leaving -----------------------------------------------------------------------------------
 
