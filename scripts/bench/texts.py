@@ -1,0 +1,150 @@
+"""Make the binary SVMlight texts that scripts/bench/train.py races on; labels are -1 and 1.
+
+Run: python scripts/bench/texts.py generated OUT --nonzeros 60M
+     python scripts/bench/texts.py arxiv|covtype OUT --data FOLDER
+
+generated  rows of scripts/make_data.py with 2^20 columns
+arxiv      FOLDER/arxiv/arxiv.svm.bz2, word counts: turned into tf-idf rows of length 1, the classes 5 to 11
+           (astro-ph.*) against the rest
+covtype    FOLDER/covtype/covtype.multiclass.bz2: class 1 against the rest; with --scaled OUT2 a second text
+           whose columns are divided by their largest magnitude
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.atomic import atomic_write
+from ooc_svm.memory import parse_size
+from ooc_svm.rows import Float64Array, LabelledRows, Values
+from ooc_svm.svmlight import format_rows
+from ooc_svm.textrows import read_rows
+
+MAKE_DATA = Path(__file__).parents[1] / "make_data.py"
+SOURCES = {"arxiv": "arxiv/arxiv.svm.bz2", "covtype": "covtype/covtype.multiclass.bz2"}
+ASTRO_PH, FIRST_COVER = (5, 6, 7, 8, 9, 10, 11), (1,)
+
+FEATURES = 1 << 20
+# Bytes of generated text a nonzero, line ends and labels included.
+BYTES_A_NONZERO = 15.5
+# What svm-scale and C's %g write.
+SIGNIFICANT_DIGITS = 6
+
+
+def make_generated(out: Path, nonzeros: int) -> None:
+    """About so many nonzeros; scripts/make_data.py keeps a tenth of its text for a second file."""
+    rest = out.with_suffix(".rest")
+    size = str(int(nonzeros * BYTES_A_NONZERO / 0.9))
+    subprocess.run(
+        [sys.executable, MAKE_DATA, out, rest, "--size", size, "--features", str(FEATURES)], check=True
+    )
+    rest.unlink()
+
+
+def make_arxiv(source: Path, out: Path) -> None:
+    """Rows of length 1 of (1 + ln count) ln((n + 1) / (rows with the word + 1)); idf of the whole text."""
+    n_rows, frequency = 0, np.zeros(0, np.int64)
+    for block in read_rows(source):
+        n_rows += block.rows.n_rows
+        frequency = padded_sum(frequency, np.bincount(block.rows.indices))
+    idf = np.log((n_rows + 1) / (frequency + 1))
+
+    def tf_idf(block: LabelledRows) -> Values:
+        rows = block.rows
+        values = (1.0 + np.log(values_of(block))) * idf[rows.indices]
+        row = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+        length = np.sqrt(np.bincount(row, values * values, rows.n_rows))
+        return rounded(values / np.where(length > 0.0, length, 1.0)[row])
+
+    write_binary(out, source, ASTRO_PH, tf_idf)
+
+
+def make_covtype(source: Path, out: Path, scaled: Path | None) -> None:
+    """The text as it is, and one whose columns are divided by their largest magnitude."""
+    write_binary(out, source, FIRST_COVER, lambda block: values_of(block).astype(np.float32))
+    if scaled is None:
+        return
+    largest: Float64Array = np.zeros(0)
+    for block in read_rows(source):
+        here = np.zeros(int(block.rows.indices.max(initial=-1)) + 1)
+        np.maximum.at(here, block.rows.indices, np.abs(values_of(block)))
+        width = max(len(here), len(largest))
+        largest = np.maximum(np.pad(here, (0, width - len(here))), np.pad(largest, (0, width - len(largest))))
+    scale = 1.0 / np.where(largest > 0.0, largest, 1.0)
+    write_binary(
+        scaled,
+        source,
+        FIRST_COVER,
+        lambda block: rounded(values_of(block) * scale[block.rows.indices]),
+    )
+
+
+def rounded(values: Float64Array) -> Values:
+    """Values with so few significant digits that their text is short; 0 stays 0."""
+    magnitude = np.where(values == 0.0, 1.0, np.abs(values))
+    unit = 10.0 ** (np.floor(np.log10(magnitude)) - (SIGNIFICANT_DIGITS - 1))
+    return (np.round(values / unit) * unit).astype(np.float32)
+
+
+def values_of(block: LabelledRows) -> Float64Array:
+    """The values in float64, ones written out."""
+    values = block.rows.values
+    return np.ones(len(block.rows.indices)) if values is None else values.astype(np.float64)
+
+
+def padded_sum(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Sum of two vectors, the shorter one filled up with zeros."""
+    total = np.zeros(max(len(first), len(second)), np.int64)
+    total[: len(first)] += first
+    total[: len(second)] += second
+    return total
+
+
+def write_binary(
+    out: Path, source: Path, positive: tuple[int, ...], values: Callable[[LabelledRows], Values]
+) -> None:
+    """Write the rows of a text with new values, and 1 for the positive labels, -1 for the others."""
+
+    def blocks() -> Iterator[LabelledRows]:
+        for block in read_rows(source):
+            labels = np.where(np.isin(block.labels, positive), 1.0, -1.0)
+            yield LabelledRows(replace(block.rows, values=values(block)), labels)
+
+    def write(file: BinaryIO) -> None:
+        for block in blocks():
+            file.write(format_rows(block))
+
+    atomic_write(out, write)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("name", choices=("generated", *SOURCES))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, help="folder with the data sets")
+    parser.add_argument("--scaled", type=Path, help="covtype: the second text")
+    parser.add_argument("--nonzeros", type=parse_size, default="60M", help="of generated text (%(default)s)")
+    options = parser.parse_args()
+    if options.name == "generated":
+        make_generated(options.out, options.nonzeros)
+        return
+    if options.data is None:
+        parser.error(f"{options.name} needs --data FOLDER")
+    source = options.data / SOURCES[options.name]
+    if options.name == "arxiv":
+        make_arxiv(source, options.out)
+    else:
+        make_covtype(source, options.out, options.scaled)
+
+
+if __name__ == "__main__":
+    main()
