@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from ooc_svm.allocation import return_freed_memory
 from ooc_svm.convertplan import ConversionPlan, plan_conversion
 from ooc_svm.convertreport import ConvertReport, find_warnings
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
@@ -31,6 +32,7 @@ from ooc_svm.sources import MAX_LINE_BYTES, LineTooLongError
 from ooc_svm.store.commit import storage_errors
 from ooc_svm.store.writer import StoreWriter, WrittenStore
 from ooc_svm.textrows import Input, TextCounts, TextRows, read_rows
+from ooc_svm.windows import window_bytes
 
 __all__ = ["ConvertReport", "convert", "convert_matrix"]
 
@@ -91,6 +93,7 @@ class _Request:
         shuffle: int | None,
         threads: int | None,
         memory: str | int | None,
+        inputs: Sequence[Input] = (),
     ) -> _Request:
         """Check the options and divide the memory."""
         if threads is not None and threads < 1:
@@ -101,7 +104,10 @@ class _Request:
             raise UsageError(f"dtype is {dtype!r:.80}: float32 or float64")
         count = len(os.sched_getaffinity(0)) if threads is None else threads
         value_bytes = np.dtype(dtype).itemsize
-        plan = plan_conversion(memory_budget(memory), count, value_bytes, shuffle=shuffle is not None)
+        window = max(map(window_bytes, inputs), default=0)
+        budget = memory_budget(memory)
+        plan = plan_conversion(budget, count, value_bytes, shuffle=shuffle is not None, window=window)
+        return_freed_memory()
         started = time.monotonic()
         return cls(Path(output), index_base, features, dtype, overwrite, shuffle, plan, started)
 
@@ -200,6 +206,7 @@ def convert(
     MemoryBudgetError
         The memory is too small for any conversion, or for a line of the text.
     """
+    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     request = _Request.of(
         output,
         index_base=index_base,
@@ -209,8 +216,8 @@ def convert(
         shuffle=shuffle,
         threads=threads,
         memory=memory,
+        inputs=names,
     )
-    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     scratch = Scratch(request.output)
     reject_file = None
     if bad_lines == "skip":

@@ -51,13 +51,20 @@ def _writer_bytes(threads: int, value_bytes: int) -> int:
 
 
 def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
-    """Memory for each byte of a block of text, on the worst text: features and rows as short as can be."""
-    parsed = (4 + value_bytes) / 4 + 24 / 16
-    in_flight = 2 if threads == 1 else threads + 4
-    return int(in_flight * (1 + parsed) + threads * parsed) + 1
+    """Memory for each byte of a block of text, on the worst text: features and rows as short as can be.
+
+    Blocks of text are read ahead and parsed while the rows of others wait to be written; one piece of text
+    is being decompressed, and the writer makes some columns of the rows it takes.
+    """
+    texts, parsed = (2, 2) if threads == 1 else (threads + 4, threads + 3)
+    rows = (4 + value_bytes) / 4 + 24 / 16
+    copies = (1 + value_bytes) / 4 + 16 / 16
+    return int(texts + 1 + parsed * rows + copies) + 1
 
 
-def plan_conversion(budget: int, threads: int, value_bytes: int, *, shuffle: bool) -> ConversionPlan:
+def plan_conversion(
+    budget: int, threads: int, value_bytes: int, *, shuffle: bool, window: int = 0
+) -> ConversionPlan:
     """Divide the memory: as many of the threads as fit, then blocks of text as large as fit.
 
     Parameters
@@ -70,6 +77,8 @@ def plan_conversion(budget: int, threads: int, value_bytes: int, *, shuffle: boo
         Bytes of a value.
     shuffle : bool
         Whether rows are shuffled.
+    window : int
+        Bytes that decompressing the text takes (`ooc_svm.windows.window_bytes`).
 
     Returns
     -------
@@ -84,19 +93,28 @@ def plan_conversion(budget: int, threads: int, value_bytes: int, *, shuffle: boo
     for count in range(threads, 0, -1):
         write_threads = min(count, _MOST_WRITE_THREADS)
         writer, per_byte = _writer_bytes(write_threads, value_bytes), _text_bytes_per_byte(count, value_bytes)
-        free = budget - INTERPRETER_BYTES - writer - shuffle_least
+        fixed = INTERPRETER_BYTES + window + writer
+        free = budget - fixed - shuffle_least
         text = free // 2 if shuffle else free
         if text < _SMALLEST_BLOCK * per_byte:
             continue
         block_bytes = min(text // per_byte, BLOCK_BYTES)
         max_line_bytes = min(text // per_byte, MAX_LINE_BYTES)
-        rest = budget - INTERPRETER_BYTES - writer - max(block_bytes, max_line_bytes) * per_byte
+        rest = budget - fixed - max(block_bytes, max_line_bytes) * per_byte
         return ConversionPlan(count, write_threads, block_bytes, max_line_bytes, rest if shuffle else 0)
-    text = _SMALLEST_BLOCK * per_byte
-    needed = INTERPRETER_BYTES + writer + text * (2 if shuffle else 1) + shuffle_least
-    raise MemoryBudgetError(
-        f"a conversion needs at least {format_size(needed)} of memory "
-        f"(program {format_size(INTERPRETER_BYTES)}, chunks being written {format_size(writer)}, "
-        f"text {format_size(text)}{', shuffling ' + format_size(text + shuffle_least) if shuffle else ''}), "
+    raise _too_little(budget, writer, _SMALLEST_BLOCK * per_byte, shuffle_least, window)
+
+
+def _too_little(budget: int, writer: int, text: int, shuffle: int, window: int) -> MemoryBudgetError:
+    parts = {
+        "program": INTERPRETER_BYTES,
+        "chunks being written": writer,
+        "text": text,
+        "decompressing": window,
+        "shuffling": shuffle and text + shuffle,
+    }
+    listed = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in parts.items() if nbytes)
+    return MemoryBudgetError(
+        f"a conversion needs at least {format_size(sum(parts.values()))} of memory ({listed}), "
         f"and {format_size(budget)} are allowed: allow more"
     )

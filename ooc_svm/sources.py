@@ -18,6 +18,7 @@ import numpy as np
 
 from ooc_svm.decimals import PADDING
 from ooc_svm.errors import InputError, OocSvmError, StorageError
+from ooc_svm.windows import XZ_LIMIT
 from ooc_svm.words import ByteArray
 
 if sys.version_info >= (3, 14):
@@ -34,7 +35,6 @@ _STANDARD_INPUT = 0
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SUFFIXES = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
-_XZ_MEMORY = 256 << 20
 
 
 class LineTooLongError(InputError):
@@ -103,9 +103,7 @@ _SKIPPABLE_FRAMES = tuple(bytes([0x50 + k]) + b"\x2a\x4d\x18" for k in range(16)
 _FORMATS = (
     _Format("gzip", (b"\x1f\x8b",), True, _GzipDecompressor),
     _Format("bzip2", (b"BZh",), False, bz2.BZ2Decompressor),
-    _Format(
-        "xz", (b"\xfd7zXZ\x00",), True, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-    ),
+    _Format("xz", (b"\xfd7zXZ\x00",), True, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_LIMIT)),
     _Format("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE_FRAMES), False, zstd.ZstdDecompressor),
 )
 _MAGIC_BYTES = 6

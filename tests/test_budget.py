@@ -181,15 +181,17 @@ def large_store(tmp_path_factory):
     return path
 
 
-def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store):
-    memory = 370 * MB
+def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path):
+    memory = 420 * MB
     store = open_store(large_store)
-    assert sum(span.nbytes for span in store.blocks) > 1.25 * memory
+    assert sum(span.nbytes for span in store.blocks) > 1.1 * memory
     run = [sys.executable, "-c", SCRIPT, str(large_store), str(memory)]
-    # The first run on a machine compiles, which takes some memory of its own: the second one is measured.
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    # The first run on a machine compiles, the second one finds what was compiled.
     for _ in range(2):
-        done = subprocess.run(run, capture_output=True, text=True, check=False, env=os.environ)
+        done = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["passes"] == 2
-    assert 200 * MB < report["peak_memory_bytes"] < memory
+        report = json.loads(done.stdout)
+        assert report["passes"] == 2
+        assert 200 * MB < report["peak_memory_bytes"] < memory
+        assert len(list(tmp_path.rglob("*.nbc"))) > 5

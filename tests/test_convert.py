@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,14 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from ooc_svm.conversion import convert, convert_matrix
 from ooc_svm.convertplan import plan_conversion
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
+from ooc_svm.memory import INTERPRETER_BYTES
 from ooc_svm.store import open_store, verify_store
+from ooc_svm.windows import window_bytes
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 
 def make_data(seed=0, n_rows=300, n_features=60, density=0.1, dtype=np.float32):
@@ -265,10 +273,10 @@ def test_threads_and_memory_do_not_change_a_byte(tmp_path):
     matrix, labels = make_data(3, n_rows=20_000, density=0.3)
     matrix.data = rng.integers(1, 5, matrix.nnz).astype(np.float32)
     text = write_text(tmp_path / "a.svm", matrix, labels)
-    assert text.stat().st_size > 2 * plan_conversion(275 * 10**6, 1, 4, shuffle=False).block_bytes
+    assert text.stat().st_size > 2 * plan_conversion(335 * 10**6, 1, 4, shuffle=False).block_bytes
     reports, contents = [], []
     for number, options in enumerate(
-        ({"threads": 1}, {"threads": 3}, {"threads": 2, "memory": "275MB"}, {"threads": 8, "memory": "700MB"})
+        ({"threads": 1}, {"threads": 3}, {"threads": 2, "memory": "335MB"}, {"threads": 8, "memory": "700MB"})
     ):
         target = tmp_path / f"{number}.zarr"
         reports.append(convert(text, target, **options))
@@ -304,17 +312,17 @@ def test_progress_reaches_its_total(tmp_path, shuffle):
 
 def test_plan_fits_and_grows_with_the_memory():
     last = 0
-    for megabytes in range(270, 3000, 30):
+    for megabytes in range(300, 3000, 30):
         for value_bytes in (4, 8):
             try:
                 plan = plan_conversion(megabytes * 10**6, 4, value_bytes, shuffle=value_bytes == 8)
             except MemoryBudgetError:
-                assert megabytes < 400
+                assert megabytes < 480
                 continue
             assert 1 <= plan.threads <= 4
             assert plan.block_bytes <= plan.max_line_bytes
             assert (plan.shuffle_bytes > 32 << 20) == (value_bytes == 8)
-            assert plan.shuffle_bytes < megabytes * 10**6 - 230 * 10**6
+            assert plan.shuffle_bytes < megabytes * 10**6 - INTERPRETER_BYTES
             if value_bytes == 4:
                 assert plan.threads >= last
                 last = plan.threads
@@ -323,7 +331,7 @@ def test_plan_fits_and_grows_with_the_memory():
 
 def test_memory_that_is_too_small_is_refused_with_the_sum(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n")
-    with pytest.raises(MemoryBudgetError, match=r"at least 273 MB of memory \(program 230 MB, .* 250 MB are"):
+    with pytest.raises(MemoryBudgetError, match=r"at least 333 MB of memory \(program 290 MB, .* 250 MB are"):
         convert(tmp_path / "a.svm", tmp_path / "a.zarr", memory="250MB")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
 
@@ -332,9 +340,50 @@ def test_line_too_long_for_the_memory(tmp_path):
     features = " ".join(f"{k}:1" for k in range(1, 400_001))
     (tmp_path / "a.svm").write_text(f"1 1:1\n-1 {features}\n")
     with pytest.raises(MemoryBudgetError, match=r"a\.svm:2: the line is longer .* more memory"):
-        convert(tmp_path / "a.svm", tmp_path / "a.zarr", memory="290MB")
+        convert(tmp_path / "a.svm", tmp_path / "a.zarr", memory="360MB")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
     assert convert(tmp_path / "a.svm", tmp_path / "a.zarr", memory="900MB").nonzeros == 400_001
+
+
+def write_compressed(folder, mebibytes):
+    """The same text as xz and as zstd, each with a window of this size."""
+    text = b"1 1:1\n-1 2:1\n"
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": mebibytes << 20}]
+    (folder / "a.svm.xz").write_bytes(lzma.compress(text, filters=filters))
+    frame = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 19 + mebibytes.bit_length()})
+    (folder / "a.svm.zst").write_bytes(frame.compress(text) + frame.flush())
+    return folder / "a.svm.xz", folder / "a.svm.zst"
+
+
+@pytest.mark.parametrize("mebibytes", [1, 8, 64])
+def test_windows_of_compressed_text(tmp_path, mebibytes):
+    xz, zst = write_compressed(tmp_path, mebibytes)
+    assert mebibytes << 20 <= window_bytes(xz) <= (mebibytes + 2) << 20
+    assert window_bytes(zst) == mebibytes << 20
+    for path in (xz, zst):
+        assert convert(path, tmp_path / "s", overwrite=True).rows == 2
+    for rows in (20, 100, 20_000):
+        zst.write_bytes(zstd.compress(b"1 1:1\n" * rows))  # one segment: as large as the text
+        assert window_bytes(zst) == 6 * rows
+
+
+def test_no_window_where_there_is_none_to_be_read(tmp_path):
+    xz, zst = write_compressed(tmp_path, 1)
+    for path in (xz, zst):
+        path.write_bytes(path.read_bytes()[:10])
+    plain = tmp_path / "a.svm"
+    plain.write_text("1 1:1\n")
+    damaged = tmp_path / "b.xz"
+    damaged.write_bytes(b"\xfd7zXZ\x00" + bytes(100))
+    assert [window_bytes(path) for path in (zst, plain, damaged, tmp_path, tmp_path / "none", "-")] == [0] * 6
+
+
+def test_a_window_that_does_not_fit_is_refused_with_the_sum(tmp_path):
+    for path in write_compressed(tmp_path, 64):
+        with pytest.raises(MemoryBudgetError, match=r"decompressing 6[78]\.\d MB.* 400 MB are allowed"):
+            convert([path, path], tmp_path / "s", memory="400MB")
+    assert not (tmp_path / "s").exists()
+    assert convert(path, tmp_path / "s", memory="420MB").rows == 2
 
 
 # Matrices
