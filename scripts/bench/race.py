@@ -28,8 +28,8 @@ TOLERANCE = 1e-3
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 SHARE_OF_CSR = 8
 REFUSED = 6
-# How often the memory of a solver that refuses is doubled.
-DOUBLINGS = 8
+# How often memory that is refused is doubled at most.
+DOUBLINGS = 16
 LIBLINEAR, OURS = "LIBLINEAR", "ours, "
 
 Command = Sequence[str | Path]
@@ -184,8 +184,9 @@ class Race:
         if self.data.peak_only:
             return TOLERANCES[0], -math.inf
         path = self.data.store.with_suffix(f".C{self.options.C!r}.json")
-        if path.exists():
-            kept = json.loads(path.read_text())
+        size = self.data.peer_text.stat().st_size
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        if kept.get("text_bytes") == size:
             return kept["tolerance"], kept["bound"]
         primals: list[float] = []
         bound, enough = -math.inf, False
@@ -201,8 +202,9 @@ class Race:
         sufficient = [place for place, primal in enumerate(primals) if primal <= (1.0 + TOLERANCE) * bound]
         if not sufficient:
             raise Failed(f"its primal value is not within {TOLERANCE:g} of its dual at -e {TOLERANCES[-1]:g}")
-        path.write_text(json.dumps({"tolerance": TOLERANCES[sufficient[0]], "bound": bound}))
-        return TOLERANCES[sufficient[0]], bound
+        tolerance = TOLERANCES[sufficient[0]]
+        path.write_text(json.dumps({"tolerance": tolerance, "bound": bound, "text_bytes": size}))
+        return tolerance, bound
 
     def _convert(self) -> tuple[Usage, int]:
         """Our conversion, and the memory it was allowed; its store takes the place of the one before."""
@@ -262,7 +264,9 @@ class Race:
 
     def _within(self, memory: int, command: Command) -> tuple[Usage, int]:
         """Run a command of ours with a memory, or the first doubling of it that is not refused."""
-        for _ in range(DOUBLINGS):
+        on_top = memory - INTERPRETER_BYTES
+        for doubled in range(DOUBLINGS + 1):
+            memory = INTERPRETER_BYTES + (on_top << doubled)
             evict(self.data.store)
             limited = (*command, "--memory", str(memory))
             usage = run(limited, limit=memory, time_limit=self.options.time_limit)
@@ -270,7 +274,6 @@ class Race:
                 return usage, memory
             if usage.code != REFUSED:
                 break
-            memory = INTERPRETER_BYTES + 2 * (memory - INTERPRETER_BYTES)
         raise Failed(f"with {format_size(memory)}: {failure_of(usage)}")
 
     def _scaled(self, *words: str) -> tuple[str, ...]:

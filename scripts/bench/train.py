@@ -20,7 +20,8 @@ SGD        scikit-learn's SGDClassifier, partial_fit on the blocks of the same s
 
 Primal values are computed by one function for all (SciPy, float64). The optimum is bounded from below by the
 largest dual value that anybody reached; for a tight bound LIBLINEAR also runs at a smaller tolerance. Texts
-are in the page cache. A pass is a read of the store, for LIBLINEAR a sweep over the rows in memory.
+are in the page cache. A pass is a read of the store, for LIBLINEAR a sweep over the rows in memory. A peak is
+that of the larger process where there are two.
 """
 
 from __future__ import annotations
