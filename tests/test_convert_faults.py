@@ -309,7 +309,7 @@ def test_source_changes_while_it_is_read(tmp_path, change):
             text.unlink()
 
     with pytest.raises(InputError, match=r"a\.svm: the file changed while it was read"):
-        convert(text, tmp_path / "a.zarr", threads=1, memory="275MB", progress=spoil)
+        convert(text, tmp_path / "a.zarr", threads=1, memory="335MB", progress=spoil)
     assert 0 < changes[0] < 2 * 10**6
     assert {path.name for path in tmp_path.iterdir()} <= {"a.svm"}
 

@@ -142,7 +142,7 @@ class TestSameBits:
         assert len({bits(model) for model in models}) == 1
 
     def test_more_memory_than_needed(self, store):
-        models = [train(store, memory=memory) for memory in ("300MB", "1GB")]
+        models = [train(store, memory=memory) for memory in ("365MB", "1GB")]
         assert bits(models[0]) == bits(models[1])
 
     def test_twice(self, rows):
@@ -302,7 +302,7 @@ class TestClasses:
     def test_classes_and_costs_share_their_reads(self, three_classes, tmp_path):
         matrix, labels = three_classes
         path = make_store(tmp_path / "s", matrix, labels)
-        model = train(path, C=[0.01, 1.0], memory="280MB", threads=1)
+        model = train(path, C=[0.01, 1.0], memory="345MB", threads=1)
         rows = model.report["models"]
         assert [(row["label"], row["C"]) for row in rows] == [(c, C) for C in (0.01, 1.0) for c in "125"]
         assert model.report["passes"] == max(row["passes"] for row in rows)
