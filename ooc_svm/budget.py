@@ -14,6 +14,8 @@ from ooc_svm.options import TrainOptions
 
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
+# Who asks for groups wants few reads, whatever they cost.
+MOST_POINTS = 13
 
 # Cuts kept for each one that a read adds; with less, cuts that are still needed have to go.
 READS_KEPT = 20
@@ -144,7 +146,8 @@ def _choices(work: Workload, options: TrainOptions) -> list[tuple[int, int]]:
     if groups_worth == 0:
         return [(asked or 1, 1)]
     if asked is not None:
-        return [(asked, MANY_POINTS), (asked, 1)]
+        points = (MOST_POINTS, MANY_POINTS, 1) if asked > 1 else (MANY_POINTS, 1)
+        return [(asked, p) for p in points]
     worth = min(groups_worth, work.n_nonzeros // ELEMENTS_A_GROUP)
     groups = [g for g in GROUP_CHOICES if g <= worth] or [1]
     return [*((g, MANY_POINTS) for g in groups), (1, 1)]

@@ -7,7 +7,7 @@ tree, so a result has the same bits on any number of threads and on any engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -27,16 +27,62 @@ Vectors = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
-    """Rows ``start <= i < stop`` with their part of each row vector, writable in place."""
+    """Rows ``range(start, stop, step)`` with their part of each row vector, writable in place."""
 
     start: int
     stop: int
     vectors: Vectors
+    step: int = 1
 
     def part(self, first: int, last: int) -> RowSlice:
         """The rows ``first <= i < last``, counted from this slice's start."""
         vectors = {name: vector[first:last] for name, vector in self.vectors.items()}
         return RowSlice(self.start + first, self.start + last, vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The rows ``range(start, stop, step)`` of a block."""
+
+    block: int
+    start: int
+    stop: int
+    step: int = 1
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(range(self.start, self.stop, self.step))
+
+
+Segment = Sequence[Piece]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The part of the data that a pass visits, where that is not all of it.
+
+    Attributes
+    ----------
+    segments : tuple of segments
+        As many as a power of two; the pieces of each are visited one after another.
+    ahead : tuple of int
+        Blocks that the pass after this one begins with.
+    begins, ends : bool
+        Whether this is the first and the last part of one read of the data.
+    """
+
+    segments: tuple[Segment, ...]
+    ahead: tuple[int, ...] = ()
+    begins: bool = True
+    ends: bool = True
+
+
+class WholeData:
+    """What most passes have in common: they visit all the data, and nothing goes on beside them."""
+
+    extent: ClassVar[None] = None
+    meanwhile: ClassVar[None] = None
 
 
 class Pass(Protocol):
@@ -48,7 +94,17 @@ class Pass(Protocol):
         Whether the blocks of the matrix are needed; if not, only row vectors are read.
     reads, writes : tuple of str
         Names of the row vectors that are read, and of those that are changed.
+    extent : Extent or None
+        The part of the data that is visited; None is all of it, in segments that the engine cuts.
+    meanwhile : callable or None
+        Work of the solver that may go on while the data is visited; done when the answer comes.
     """
+
+    @property
+    def extent(self) -> Extent | None: ...
+
+    @property
+    def meanwhile(self) -> Callable[[], None] | None: ...
 
     @property
     def needs_data(self) -> bool: ...
@@ -112,7 +168,7 @@ class LinearSums:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearPass:
+class LinearPass(WholeData):
     """Scores of K weight vectors, a rule for each on its scores, and the weighted sums of the rows.
 
     Parameters
@@ -179,7 +235,7 @@ class LinearPass:
 
 
 @dataclass(frozen=True, slots=True)
-class RowPass:
+class RowPass(WholeData):
     """A rule on row vectors alone; no block of the matrix is read."""
 
     rule: RowRule
@@ -219,7 +275,7 @@ class RowFinder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CollectPass:
+class CollectPass(WholeData):
     """Items that a finder picks from the row vectors, in the order of the rows."""
 
     finder: RowFinder
@@ -260,7 +316,7 @@ class ColumnSums:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnPass:
+class ColumnPass(WholeData):
     """Statistics of the columns, for scaling."""
 
     n_features: int

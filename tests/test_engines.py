@@ -10,7 +10,8 @@ import pytest
 from problems_data import MatrixSource, cut_rows, hinge_problem, noisy_rows, row_vectors
 
 from ooc_svm.engine.base import MergeTree, cut_segments
-from ooc_svm.engine.local import LocalEngine, pinned_blocks
+from ooc_svm.engine.feed import pinned_blocks
+from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.memory import MemoryEngine
 from ooc_svm.passes import ColumnPass
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
@@ -199,6 +200,6 @@ def test_segments_cover_the_blocks_in_order(n_blocks):
     matrix, _ = noisy_rows(2000, 5)
     blocks = cut_rows(matrix, n_blocks)
     segments = cut_segments(blocks, 8)
-    assert [index for segment in segments for index in segment] == list(range(len(blocks)))
+    assert [piece.block for segment in segments for piece in segment] == list(range(len(blocks)))
     assert len(segments) & (len(segments) - 1) == 0
     assert len(cut_segments(blocks, 10**9)) <= 4

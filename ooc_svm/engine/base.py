@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ooc_svm.passes import Pass, RowSlice, fuse, split
+from ooc_svm.passes import Extent, Pass, Piece, RowSlice, Segment, fuse, split
 from ooc_svm.rows import RowBlock
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.source import Source, Span
@@ -66,21 +66,24 @@ class Engine(ABC):
         """Called with the number of blocks done and of all blocks, from any thread."""
 
     @abstractmethod
-    def _stream(self, passes: Sequence[Pass], segments: Sequence[range], data: bool) -> list[Any]:
-        """Results of passes that share one stream over the segments of blocks."""
+    def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
+        """Results of passes that share one stream over an extent, once all that goes on beside it is done."""
 
     def stream(self, requests: Sequence[Pass]) -> list[Any]:
-        """Serve several passes; those that need the data share one read of it."""
+        """Serve several passes; those that need the same part of the data share one read of it."""
         answers: list[Any] = [None] * len(requests)
-        for data in (False, True):
-            places = [i for i, request in enumerate(requests) if request.needs_data == data]
-            if not places:
-                continue
+        kinds = dict.fromkeys((request.needs_data, request.extent) for request in requests)
+        for data, extent in sorted(kinds, key=lambda kind: kind[0]):
+            places = [i for i, r in enumerate(requests) if (r.needs_data, r.extent) == (data, extent)]
             alike = [requests[i] for i in places]
             fused = fuse(alike)
-            largest = max(request.partial_nbytes for request in alike)
-            results = self._stream([p for p, _ in fused], cut_segments(self.source.blocks, largest), data)
-            self.counters.passes += data
+            if extent is None:
+                largest = max(request.partial_nbytes for request in alike)
+                part = Extent(cut_segments(self.source.blocks, largest))
+            else:
+                part = extent
+            results = self._stream([p for p, _ in fused], part, data)
+            self.counters.passes += data and part.ends
             for i, answer in zip(places, split(alike, fused, results), strict=True):
                 answers[i] = answer
         return answers
@@ -108,33 +111,40 @@ class Engine(ABC):
             advance(number, None)
         while waiting:
             quick = [number for number, request in waiting.items() if not request.needs_data]
-            if not quick and between is not None:
+            if not quick and between is not None and all(_begins(p) for p in waiting.values()):
                 between()
             served = quick or list(waiting)
             answers = self.stream([waiting.pop(number) for number in served])
             for number, answer in zip(served, answers, strict=True):
                 advance(number, answer)
 
-    def visit(self, passes: Sequence[Pass], block: RowBlock | None, span: Span, partials: list[Any]) -> None:
-        """Serve one block to several passes, with its slices of the row vectors."""
+    def visit(
+        self, passes: Sequence[Pass], block: RowBlock | None, piece: Piece, partials: list[Any]
+    ) -> None:
+        """Serve rows of one block to several passes, with their slices of the row vectors."""
         names = dict.fromkeys(name for request in passes for name in (*request.reads, *request.writes))
-        slices = {name: self.vectors[name].read(span.start, span.stop) for name in names}
-        rows = RowSlice(span.start, span.stop, slices)
+        whole = {name: self.vectors[name].read(piece.start, piece.stop) for name in names}
+        every = {name: entries[:: piece.step] for name, entries in whole.items()}
+        rows = RowSlice(piece.start, piece.stop, every, piece.step)
         for request, partial in zip(passes, partials, strict=True):
             request.visit(block, rows, partial)
         for name in dict.fromkeys(name for request in passes for name in request.writes):
             if not self.vectors[name].in_memory:
-                self.vectors[name].write(span.start, slices[name])
+                self.vectors[name].write(piece.start, whole[name])
 
 
-def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> list[range]:
+def _begins(request: Pass) -> bool:
+    return request.extent is None or request.extent.begins
+
+
+def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> tuple[Segment, ...]:
     """Cut the blocks into runs whose sums are kept apart and merged in a fixed tree.
 
     The number of runs is a power of two that depends on the data and the pass alone, never on the machine:
     fewer where a partial is large beside the data, since each run zeroes and merges one.
     """
     if not blocks:
-        return []
+        return ()
     sizes = np.array([span.n_nonzeros + (span.stop - span.start) for span in blocks], dtype=np.int64)
     total = int(sizes.sum())
     worth = 8 * total // (4 * max(partial_nbytes, 1))
@@ -146,7 +156,8 @@ def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> list[range]:
     # No segment is empty, however uneven the blocks are.
     ahead = np.arange(count + 1)
     edges = np.minimum(np.maximum.accumulate(edges - ahead) + ahead, len(blocks) - count + ahead)
-    return [range(int(a), int(b)) for a, b in pairwise(edges)]
+    pieces = [Piece(index, span.start, span.stop) for index, span in enumerate(blocks)]
+    return tuple(pieces[a:b] for a, b in pairwise(edges.tolist()))
 
 
 class MergeTree:

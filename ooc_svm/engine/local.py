@@ -1,26 +1,25 @@
 """The engine of one machine: threads that compute, threads that read ahead, and a cache of decoded blocks.
 
 Each computing thread takes whole segments. While it works on a block the next one is being read and decoded,
-so that at most ``BLOCKS_A_THREAD`` decoded blocks a thread are alive. A cyclic scan defeats a
-least-recently-used cache, so a fixed, evenly spread part of the blocks is pinned, and every second pass takes
-the segments in reverse, which finds the most recent ones still in the system's page cache.
+so that at most ``BLOCKS_A_THREAD`` decoded blocks a thread are alive, and as many again as the threads for
+what comes behind a part of the data. Every second pass over all of it takes the segments in reverse, which
+finds the most recent blocks still in the system's page cache.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from ooc_svm.engine.base import Engine, MergeTree
-from ooc_svm.passes import Pass
-from ooc_svm.rows import RowBlock
+from ooc_svm.engine.feed import Feed
+from ooc_svm.passes import Extent, Pass, Piece
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.source import Source
 
@@ -34,14 +33,14 @@ class Stopped(Exception):
 
 @dataclass(slots=True)
 class _Stream:
-    """One stream over the data, shared by the computing threads."""
+    """One stream over an extent, shared by the computing threads."""
 
     passes: Sequence[Pass]
-    segments: Sequence[range]
+    extent: Extent
     data: bool
     trees: list[MergeTree]
     claims: Iterator[int]
-    n_blocks: int
+    n_pieces: int
     done: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -65,17 +64,14 @@ class LocalEngine(Engine):
     ) -> None:
         super().__init__(source, vectors)
         self._threads = threads
-        self._pinned = pinned_blocks([span.nbytes for span in source.blocks], cache_bytes)
-        self._cache: dict[int, RowBlock] = {}
-        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._readers = ThreadPoolExecutor(threads, thread_name_prefix="read")
+        self._feed = Feed(source, threads, cache_bytes, self.counters)
+        self._ahead: list[int] = []
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="compute")
 
     def close(self) -> None:
         """End the threads and let the cache go."""
         self._workers.shutdown(cancel_futures=True)
-        self._readers.shutdown(cancel_futures=True)
-        self._cache.clear()
+        self._feed.close()
 
     def __enter__(self) -> Self:
         return self
@@ -85,13 +81,22 @@ class LocalEngine(Engine):
     ) -> None:
         self.close()
 
-    def _stream(self, passes: Sequence[Pass], segments: Sequence[range], data: bool) -> list[Any]:
-        backwards = data and self.counters.passes % 2 == 1
-        order = reversed(range(len(segments))) if backwards else iter(range(len(segments)))
-        trees = [MergeTree(len(segments), request.merge) for request in passes]
-        stream = _Stream(passes, segments, data, trees, iter(order), len(self.source.blocks))
-        futures = [self._workers.submit(self._work, stream) for _ in range(min(self._threads, len(segments)))]
+    def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
+        count = len(extent.segments)
+        backwards = data and extent.begins and extent.ends and self.counters.passes % 2 == 1
+        order = reversed(range(count)) if backwards else iter(range(count))
+        trees = [MergeTree(count, request.merge) for request in passes]
+        n_pieces = sum(len(segment) for segment in extent.segments)
+        stream = _Stream(passes, extent, data, trees, order, n_pieces)
+        # What a solver does meanwhile comes first: it is one long task, the segments fill up what is left.
+        futures = [
+            self._workers.submit(self._timed, request.meanwhile)
+            for request in passes
+            if request.meanwhile is not None
+        ]
+        futures += [self._workers.submit(self._work, stream) for _ in range(min(self._threads, count))]
         try:
+            self._read_ahead(extent.ahead)
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             stream.stop.set()
@@ -102,99 +107,78 @@ class LocalEngine(Engine):
                 raise failure
         return [tree.total for tree in trees]
 
+    def _read_ahead(self, blocks: Sequence[int]) -> None:
+        """Have the blocks read that the next pass begins with, and let those of this one go."""
+        before, self._ahead = self._ahead, list(blocks[: self._threads])
+        for index in self._ahead:
+            self._feed.want(index)
+        for index in before:
+            self._feed.leave(index)
+
+    def _timed(self, task: Callable[[], None]) -> None:
+        began = time.perf_counter()
+        task()
+        self.counters.visiting_seconds += time.perf_counter() - began
+
     def _work(self, stream: _Stream) -> None:
         """One computing thread: claim segments until none is left."""
-        upcoming: deque[tuple[int, int, Future[RowBlock] | RowBlock | None]] = deque()
-        blocks = self._claimed(stream)
+        segments = stream.extent.segments
+        upcoming: deque[tuple[int, Piece]] = deque()
+        pieces = self._claimed(stream)
         partials: list[Any] = []
-        buffers: dict[int, Any] = {}
         try:
             while True:
                 while len(upcoming) < BLOCKS_A_THREAD:
-                    claimed = next(blocks, None)
+                    claimed = next(pieces, None)
                     if claimed is None:
                         break
-                    segment, index = claimed
-                    upcoming.append((segment, index, self._fetch(index, buffers) if stream.data else None))
+                    if stream.data:
+                        self._feed.want(claimed[1].block)
+                    upcoming.append(claimed)
                 if not upcoming:
                     return
-                segment, index, coming = upcoming.popleft()
-                if index == stream.segments[segment].start:
+                segment, piece = upcoming[0]
+                if piece is segments[segment][0]:
                     partials = [request.empty() for request in stream.passes]
-                self._serve(stream, index, coming, partials)
-                self._give_back(index, buffers)
-                if index == stream.segments[segment].stop - 1:
-                    with stream.lock:
-                        for tree, partial in zip(stream.trees, partials, strict=True):
-                            tree.add(segment, partial)
+                self._serve(stream, piece, partials)
+                upcoming.popleft()
+                if stream.data:
+                    self._feed.leave(piece.block)
+                if piece is segments[segment][-1]:
+                    self._add(stream, segment, partials)
         finally:
-            for _, index, coming in upcoming:
-                if isinstance(coming, Future):
-                    wait([coming])
-                self._give_back(index, buffers)
+            for _, piece in upcoming:
+                if stream.data:
+                    self._feed.leave(piece.block)
 
-    def _claimed(self, stream: _Stream) -> Iterator[tuple[int, int]]:
-        """Segment and block numbers of the segments this thread takes, one segment after another."""
+    def _claimed(self, stream: _Stream) -> Iterator[tuple[int, Piece]]:
+        """Segment numbers and pieces of the segments this thread takes, one segment after another."""
         while True:
             with stream.lock:
                 segment = next(stream.claims, None)
             if segment is None:
                 return
-            for index in stream.segments[segment]:
-                yield segment, index
+            if not stream.extent.segments[segment]:
+                self._add(stream, segment, [request.empty() for request in stream.passes])
+            for piece in stream.extent.segments[segment]:
+                yield segment, piece
 
-    def _serve(
-        self, stream: _Stream, index: int, coming: Future[RowBlock] | RowBlock | None, partials: list[Any]
-    ) -> None:
+    def _add(self, stream: _Stream, segment: int, partials: list[Any]) -> None:
+        with stream.lock:
+            for tree, partial in zip(stream.trees, partials, strict=True):
+                tree.add(segment, partial)
+
+    def _serve(self, stream: _Stream, piece: Piece, partials: list[Any]) -> None:
         if stream.stop.is_set():
             raise Stopped
         began = time.perf_counter()
-        block = coming.result() if isinstance(coming, Future) else coming
+        block = self._feed.take(piece.block) if stream.data else None
         ready = time.perf_counter()
-        self.visit(stream.passes, block, self.source.blocks[index], partials)
+        self.visit(stream.passes, block, piece, partials)
         finished = time.perf_counter()
         with stream.lock:
             stream.done += 1
             self.counters.waiting_seconds += ready - began
             self.counters.visiting_seconds += finished - ready
-            if isinstance(coming, Future):
-                self.counters.blocks_read += 1
-                self.counters.bytes_read += self.source.block_stored_bytes(index)
             if self.on_block is not None and stream.data:
-                self.on_block(stream.done, stream.n_blocks)
-
-    def _fetch(self, index: int, buffers: dict[int, Any]) -> Future[RowBlock] | RowBlock:
-        cached = self._cache.get(index)
-        if cached is not None:
-            return cached
-        if index in self._pinned:
-            return self._readers.submit(self._read_and_pin, index)
-        try:
-            buffers[index] = self._free.get_nowait()
-        except queue.Empty:
-            buffers[index] = self.source.new_buffers()
-        return self._readers.submit(self.source.read_block, index, buffers[index])
-
-    def _read_and_pin(self, index: int) -> RowBlock:
-        block = self.source.read_block(index)
-        self._cache[index] = block
-        return block
-
-    def _give_back(self, index: int, buffers: dict[int, Any]) -> None:
-        if index in buffers:
-            self._free.put(buffers.pop(index))
-
-
-def pinned_blocks(sizes: Sequence[int], cache_bytes: int) -> frozenset[int]:
-    """Numbers of the blocks that are kept decoded: an evenly spread share that fits."""
-    total = sum(sizes)
-    if total <= cache_bytes:
-        return frozenset(range(len(sizes)))
-    pinned: set[int] = set()
-    passed = used = 0
-    for index, size in enumerate(sizes):
-        passed += size
-        if used + size <= cache_bytes * passed // total:
-            pinned.add(index)
-            used += size
-    return frozenset(pinned)
+                self.on_block(stream.done, stream.n_pieces)

@@ -6,26 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from ooc_svm.engine.base import Engine, MergeTree
-from ooc_svm.passes import Pass
+from ooc_svm.passes import Extent, Pass
 
 
 class MemoryEngine(Engine):
     """Serves passes one block at a time in the calling thread; made for matrices in memory."""
 
-    def _stream(self, passes: Sequence[Pass], segments: Sequence[range], data: bool) -> list[Any]:
-        blocks = self.source.blocks
-        trees = [MergeTree(len(segments), request.merge) for request in passes]
+    def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
+        for request in passes:
+            if request.meanwhile is not None:
+                request.meanwhile()
+        trees = [MergeTree(len(extent.segments), request.merge) for request in passes]
+        n_pieces = sum(len(segment) for segment in extent.segments)
         done = 0
-        for number, segment in enumerate(segments):
+        for number, segment in enumerate(extent.segments):
             partials = [request.empty() for request in passes]
-            for index in segment:
-                block = self.source.read_block(index) if data else None
+            for piece in segment:
+                block = self.source.read_block(piece.block) if data else None
                 self.counters.blocks_read += data
-                self.counters.bytes_read += self.source.block_stored_bytes(index) if data else 0
-                self.visit(passes, block, blocks[index], partials)
+                self.counters.bytes_read += self.source.block_stored_bytes(piece.block) if data else 0
+                self.visit(passes, block, piece, partials)
                 done += 1
                 if self.on_block is not None and data:
-                    self.on_block(done, len(blocks))
+                    self.on_block(done, n_pieces)
             for tree, partial in zip(trees, partials, strict=True):
                 tree.add(number, partial)
         return [tree.total for tree in trees]

@@ -33,6 +33,15 @@ class LinearSpace:
         """Number of parameters."""
         return self.n_features + self.penalized_bias
 
+    @property
+    def metric(self) -> Float64Array | None:
+        """Squares of the columns' scales; None without scaling.
+
+        A row adds ``x_ij metric_j`` to weights in units of the data, whose squared norm is
+        ``sum_j w_j^2 / metric_j``.
+        """
+        return None if self.scale is None else self.scale**2
+
     def to_data(self, w: Float64Array) -> tuple[Float64Array, float]:
         """Weights in data units, shape (n_features,), and the intercept, of parameters ``w``."""
         weights = w[: self.n_features]

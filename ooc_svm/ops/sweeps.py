@@ -1,0 +1,368 @@
+"""Dual coordinate steps over sparse rows: one multiplier at a time, exactly, inside its box.
+
+Row i contributes ``v_i x_i`` to w, and the dual to be maximised is
+
+    D(v) = sum_i (t_i v_i - eps |v_i| - damping_i v_i^2 / 2) - 1/2 |w|^2,      low_i <= v_i <= high_i
+
+which is every loss of the linear problems here (`ooc_svm.problems.dual`). With the residual
+``r_i = t_i - x_i.w - b`` the row's loss is ``max_v r_i v - eps |v| - damping_i v^2 / 2`` over its box, and the
+row's gap is that maximum less the value at v_i: the gaps of all rows sum up to P - D.
+
+Platt (1998), equation 23, is the step for the hinge loss. A bias enters as a feature of value sqrt(rho) with
+the weight kept apart: ``b`` moves by ``rho`` times the change of v.
+
+``box`` holds (t, low, high, damping) of each row side by side. Where columns are scaled by ``c_j``, w is kept
+in units of the data and ``metric`` is ``c_j^2``; it is None without scaling, which Numba compiles apart, as it
+does data without values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.shuffles import _mix
+
+# Sums of a sweep.
+GAP, REFERENCE_LOSS, LINEAR, QUADRATIC, MOVED, ROWS, ELEMENTS = range(7)
+N_SUMS = 7
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+# Steps come in a random order, but in windows that fit a core's own cache: rows anywhere in memory in random
+# order take three to five times as long.
+WINDOW_ELEMENTS = 1 << 13
+
+PACKET = 16
+
+# Bits of a row's mark.
+HELD, HELD_AT_START = np.uint8(1), np.uint8(2)
+
+
+@compiled
+def shuffle(order, seed):  # type: ignore[no-untyped-def]
+    """Put the entries of an array in a random order: Fisher and Yates, with splitmix64."""
+    state = _mix(seed)
+    for i in range(len(order) - 1, 0, -1):
+        state += _GOLDEN
+        # The upper half of a product with 32 random bits: a division would take longer than a row's step.
+        j = np.int64((_mix(state) >> np.uint64(32)) * np.uint64(i + 1) >> np.uint64(32))
+        order[i], order[j] = order[j], order[i]
+
+
+@compiled
+def packets(rows, seed):  # type: ignore[no-untyped-def]
+    """The rows in a random order, PACKET neighbours at a time."""
+    starts = np.arange(0, len(rows), PACKET)
+    shuffle(starts, seed)
+    order = np.empty_like(rows)
+    k = 0
+    for start in starts:
+        for i in range(start, min(start + PACKET, len(rows))):
+            order[k] = rows[i]
+            k += 1
+    return order
+
+
+@compiled
+def _window(n_rows, n_elements):  # type: ignore[no-untyped-def]
+    """Rows that fit a core's own cache together."""
+    return max(16, min(4096, WINDOW_ELEMENTS * n_rows // max(n_elements, 1)))
+
+
+@compiled
+def _touch(indptr, indices, values, rows, first, every):  # type: ignore[no-untyped-def]
+    """Look at each cache line of some rows, so that they are near when they are needed in another order."""
+    seen = np.uint64(0)
+    weight = 0.0
+    for i in rows:
+        row = first + every * np.uint64(i)
+        p, end = indptr[row], indptr[row + np.uint64(1)]
+        while p < end:
+            seen += np.uint64(indices[p])
+            if values is not None:
+                weight += values[p]
+            p += np.uint64(8)
+    return weight + np.float64(seen)
+
+
+@compiled
+def row_loss(r, low, high, eps, damping):  # type: ignore[no-untyped-def]
+    """``max_v r v - eps |v| - damping v^2 / 2`` over ``low <= v <= high``."""
+    if r > eps:
+        excess, bound = r - eps, high
+    elif r < -eps:
+        excess, bound = r + eps, low
+    else:
+        return 0.0
+    if damping > 0.0:
+        v = excess / damping if bound != 0.0 else 0.0
+        return v * excess - 0.5 * damping * v * v
+    return bound * excess
+
+
+@compiled
+def violation(v, d, low, high, eps):  # type: ignore[no-untyped-def]
+    """How far a multiplier is from being stationary, ``d`` being ``r - damping v``.
+
+    Positive: the size of the projected gradient. Not positive: the multiplier is consistent at a bound or at
+    zero, and its residual would have to change by so much before it moved.
+    """
+    if v > 0.0 or (v == 0.0 and d > eps):
+        g = d - eps
+        return -g if v >= high and g >= 0.0 else abs(g)
+    if v < 0.0 or (v == 0.0 and d < -eps):
+        g = d + eps
+        return g if v <= low and g <= 0.0 else abs(g)
+    return abs(d) - eps
+
+
+@compiled
+def new_multiplier(v, d, curvature, low, high, eps):  # type: ignore[no-untyped-def]
+    """The multiplier that maximises D with all others fixed."""
+    if curvature > 0.0:
+        u, threshold = v + d / curvature, eps / curvature
+        if u > threshold:
+            u -= threshold
+        elif u < -threshold:
+            u += threshold
+        else:
+            u = 0.0
+        return min(max(u, low), high)
+    if d > eps:
+        return high
+    if d < -eps:
+        return low
+    return v
+
+
+@compiled
+def priority(v, stationarity, low, high, eps):  # type: ignore[no-untyped-def]
+    """How much a row is worth keeping: non-bound ones first, then by violation, then the nearest the margin."""
+    if stationarity > 0.0:
+        size = 1.0 + stationarity / (1.0 + stationarity)
+    else:
+        size = 1.0 / (1.0 - stationarity)
+    if low < v < high and (eps == 0.0 or v != 0.0):
+        size += 2.0
+    return size
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _products(indices, values, metric, w, p, end):  # type: ignore[no-untyped-def]
+    """``x.w`` and ``x.x`` (with the metric) of one row."""
+    s0 = s1 = s2 = s3 = 0.0
+    q0 = q1 = 0.0
+    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
+    begin = p
+    while p + four <= end:
+        j0, j1, j2, j3 = indices[p], indices[p + one], indices[p + two], indices[p + three]
+        if values is None:
+            s0 += w[j0]
+            s1 += w[j1]
+            s2 += w[j2]
+            s3 += w[j3]
+            if metric is not None:
+                q0 += metric[j0] + metric[j2]
+                q1 += metric[j1] + metric[j3]
+        else:
+            x0, x1 = np.float64(values[p]), np.float64(values[p + one])
+            x2, x3 = np.float64(values[p + two]), np.float64(values[p + three])
+            s0 += x0 * w[j0]
+            s1 += x1 * w[j1]
+            s2 += x2 * w[j2]
+            s3 += x3 * w[j3]
+            if metric is None:
+                q0 += x0 * x0 + x2 * x2
+                q1 += x1 * x1 + x3 * x3
+            else:
+                q0 += x0 * x0 * metric[j0] + x2 * x2 * metric[j2]
+                q1 += x1 * x1 * metric[j1] + x3 * x3 * metric[j3]
+        p += four
+    while p < end:
+        j0 = indices[p]
+        if values is None:
+            s0 += w[j0]
+            if metric is not None:
+                q0 += metric[j0]
+        else:
+            x0 = np.float64(values[p])
+            s0 += x0 * w[j0]
+            q0 += x0 * x0 if metric is None else x0 * x0 * metric[j0]
+        p += one
+    if values is None and metric is None:
+        q0 = np.float64(end - begin)
+    return (s0 + s1) + (s2 + s3), q0 + q1
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _add_row(indices, values, metric, w, p, end, v):  # type: ignore[no-untyped-def]
+    """``w += v x``, in units of the data."""
+    while p < end:
+        j = indices[p]
+        x = v if values is None else v * np.float64(values[p])
+        w[j] += x if metric is None else x * metric[j]
+        p += np.uint64(1)
+
+
+@compiled
+def sweep(  # type: ignore[no-untyped-def]
+    indptr, indices, values, first, every, seed, metric, w, reference, rebuilt, bias, box, eps, marks,
+    dual, step, scores, keys, sums
+):  # fmt: skip
+    """Move the multipliers of a piece's rows once, one after another; rows that are held are only scored.
+
+    Parameters
+    ----------
+    indptr, indices, values : CSR rows (uint64, uint32, float or None)
+    first, every : uint64
+        The piece's first row in the block, and the distance to the next.
+    seed : uint64
+        Of the order of the steps.
+    metric : ndarray of float64, shape (n_features,), or None
+    w, reference, rebuilt : ndarrays of float64, shape (n_features,) or (0,)
+        Live weights, changed; weights that all rows are scored with, and the sum of ``v_i x_i`` before the
+        steps, neither wanted where they are empty.
+    bias : ndarray of float64, shape (3,)
+        b (changed), rho, and the b of the reference.
+    box : ndarray of float64, shape (m, 4)
+    eps : float
+    marks : ndarray of uint8, shape (m,)
+        HELD and HELD_AT_START.
+    dual, step : ndarrays of float64, shape (m,)
+        Multipliers, unchanged, and what the steps add to them (out).
+    scores, keys : ndarrays of float64, shape (m,)
+        Out: ``x.reference``, and what a row is worth keeping (-1 where it is held).
+    sums : ndarray of float64, shape (N_SUMS,)
+    """
+    b, rho, reference_b = bias[0], bias[1], bias[2]
+    gap = loss = linear = quadratic = moved = 0.0
+    rows = elements = 0
+    scored, building = len(reference) > 0, len(rebuilt) > 0
+    m = len(dual)
+    last = indptr[first + every * np.uint64(m - 1) + np.uint64(1)]
+    window = _window(m, np.int64((last - indptr[first]) // every))
+    order = packets(np.arange(m), seed)
+    for start in range(0, m, window):
+        part = order[start : start + window]
+        _touch(indptr, indices, values, part, first, every)
+        shuffle(part, seed + np.uint64(start))
+        for i in part:
+            row = first + every * np.uint64(i)
+            p, end = indptr[row], indptr[row + np.uint64(1)]
+            t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
+            if scored:
+                score, _ = _products(indices, values, None, reference, p, end)
+                scores[i] = score
+                loss += row_loss(t - score - reference_b, low, high, eps, damping)
+            if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
+                _add_row(indices, values, metric, rebuilt, p, end, dual[i])
+            step[i] = 0.0
+            if marks[i] & HELD:
+                keys[i] = -1.0
+                continue
+            s, q = _products(indices, values, metric, w, p, end)
+            v, r = dual[i], t - s - b
+            gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
+            d = r - damping * v
+            rows += 1
+            elements += np.int64(end - p)
+            before = violation(v, d, low, high, eps)
+            new = new_multiplier(v, d, q + rho + damping, low, high, eps)
+            # With |v| in the dual a step ends at 0, so that D is a parabola along it.
+            if eps > 0.0 and new * v < 0.0:
+                new = 0.0
+            change = new - v
+            if change != 0.0:
+                _add_row(indices, values, metric, w, p, end, change)
+                b += rho * change
+                moved += change
+                linear += t * change - eps * (abs(new) - abs(v)) - damping * v * change
+                quadratic += damping * change * change
+                step[i] = change
+                d -= (q + rho + damping) * change
+            now = violation(new, d, low, high, eps)
+            keys[i] = priority(new, max(before, now) if before > 0.0 else now, low, high, eps)
+    bias[0] = b
+    sums[0] += gap
+    sums[1] += loss
+    sums[2] += linear
+    sums[3] += quadratic
+    sums[4] += moved
+    sums[5] += rows
+    sums[6] += elements
+
+
+@compiled
+def solve(  # type: ignore[no-untyped-def]
+    indptr, indices, values, metric, w, bias, box, eps, dual, stationarity, seed, wanted, most_elements, sums
+):  # fmt: skip
+    """Sweep resident rows, setting aside those at a bound that stay there, until their gaps sum up to ``wanted``.
+
+    Parameters
+    ----------
+    indptr, indices, values : CSR rows (uint64, uint32, float or None)
+    metric, w, bias, box, eps : see `sweep`
+    dual, stationarity : ndarrays of float64, shape (m,)
+        Multipliers (changed), and how far each row was from being stationary when last looked at.
+    seed : uint64
+    wanted : float
+        Sum of the row gaps, as seen in one sweep of all rows, at which the work ends.
+    most_elements : int
+        Nonzeros after which it ends anyway, at the end of a sweep.
+    sums : ndarray of float64, shape (N_SUMS,)
+        Added to: LINEAR, QUADRATIC (steps of all sweeps together), MOVED, ROWS, ELEMENTS; GAP is set.
+    """
+    m = len(dual)
+    b, rho = bias[0], bias[1]
+    gain = moved = gap = 0.0
+    elements = rows = 0
+    active, farthest = np.arange(m), np.inf
+    aside = np.zeros(m, dtype=np.bool_)
+    window = _window(m, np.int64(indptr[m]))
+    while True:
+        order = packets(active, seed)
+        gap = largest = 0.0
+        for start in range(0, len(order), window):
+            part = order[start : start + window]
+            _touch(indptr, indices, values, part, np.uint64(0), np.uint64(1))
+            shuffle(part, seed + np.uint64(start))
+            for i in part:
+                p, end = indptr[i], indptr[i + 1]
+                t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
+                s, q = _products(indices, values, metric, w, p, end)
+                v, r = dual[i], t - s - b
+                d = r - damping * v
+                gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
+                rows += 1
+                elements += np.int64(end - p)
+                far = violation(v, d, low, high, eps)
+                stationarity[i] = far
+                if far > 0.0:
+                    largest = max(largest, far)
+                    new = new_multiplier(v, d, q + rho + damping, low, high, eps)
+                    change = new - v
+                    if change != 0.0:
+                        _add_row(indices, values, metric, w, p, end, change)
+                        b += rho * change
+                        moved += change
+                        gain += t * change - eps * (abs(new) - abs(v)) - 0.5 * damping * (new * new - v * v)
+                        dual[i] = new
+                elif -far > farthest:
+                    aside[i] = True
+        seed += _GOLDEN
+        whole = len(active) == m
+        if elements >= most_elements or (whole and (gap <= wanted or largest == 0.0)):
+            break
+        if gap <= wanted or largest == 0.0:
+            active, farthest = np.arange(m), np.inf
+            aside[:] = False
+        else:
+            active, farthest = active[~aside[active]], largest
+    bias[0] = b
+    sums[0] = gap
+    sums[2] += gain
+    sums[4] += moved
+    sums[5] += rows
+    sums[6] += elements

@@ -1,0 +1,155 @@
+"""The resident set: the rows that matter most, in memory, as a compact CSR matrix of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ooc_svm.ops import csr, sweeps
+from ooc_svm.ops.residents import compact, priorities
+from ooc_svm.ops.shuffles import gather_rows
+from ooc_svm.problems.dual import DualProblem
+from ooc_svm.rows import Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.sweeps import Rows
+
+
+def _floats() -> Float64Array:
+    return np.empty(0)
+
+
+@dataclass(slots=True)
+class Residents:
+    """Rows held in memory.
+
+    Attributes
+    ----------
+    capacity : int
+        Nonzeros and rows together that are held at most.
+    values : ndarray of the data's type
+        Empty where every stored value is 1.
+    ids : ndarray of int64, shape (m,)
+        Row numbers.
+    indptr : ndarray of int64, shape (m + 1,)
+    indices : ndarray of int32
+    box : ndarray of float64, shape (m, 4)
+    dual, stationarity : ndarray of float64, shape (m,)
+        Multipliers, and how far each row was from being stationary when last looked at.
+    all_ones : bool
+        Whether there are no values.
+    """
+
+    capacity: int
+    values: Values
+    all_ones: bool
+    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    box: Float64Array = field(default_factory=lambda: np.empty((0, 4)))
+    dual: Float64Array = field(default_factory=_floats)
+    stationarity: Float64Array = field(default_factory=_floats)
+    _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    _values_room: Values = field(default_factory=_floats)
+
+    def take(self, offered: Sequence[Rows], theta: float, eps: float) -> tuple[Int64Array, Float64Array]:
+        """Keep the best of the rows offered and of those here.
+
+        Parameters
+        ----------
+        offered : sequence of Rows
+        theta : float
+            The share of their steps that was taken.
+        eps : float
+
+        Returns
+        -------
+        ids, multipliers : ndarrays of int64 and float64
+            Of the rows that leave.
+        """
+        own_keys = np.empty(len(self.ids))
+        priorities(self.dual, self.stationarity, self.box, eps, own_keys)
+        keys = np.concatenate([own_keys, *(rows.keys for rows in offered)])
+        sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in offered)]) + 1
+        order = np.argsort(-keys, kind="stable")
+        kept = np.zeros(len(keys), dtype=np.bool_)
+        kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
+        at = len(self.ids)
+        own = kept[:at]
+        leaving = self.ids[~own], self.dual[~own]
+        self._drop(own)
+        for rows in offered:
+            self._append(rows, np.flatnonzero(kept[at : at + len(rows.ids)]), theta)
+            at += len(rows.ids)
+        return leaving
+
+    def solve(
+        self,
+        problem: DualProblem,
+        w: Float64Array,
+        bias: Float64Array,
+        seed: np.uint64,
+        wanted: float,
+        most_elements: int,
+    ) -> Float64Array:
+        """Improve the multipliers here until their gaps sum up to ``wanted``; w and b follow.
+
+        Returns
+        -------
+        ndarray of float64, shape (N_SUMS,)
+            See `ooc_svm.ops.sweeps.solve`.
+        """
+        sums = np.zeros(sweeps.N_SUMS)
+        if len(self.ids):
+            sweeps.solve(
+                *self.matrix, problem.metric, w, bias, self.box, problem.epsilon, self.dual,
+                self.stationarity, seed, wanted, most_elements, sums,
+            )  # fmt: skip
+        return sums
+
+    @property
+    def matrix(self) -> tuple[Values, Values, Values | None]:
+        """The rows' CSR arrays as compiled functions take them."""
+        values = None if self.all_ones else self.values
+        return csr.unsigned(self.indptr), csr.unsigned(self.indices), values
+
+    def _drop(self, kept: np.ndarray) -> None:
+        self._make_room()
+        if kept.all():
+            return
+        size = compact(*self.matrix, kept)
+        lengths = np.diff(self.indptr)[kept]
+        self.indptr = np.concatenate([[0], np.cumsum(lengths)])
+        self._use(size)
+        self.ids, self.box = self.ids[kept], self.box[kept]
+        self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
+
+    def _append(self, rows: Rows, chosen: Int64Array, theta: float) -> None:
+        if not len(chosen):
+            return
+        before = len(self.indices)
+        indptr = np.concatenate([[before], before + np.cumsum(np.diff(rows.indptr)[chosen])])
+        self._use(int(indptr[-1]))
+        gather_rows(
+            csr.unsigned(rows.indptr), csr.unsigned(rows.indices), rows.values, chosen,
+            csr.unsigned(indptr), csr.unsigned(self.indices), None if self.all_ones else self.values,
+        )  # fmt: skip
+        self.indptr = np.concatenate([self.indptr, indptr[1:]])
+        self.ids = np.concatenate([self.ids, rows.ids[chosen]])
+        self.box = np.concatenate([self.box, rows.box[chosen]])
+        self.dual = np.concatenate([self.dual, rows.dual[chosen] + theta * rows.step[chosen]])
+        self.stationarity = np.concatenate([self.stationarity, np.zeros(len(chosen))])
+
+    def _make_room(self) -> None:
+        """Room for all rows that may come, made once: the system gives memory to what is used."""
+        if len(self._indices_room) != self.capacity:
+            size = len(self.indices)
+            self._indices_room = np.empty(self.capacity, dtype=np.int32)
+            self._indices_room[:size] = self.indices
+            self._values_room = np.empty(0 if self.all_ones else self.capacity, dtype=self.values.dtype)
+            self._values_room[:size] = self.values
+            self._use(size)
+
+    def _use(self, size: int) -> None:
+        self.indices = self._indices_room[:size]
+        self.values = self._values_room[:size]

@@ -1,0 +1,290 @@
+"""Sweep passes: rounds and lanes of dual coordinate steps, as pure functions of rows, weights and multipliers.
+
+One read of the data is cut into rounds, and each round into lanes. All lanes of a round begin with the same
+weights; each moves its rows once, in a random order that follows from the seed, with a copy of its own, and
+keeps the rows best worth holding in memory. Rounds and lanes belong to the algorithm, never to the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.ops import csr, sweeps
+from ooc_svm.ops.shuffles import gather_rows
+from ooc_svm.passes import Extent, Piece, RowSlice, Segment
+from ooc_svm.problems.dual import DualProblem, names
+from ooc_svm.rows import Float64Array, Int32Array, Int64Array, RowBlock, Values
+from ooc_svm.source import Span
+
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows with what a dual solver knows of them.
+
+    Attributes
+    ----------
+    ids : ndarray of int64, shape (m,)
+        Row numbers.
+    indptr, indices, values
+        Their CSR arrays; ``values`` is None where every stored value is 1.
+    box : ndarray of float64, shape (m, 4)
+    dual, step, keys : ndarrays of float64, shape (m,)
+        Multipliers before their lane, what the lane wants to add, and what the row is worth keeping.
+    """
+
+    ids: Int64Array
+    indptr: Int64Array
+    indices: Int32Array
+    values: Values | None
+    box: Float64Array
+    dual: Float64Array
+    step: Float64Array
+    keys: Float64Array
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Rows of a round that the solver holds, held at the pass's start, or has given back since.
+
+    Attributes
+    ----------
+    now, at_start, returned : ndarrays of int64
+        Row numbers.
+    multipliers : ndarray of float64
+        Of the returned rows.
+    """
+
+    now: Int64Array
+    at_start: Int64Array
+    returned: Int64Array
+    multipliers: Float64Array
+
+    def marks(self, rows: RowSlice) -> npt.NDArray[np.uint8]:
+        """The mark of each row."""
+        numbers = range(rows.start, rows.stop, rows.step)
+        marks = np.zeros(len(numbers), dtype=np.uint8)
+        for ids, bit in ((self.now, sweeps.HELD), (self.at_start, sweeps.HELD_AT_START)):
+            marks[places(ids, rows)[1]] |= bit
+        return marks
+
+
+@dataclass(slots=True)
+class LaneSums:
+    """What the lanes of a round come back with.
+
+    Attributes
+    ----------
+    w : ndarray of float64, shape (n_features,)
+        The weights that all began with, plus what each lane added.
+    rebuilt : ndarray of float64, shape (n_features,) or (0,)
+        Sum of ``v_i x_i`` over the rows not held at the pass's start, before their steps.
+    sums : ndarray of float64, shape (N_SUMS,)
+    best : list of Rows
+        The rows best worth keeping, in the order of the lanes.
+    """
+
+    w: Float64Array
+    rebuilt: Float64Array
+    sums: Float64Array
+    best: list[Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPass:
+    """One round.
+
+    Parameters
+    ----------
+    problem : DualProblem
+    w : ndarray of float64, shape (n_features,)
+        In units of the data.
+    reference : ndarray of float64, shape (n_features,) or (0,)
+        Weights that all rows are scored with; none if empty.
+    rebuild : bool
+        Whether the sum of ``v_i x_i`` is wanted.
+    bias : ndarray of float64, shape (3,)
+        b, rho, and the b of the reference.
+    theta : float
+        The share of this round's last steps that was taken.
+    held : Held
+    seed : int
+    room : int
+        Nonzeros of the rows that a lane may bring back.
+    least_key : float
+        Rows worth less are not brought back.
+    extent : Extent
+    meanwhile : callable or None
+    """
+
+    problem: DualProblem
+    w: Float64Array
+    reference: Float64Array
+    rebuild: bool
+    bias: Float64Array
+    theta: float
+    held: Held
+    seed: int
+    room: int
+    least_key: float
+    extent: Extent
+    meanwhile: Callable[[], None] | None
+    needs_data: ClassVar[bool] = True
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*self.writes, *self.problem.targets.reads)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        dual, step, newest, _ = names(self.problem)
+        return (dual, step, newest) if len(self.reference) else (dual, step)
+
+    @property
+    def partial_nbytes(self) -> int:
+        return 8 * len(self.w) * (1 + self.rebuild)
+
+    def empty(self) -> LaneSums:
+        rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
+        return LaneSums(self.w.copy(), rebuilt, np.zeros(sweeps.N_SUMS), [])
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: LaneSums) -> None:
+        assert block is not None
+        names_ = names(self.problem)
+        dual, step = (rows.vectors[name] for name in names_[:2])
+        n_rows = len(dual)
+        scores = rows.vectors[names_[2]] if len(self.reference) else np.empty(0)
+        dual += self.theta * step
+        held = self.held
+        back, place = places(held.returned, rows)
+        dual[place] = held.multipliers[back]
+        box, keys = self.problem.boxes(rows), np.empty(n_rows)
+        # A lane's b follows from its own steps since its start.
+        bias = self.bias.copy()
+        bias[0] += bias[1] * partial.sums[sweeps.MOVED]
+        first = rows.start - block.start
+        sweeps.sweep(
+            csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values, np.uint64(first), np.uint64(rows.step),
+            seed_of(self.seed, rows.start), self.problem.metric, partial.w,
+            self.reference, partial.rebuilt, bias, box, self.problem.epsilon,
+            held.marks(rows), dual, step, scores, keys, partial.sums,
+        )  # fmt: skip
+        own = first + rows.step * np.arange(n_rows)
+        sizes = block.indptr[own + 1] - block.indptr[own]
+        chosen = _best_rows(keys, sizes, self.least_key, self.room * n_rows // self._rows_of_lane(rows.start))
+        if len(chosen):
+            taken = box[chosen], dual[chosen], step[chosen], keys[chosen]
+            partial.best.append(_rows(block, own[chosen], taken))
+
+    def _rows_of_lane(self, start: int) -> int:
+        """Rows of the lane that has a piece which begins at this row."""
+        lanes = self.extent.segments
+        return next(
+            sum(piece.n_rows for piece in lane) for lane in lanes if any(p.start == start for p in lane)
+        )
+
+    def merge(self, left: LaneSums, right: LaneSums) -> LaneSums:
+        left.w += right.w - self.w
+        left.rebuilt += right.rebuilt
+        left.sums += right.sums
+        left.best += right.best
+        return left
+
+
+def _best_rows(keys: Float64Array, lengths: Int64Array, least: float, room: int) -> Int64Array:
+    """Rows by falling key that fit the room together, ascending."""
+    worth = np.flatnonzero(keys > least)
+    if lengths[worth].sum() > room:
+        worth = worth[np.argsort(-keys[worth], kind="stable")]
+        worth = np.sort(worth[np.cumsum(lengths[worth]) <= room])
+    return worth
+
+
+def _rows(
+    block: RowBlock, own: Int64Array, taken: tuple[Float64Array, Float64Array, Float64Array, Float64Array]
+) -> Rows:
+    """Copies of some of a block's rows."""
+    indptr = np.zeros(len(own) + 1, dtype=np.int64)
+    np.cumsum(block.indptr[own + 1] - block.indptr[own], out=indptr[1:])
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    values = None if block.values is None else np.empty(indptr[-1], dtype=block.values.dtype)
+    gather_rows(
+        csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values, own,
+        csr.unsigned(indptr), csr.unsigned(indices), values,
+    )  # fmt: skip
+    return Rows(block.start + own, indptr, indices, values, *taken)
+
+
+def places(ids: Int64Array, rows: RowSlice) -> tuple[npt.NDArray[np.bool_], Int64Array]:
+    """Which of the row numbers are among the rows, and where."""
+    inside = (ids >= rows.start) & (ids < rows.stop) & ((ids - rows.start) % rows.step == 0)
+    return inside, (ids[inside] - rows.start) // rows.step
+
+
+def seed_of(*numbers: int) -> np.uint64:
+    """A 64-bit seed that changes with each of the numbers."""
+    seed = 0
+    for number in numbers:
+        seed = (seed ^ int(number)) * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03 & _MASK
+        seed ^= seed >> 32
+    return np.uint64(seed)
+
+
+def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Extent]:
+    """Cut the data into rounds of lanes.
+
+    With fewer blocks than lanes in all, blocks are cut evenly into pieces, a piece for each lane; otherwise
+    lanes are runs of whole blocks.
+
+    Parameters
+    ----------
+    blocks : sequence of Span
+    n_rounds : int
+        Wanted; there are fewer where there are not enough rows, a few more where blocks do not divide well.
+    n_lanes : int
+        A power of two.
+    """
+    n_rows = sum(span.stop - span.start for span in blocks)
+    n_rounds = max(1, min(n_rounds, n_rows // (MIN_ROWS * n_lanes)))
+    a_block = round(n_rounds / len(blocks))
+    if a_block >= 1:
+        return _extents([part for i, span in enumerate(blocks) for part in _strided(i, span, a_block, n_lanes)], n_lanes)
+    lanes = n_rounds * n_lanes
+    parts = max(1, round(lanes / len(blocks)))
+    pieces: list[Piece] = []
+    for index, span in enumerate(blocks):
+        edges = np.linspace(span.start, span.stop, parts + 1).astype(np.int64).tolist()
+        pieces += [Piece(index, a, b) for a, b in pairwise(edges) if a < b]
+    a_lane = max(1, round(len(pieces) / lanes))
+    runs: list[Segment] = [tuple(pieces[i : i + a_lane]) for i in range(0, len(pieces), a_lane)]
+    return _extents([tuple(runs[i : i + n_lanes]) for i in range(0, len(runs), n_lanes)], n_lanes)
+
+
+def _strided(index: int, span: Span, n_rounds: int, n_lanes: int) -> list[tuple[Segment, ...]]:
+    """Rounds of one block: each takes every ``n_rounds``-th row, its lanes a part of the block each."""
+    edges = np.linspace(span.start, span.stop, n_lanes + 1).astype(np.int64).tolist()
+    return [
+        tuple((Piece(index, a + r, b, n_rounds),) for a, b in pairwise(edges) if a + r < b)
+        for r in range(n_rounds)
+    ]
+
+
+def _extents(rounds: Sequence[tuple[Segment, ...]], n_lanes: int) -> list[Extent]:
+    extents = []
+    for number, segments in enumerate(rounds):
+        behind = rounds[(number + 1) % len(rounds)]
+        ahead = tuple(dict.fromkeys(segment[0].block for segment in behind))
+        full = segments + ((),) * (n_lanes - len(segments))
+        extents.append(Extent(full, ahead, number == 0, number == len(rounds) - 1))
+    return extents
+
+
+# Rows of a lane below which rounds are not worth their overhead.
+MIN_ROWS = 64
