@@ -68,14 +68,29 @@ class Extent:
         As many as a power of two; the pieces of each are visited one after another.
     ahead : tuple of int
         Blocks that the pass after this one begins with.
-    begins, ends : bool
-        Whether this is the first and the last part of one read of the data.
+    before, of : int
+        Pieces of the same read that come before this part, and of all its parts; 0 where this is all.
     """
 
     segments: tuple[Segment, ...]
     ahead: tuple[int, ...] = ()
-    begins: bool = True
-    ends: bool = True
+    before: int = 0
+    of: int = 0
+
+    @property
+    def n_pieces(self) -> int:
+        """Number of pieces."""
+        return sum(len(segment) for segment in self.segments)
+
+    @property
+    def begins(self) -> bool:
+        """Whether this is the first part of a read of the data."""
+        return self.before == 0
+
+    @property
+    def ends(self) -> bool:
+        """Whether this is the last part of a read of the data."""
+        return self.before + self.n_pieces >= self.of
 
 
 class WholeData:

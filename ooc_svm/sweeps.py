@@ -22,6 +22,9 @@ from ooc_svm.problems.dual import DualProblem, names
 from ooc_svm.rows import Float64Array, Int32Array, Int64Array, RowBlock, Values
 from ooc_svm.source import Span
 
+# Rows of a lane below which rounds are not worth their overhead.
+MIN_ROWS = 64
+
 _MASK = (1 << 64) - 1
 
 
@@ -110,16 +113,14 @@ class SweepPass:
         Weights that all rows are scored with; none if empty.
     rebuild : bool
         Whether the sum of ``v_i x_i`` is wanted.
-    bias : ndarray of float64, shape (3,)
-        b, rho, and the b of the reference.
+    bias : ndarray of float64, shape (2,)
+        b and rho.
     theta : float
         The share of this round's last steps that was taken.
     held : Held
     seed : int
     room : int
         Nonzeros of the rows that a lane may bring back.
-    least_key : float
-        Rows worth less are not brought back.
     extent : Extent
     meanwhile : callable or None
     """
@@ -133,7 +134,6 @@ class SweepPass:
     held: Held
     seed: int
     room: int
-    least_key: float
     extent: Extent
     meanwhile: Callable[[], None] | None
     needs_data: ClassVar[bool] = True
@@ -178,7 +178,7 @@ class SweepPass:
         )  # fmt: skip
         own = first + rows.step * np.arange(n_rows)
         sizes = block.indptr[own + 1] - block.indptr[own]
-        chosen = _best_rows(keys, sizes, self.least_key, self.room * n_rows // self._rows_of_lane(rows.start))
+        chosen = _best_rows(keys, sizes, self.room * n_rows // self._rows_of_lane(rows.start))
         if len(chosen):
             taken = box[chosen], dual[chosen], step[chosen], keys[chosen]
             partial.best.append(_rows(block, own[chosen], taken))
@@ -198,13 +198,41 @@ class SweepPass:
         return left
 
 
-def _best_rows(keys: Float64Array, lengths: Int64Array, least: float, room: int) -> Int64Array:
-    """Rows by falling key that fit the room together, ascending."""
-    worth = np.flatnonzero(keys > least)
-    if lengths[worth].sum() > room:
-        worth = worth[np.argsort(-keys[worth], kind="stable")]
-        worth = np.sort(worth[np.cumsum(lengths[worth]) <= room])
-    return worth
+@dataclass(frozen=True, slots=True)
+class NormPass:
+    """Sum of the squared norms of a part of the rows, and their number: shape (2,)."""
+
+    metric: Float64Array | None
+    extent: Extent
+    needs_data: ClassVar[bool] = True
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ()
+    meanwhile: ClassVar[None] = None
+    partial_nbytes: ClassVar[int] = 16
+
+    def empty(self) -> Float64Array:
+        return np.zeros(2)
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
+        assert block is not None
+        own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
+        partial[0] += sweeps.squared_norms(
+            csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values, self.metric, own
+        )
+        partial[1] += len(own)
+
+    def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
+        left += right
+        return left
+
+
+def _best_rows(keys: Float64Array, sizes: Int64Array, room: int) -> Int64Array:
+    """The rows by falling key that fit the room together, ascending; those with a negative key are held."""
+    free = np.flatnonzero(keys >= 0.0)
+    if sizes[free].sum() > room:
+        free = free[np.argsort(-keys[free], kind="stable")]
+        free = np.sort(free[np.cumsum(sizes[free]) <= room])
+    return free
 
 
 def _rows(
@@ -222,7 +250,7 @@ def _rows(
     return Rows(block.start + own, indptr, indices, values, *taken)
 
 
-def places(ids: Int64Array, rows: RowSlice) -> tuple[npt.NDArray[np.bool_], Int64Array]:
+def places(ids: Int64Array, rows: RowSlice | Piece) -> tuple[npt.NDArray[np.bool_], Int64Array]:
     """Which of the row numbers are among the rows, and where."""
     inside = (ids >= rows.start) & (ids < rows.stop) & ((ids - rows.start) % rows.step == 0)
     return inside, (ids[inside] - rows.start) // rows.step
@@ -240,8 +268,9 @@ def seed_of(*numbers: int) -> np.uint64:
 def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Extent]:
     """Cut the data into rounds of lanes.
 
-    With fewer blocks than lanes in all, blocks are cut evenly into pieces, a piece for each lane; otherwise
-    lanes are runs of whole blocks.
+    With fewer blocks than rounds, the rounds of a block each take every so manieth row of it, so that they
+    are alike however the rows are sorted, and its lanes a part of the block each. Otherwise lanes are runs of
+    whole blocks, or of even parts of blocks.
 
     Parameters
     ----------
@@ -255,12 +284,13 @@ def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Exte
     n_rounds = max(1, min(n_rounds, n_rows // (MIN_ROWS * n_lanes)))
     a_block = round(n_rounds / len(blocks))
     if a_block >= 1:
-        return _extents([part for i, span in enumerate(blocks) for part in _strided(i, span, a_block, n_lanes)], n_lanes)
+        parts = [_strided(index, span, a_block, n_lanes) for index, span in enumerate(blocks)]
+        return _extents([part for of_block in parts for part in of_block], n_lanes)
     lanes = n_rounds * n_lanes
-    parts = max(1, round(lanes / len(blocks)))
+    a_block = max(1, round(lanes / len(blocks)))
     pieces: list[Piece] = []
     for index, span in enumerate(blocks):
-        edges = np.linspace(span.start, span.stop, parts + 1).astype(np.int64).tolist()
+        edges = np.linspace(span.start, span.stop, a_block + 1).astype(np.int64).tolist()
         pieces += [Piece(index, a, b) for a, b in pairwise(edges) if a < b]
     a_lane = max(1, round(len(pieces) / lanes))
     runs: list[Segment] = [tuple(pieces[i : i + a_lane]) for i in range(0, len(pieces), a_lane)]
@@ -277,14 +307,13 @@ def _strided(index: int, span: Span, n_rounds: int, n_lanes: int) -> list[tuple[
 
 
 def _extents(rounds: Sequence[tuple[Segment, ...]], n_lanes: int) -> list[Extent]:
-    extents = []
+    total = sum(len(segment) for segments in rounds for segment in segments)
+    extents: list[Extent] = []
+    before = 0
     for number, segments in enumerate(rounds):
         behind = rounds[(number + 1) % len(rounds)]
         ahead = tuple(dict.fromkeys(segment[0].block for segment in behind))
         full = segments + ((),) * (n_lanes - len(segments))
-        extents.append(Extent(full, ahead, number == 0, number == len(rounds) - 1))
+        extents.append(Extent(full, ahead, before, total))
+        before += extents[-1].n_pieces
     return extents
-
-
-# Rows of a lane below which rounds are not worth their overhead.
-MIN_ROWS = 64

@@ -86,8 +86,7 @@ class LocalEngine(Engine):
         backwards = data and extent.begins and extent.ends and self.counters.passes % 2 == 1
         order = reversed(range(count)) if backwards else iter(range(count))
         trees = [MergeTree(count, request.merge) for request in passes]
-        n_pieces = sum(len(segment) for segment in extent.segments)
-        stream = _Stream(passes, extent, data, trees, order, n_pieces)
+        stream = _Stream(passes, extent, data, trees, order, extent.of or extent.n_pieces, extent.before)
         # What a solver does meanwhile comes first: it is one long task, the segments fill up what is left.
         futures = [
             self._workers.submit(self._timed, request.meanwhile)

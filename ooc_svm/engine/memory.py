@@ -17,8 +17,7 @@ class MemoryEngine(Engine):
             if request.meanwhile is not None:
                 request.meanwhile()
         trees = [MergeTree(len(extent.segments), request.merge) for request in passes]
-        n_pieces = sum(len(segment) for segment in extent.segments)
-        done = 0
+        done, n_pieces = extent.before, extent.of or extent.n_pieces
         for number, segment in enumerate(extent.segments):
             partials = [request.empty() for request in passes]
             for piece in segment:

@@ -25,8 +25,8 @@ from ooc_svm.ops.compiled import compiled
 from ooc_svm.ops.shuffles import _mix
 
 # Sums of a sweep.
-GAP, REFERENCE_LOSS, LINEAR, QUADRATIC, MOVED, ROWS, ELEMENTS = range(7)
-N_SUMS = 7
+GAP, LINEAR, QUADRATIC, MOVED, ROWS, ELEMENTS = range(6)
+N_SUMS = 6
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -224,8 +224,8 @@ def sweep(  # type: ignore[no-untyped-def]
     w, reference, rebuilt : ndarrays of float64, shape (n_features,) or (0,)
         Live weights, changed; weights that all rows are scored with, and the sum of ``v_i x_i`` before the
         steps, neither wanted where they are empty.
-    bias : ndarray of float64, shape (3,)
-        b (changed), rho, and the b of the reference.
+    bias : ndarray of float64, shape (2,)
+        b (changed) and rho.
     box : ndarray of float64, shape (m, 4)
     eps : float
     marks : ndarray of uint8, shape (m,)
@@ -236,8 +236,8 @@ def sweep(  # type: ignore[no-untyped-def]
         Out: ``x.reference``, and what a row is worth keeping (-1 where it is held).
     sums : ndarray of float64, shape (N_SUMS,)
     """
-    b, rho, reference_b = bias[0], bias[1], bias[2]
-    gap = loss = linear = quadratic = moved = 0.0
+    b, rho = bias[0], bias[1]
+    gap = linear = quadratic = moved = 0.0
     rows = elements = 0
     scored, building = len(reference) > 0, len(rebuilt) > 0
     m = len(dual)
@@ -253,9 +253,7 @@ def sweep(  # type: ignore[no-untyped-def]
             p, end = indptr[row], indptr[row + np.uint64(1)]
             t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
             if scored:
-                score, _ = _products(indices, values, None, reference, p, end)
-                scores[i] = score
-                loss += row_loss(t - score - reference_b, low, high, eps, damping)
+                scores[i], _ = _products(indices, values, None, reference, p, end)
             if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
                 _add_row(indices, values, metric, rebuilt, p, end, dual[i])
             step[i] = 0.0
@@ -285,13 +283,12 @@ def sweep(  # type: ignore[no-untyped-def]
             now = violation(new, d, low, high, eps)
             keys[i] = priority(new, max(before, now) if before > 0.0 else now, low, high, eps)
     bias[0] = b
-    sums[0] += gap
-    sums[1] += loss
-    sums[2] += linear
-    sums[3] += quadratic
-    sums[4] += moved
-    sums[5] += rows
-    sums[6] += elements
+    sums[GAP] += gap
+    sums[LINEAR] += linear
+    sums[QUADRATIC] += quadratic
+    sums[MOVED] += moved
+    sums[ROWS] += rows
+    sums[ELEMENTS] += elements
 
 
 @compiled
@@ -312,7 +309,7 @@ def solve(  # type: ignore[no-untyped-def]
     most_elements : int
         Nonzeros after which it ends anyway, at the end of a sweep.
     sums : ndarray of float64, shape (N_SUMS,)
-        Added to: LINEAR, QUADRATIC (steps of all sweeps together), MOVED, ROWS, ELEMENTS; GAP is set.
+        Added to: LINEAR (D without its norm), MOVED, ROWS, ELEMENTS; GAP is set.
     """
     m = len(dual)
     b, rho = bias[0], bias[1]
@@ -361,8 +358,27 @@ def solve(  # type: ignore[no-untyped-def]
         else:
             active, farthest = active[~aside[active]], largest
     bias[0] = b
-    sums[0] = gap
-    sums[2] += gain
-    sums[4] += moved
-    sums[5] += rows
-    sums[6] += elements
+    sums[GAP] = gap
+    sums[LINEAR] += gain
+    sums[MOVED] += moved
+    sums[ROWS] += rows
+    sums[ELEMENTS] += elements
+
+
+@compiled
+def squared_norms(indptr, indices, values, metric, rows):  # type: ignore[no-untyped-def]
+    """Sum of ``x.x`` (with the metric) over some rows of a block."""
+    total = 0.0
+    for i in rows:
+        for p in range(indptr[i], indptr[i + 1]):
+            x = 1.0 if values is None else np.float64(values[p])
+            total += x * x if metric is None else x * x * metric[indices[p]]
+    return total
+
+
+@compiled
+def add_rows(indptr, indices, values, metric, coefficients, w):  # type: ignore[no-untyped-def]
+    """``w += sum_i coefficients_i x_i``, in units of the data."""
+    for i in range(len(coefficients)):
+        if coefficients[i] != 0.0:
+            _add_row(indices, values, metric, w, indptr[i], indptr[i + 1], coefficients[i])

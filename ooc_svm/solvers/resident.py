@@ -107,6 +107,52 @@ class Residents:
             )  # fmt: skip
         return sums
 
+    def sum_of_rows(self, problem: DualProblem) -> Float64Array:
+        """Sum of ``v_i x_i`` over the rows here, in units of the data."""
+        total = np.zeros(problem.space.n_features)
+        sweeps.add_rows(*self.matrix, problem.metric, self.dual, total)
+        return total
+
+    def absorb(self, problem: DualProblem, excess: float, w: Float64Array) -> tuple[float, float]:
+        """Move w as if the multipliers here took away an excess of their sum; they stay as they are.
+
+        Those off their bounds go first, since D does not feel them in first order; no multiplier changes its
+        sign.
+
+        Returns
+        -------
+        gain, rest : float
+            Change of D without its norm, and what could not be taken away.
+        """
+        v, (t, low, high, damping) = self.dual, self.box.T
+        away = -np.sign(excess)
+        end = np.where(away > 0.0, high - v, v - low)
+        room = np.maximum(np.minimum(end, np.abs(v)), 0.0)
+        inside = (v > low) & (v < high)
+        change = np.zeros(len(v))
+        rest = abs(excess)
+        for tier in (inside, ~inside):
+            most = float(room[tier].sum())
+            if rest > 0.0 and most > 0.0:
+                part = min(1.0, rest / most)
+                change[tier] = away * part * room[tier]
+                rest = rest - most if part == 1.0 else 0.0
+        new = v + change
+        gains = t * change - problem.epsilon * (np.abs(new) - np.abs(v)) - 0.5 * damping * (new**2 - v**2)
+        sweeps.add_rows(*self.matrix, problem.metric, change, w)
+        return float(gains.sum()), max(rest, 0.0)
+
+    def is_sound(self, n_features: int) -> bool:
+        """Whether the parts fit each other; a saved set may come from anywhere."""
+        m, size = len(self.ids), len(self.indices)
+        if not (self.box.shape == (m, 4) and len(self.dual) == len(self.stationarity) == m):
+            return False
+        if len(self.indptr) != m + 1 or len(self.values) != (0 if self.all_ones else size):
+            return False
+        rising = self.indptr[0] == 0 and self.indptr[-1] == size and (np.diff(self.indptr) >= 0).all()
+        ids = self.indices
+        return bool(rising and size + m <= self.capacity and ((ids >= 0) & (ids < n_features)).all())
+
     @property
     def matrix(self) -> tuple[Values, Values, Values | None]:
         """The rows' CSR arrays as compiled functions take them."""

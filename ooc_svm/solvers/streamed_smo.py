@@ -38,26 +38,28 @@ from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.solvers.resident import Residents
 from ooc_svm.solvers.state import Certificate
 from ooc_svm.stopping import Stopping
-from ooc_svm.sweeps import Held, LaneSums, Rows, SweepPass, seed_of
+from ooc_svm.sweeps import Held, LaneSums, NormPass, Rows, SweepPass, places, seed_of
 
 # Rounds of one read, and lanes of one round.
 ROUNDS, LANES = 20, 4
 
-# Sum of the resident rows' gaps at which their solving ends, as a share of the sum of all others' gaps.
-SHARE = 0.3
-
-# ... but never below this share of the gap that the run is to end with.
-FLOOR = 0.1
-
-MODE = "seen"
-LASTF = .1
-NOLAG = False
+# The resident set is solved until its row gaps sum up to this share of the gaps of all other rows, as last
+# seen; to a smaller one at the end of a read, since that w is the next reference; but no further than a share
+# of the gap that the run is to end with.
+SHARE, LAST_SHARE, FLOOR = 0.05, 0.005, 0.03
 
 # Nonzeros looked at in one solving of the resident set: a second or two.
 MOST_ELEMENTS = 400_000_000
 
-# Points of a segment that are looked at together.
-GRID = 9
+# rho of a free bias, as a share of the mean squared norm of a row.
+RHO = 0.3
+
+# w is rebuilt from the multipliers in a read that begins with a gap of at most so many times the one wanted.
+REBUILD = 100.0
+
+# Points that are looked at together in a search for the smallest P, and how far apart their values may be
+# in the end, as a share of the gap wanted.
+GRID, FLAT = 9, 0.01
 
 
 def _no_ids() -> Int64Array:
@@ -72,12 +74,18 @@ class SmoState:
     ----------
     w, best : ndarray of float64, shape (n_features,)
         Weights of the multipliers and of the best point, in units of the data.
-    b, best_b : float
-        Multiplier of the free bias; the bias of the best point.
-    total, linear : float
-        ``sum_i v_i``, and D without its norm.
+    residents : Residents
     thetas, gaps : ndarray of float64, shape (rounds,)
         The step taken in each round, and the sum of the row gaps seen there before the steps.
+    certificate : Certificate
+    b, best_b : float
+        Multiplier of the free bias; the bias of the best point.
+    rho : float
+        What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one.
+    total, linear : float
+        ``sum_i v_i``, and D without its norm.
+    visited : float
+        Rows looked at so far.
     returned : ndarray of int64; multipliers : ndarray of float64
         Rows that have left the resident set and that no round has met since.
     """
@@ -90,9 +98,9 @@ class SmoState:
     certificate: Certificate
     b: float = 0.0
     best_b: float = 0.0
+    rho: float = 0.0
     total: float = 0.0
     linear: float = 0.0
-    rho: float = 0.0
     visited: float = 0.0
     returned: Int64Array = field(default_factory=_no_ids)
     multipliers: Float64Array = field(default_factory=lambda: np.empty(0))
@@ -100,10 +108,29 @@ class SmoState:
     @classmethod
     def fresh(cls, n_features: int, n_rounds: int, residents: Residents) -> SmoState:
         """The state before the first read."""
-        return cls(
-            np.zeros(n_features), np.zeros(n_features), residents, np.zeros(n_rounds), np.zeros(n_rounds),
-            Certificate(),
-        )  # fmt: skip
+        w, best, (thetas, gaps) = np.zeros(n_features), np.zeros(n_features), np.zeros((2, n_rounds))
+        return cls(w, best, residents, thetas, gaps, Certificate())
+
+    @property
+    def bias(self) -> float:
+        """The bias of the moment."""
+        return self.b + self.rho * self.total
+
+    def is_sound(self, n_features: int, n_rounds: int) -> bool:
+        """Whether the parts fit each other and the problem; a saved state may come from anywhere."""
+        shapes = self.w.shape == self.best.shape == (n_features,)
+        rounds = self.thetas.shape == self.gaps.shape == (n_rounds,)
+        pending = len(self.returned) == len(self.multipliers)
+        return shapes and rounds and pending and self.certificate.is_sound() and self.residents.is_sound(n_features)
+
+
+@dataclass(slots=True)
+class _Solved:
+    """What the solving of the resident set has changed."""
+
+    w: Float64Array
+    sums: Float64Array
+    leaving: tuple[Int64Array, Float64Array]
 
 
 @dataclass(slots=True)
@@ -118,7 +145,6 @@ class StreamedSmo:
     rounds : sequence of Extent
         The data, cut by `ooc_svm.sweeps.cut_rounds`.
     seed : int
-    share : float
     """
 
     problem: DualProblem
@@ -126,196 +152,226 @@ class StreamedSmo:
     state: SmoState
     rounds: Sequence[Extent]
     seed: int = 0
-    share: float = SHARE
     _offered: list[Rows] = field(default_factory=list)
     _theta: float = 0.0
-    _solved: tuple[Float64Array, Float64Array, Float64Array] | None = None
-    _last: bool = False
-    _leaving: tuple[Int64Array, Float64Array] | None = None
+    _solved: _Solved | None = None
 
     def steps(self) -> Generator[Pass, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""
         problem, state = self.problem, self.state
         certificate = state.certificate
+        if state.rho == 0.0:
+            state.rho = yield from self._bias_norm()
         while certificate.stop_reason is None:
-            reference, reference_b = state.w, self._bias()
-            loss = yield from self._read(reference, reference_b)
-            yield from self._improve_best(reference, reference_b, loss)
-            certificate.record(self._dual(), self.stopping)
+            reference, reference_b = state.w, state.bias
+            yield from self._read(reference)
+            yield from self._improve_best(reference, reference_b)
+            certificate.record(self._bound(), self.stopping)
+            if problem.free_bias:
+                state.b = state.bias
         *_, best = names(problem)
         certificate.n_support = int((yield problem.count_losses(best, state.best_b))[0])
 
-    def _bias(self) -> float:
-        return self.state.b + self.state.rho * self.state.total
+    def solution(self) -> tuple[Float64Array, float]:
+        """Weights in units of the data, and bias, of the best point."""
+        return self.state.best, self.state.best_b
+
+    def _bias_norm(self) -> Generator[Pass, Any, float]:
+        """rho; for a free bias from the norms of the first rows, which are read next anyway."""
+        if not self.problem.free_bias:
+            return float(self.problem.space.penalized_bias)
+        first = next(segment for segment in self.rounds[0].segments if segment)[:1]
+        ahead = (first[0].block,)
+        squares, n_rows = yield NormPass(self.problem.metric, Extent((first,), ahead, 0, 2))
+        all_rows = sum(p.n_rows for extent in self.rounds for segment in extent.segments for p in segment)
+        # With a small C all multipliers together are small, and have to move b all the same.
+        return max(RHO * float(squares / n_rows), 1.0 / (self.problem.C * all_rows))
 
     def _inner(self, u: Float64Array, v: Float64Array) -> float:
         metric = self.problem.metric
         return float(u @ v) if metric is None else float((u / metric) @ v)
 
-    def _dual(self) -> float:
-        """D at the multipliers of the moment."""
-        state = self.state
-        norm = self._inner(state.w, state.w)
-        if self.problem.space.penalized_bias:
-            norm += state.total**2
-        return state.linear - 0.5 * norm
+    def _dual(self, w: Float64Array, linear: float) -> float:
+        """D at multipliers with these weights and this linear part."""
+        penalty = self.state.total**2 if self.problem.space.penalized_bias else 0.0
+        return linear - 0.5 * (self._inner(w, w) + penalty)
 
-    def _read(self, reference: Float64Array, reference_b: float) -> Generator[Pass, Any, float]:
-        """One read of the data; returns the sum of losses at the reference."""
+    def _bound(self) -> float:
+        """D at a feasible point: the multipliers of the moment, with a free bias made to sum up to 0."""
+        state = self.state
+        if not self.problem.free_bias:
+            return self._dual(state.w, state.linear)
+        w = state.w.copy()
+        gain, rest = state.residents.absorb(self.problem, state.total, w)
+        bound = self._dual(w, state.linear + gain)
+        # No row moves: feasible, and D is 0.
+        return max(bound, 0.0) if rest == 0.0 or math.isnan(bound) else 0.0
+
+    def _read(self, reference: Float64Array) -> Generator[Pass, Any, None]:
+        """One read of the data, with all rows scored by the reference."""
         problem, state = self.problem, self.state
-        number = state.certificate.passes
-        if number == 0 and problem.space.penalized_bias:
-            state.rho = 1.0
+        certificate = state.certificate
+        number = certificate.passes
+        rebuild = 0 < number and certificate.relative_gap <= REBUILD * self.stopping.tol
         at_start = np.sort(state.residents.ids)
-        loss = 0.0
-        self._offered, self._solved = [], None
-        first = number == 0
+        rebuilt = state.residents.sum_of_rows(problem) if rebuild else np.empty(0)
+        scored = reference if number else np.empty(0)
+        self._offered = []
         for r, extent in enumerate(self.rounds):
-            if NOLAG:
-                self._solve_residents(); self._adopt()
-            held = self._held(extent, at_start)
-            bias = np.array([self._bias(), state.rho, reference_b])
-            request = SweepPass(
+            answer: LaneSums = yield SweepPass(
                 problem,
                 state.w,
-                np.empty(0) if first else reference,
-                False,
-                bias,
+                scored,
+                rebuild,
+                np.array([state.bias, state.rho]),
                 float(state.thetas[r]),
-                held,
+                self._held(extent, at_start),
                 seed_of(self.seed, number),
                 state.residents.capacity // LANES,
-                0.0,
                 extent,
                 self._solve_residents,
             )
-            if NOLAG:
-                import dataclasses
-                request = dataclasses.replace(request, meanwhile=None)
-            answer: LaneSums = yield request
-            loss += answer.sums[sweeps.REFERENCE_LOSS]
+            if rebuild:
+                rebuilt += answer.rebuilt
             self._join(r, answer)
-        self._last = True
-        self._solve_residents()
-        self._last = False
+        self._solve_residents(last=True)
         self._adopt()
-        return loss
+        if rebuild:
+            # Many small steps leave a residue.
+            state.w = state.w + (rebuilt - reference)
 
     def _held(self, extent: Extent, at_start: Int64Array) -> Held:
         """What concerns the rows of a round; those given back are handed over."""
         state = self.state
-        pieces = [piece for segment in extent.segments for piece in segment]
-
-        def inside(ids: Int64Array) -> Any:
-            found = np.zeros(len(ids), dtype=np.bool_)
-            for piece in pieces:
-                found |= (ids >= piece.start) & (ids < piece.stop) & ((ids - piece.start) % piece.step == 0)
-            return found
-
-        back = inside(state.returned)
+        now = _inside(state.residents.ids, extent)
+        back = _inside(state.returned, extent)
         held = Held(
-            state.residents.ids[inside(state.residents.ids)],
-            at_start[inside(at_start)],
+            state.residents.ids[now],
+            at_start[_inside(at_start, extent)],
             state.returned[back],
             state.multipliers[back],
         )
         state.returned, state.multipliers = state.returned[~back], state.multipliers[~back]
         return held
 
-    def _solve_residents(self) -> None:
+    def _solve_residents(self, last: bool = False) -> None:
         """Take in what the last round offered, and improve the resident rows."""
         state, problem = self.state, self.problem
-        ids, multipliers = state.residents.take(self._offered, self._theta, problem.epsilon)
+        leaving = state.residents.take(self._offered, self._theta, problem.epsilon)
         self._offered = []
-        self._leaving = (ids, multipliers)
-        w, bias = state.w.copy(), np.array([self._bias(), state.rho])
-        floor = FLOOR * self.stopping.tol * max(self._dual(), 0.0)
-        share = self.share if not self._last else self.share*LASTF
-        wanted = max(share * self._other_gaps(), floor)
+        w = state.w.copy()
+        floor = FLOOR * self.stopping.tol * max(self._dual(w, state.linear), 0.0)
+        wanted = max((LAST_SHARE if last else SHARE) * float(state.gaps.sum()), floor)
         seed = seed_of(self.seed, state.certificate.passes, int(state.visited))
+        bias = np.array([state.bias, state.rho])
         sums = state.residents.solve(problem, w, bias, seed, wanted, MOST_ELEMENTS)
-        self._solved = (w, bias, sums)
-
-    def _other_gaps(self) -> float:
-        """Sum of the row gaps of the rows that are not held, as last seen."""
-        if MODE == "seen":
-            return float(self.state.gaps.sum())
-        seen = np.flatnonzero(self.state.thetas > 0.0)
-        return float(self.state.gaps.sum()) * len(self.rounds) / max(len(seen), 1)
+        self._solved = _Solved(w, sums, leaving)
 
     def _adopt(self) -> None:
-        """What the solving of the resident set has changed."""
-        state = self.state
-        w, _, sums = self._solved
-        state.w = w
-        state.linear += sums[sweeps.LINEAR]
-        state.total += sums[sweeps.MOVED]
-        state.visited += sums[sweeps.ROWS]
-        ids, multipliers = self._leaving
+        """Make what the solving of the resident set has changed the state of the moment."""
+        state, solved = self.state, self._solved
+        assert solved is not None
+        self._solved = None
+        state.w = solved.w
+        state.linear += float(solved.sums[sweeps.LINEAR])
+        state.total += float(solved.sums[sweeps.MOVED])
+        state.visited += float(solved.sums[sweeps.ROWS])
+        ids, multipliers = solved.leaving
         state.returned = np.concatenate([state.returned, ids])
         state.multipliers = np.concatenate([state.multipliers, multipliers])
-        self._solved = None
 
     def _join(self, r: int, answer: LaneSums) -> None:
         """Add the lanes' changes with the step that maximises D."""
-        state = self.state
+        state, s = self.state, answer.sums
         change = answer.w - state.w
-        if not NOLAG: self._adopt()
-        s = answer.sums
-        moved = s[sweeps.MOVED]
-        slope = s[sweeps.LINEAR] - self._inner(state.w, change) - self._bias() * moved
-        curvature = self._inner(change, change) + state.rho * moved**2 + s[sweeps.QUADRATIC]
-        theta = min(max(slope / curvature, 0.0), 1.0) if curvature > 0.0 else float(s[sweeps.LINEAR] > 0)
+        self._adopt()
+        moved, linear, quadratic = (float(s[k]) for k in (sweeps.MOVED, sweeps.LINEAR, sweeps.QUADRATIC))
+        slope = linear - self._inner(state.w, change) - state.bias * moved
+        curvature = self._inner(change, change) + state.rho * moved**2 + quadratic
+        theta = min(max(slope / curvature, 0.0), 1.0) if curvature > 0.0 else float(slope > 0.0)
         state.w += theta * change
-        state.linear += theta * s[sweeps.LINEAR] - 0.5 * theta**2 * s[sweeps.QUADRATIC]
+        state.linear += theta * linear - 0.5 * theta**2 * quadratic
         state.total += theta * moved
         state.thetas[r], state.gaps[r] = theta, s[sweeps.GAP]
-        state.visited += s[sweeps.ROWS]
+        state.visited += float(s[sweeps.ROWS])
         self._offered, self._theta = answer.best, theta
 
-    def _improve_best(
-        self, reference: Float64Array, reference_b: float, loss: float
-    ) -> Generator[Pass, Any, None]:
+    def _improve_best(self, reference: Float64Array, reference_b: float) -> Generator[Pass, Any, None]:
         """Move the best point to the best one of the segment to the reference, by exact values of P."""
         problem, state, certificate = self.problem, self.state, self.state.certificate
-        _, _, newest, best = names(problem)
-        change = reference - state.best
-        change_b = reference_b - state.best_b
+        *_, newest, best = names(problem)
+        change, change_b = reference - state.best, reference_b - state.best_b
         penalized = float(problem.space.penalized_bias)
         n0 = self._inner(state.best, state.best) + penalized * state.best_b**2
         n1 = 2 * (self._inner(state.best, change) + penalized * state.best_b * change_b)
         n2 = self._inner(change, change) + penalized * change_b**2
 
-        def values(points: Float64Array) -> Generator[Pass, Any, Float64Array]:
-            at = np.column_stack([points, state.best_b + points * change_b])
-            losses = yield problem.values_along(best, newest, at)
-            return 0.5 * (n0 + points * n1 + points**2 * n2) + losses
+        def along(t: Float64Array) -> Generator[Pass, Any, Float64Array]:
+            points = np.column_stack([t, state.best_b + t * change_b])
+            losses: Float64Array = yield problem.values_along(best, newest, points)
+            return 0.5 * (n0 + t * n1 + t**2 * n2) + losses
 
+        def over_bias(b: Float64Array) -> Generator[Pass, Any, Float64Array]:
+            losses: Float64Array = yield problem.values_along(best, best, np.column_stack([np.zeros(len(b)), b]))
+            return 0.5 * self._inner(state.best, state.best) + losses
+
+        tolerance = FLAT * self.stopping.tol
         if certificate.passes == 0:
-            certificate.primal = 0.5 * n0 + loss
-            certificate.primal = float((yield from values(np.zeros(1)))[0])
-            return
-        t, primal = yield from lowest(values, 0.0, 2.0, self.stopping.tol)
-        if primal < certificate.primal:
-            yield problem.move(best, newest, t)
-            state.best = state.best + t * change
-            state.best_b += t * change_b
-            certificate.primal = primal
+            certificate.primal = float((yield from along(np.zeros(1)))[0])
+        else:
+            t, primal = yield from lowest(along, 0.0, 2.0, tolerance)
+            if primal < certificate.primal:
+                yield problem.move(best, newest, t)
+                state.best = state.best + t * change
+                state.best_b += t * change_b
+                certificate.primal = primal
+        if problem.free_bias:
+            b, primal = yield from lowest(over_bias, state.best_b - 1.0, state.best_b + 1.0, tolerance)
+            if primal < certificate.primal:
+                state.best_b, certificate.primal = b, primal
+
+
+def _inside(ids: Int64Array, extent: Extent) -> Any:
+    """Which of the row numbers a part of the data holds."""
+    inside = np.zeros(len(ids), dtype=np.bool_)
+    for segment in extent.segments:
+        for piece in segment:
+            inside |= places(ids, piece)[0]
+    return inside
 
 
 def lowest(
-    values: Callable[[Float64Array], Generator[Pass, Any, Float64Array]], low: float, high: float, tol: float
+    values: Callable[[Float64Array], Generator[Pass, Any, Float64Array]],
+    low: float,
+    high: float,
+    tolerance: float,
 ) -> Generator[Pass, Any, tuple[float, float]]:
-    """The smallest value found on grids that close in on the minimum of a convex function."""
-    best_t, best_value = 0.0, math.inf
-    for _ in range(8):
+    """The smallest value of a convex function, on grids that close in on it.
+
+    Parameters
+    ----------
+    values : callable
+        Gives the values at some points, by way of passes.
+    low, high : float
+        Where to look first; a minimum at an end is followed outwards.
+    tolerance : float
+        As a share of the value: how far the neighbours of the lowest point may be above it in the end.
+
+    Returns
+    -------
+    point, value : float
+    """
+    point, value = 0.0, math.inf
+    for _ in range(30):
         points = np.linspace(low, high, GRID)
         found = yield from values(points)
         k = int(np.argmin(found))
-        if found[k] < best_value:
-            best_t, best_value = float(points[k]), float(found[k])
-        around = found[max(k - 1, 0) : k + 2]
-        if around.max() - best_value <= 0.01 * tol * abs(best_value):
+        if found[k] < value:
+            point, value = float(points[k]), float(found[k])
+        before, behind = max(k - 1, 0), min(k + 1, GRID - 1)
+        if max(found[before], found[behind]) - value <= tolerance * abs(value):
             break
-        low, high = float(points[max(k - 1, 0)]), float(points[min(k + 1, GRID - 1)])
-    return best_t, best_value
+        width = high - low
+        low = float(points[before]) - (width if k == 0 else 0.0)
+        high = float(points[behind]) + (width if k == GRID - 1 else 0.0)
+    return point, value
