@@ -64,7 +64,7 @@ def _one(model: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def model_table(models: list[dict[str, Any]]) -> str:
-    """The models of a run in a table, the worst 20 where there are more."""
+    """The models of a run in a table, the worst 20 where there are more; without labels if none has one."""
     listed = models
     if len(models) > MOST_MODELS:
         listed = sorted(models, key=lambda model: -_or_infinity(model["relative_gap"]))[:MOST_MODELS]
@@ -81,5 +81,7 @@ def model_table(models: list[dict[str, Any]]) -> str:
         )
         for model in listed
     ]
+    first = 0 if any(model["label"] is not None for model in models) else 1
     rest = len(models) - len(listed)
-    return table(head, rows) + (f"\nand {count(rest, 'model')} with a smaller gap" if rest else "")
+    text = table(head[first:], [row[first:] for row in rows])
+    return text + (f"\nand {count(rest, 'model')} with a smaller gap" if rest else "")

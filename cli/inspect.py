@@ -135,6 +135,11 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     if model.classes:
         names = model.label_names or [label_text(label) for label in model.classes]
         lines.append(("classes", shortened(list(names))))
+    if model.epsilon is not None:
+        lines.append(("epsilon", f"{model.epsilon:g}"))
+    if model.C:
+        lines.append(("C", shortened([f"{C:g}" for C in dict.fromkeys(model.C)])))
+    lines.append(("bias", shortened([f"{bias:.6g}" for bias in model.bias.tolist()])))
     try:
         return _with_report(lines, report)
     except (KeyError, TypeError, ValueError) as error:

@@ -27,15 +27,17 @@ def predict(
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to; by default standard output."),
     ] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="The decision scores after each label.")] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="The decision scores after each label or value.")
+    ] = False,
     C: SelectedC = None,
     label: Label = None,
     threads: Threads = None,
     memory: Memory = None,
 ) -> None:
-    """Predict the label of each row.
+    """Predict the label or the value of each row.
 
-    One line a row: the label, then the decision scores if asked for.
+    One line a row: the label or value, then the decision scores if asked for.
     """
     from ooc_svm.model import load_model
     from ooc_svm.prediction import predict as run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ooc_svm.metrics import (
     BinaryCounts,
     ClassCounts,
     OrderCounts,
-    compute_metrics,
+    ValueSums,
     multiclass_metrics,
 )
 from ooc_svm.model import Model
@@ -29,6 +29,9 @@ from ooc_svm.ties import sorted_groups
 BINARY_METRICS = ("accuracy", "error", "precision", "recall", "f1", "auc", "prbep")
 CLASS_METRICS = ("accuracy", "error", "macro-f1")
 VALUE_METRICS = ("mse", "mae", "r2")
+
+# Rows of values that are summed at a time.
+_SLICE_ROWS = 1 << 13
 
 # Labels of no class that a message names.
 _NAMED_LABELS = 10
@@ -57,7 +60,7 @@ def evaluate(
         See `ooc_svm.prediction.decision_scores`. Scores that do not fit the memory go to a scratch file.
     metrics : str or sequence of str, optional
         Of a binary classifier: accuracy, error, precision, recall, f1, auc, prbep; of one-vs-rest: accuracy,
-        error, macro-f1; of a model that gives values: mse, mae, r2; see `ooc_svm.metrics`. By default all
+        error, macro-f1; of a regressor: mse, mae, r2; see `ooc_svm.metrics`. By default all
         that have a value: auc has none where all rows are of one class, prbep none without positives.
 
     Returns
@@ -89,7 +92,7 @@ def evaluate(
         spare_share=0.5,
     )
     with stream:
-        if not model.positive:
+        if model.is_regressor:
             return _evaluate_values(stream, names)
         if model.is_one_vs_rest:
             return _evaluate_classes(stream, names)
@@ -99,7 +102,7 @@ def evaluate(
 def metric_names(model: Model, metrics: str | Sequence[str] | None) -> tuple[str, ...]:
     """The metrics asked for, by default those that fit the model; UsageError for any that does not."""
     fitting: tuple[str, ...]
-    if not model.positive:
+    if model.is_regressor:
         fitting, kind = VALUE_METRICS, "values"
     elif model.is_one_vs_rest:
         fitting, kind = CLASS_METRICS, "several classes"
@@ -268,13 +271,37 @@ def _evaluate_classes(stream: ScoreStream, names: Sequence[str]) -> dict[str, fl
 
 def _evaluate_values(stream: ScoreStream, names: Sequence[str]) -> dict[str, float]:
     if stream.rows.label_names is not None:
-        raise InputError(f"{stream.rows.name} has names for labels, and the model gives values")
-    with _row_vector(stream, np.float64, 0.5) as scores, _row_vector(stream, np.float64, 0.5) as targets:
-        for block in stream:
-            scores.append(block.scores[:, 0])
-            targets.append(_labels_of(block))
-        _require_rows(stream, scores.n_rows)
-        return compute_metrics(names, scores, targets, stream.spare_bytes)
+        raise InputError(
+            f"{stream.rows.name} has names for labels, and the model gives values; "
+            "choose a column of numbers with --label"
+        )
+    sums = ValueSums()
+    for values, targets in _fixed_slices(stream):
+        sums.add(values, targets)
+    _require_rows(stream, sums.n_rows)
+    return {name: METRICS[name].function(sums) for name in names}
+
+
+def _fixed_slices(stream: ScoreStream) -> Iterator[tuple[Float64Array, Float64Array]]:
+    """Values and labels in slices of a fixed length; each is valid until the next one is taken.
+
+    The blocks of a stream depend on the memory allowed, and floating sums must not.
+    """
+    values, labels = np.empty(_SLICE_ROWS), np.empty(_SLICE_ROWS)
+    filled = 0
+    for block in stream:
+        given = _labels_of(block)
+        taken = 0
+        while taken < len(given):
+            count = min(len(given) - taken, _SLICE_ROWS - filled)
+            values[filled : filled + count] = block.scores[taken : taken + count, 0]
+            labels[filled : filled + count] = given[taken : taken + count]
+            taken, filled = taken + count, filled + count
+            if filled == _SLICE_ROWS:
+                yield values, labels
+                filled = 0
+    if filled:
+        yield values[:filled], labels[:filled]
 
 
 def _require_rows(stream: ScoreStream, n_rows: int) -> None:

@@ -16,10 +16,13 @@ from ooc_svm.model import MODEL_FILE, Model
 _SLICE_FEATURES = 1 << 14
 _LABEL_LIMIT = 2**31 - 1
 
-# LIBLINEAR's predictor reads from the solver whether there are classes or values, and nothing else.
-_LIBLINEAR_CLASSIFIER = {False: "L2R_L1LOSS_SVC_DUAL", True: "L2R_L2LOSS_SVC_DUAL"}
-_LIBLINEAR_REGRESSOR = {False: "L2R_L1LOSS_SVR_DUAL", True: "L2R_L2LOSS_SVR_DUAL"}
-_SQUARED_LOSSES = {"squared-hinge", "squared-epsilon-insensitive"}
+# LIBLINEAR's names of the solvers for the same objectives (-s 3, 1, 13, 12).
+_LIBLINEAR_SOLVERS = {
+    "hinge": "L2R_L1LOSS_SVC_DUAL",
+    "squared-hinge": "L2R_L2LOSS_SVC_DUAL",
+    "epsilon-insensitive": "L2R_L1LOSS_SVR_DUAL",
+    "squared-epsilon-insensitive": "L2R_L2LOSS_SVR_DUAL",
+}
 
 
 def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
@@ -35,9 +38,10 @@ def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
         Its active models are written, see :attr:`ooc_svm.model.Model.active`.
     path : path
     to : {"liblinear", "svmlight"}
-        LIBLINEAR: classifiers, one-vs-rest with three labels or more included; whatever gives values or ranks
-        is written as a regressor. SVMlight: one decision function, as a linear kernel with a single support
-        vector; the file has no labels, a positive score stands for the positive label.
+        LIBLINEAR: classifiers, one-vs-rest with three labels or more included, and regressors. SVMlight: one
+        decision function, as a linear kernel with a single support vector. The file has no labels and does
+        not say what the function is for: a positive score stands for the positive label, and of a regressor
+        the score is the value.
 
     Raises
     ------
@@ -80,9 +84,9 @@ def _liblinear(model: Model) -> Iterator[str]:
 
 def _liblinear_classes(model: Model) -> str:
     """The lines that tell the solver and the labels."""
-    squared = model.loss in _SQUARED_LOSSES
-    if not model.positive:
-        return f"solver_type {_LIBLINEAR_REGRESSOR[squared]}\nnr_class 2\n"
+    solver = _LIBLINEAR_SOLVERS[model.loss]
+    if model.is_regressor:
+        return f"solver_type {solver}\nnr_class 2\n"
     labels = [model.positive[k] for k in model.active]
     if model.negative is not None:
         labels.append(model.negative)
@@ -92,7 +96,7 @@ def _liblinear_classes(model: Model) -> str:
             f"this model has {len(labels)}; train on two labels, or export to svmlight one at a time"
         )
     names = " ".join(_integer_label(label) for label in labels)
-    return f"solver_type {_LIBLINEAR_CLASSIFIER[squared]}\nnr_class {len(labels)}\nlabel {names}\n"
+    return f"solver_type {solver}\nnr_class {len(labels)}\nlabel {names}\n"
 
 
 def _integer_label(label: float) -> str:

@@ -1,21 +1,21 @@
 """How good predictions are: sums over rows and counts over the order of the scores, in bounded memory.
 
-Counts are Python integers: a metric is one division of exact numbers at the end.
+Counts are Python integers: a metric of classes is one division of exact numbers at the end. Sums over values
+are floating sums in two terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.errors import InputError, UsageError
+from ooc_svm.errors import InputError
 from ooc_svm.rows import Float64Array, Int64Array
-from ooc_svm.rowvectors import RowVector, row_slices
-from ooc_svm.ties import TieGroups, sorted_groups
+from ooc_svm.ties import TieGroups
 
 
 class BinaryCounts:
@@ -128,58 +128,96 @@ class OrderCounts:
         self.positives_below += int(positives[:whole].sum()) + Fraction(rest * int(positives[whole]), size)
 
 
+class TwoTermSum:
+    """A sum whose second term keeps what rounding takes from the first (Neumaier)."""
+
+    def __init__(self) -> None:
+        self._sum = self._lost = 0.0
+
+    def add(self, number: float) -> None:
+        """Add a number."""
+        total = self._sum + number
+        larger, smaller = (self._sum, number) if abs(self._sum) >= abs(number) else (number, self._sum)
+        self._lost += (larger - total) + smaller
+        self._sum = total
+
+    @property
+    def value(self) -> float:
+        """The sum of the numbers so far; not a number where they pass the range of float64."""
+        return self._sum + self._lost
+
+
 class ValueSums:
     """Sums over predicted values and targets.
+
+    How the rows are cut into pieces shows in the last digits.
 
     Attributes
     ----------
     n_rows : int
-    squared_errors, absolute_errors : float
-    mean : float
-        Of the targets.
-    squared_deviations : float
-        Of the targets from their mean.
     """
 
     def __init__(self) -> None:
         self.n_rows = 0
-        self.squared_errors = self.absolute_errors = 0.0
-        self.mean = self.squared_deviations = 0.0
+        self._squares, self._magnitudes, self._deviations = TwoTermSum(), TwoTermSum(), TwoTermSum()
+        # Targets are counted from the first one: equal ones then deviate by nothing, and where they are
+        # large beside their spread, no digits of the spread are lost.
+        self._origin = self._mean = 0.0
 
-    def add(self, values: Float64Array, targets: npt.NDArray[Any]) -> None:
+    @property
+    def squared_errors(self) -> float:
+        """Sum of the squared errors."""
+        return self._squares.value
+
+    @property
+    def absolute_errors(self) -> float:
+        """Sum of the magnitudes of the errors."""
+        return self._magnitudes.value
+
+    @property
+    def squared_deviations(self) -> float:
+        """Sum of the squared deviations of the targets from their mean."""
+        return self._deviations.value
+
+    def add(self, values: Float64Array, targets: Float64Array) -> None:
         """Add more rows.
 
         Parameters
         ----------
-        values, targets : ndarray, shape (n,)
+        values, targets : ndarray of float64, shape (n,)
 
         Raises
         ------
         InputError
-            For a number that is not finite, or whose square is not.
+            For a number that is not finite, or whose square is not; rows are numbered from 0 in the order
+            they came.
         """
         if len(values) == 0:
             return
-        targets = targets.astype(np.float64, copy=False)
         _check_finite("value", values, self.n_rows)
         _check_finite("target", targets, self.n_rows)
-        n_rows = self.n_rows + len(values)
+        if self.n_rows == 0:
+            self._origin = float(targets[0])
         with np.errstate(over="ignore", invalid="ignore"):
             errors = np.abs(values - targets)
-            self.absolute_errors += float(errors.sum())
-            self.squared_errors += float((errors * errors).sum())
-            # Chan, Golub and LeVeque: no cancellation where the mean is large.
-            mean = float(targets.mean())
-            deviations = targets - mean
-            self.squared_deviations += float((deviations * deviations).sum())
-            difference = mean - self.mean
-            self.squared_deviations += difference * difference * (self.n_rows / n_rows) * len(values)
-            self.mean += difference * (len(values) / n_rows)
-        self.n_rows = n_rows
-        if not np.isfinite([self.squared_errors, self.squared_deviations, self.mean]).all():
+            self._magnitudes.add(float(errors.sum()))
+            self._squares.add(float((errors * errors).sum()))
+            self._add_deviations(targets - self._origin)
+        self.n_rows += len(values)
+        if not np.isfinite([self.squared_errors, self.squared_deviations]).all():
             raise InputError(
                 "the squares of the errors or targets pass the range of float64; scale the targets"
             )
+
+    def _add_deviations(self, targets: Float64Array) -> None:
+        """Deviations of a piece from its own mean, and of the two means (Chan, Golub and LeVeque)."""
+        n_new, n_rows = len(targets), self.n_rows + len(targets)
+        mean = float(targets.mean())
+        deviations = targets - mean
+        difference = mean - self._mean
+        self._deviations.add(float((deviations * deviations).sum()))
+        self._deviations.add(difference * difference * (self.n_rows / n_rows) * n_new)
+        self._mean += difference * (n_new / n_rows)
 
 
 class ClassCounts:
@@ -290,73 +328,29 @@ def r2(sums: ValueSums) -> float:
 
 
 class Metric(NamedTuple):
-    """Whether a metric needs the order of the scores, its function, and the counts that this takes."""
+    """A function of `BinaryCounts`, `OrderCounts` or `ValueSums`."""
 
-    needs_order: bool
     function: Callable[[Any], float]
     counts: type
 
+    @property
+    def needs_order(self) -> bool:
+        """Whether the order of the scores is to be counted."""
+        return self.counts is OrderCounts
+
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(False, accuracy, BinaryCounts),
-    "error": Metric(False, error, BinaryCounts),
-    "f1": Metric(False, f1, BinaryCounts),
-    "precision": Metric(False, precision, BinaryCounts),
-    "recall": Metric(False, recall, BinaryCounts),
-    "auc": Metric(True, auc, OrderCounts),
-    "prbep": Metric(True, prbep, OrderCounts),
-    "mse": Metric(False, mse, ValueSums),
-    "mae": Metric(False, mae, ValueSums),
-    "r2": Metric(False, r2, ValueSums),
+    "accuracy": Metric(accuracy, BinaryCounts),
+    "error": Metric(error, BinaryCounts),
+    "f1": Metric(f1, BinaryCounts),
+    "precision": Metric(precision, BinaryCounts),
+    "recall": Metric(recall, BinaryCounts),
+    "auc": Metric(auc, OrderCounts),
+    "prbep": Metric(prbep, OrderCounts),
+    "mse": Metric(mse, ValueSums),
+    "mae": Metric(mae, ValueSums),
+    "r2": Metric(r2, ValueSums),
 }
-
-
-def compute_metrics(
-    names: Sequence[str], scores: RowVector, targets: RowVector, memory_bytes: int
-) -> dict[str, float]:
-    """Metrics of scores that are already there, each read as often as the metrics asked for need.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Keys of `METRICS`.
-    scores : RowVector of float64
-    targets : RowVector
-        int8, 1 or -1, for metrics of two classes; any numbers for mse, mae and r2.
-    memory_bytes : int
-        For the metrics that need the order of the scores.
-
-    Returns
-    -------
-    dict of str to float
-        In the order of `names`; finite.
-
-    Raises
-    ------
-    UsageError
-        For a name that is not in `METRICS`.
-    InputError
-        If there are no rows, a number is not finite, a target is not what a metric takes, or a metric has no
-        value for these targets.
-    """
-    for name in names:
-        if name not in METRICS:
-            raise UsageError(f"there is no metric {name[:80]!r}; choose from {', '.join(METRICS)}")
-    if scores.n_rows == 0:
-        raise InputError("there are no rows to evaluate; give data with rows")
-    wanted = {METRICS[name].counts for name in names}
-    found: dict[type, BinaryCounts | OrderCounts | ValueSums] = {}
-    if wanted & {BinaryCounts, OrderCounts}:
-        found[BinaryCounts] = binary = BinaryCounts()
-        _stream(binary, scores, targets)
-        if OrderCounts in wanted:
-            found[OrderCounts] = order = OrderCounts(binary.positives, binary.negatives)
-            for groups in sorted_groups(scores, targets, memory_bytes):
-                order.add(groups)
-    if ValueSums in wanted:
-        found[ValueSums] = sums = ValueSums()
-        _stream(sums, scores, targets)
-    return {name: METRICS[name].function(found[METRICS[name].counts]) for name in names}
 
 
 def multiclass_metrics(counts: ClassCounts) -> dict[str, float]:
@@ -379,12 +373,6 @@ def multiclass_metrics(counts: ClassCounts) -> dict[str, float]:
         "error": (n_rows - n_hits) / n_rows,
         "macro-f1": float(np.mean(2 * counts.hits[occurs] / sizes[occurs])),
     }
-
-
-def _stream(counts: BinaryCounts | ValueSums, scores: RowVector, targets: RowVector) -> None:
-    # Slices of a fixed length: floating sums must not depend on the memory allowed.
-    for start, stop in row_slices(scores.n_rows):
-        counts.add(scores.read(start, stop), targets.read(start, stop))
 
 
 def _share(part: int, whole: int) -> float:

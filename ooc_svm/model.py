@@ -20,6 +20,12 @@ Float64Array = npt.NDArray[np.float64]
 
 MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=1)
 
+# The problems that this release has models of, and their losses.
+_LOSSES = {
+    "svc": ("hinge", "squared-hinge"),
+    "svr": ("epsilon-insensitive", "squared-epsilon-insensitive"),
+}
+
 # Below this share of non-zeros, column ids and values take less than all weights (12 or 16 bytes against 8).
 _SPARSE_SHARE = 1 / 3
 
@@ -31,22 +37,23 @@ class Model:
     Attributes
     ----------
     problem, loss, solver : str
-        As on the command line: ``"svc"``, ``"hinge"``, ``"streamed-smo"`` ...
+        As on the command line: ``"svc"`` with ``"hinge"`` or ``"squared-hinge"``, ``"svr"`` with
+        ``"epsilon-insensitive"`` or ``"squared-epsilon-insensitive"``; ``"streamed-smo"`` ...
     kernel : str
         ``"linear"``.
     weights : ndarray of float64, shape (K, d)
         In the units of the data: a scale of the columns is folded in.
     bias : ndarray of float64, shape (K,)
     positive : list of float
-        The label that a positive score of model k stands for; empty where scores are values or ranks.
+        The label that a positive score of model k stands for; empty for a regressor, whose scores are values.
     negative : float or None
-        The other label of a binary classifier; None for one-vs-rest and everything that is no classifier.
+        The other label of a binary classifier; None for one-vs-rest and regressors.
     classes : tuple of float
-        All labels, ascending; empty where labels are values.
+        All labels, ascending; empty for a regressor.
     label_names : tuple of str or None
         Names of `classes`, where the data had them.
     C : tuple of float
-        Of each model; empty for problems that have none.
+        Of each model; empty where it is not known.
     selected : int
         The model that predicts when several values of C were trained; for one-vs-rest any model of its C.
         The last one by default.
@@ -55,7 +62,7 @@ class Model:
     scale : ndarray of float64, shape (d,), or None
         The scale that was folded into `weights`, to tell of.
     options : dict
-        What the run was asked for, in terms of JSON.
+        What the run was asked for, in terms of JSON; ``"epsilon"`` of a regressor is here.
     report : dict
         How the run went, in terms of JSON.
 
@@ -98,6 +105,19 @@ class Model:
         self.selected %= self.n_models
 
     def _check(self) -> None:
+        self._check_arrays()
+        self._check_problem()
+        for name, numbers in (("positive", self.positive), ("C", self.C)):
+            if len(numbers) not in (0, self.n_models):
+                raise ValueError(f"{name} has {len(numbers)} entries for {self.n_models} models")
+        if self.label_names is not None and len(self.label_names) != len(self.classes):
+            raise ValueError(f"{len(self.label_names)} names for {len(self.classes)} classes")
+        if not -self.n_models <= self.selected < self.n_models:
+            raise ValueError(f"model {self.selected} is selected of {self.n_models}")
+        if self.index_base not in (0, 1):
+            raise ValueError(f"the index base is {self.index_base}, not 0 or 1")
+
+    def _check_arrays(self) -> None:
         if self.weights.ndim != 2 or len(self.weights) == 0:
             raise ValueError(f"weights have the shape {self.weights.shape}, not (models, features)")
         n_models, n_features = self.weights.shape
@@ -110,17 +130,28 @@ class Model:
             # The sum of finite numbers may overflow, the smallest and largest tell for certain.
             if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
                 raise ValueError(f"{name} holds a number that is not finite")
-        for name, numbers in (("positive", self.positive), ("C", self.C)):
-            if len(numbers) not in (0, n_models):
-                raise ValueError(f"{name} has {len(numbers)} entries for {n_models} models")
-        if self.negative is not None and not self.positive:
-            raise ValueError("there is a negative label and no positive one")
-        if self.label_names is not None and len(self.label_names) != len(self.classes):
-            raise ValueError(f"{len(self.label_names)} names for {len(self.classes)} classes")
-        if not -n_models <= self.selected < n_models:
-            raise ValueError(f"model {self.selected} is selected of {n_models}")
-        if self.index_base not in (0, 1):
-            raise ValueError(f"the index base is {self.index_base}, not 0 or 1")
+
+    def _check_problem(self) -> None:
+        """Refuse a loss, labels or an epsilon that do not go with the problem."""
+        if self.problem not in _LOSSES:
+            known = ", ".join(_LOSSES)
+            raise ValueError(f"the problem is {self.problem[:80]!r}, this release knows {known}")
+        if self.loss not in _LOSSES[self.problem]:
+            raise ValueError(f"the loss is {self.loss[:80]!r}, which {self.problem} does not have")
+        if not self.is_regressor:
+            if not self.positive:
+                raise ValueError(f"{self.problem} has no positive labels")
+            return
+        for name, given in (
+            ("positive labels", bool(self.positive)),
+            ("a negative label", self.negative is not None),
+            ("classes", bool(self.classes)),
+            ("names of classes", self.label_names is not None),
+        ):
+            if given:
+                raise ValueError(f"{self.problem} gives values, and the model has {name}")
+        if self.epsilon is not None and _numbers("epsilon", [self.epsilon])[0] < 0:
+            raise ValueError(f"epsilon is {self.epsilon!r}, less than 0")
 
     @property
     def n_models(self) -> int:
@@ -133,9 +164,20 @@ class Model:
         return int(self.weights.shape[1])
 
     @property
+    def is_regressor(self) -> bool:
+        """Whether scores are the values predicted, and labels are values."""
+        return self.problem == "svr"
+
+    @property
+    def epsilon(self) -> float | None:
+        """Errors of a regressor up to this size cost nothing; None for classifiers, or if not known."""
+        epsilon: float | None = self.options.get("epsilon")
+        return epsilon if self.is_regressor else None
+
+    @property
     def is_one_vs_rest(self) -> bool:
         """Whether there is a model for each of several classes."""
-        return bool(self.positive) and self.negative is None
+        return not self.is_regressor and self.negative is None
 
     @property
     def active(self) -> tuple[int, ...]:
@@ -345,6 +387,7 @@ def model_info(model: Model) -> dict[str, Any]:
         "n_nonzero_weights": int(np.count_nonzero(model.weights)),
         "scaled": model.scale is not None,
         "bias": model.bias.tolist(),
+        "epsilon": model.epsilon,
     }
     for name in _CONTENT_TYPES:
         facts.setdefault(name, getattr(model, name))

@@ -291,7 +291,7 @@ def predict(
     label: str | None = None,
     C: float | None = None,
 ) -> npt.NDArray[Any] | Predicted:
-    """Predict the label of every row, or the value where the model gives values.
+    """Predict the label of every row, or with a regressor the value.
 
     A score above 0 stands for the positive label, any other for the negative one. Of one-vs-rest the class
     of the largest score is predicted, the first of equals.
@@ -301,11 +301,12 @@ def predict(
     model, data, threads, memory, index_base, label, C
         See `decision_scores`.
     output : path or binary stream, optional
-        Gets a line for each row: the label as text has it (``1``, ``-1``, ``0.5``), or the name of the class
-        where the training data had names. A file appears whole or not at all.
+        Gets a line for each row: the label as text has it (``1``, ``-1``, ``0.5``), the name of the class
+        where the training data had names, or the value in the fewest digits that make the same float64
+        again. A file appears whole or not at all.
     scores : bool
-        Whether the scores follow on the line, separated by blanks, with the digits that make the same
-        float64 again. Only with `output`; `decision_scores` gives them as arrays.
+        Whether the scores follow on the line, separated by blanks and written as values are. Only with
+        `output`; `decision_scores` gives them as arrays.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A model and the same rows in every form that prediction takes, with the scores worked out by SciPy."""
+"""Models and the same rows in every form that prediction takes, with the scores worked out by SciPy."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ def linear_model(weights: Any, bias: Any = 0.0, **facts: Any) -> Model:
     given: dict[str, Any] = {"positive": [1.0], "negative": -1.0, "classes": (-1.0, 1.0)} | facts
     bias = np.broadcast_to(np.asarray(bias, np.float64), len(rows))
     return Model(problem="svc", loss="hinge", solver="ocas", weights=rows, bias=bias, **given)
+
+
+def regressor(weights: Any, bias: Any = 0.0, **facts: Any) -> Model:
+    """A model that gives values."""
+    rows = np.atleast_2d(np.asarray(weights, np.float64))
+    given = {"problem": "svr", "loss": "epsilon-insensitive", "solver": "streamed-smo"} | facts
+    return Model(weights=rows, bias=np.broadcast_to(np.asarray(bias, np.float64), len(rows)), **given)
 
 
 def one_vs_rest(weights: Any, bias: Any, classes: tuple[float, ...], **facts: Any) -> Model:

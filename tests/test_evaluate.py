@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from scored_data import Data, linear_model, one_vs_rest, random_data
+from scored_data import Data, linear_model, one_vs_rest, random_data, regressor
 from sklearn import metrics as sk
 
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
@@ -93,7 +93,7 @@ def test_several_classes_against_scikit_learn(tmp_path: Path) -> None:
 
 def test_values_against_scikit_learn(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
-    model = linear_model(rng.normal(size=N_FEATURES), 1.0, positive=[], negative=None, classes=())
+    model = regressor(rng.normal(size=N_FEATURES), 1.0)
     data = random_data(300, N_FEATURES)
     targets = data.scores(model)[:, 0] + rng.normal(size=300)
     data = Data(data.matrix, targets)
@@ -258,9 +258,9 @@ def test_metrics_of_two_classes_do_not_fit_several_or_values() -> None:
         UsageError, match=r"auc is no metric for several classes; .* accuracy, error, macro-f1"
     ):
         evaluate(several, "missing.svm", "auc")
-    values = linear_model([1.0], positive=[], negative=None, classes=())
-    with pytest.raises(UsageError, match=r"accuracy is no metric for values; .* mse, mae, r2"):
-        evaluate(values, "missing.svm", "accuracy")
+    for name in ("accuracy", "auc", "macro-f1"):
+        with pytest.raises(UsageError, match=rf"{name} is no metric for values; .* mse, mae, r2"):
+            evaluate(regressor([1.0]), "missing.svm", name)
 
 
 def test_a_metric_without_a_value(tmp_path: Path) -> None:
@@ -281,7 +281,9 @@ def test_a_metric_without_a_value(tmp_path: Path) -> None:
 def test_rows_without_labels_and_no_rows(model: Model) -> None:
     with pytest.raises(UsageError, match="no labels"):
         evaluate(model, np.ones((3, 2)))
-    for several in (model, one_vs_rest(np.ones((3, 2)), 0.0, (1.0, 2.0, 3.0))):
+    with pytest.raises(UsageError, match="no labels"):
+        evaluate(regressor([1.0, 2.0]), np.ones((3, 2)))
+    for several in (model, one_vs_rest(np.ones((3, 2)), 0.0, (1.0, 2.0, 3.0)), regressor([1.0, 2.0])):
         with pytest.raises(InputError, match="no rows to evaluate"):
             evaluate(several, np.ones((0, 2)), labels=[])
 

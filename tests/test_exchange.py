@@ -92,7 +92,7 @@ def test_liblinear_reads_one_vs_rest(tmp_path, bias, n_models):
 
 @pytest.mark.parametrize("loss", ["epsilon-insensitive", "squared-epsilon-insensitive"])
 def test_liblinear_reads_a_regressor(tmp_path, loss):
-    trained = make(problem="svr", loss=loss)
+    trained = make(problem="svr", loss=loss, C=(0.5,))
     export_model(trained, tmp_path / "m", "liblinear")
     X = rows(20, 30)
     predicted, values = liblinear_predict(tmp_path / "m", X)

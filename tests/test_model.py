@@ -40,15 +40,10 @@ def binary_model(n_features: int = 40, dense: bool = True, **facts: Any) -> Mode
         "C": (0.5,),
         "options": {"tol": 1e-3, "seed": 7},
         "report": {"passes": 12, "converged": True, "models": [{"label": 1.0, "gap": 1e-4}]},
+        "weights": weights,
+        "bias": np.array([0.25]),
     } | facts
-    return Model(
-        problem="svc",
-        loss="hinge",
-        solver="cutting-plane",
-        weights=weights,
-        bias=np.array([0.25]),
-        **given_facts,
-    )
+    return Model(problem="svc", loss="hinge", solver="cutting-plane", **given_facts)
 
 
 def assert_same(one: Model, other: Model) -> None:
@@ -91,16 +86,24 @@ def models(draw: st.DrawFn) -> Model:
     n_models, n_features = draw(st.integers(1, 4)), draw(st.integers(0, 30))
     elements = draw(st.sampled_from([finite, st.sampled_from([0.0, 0.0, 0.0, 0.0, -0.0, 1.5, 5e-324])]))
     classes = draw(st.lists(labels, min_size=n_models, max_size=n_models, unique=True))
+    facts: dict[str, Any] = {
+        "problem": "svr",
+        "loss": draw(st.sampled_from(["epsilon-insensitive", "squared-epsilon-insensitive"])),
+    }
+    if draw(st.booleans()):
+        facts = {
+            "problem": "svc",
+            "loss": draw(st.sampled_from(["hinge", "squared-hinge"])),
+            "positive": classes,
+            "negative": draw(st.none() | labels),
+            "classes": tuple(classes),
+            "label_names": draw(st.none() | st.tuples(*[st.text(max_size=5)] * n_models)),
+        }
     return Model(
-        problem=draw(st.sampled_from(["svc", "svr"])),
-        loss=draw(st.text(max_size=10)),
-        solver="ocas",
+        **facts,
+        solver=draw(st.text(max_size=10)),
         weights=draw(npst.arrays(np.float64, (n_models, n_features), elements=elements)),
         bias=draw(npst.arrays(np.float64, n_models, elements=finite)),
-        positive=classes,
-        negative=draw(st.none() | labels),
-        classes=tuple(classes),
-        label_names=draw(st.none() | st.tuples(*[st.text(max_size=5)] * n_models)),
         C=tuple(draw(st.lists(finite, min_size=n_models, max_size=n_models))),
         selected=draw(st.integers(-n_models, n_models - 1)),
         index_base=draw(st.integers(0, 1)),
@@ -171,7 +174,9 @@ def test_arrays_longer_than_a_slice(tmp_path):
         ({"scale": np.ones(4)}, "scale has the shape"),
         ({"C": (1.0, 2.0)}, "C has 2 entries for 1 models"),
         ({"positive": [1.0, 2.0]}, "positive has 2 entries"),
-        ({"positive": [], "negative": 0.0}, "no positive one"),
+        ({"positive": []}, "svc has no positive labels"),
+        ({"problem": "log" * 99}, r"the problem is '(log){26}lo', this release knows svc, svr"),
+        ({"loss": "epsilon-insensitive"}, "the loss is 'epsilon-insensitive', which svc does not have"),
         ({"classes": (0.0, math.nan)}, "classes holds 'nan'"),
         ({"classes": ("1",)}, "classes holds '1'"),
         ({"label_names": ("a",), "classes": (0.0, 1.0)}, "1 names for 2 classes"),
@@ -180,15 +185,23 @@ def test_arrays_longer_than_a_slice(tmp_path):
     ],
 )
 def test_parts_that_do_not_fit_are_refused(facts, message):
-    parts = {"weights": np.zeros((1, 3)), "bias": np.zeros(1)} | facts
+    parts = {
+        "problem": "svc",
+        "loss": "hinge",
+        "solver": "ocas",
+        "weights": np.zeros((1, 3)),
+        "bias": np.zeros(1),
+        "positive": [1.0],
+    }
+    Model(**parts)
     with pytest.raises(ValueError, match=message):
-        Model(problem="svc", loss="hinge", solver="ocas", **parts)
+        Model(**parts | facts)
 
 
 def test_large_finite_weights_are_finite():
     binary_model(positive=[1], C=[1])
     huge = np.full((1, 4), np.finfo(float).max)
-    assert Model(problem="svc", loss="hinge", solver="ocas", weights=huge, bias=np.zeros(1)).n_features == 4
+    assert binary_model(4, weights=huge).weights.max() == np.finfo(float).max
 
 
 def test_which_models_predict():
@@ -203,7 +216,8 @@ def test_which_models_predict():
     assert several.active == (0, 1)
     without_c = Model(weights=np.zeros((4, 2)), positive=[3, 5, 7, 9], **common)
     assert without_c.active == (0, 1, 2, 3)
-    values = Model(weights=np.zeros((4, 2)), C=(1, 2, 3, 4), **common | {"problem": "svr"})
+    common |= {"problem": "svr", "loss": "epsilon-insensitive"}
+    values = Model(weights=np.zeros((4, 2)), C=(1, 2, 3, 4), **common)
     assert (values.active, values.is_one_vs_rest) == ((3,), False)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from scored_data import Data, Floats, linear_model, one_vs_rest, random_data
+from scored_data import Data, Floats, linear_model, one_vs_rest, random_data, regressor
 
 from ooc_svm import prediction as predict_module
 from ooc_svm.decision import Decision, select_C
@@ -216,7 +216,7 @@ def test_a_name_with_a_line_break_cannot_be_a_line() -> None:
 
 
 def test_values_where_the_model_gives_values() -> None:
-    model = linear_model([0.1], positive=[], negative=None, classes=())
+    model = regressor([0.1])
     file = io.BytesIO()
     assert predict(model, np.array([[1.0], [3.0]])).tolist() == [0.1, 0.1 * 3]
     predict(model, np.array([[1.0], [3.0]]), output=file)
