@@ -134,7 +134,7 @@ def new_multiplier(v, d, curvature, low, high, eps):  # type: ignore[no-untyped-
         return high
     if d < -eps:
         return low
-    return v
+    return v if abs(d) == eps and v * d >= 0.0 else 0.0
 
 
 @compiled
@@ -307,7 +307,7 @@ def solve(  # type: ignore[no-untyped-def]
     wanted : float
         Sum of the row gaps, as seen in one sweep of all rows, at which the work ends.
     most_elements : int
-        Nonzeros after which it ends anyway, at the end of a sweep.
+        Nonzeros and rows after which it ends anyway, at the end of a sweep.
     sums : ndarray of float64, shape (N_SUMS,)
         Added to: LINEAR (D without its norm), MOVED, ROWS, ELEMENTS; GAP is set.
     """
@@ -337,10 +337,11 @@ def solve(  # type: ignore[no-untyped-def]
                 far = violation(v, d, low, high, eps)
                 stationarity[i] = far
                 if far > 0.0:
-                    largest = max(largest, far)
                     new = new_multiplier(v, d, q + rho + damping, low, high, eps)
                     change = new - v
+                    # A step that rounding swallows would be tried for ever.
                     if change != 0.0:
+                        largest = max(largest, far)
                         _add_row(indices, values, metric, w, p, end, change)
                         b += rho * change
                         moved += change
@@ -350,7 +351,7 @@ def solve(  # type: ignore[no-untyped-def]
                     aside[i] = True
         seed += _GOLDEN
         whole = len(active) == m
-        if elements >= most_elements or (whole and (gap <= wanted or largest == 0.0)):
+        if elements + rows >= most_elements or (whole and (gap <= wanted or largest == 0.0)):
             break
         if gap <= wanted or largest == 0.0:
             active, farthest = np.arange(m), np.inf

@@ -1,0 +1,112 @@
+"""Small linear problems with a dual, and their values written out plainly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from problems_data import noisy_rows
+
+from ooc_svm.ops import csr, losses
+
+LOSSES = ("hinge", "squared-hinge", "epsilon-insensitive", "squared-epsilon-insensitive")
+
+
+def is_regression(loss):
+    return loss.endswith("insensitive")
+
+
+def is_squared(loss):
+    return loss.startswith("squared")
+
+
+def plain_losses(loss, t, scores, cost, eps=0.0):
+    """The losses by their definitions; ``cost`` is C times the weights."""
+    size = np.abs(t - scores) - eps if is_regression(loss) else 1.0 - t * scores
+    return cost * np.maximum(0.0, size) ** (2 if is_squared(loss) else 1)
+
+
+@dataclass
+class DualData:
+    """Rows, targets, costs and boxes of one problem."""
+
+    loss: str
+    matrix: object
+    t: np.ndarray
+    cost: np.ndarray
+    box: np.ndarray
+    eps: float
+    rho: float = 0.0
+    metric: np.ndarray | None = None
+
+    @property
+    def scaled(self):
+        """The dense matrix with its columns scaled."""
+        dense = self.matrix.toarray()
+        return dense if self.metric is None else dense * np.sqrt(self.metric)
+
+    def weights(self, v):
+        """``sum_i v_i x_i`` in units of the data."""
+        w = self.matrix.T @ v
+        return w if self.metric is None else w * self.metric
+
+    def dual(self, v):
+        """D, with a penalised bias of the given rho."""
+        return (
+            self.linear(v) - 0.5 * (self.scaled.T @ v) @ (self.scaled.T @ v) - 0.5 * self.rho * v.sum() ** 2
+        )
+
+    def linear(self, v):
+        return float((self.t * v - self.eps * np.abs(v) - 0.5 * self.box[:, 3] * v * v).sum())
+
+    def primal(self, v):
+        """P at the weights and the bias of the multipliers."""
+        w, b = self.scaled.T @ v, self.rho * v.sum()
+        loss = plain_losses(self.loss, self.t, self.scaled @ w + b, self.cost, self.eps).sum()
+        return 0.5 * w @ w + 0.5 * self.rho * v.sum() ** 2 + loss
+
+    def random_multipliers(self, rng):
+        """Feasible multipliers, many of them 0 and many at a bound."""
+        ends = np.where(np.isfinite(self.box[:, 1:3]), self.box[:, 1:3], np.sign(self.box[:, 1:3]) * 3.0)
+        ends[np.isnan(ends)] = 0.0
+        inner = ends[:, 0] + rng.random(len(self.t)) * (ends[:, 1] - ends[:, 0])
+        kind = rng.integers(0, 4, len(self.t))
+        return np.select([kind == 0, kind == 1, kind == 2], [np.zeros(len(self.t)), *ends.T], inner)
+
+    def arrays(self, dtype=np.float64):
+        """The rows as compiled functions take them; ``dtype`` None: without values."""
+        values = None if dtype is None else self.matrix.data.astype(dtype)
+        indptr, indices = self.matrix.indptr.astype(np.int64), self.matrix.indices.astype(np.int32)
+        return csr.unsigned(indptr), csr.unsigned(indices), values
+
+
+def dual_data(
+    loss, *, n_rows=300, n_features=40, C=0.5, eps=0.1, rho=0.0, scaled=False, ones=False, density=0.2, seed=0
+):
+    """A problem with some rows without features and some of weight 0."""
+    matrix, labels = noisy_rows(n_rows, n_features, density, seed, ones)
+    rng = np.random.default_rng(seed + 1)
+    weight = rng.integers(0, 4, n_rows) * 0.5
+    t = labels
+    if is_regression(loss):
+        t = matrix @ rng.normal(size=n_features) + 0.3 * rng.normal(size=n_rows)
+    box = np.empty((n_rows, 4))
+    losses.boxes(t, C * weight, is_regression(loss), is_squared(loss), box)
+    metric = (0.2 + rng.random(n_features)) ** 2 if scaled else None
+    width = eps if is_regression(loss) else 0.0
+    return DualData(loss, matrix, t, C * weight, box, width, rho, metric)
+
+
+def best_multiplier(v, d, curvature, low, high, eps):
+    """The best of all points where ``d u - eps |v + u| - curvature u^2 / 2`` can have its maximum.
+
+    The first of equals, with the multiplier itself before all others.
+    """
+
+    def value(new):
+        return d * (new - v) - eps * abs(new) - 0.5 * curvature * (new - v) ** 2
+
+    points = [v, low, high, 0.0]
+    if curvature > 0.0:
+        points += [v + (d - eps) / curvature, v + (d + eps) / curvature]
+    return max((p for p in points if low <= p <= high and np.isfinite(p)), key=value)
