@@ -21,15 +21,19 @@ Floats = npt.NDArray[np.float64]
 def linear_model(weights: Any, bias: Any = 0.0, **facts: Any) -> Model:
     """A binary model of the classes -1 and 1, unless told otherwise."""
     rows = np.atleast_2d(np.asarray(weights, np.float64))
-    given: dict[str, Any] = {"positive": [1.0], "negative": -1.0, "classes": (-1.0, 1.0)} | facts
-    bias = np.broadcast_to(np.asarray(bias, np.float64), len(rows))
-    return Model(problem="svc", loss="hinge", solver="ocas", weights=rows, bias=bias, **given)
+    given: dict[str, Any] = {"positive": [1.0], "negative": -1.0, "classes": (-1.0, 1.0)}
+    given |= {"problem": "svc", "loss": "hinge", "solver": "ocas"} | facts
+    return Model(weights=rows, bias=np.broadcast_to(np.asarray(bias, np.float64), len(rows)), **given)
 
 
 def regressor(weights: Any, bias: Any = 0.0, **facts: Any) -> Model:
     """A model that gives values."""
     rows = np.atleast_2d(np.asarray(weights, np.float64))
-    given = {"problem": "svr", "loss": "epsilon-insensitive", "solver": "streamed-smo"} | facts
+    given: dict[str, Any] = {
+        "problem": "svr",
+        "loss": "epsilon-insensitive",
+        "solver": "streamed-smo",
+    } | facts
     return Model(weights=rows, bias=np.broadcast_to(np.asarray(bias, np.float64), len(rows)), **given)
 
 

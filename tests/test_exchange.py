@@ -154,6 +154,14 @@ def test_the_svmlight_text_holds_the_model(tmp_path, bias, index_base, monkeypat
     assert weights == {j + 1: w for j, w in enumerate(trained.weights[0].tolist()) if w}
 
 
+def test_the_svmlight_text_of_a_regressor(tmp_path):
+    trained = make(problem="svr", loss="epsilon-insensitive", bias=-1.5)
+    export_model(trained, tmp_path / "m", "svmlight")
+    _, threshold, weights = svmlight_read((tmp_path / "m").read_text())
+    assert threshold == 1.5
+    assert weights == {j + 1: w for j, w in enumerate(trained.weights[0].tolist()) if w}
+
+
 def test_weights_of_zero(tmp_path):
     zero = binary(weights=np.zeros((1, 3)), bias=np.zeros(1))
     export_model(zero, tmp_path / "s", "svmlight")

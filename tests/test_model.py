@@ -362,6 +362,50 @@ def test_headers_made_with_intent_are_refused(tmp_path, name, dense):
     assert isinstance(caught.value, MemoryBudgetError) == (name == "features" and not dense)
 
 
+# What does not go with the problem, and a part of what the message says.
+HOSTILE_REGRESSORS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown problem": ({"problem": "svm"}, "'svm', this release knows svc, svr"),
+    "a classifier's problem": ({"problem": "svc"}, "'epsilon-insensitive', which svc does not have"),
+    "a classifier": ({"problem": "svc", "loss": "hinge"}, "svc has no positive labels"),
+    "a classifier's loss": ({"loss": "hinge"}, "'hinge', which svr does not have"),
+    "unknown loss": ({"loss": "x" * 999}, "which svr does not have"),
+    "positive labels": ({"positive": [1.0, 2.0]}, "has positive labels"),
+    "a negative label": ({"negative": 0}, "has a negative label"),
+    "classes": ({"classes": [0.0, 1.0]}, "has classes"),
+    "names": ({"label_names": []}, "has names of classes"),
+    "another number of C": ({"C": [1.0]}, "C has 1 entries for 2 models"),
+    "negative epsilon": ({"options": {"epsilon": -0.5}}, "epsilon is -0.5, less than 0"),
+    "huge epsilon": ({"options": {"epsilon": 10**400}}, "too large"),
+    "epsilon is text": ({"options": {"epsilon": "0.1"}}, "epsilon holds '0.1'"),
+    "epsilon is a flag": ({"options": {"epsilon": True}}, "epsilon holds 'True'"),
+    "epsilon is a list": ({"options": {"epsilon": [0.1]}}, "damaged model"),
+}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", HOSTILE_REGRESSORS)
+def test_regressors_with_what_they_cannot_have_are_damage(tmp_path, name):
+    path = tmp_path / "m"
+    trained = Model(
+        problem="svr",
+        loss="epsilon-insensitive",
+        solver="streamed-smo",
+        weights=np.ones((2, 3)),
+        bias=np.zeros(2),
+        C=(0.1, 1.0),
+        options={"epsilon": 0},
+    )
+    save_model(trained, path)
+    assert_same(load_model(path), trained)
+    change, message = HOSTILE_REGRESSORS[name]
+    rewrite_header(path, changed(**change))
+    with pytest.raises(DamageError) as caught:
+        load_model(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
 def write_weights(path: Path, ids: Any, values: Any, dtype: str = "int32", total: int = 10) -> None:
     trained = binary_model(total)
     content = {name: json_ready(getattr(trained, name)) for name in model._CONTENT_TYPES}
