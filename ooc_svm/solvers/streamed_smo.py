@@ -18,7 +18,7 @@ Certificate: while a read goes on, all rows are scored with the w that it began 
 at every point of the segment to the best point before; D belongs to the multipliers of the moment, with w
 rebuilt from them. The run ends when ``P - D <= tol P``.
 
-With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: b = b_k + rho sum_i v_i. P takes
+With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: b = b_k + rho sum_i v_i, with b_k = b at each round's start. P takes
 the b that is best for the scores, and D a feasible point near by.
 """
 
@@ -52,7 +52,7 @@ SHARE, LAST_SHARE, FLOOR = 0.05, 0.005, 0.03
 MOST_ELEMENTS = 400_000_000
 
 # rho of a free bias, as a share of the mean squared norm of a row.
-RHO = 0.3
+RHO = 0.1
 
 # w is rebuilt from the multipliers in a read that begins with a gap of at most so many times the one wanted.
 REBUILD = 100.0
@@ -167,8 +167,6 @@ class StreamedSmo:
             yield from self._read(reference)
             yield from self._improve_best(reference, reference_b)
             certificate.record(self._bound(), self.stopping)
-            if problem.free_bias:
-                state.b = state.bias
         *_, best = names(problem)
         certificate.n_support = int((yield problem.count_losses(best, state.best_b))[0])
 
@@ -218,6 +216,8 @@ class StreamedSmo:
         scored = reference if number else np.empty(0)
         self._offered = []
         for r, extent in enumerate(self.rounds):
+            if problem.free_bias:
+                state.b = state.bias
             answer: LaneSums = yield SweepPass(
                 problem,
                 state.w,
