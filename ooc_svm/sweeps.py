@@ -1,4 +1,4 @@
-"""Sweep passes: rounds and lanes of dual coordinate steps, as pure functions of rows, weights and multipliers.
+"""Sweep passes: rounds and lanes of dual coordinate steps, pure functions of rows, weights and multipliers.
 
 One read of the data is cut into rounds, and each round into lanes. All lanes of a round begin with the same
 weights; each moves its rows once, in a random order that follows from the seed, with a copy of its own, and
@@ -120,7 +120,7 @@ class SweepPass:
     held : Held
     seed : int
     room : int
-        Nonzeros of the rows that a lane may bring back.
+        Nonzeros and rows together that a lane may bring back.
     extent : Extent
     meanwhile : callable or None
     """
@@ -171,13 +171,13 @@ class SweepPass:
         bias[0] += bias[1] * partial.sums[sweeps.MOVED]
         first = rows.start - block.start
         sweeps.sweep(
-            csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values, np.uint64(first), np.uint64(rows.step),
-            seed_of(self.seed, rows.start), self.problem.metric, partial.w,
-            self.reference, partial.rebuilt, bias, box, self.problem.epsilon,
-            held.marks(rows), dual, step, scores, keys, partial.sums,
+            csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values, np.uint64(first),
+            np.uint64(rows.step), seed_of(self.seed, rows.start), self.problem.metric, partial.w,
+            self.reference, partial.rebuilt, bias, box, self.problem.epsilon, held.marks(rows), dual, step,
+            scores, keys, partial.sums,
         )  # fmt: skip
         own = first + rows.step * np.arange(n_rows)
-        sizes = block.indptr[own + 1] - block.indptr[own]
+        sizes = block.indptr[own + 1] - block.indptr[own] + 1
         chosen = _best_rows(keys, sizes, self.room * n_rows // self._rows_of_lane(rows.start))
         if len(chosen):
             taken = box[chosen], dual[chosen], step[chosen], keys[chosen]
@@ -300,10 +300,11 @@ def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Exte
 def _strided(index: int, span: Span, n_rounds: int, n_lanes: int) -> list[tuple[Segment, ...]]:
     """Rounds of one block: each takes every ``n_rounds``-th row, its lanes a part of the block each."""
     edges = np.linspace(span.start, span.stop, n_lanes + 1).astype(np.int64).tolist()
-    return [
+    rounds = (
         tuple((Piece(index, a + r, b, n_rounds),) for a, b in pairwise(edges) if a + r < b)
         for r in range(n_rounds)
-    ]
+    )
+    return [segments for segments in rounds if segments]
 
 
 def _extents(rounds: Sequence[tuple[Segment, ...]], n_lanes: int) -> list[Extent]:

@@ -5,15 +5,15 @@ Row i contributes ``v_i x_i`` to w, and the dual to be maximised is
     D(v) = sum_i (t_i v_i - eps |v_i| - damping_i v_i^2 / 2) - 1/2 |w|^2,      low_i <= v_i <= high_i
 
 which is every loss of the linear problems here (`ooc_svm.problems.dual`). With the residual
-``r_i = t_i - x_i.w - b`` the row's loss is ``max_v r_i v - eps |v| - damping_i v^2 / 2`` over its box, and the
-row's gap is that maximum less the value at v_i: the gaps of all rows sum up to P - D.
+``r_i = t_i - x_i.w - b`` the row's loss is ``max_v r_i v - eps |v| - damping_i v^2 / 2`` over its box, and
+the row's gap is that maximum less the value at v_i: the gaps of all rows sum up to P - D.
 
 Platt (1998), equation 23, is the step for the hinge loss. A bias enters as a feature of value sqrt(rho) with
 the weight kept apart: ``b`` moves by ``rho`` times the change of v.
 
-``box`` holds (t, low, high, damping) of each row side by side. Where columns are scaled by ``c_j``, w is kept
-in units of the data and ``metric`` is ``c_j^2``; it is None without scaling, which Numba compiles apart, as it
-does data without values.
+``box`` holds (t, low, high, damping) of each row side by side. Where columns are scaled by ``c_j``, w is
+kept in units of the data and ``metric`` is ``c_j^2``; it is None without scaling, which Numba compiles apart,
+as it does data without values.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def new_multiplier(v, d, curvature, low, high, eps):  # type: ignore[no-untyped-
 
 @compiled
 def priority(v, stationarity, low, high, eps):  # type: ignore[no-untyped-def]
-    """How much a row is worth keeping: non-bound ones first, then by violation, then the nearest the margin."""
+    """How much a row is worth keeping: non-bound first, then by violation, then the nearest the margin."""
     if stationarity > 0.0:
         size = 1.0 + stationarity / (1.0 + stationarity)
     else:
@@ -295,7 +295,7 @@ def sweep(  # type: ignore[no-untyped-def]
 def solve(  # type: ignore[no-untyped-def]
     indptr, indices, values, metric, w, bias, box, eps, dual, stationarity, seed, wanted, most_elements, sums
 ):  # fmt: skip
-    """Sweep resident rows, setting aside those at a bound that stay there, until their gaps sum up to ``wanted``.
+    """Sweep resident rows, those that stay at a bound set aside, until their gaps sum up to ``wanted``.
 
     Parameters
     ----------
