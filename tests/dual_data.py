@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from problems_data import noisy_rows
+from problems_data import SIGN, noisy_rows
 
 from ooc_svm.ops import csr, losses
+from ooc_svm.problems.dual import ClassTargets, DualProblem, ValueTargets, names, row_vectors
+from ooc_svm.problems.hinge import Targets
+from ooc_svm.problems.linear import LinearSpace
+from ooc_svm.rowvectors import RowVectors
+from ooc_svm.sweeps import Held, SweepPass
 
 LOSSES = ("hinge", "squared-hinge", "epsilon-insensitive", "squared-epsilon-insensitive")
+ONES = np.ones(2)
+NOBODY = (*np.empty((3, 0), dtype=np.int64), np.empty(0))
 
 
 def is_regression(loss):
@@ -110,3 +117,57 @@ def best_multiplier(v, d, curvature, low, high, eps):
     if curvature > 0.0:
         points += [v + (d - eps) / curvature, v + (d + eps) / curvature]
     return max((p for p in points if low <= p <= high and np.isfinite(p)), key=value)
+
+
+def dual_problem(data, name="model"):
+    """The problem of some data as solvers see it; the costs are row weights."""
+    regression = is_regression(data.loss)
+    classes = ClassTargets(Targets("codes", SIGN, ONES, "weight"))
+    targets = ValueTargets("value", "weight") if regression else classes
+    scale = None if data.metric is None else np.sqrt(data.metric)
+    space = LinearSpace(data.matrix.shape[1], scale, data.rho > 0.0)
+    return DualProblem(targets, 1.0, space, regression, is_squared(data.loss), data.eps, name=name)
+
+
+def dual_vectors(data, problems, *, memory_bytes=1 << 30, seed=0):
+    """Row vectors of some problems; multipliers feasible, steps to feasible ones."""
+    vectors = RowVectors(len(data.t), memory_bytes)
+    vectors.create("codes", np.uint16).write(0, (data.t > 0).astype(np.uint16))
+    vectors.create("value", np.float64).write(0, data.t)
+    vectors.create("weight", np.float64).write(0, data.cost)
+    rng = np.random.default_rng(seed)
+    for problem in problems:
+        for vector, dtype in row_vectors(problem).items():
+            vectors.create(vector, dtype)
+        dual, step, newest, _ = names(problem)
+        v = data.random_multipliers(rng)
+        vectors[dual].write(0, v)
+        vectors[step].write(0, data.random_multipliers(rng) - v)
+        vectors[newest].write(0, np.full(len(v), -7.0))
+    return vectors
+
+
+def read_all(vectors, name):
+    """A copy of a whole row vector."""
+    return vectors[name].read(0, vectors.n_rows).copy()
+
+
+def sweep_pass(
+    problem, extent, *, scored=True, rebuild=True, theta=0.6, held=None, room=10**9, seed=5, **more
+):
+    """A round from some weights."""
+    rng = np.random.default_rng(3)
+    w, reference = 0.1 * rng.normal(size=(2, problem.space.n_features))
+    bias = np.array([0.1, 0.4 if problem.space.penalized_bias else 0.0])
+    return SweepPass(
+        problem, w, reference if scored else np.empty(0), rebuild, bias, theta, held or Held(*NOBODY), seed,
+        room, extent, more.get("meanwhile"),
+    )  # fmt: skip
+
+
+def held_rows(n_rows, seed=0):
+    """Some rows that are held, were held at the start, or have come back with new multipliers."""
+    rng = np.random.default_rng(seed)
+    now, at_start = (np.sort(rng.choice(n_rows, n_rows // 5, replace=False)) for _ in range(2))
+    free = np.setdiff1d(np.arange(n_rows), now)
+    return Held(now, at_start, rng.permutation(free)[: n_rows // 10], 0.01 * np.arange(n_rows // 10))

@@ -1,4 +1,4 @@
-"""Dual coordinate steps: one row against brute force, sweeps against plain Python, solutions against LIBLINEAR."""
+"""Dual coordinate steps against brute force, sweeps against plain Python, solutions against LIBLINEAR."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TestRow:
     @given(rows(), rows(), SMALL, SMALL)
     @settings(deadline=None, max_examples=300)
     def test_priorities(self, one, other, d, other_d):
-        """Non-bound rows come first, then the violating, then the others; each by the size of the violation."""
+        """Non-bound rows come first, then the violating, then the others; each by the violation."""
 
         def rank(row, d):
             *_, (_, low, high, _), eps, v = row
@@ -342,9 +342,9 @@ class TestSweep:
         before = again.sums.copy()
         again.w_after, again.bias = again.w.copy(), np.zeros(2)
         sweeps.sweep(
-            *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None, again.w_after, again.reference,
-            again.rebuilt, again.bias, again.box, 0.0, again.marks, again.dual, again.step, again.scores,
-            again.keys, again.sums,
+            *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None, again.w_after,
+            again.reference, again.rebuilt, again.bias, again.box, 0.0, again.marks, again.dual, again.step,
+            again.scores, again.keys, again.sums,
         )  # fmt: skip
         np.testing.assert_array_equal(again.sums, 2 * before)
         np.testing.assert_allclose(again.rebuilt, 2 * sweep.rebuilt)
@@ -374,12 +374,9 @@ class TestLanes:
             moved = s[sweeps.MOVED]
             slope = s[sweeps.LINEAR] - w @ change - b * moved
             curvature = change @ change + rho * moved**2 + s[sweeps.QUADRATIC]
-
-            def parabola(theta, start=data.dual(v), slope=slope, curvature=curvature):
-                return start + theta * slope - 0.5 * theta**2 * curvature
-
             for theta in (0.0, 0.2, 0.6, 1.0):
-                assert data.dual(v + theta * steps) == pytest.approx(parabola(theta), rel=1e-9, abs=1e-9)
+                parabola = data.dual(v) + theta * slope - 0.5 * theta**2 * curvature
+                assert data.dual(v + theta * steps) == pytest.approx(parabola, rel=1e-9, abs=1e-9)
             theta = min(max(slope / curvature, 0.0), 1.0)
             thetas.append(theta)
             assert data.dual(v + theta * steps) >= data.dual(v) - 1e-9
