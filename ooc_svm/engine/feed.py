@@ -22,6 +22,11 @@ class _Lent:
     buffers: Any
     users: int = 0
 
+    @property
+    def failed(self) -> bool:
+        """Whether the block could not be read."""
+        return self.coming.done() and self.coming.exception() is not None
+
 
 class Feed:
     """Reads each wanted block once and keeps it until nobody wants it any more.
@@ -50,7 +55,7 @@ class Feed:
         """Say that a block will be taken; reading it begins now unless it is here. Pair with `leave`."""
         with self._lock:
             lent = self._lent.get(index)
-            if lent is None:
+            if lent is None or (lent.users == 0 and lent.failed):
                 lent = self._lent[index] = self._fetch(index)
             lent.users += 1
 
