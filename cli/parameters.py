@@ -16,8 +16,8 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.
 def choice(*names: str, help: str) -> Any:
     """A Typer option that takes one of a few names."""
 
-    def check(value: str) -> str:
-        if value not in names:
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in names:
             raise typer.BadParameter(f"{value[:80]!r} is not one of {', '.join(names)}")
         return value
 

@@ -20,8 +20,13 @@ class TrainArguments:
     """What was typed; `options` makes of it what `ooc_svm.train` takes."""
 
     problem: Annotated[str, choice(*PROBLEMS, help="What is trained.")] = "svc"
-    loss: Annotated[str, choice(*LOSSES, help="Loss of a row.")] = "hinge"
-    solver: Annotated[str, choice(*SOLVERS, help="Algorithm; auto is ocas.")] = "auto"
+    loss: Annotated[
+        str | None, choice(*LOSSES, help="Loss of a row; by default hinge, and epsilon-insensitive for svr.")
+    ] = None
+    epsilon: Annotated[
+        float | None, typer.Option(metavar="FLOAT", help="Half width of the tube of svr; by default 0.1.")
+    ] = None
+    solver: Annotated[str, choice(*SOLVERS, help="Algorithm; auto is streamed-smo.")] = "auto"
     kernel: Annotated[str, choice(*KERNELS, help="Kernel function.")] = "linear"
     bias: Annotated[str, choice(*BIASES, help="Penalized: the weight of a constant feature 1.")] = "none"
     C: Annotated[
@@ -53,6 +58,12 @@ class TrainArguments:
         float | None, typer.Option(metavar="SECONDS", help="No read is begun after this time.")
     ] = None
     memory: Memory = None
+    resident: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Share of the data held in memory (streamed-smo); by default what fits."
+        ),
+    ] = None
     cut_groups: Annotated[
         int | None,
         typer.Option(

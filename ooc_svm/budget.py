@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,13 @@ PLAIN_CUTS = 200
 ELEMENTS_A_GROUP = 2_000_000
 ELEMENTS_A_PARAMETER = 1000
 
+# Shares of the data that may be held in memory, and the part of what is left that they may take.
+SHARES = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+RESIDENT_PART = 0.6
+
+# Bytes of a resident row beside its nonzeros, the same row being offered and having left included.
+RESIDENT_ROW_BYTES = 250
+
 SLACK = 0.05
 
 
@@ -40,6 +48,24 @@ class PlanItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameters:
+    """What follows from the memory and is a parameter of the algorithm.
+
+    Attributes
+    ----------
+    groups, points, max_cuts : int
+        Cutting planes: groups of rows, points that cuts are taken at in one read, and cuts kept by a model.
+    capacity : int
+        Streamed SMO: nonzeros and rows together that a model holds in memory.
+    """
+
+    groups: int = 1
+    points: int = 1
+    max_cuts: int = 0
+    capacity: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """The division of the memory.
 
@@ -47,9 +73,7 @@ class Budget:
     ----------
     total : int
         Bytes allowed.
-    groups, points, max_cuts : int
-        Groups of rows, points that cuts are taken at in one read, and cuts kept by each model: parameters of
-        the algorithm.
+    parameters : Parameters
     row_vector_bytes, cache_bytes : int
         What row vectors in memory and pinned blocks may use.
     items : tuple of PlanItem
@@ -57,9 +81,7 @@ class Budget:
     """
 
     total: int
-    groups: int
-    points: int
-    max_cuts: int
+    parameters: Parameters
     row_vector_bytes: int
     cache_bytes: int
     items: tuple[PlanItem, ...]
@@ -86,6 +108,8 @@ class Workload:
         Bytes of all decoded blocks.
     vector_bytes : int
         Bytes a row of all row vectors.
+    value_bytes : int
+        Bytes of one stored value in memory: 0 where every value is 1.
     threads : int
     """
 
@@ -96,12 +120,11 @@ class Workload:
     block_nbytes: int
     data_nbytes: int
     vector_bytes: int
+    value_bytes: int
     threads: int
 
 
-def divide(
-    work: Workload, options: TrainOptions, total: int, *, keep: tuple[int, int, int] | None = None
-) -> Budget:
+def divide(work: Workload, options: TrainOptions, total: int, *, keep: Parameters | None = None) -> Budget:
     """Divide ``total`` bytes.
 
     Parameters
@@ -109,32 +132,67 @@ def divide(
     work : Workload
     options : TrainOptions
     total : int
-    keep : (groups, points, max_cuts), optional
-        Parameters that a saved state was made with; no others are tried.
+    keep : Parameters, optional
+        Those that a saved state was made with; no others are tried.
 
     Raises
     ------
     MemoryBudgetError
         If not even the smallest division fits; the message holds the sum.
     """
-    usable = int(total * (1 - SLACK))
-    budget = None
-    for groups, points in _choices(work, options) if keep is None else [keep[:2]]:
-        added = groups * points
-        wanted = max(PLAIN_CUTS, READS_KEPT * added) if keep is None else keep[2]
-        fewest = groups + added + 1 if keep is None else wanted
-        budget = _with_cuts(work, total, usable, (groups, points), (fewest, wanted))
-        if budget.needed <= usable and budget.max_cuts >= min(wanted, FEWEST_READS_KEPT * added):
-            return budget
-    assert budget is not None
-    if budget.needed <= usable:
+    divided = _with_residents if options.resolved_solver == "streamed-smo" else _with_best_cuts
+    budget = divided(work, options, total, keep)
+    if budget.needed <= int(total * (1 - SLACK)):
         return budget
     sum_text = " + ".join(f"{item.name} {format_size(item.nbytes)}" for item in budget.items)
     raise MemoryBudgetError(
         f"training needs {format_size(budget.needed / (1 - SLACK))} of memory, "
-        f"allowed are {format_size(total)}: "
-        f"{sum_text}; allow more with --memory, or use fewer values of C, threads or --cut-groups"
+        f"allowed are {format_size(total)}: {sum_text}; allow more with --memory, or use fewer values of C, "
+        "threads, --cut-groups or --resident"
     )
+
+
+def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Parameters | None) -> Budget:
+    """The division for streamed SMO: the resident set before row vectors in memory and the block cache."""
+    vector = 8 * work.dimension * work.n_models
+    lanes = work.threads + 3
+    items = [
+        *_common_items(work),
+        PlanItem("weights", 9 * vector, f"9 vectors of {work.dimension} for {work.n_models} model(s)"),
+        PlanItem("lanes", 2 * lanes * vector, f"2 vectors for each of {lanes}"),
+    ]
+    size = work.n_nonzeros + work.n_rows
+    row_share = work.n_rows / max(size, 1)
+    # Rows offered by a round come on top of those held.
+    each = work.n_models * (2 * (4 + work.value_bytes) + RESIDENT_ROW_BYTES * row_share)
+    left = int(total * (1 - SLACK)) - sum(item.nbytes for item in items)
+    if keep is not None:
+        capacity = keep.capacity
+    elif options.resident is not None:
+        capacity = math.ceil(options.resident * size)
+    else:
+        fitting = [share for share in SHARES if share * size * each <= RESIDENT_PART * left]
+        capacity = math.ceil((fitting or SHARES[-1:])[0] * size)
+    held = int(min(capacity, size) * each)
+    share = f"{100 * capacity / max(size, 1):.3g} % of the data for each of {work.n_models} model(s)"
+    items.append(PlanItem("resident rows", held, share))
+    return _rest(work, total, Parameters(capacity=capacity), items)
+
+
+def _with_best_cuts(work: Workload, options: TrainOptions, total: int, keep: Parameters | None) -> Budget:
+    """The division for cutting planes: the best of the choices whose cuts fit."""
+    usable = int(total * (1 - SLACK))
+    budget = None
+    for groups, points in _choices(work, options) if keep is None else [(keep.groups, keep.points)]:
+        added = groups * points
+        wanted = max(PLAIN_CUTS, READS_KEPT * added) if keep is None else keep.max_cuts
+        fewest = groups + added + 1 if keep is None else wanted
+        budget = _with_cuts(work, total, usable, (groups, points), (fewest, wanted))
+        enough = budget.parameters.max_cuts >= min(wanted, FEWEST_READS_KEPT * added)
+        if budget.needed <= usable and enough:
+            break
+    assert budget is not None
+    return budget
 
 
 def _choices(work: Workload, options: TrainOptions) -> list[tuple[int, int]]:
@@ -161,15 +219,11 @@ def _with_cuts(
     vector = 8 * work.dimension * work.n_models
     added = groups * points
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
-    blocks = (BLOCKS_A_THREAD + 1) * work.threads
     sums_note = f"{partials} times {groups} group(s) at {points} point(s)"
     items = [
-        PlanItem("Python and libraries", INTERPRETER_BYTES, "before any data"),
+        *_common_items(work),
         PlanItem("weights", 8 * vector, f"8 vectors of {work.dimension} for {work.n_models} model(s)"),
         PlanItem("sums of a pass", partials * added * vector, sums_note),
-        PlanItem(
-            "blocks being read", blocks * work.block_nbytes, f"{blocks} of {format_size(work.block_nbytes)}"
-        ),
     ]
     left = usable - sum(item.nbytes for item in items)
     cuts = int(min(max(fewest, left * 3 // 4 // max(vector, 1)), max(wanted, fewest)))
@@ -177,11 +231,26 @@ def _with_cuts(
     items.append(
         PlanItem("cuts", cuts * vector + gram, f"{cuts} of {format_size(8 * work.dimension)} a model")
     )
-    left -= items[-1].nbytes
-    row_vectors = max(0, min(left, work.n_rows * work.vector_bytes))
+    return _rest(work, total, Parameters(groups, points, cuts), items)
+
+
+def _common_items(work: Workload) -> list[PlanItem]:
+    """What every solver needs."""
+    blocks = (BLOCKS_A_THREAD + 1) * work.threads
+    note = f"{blocks} of {format_size(work.block_nbytes)}"
+    return [
+        PlanItem("Python and libraries", INTERPRETER_BYTES, "before any data"),
+        PlanItem("blocks being read", blocks * work.block_nbytes, note),
+    ]
+
+
+def _rest(work: Workload, total: int, parameters: Parameters, items: list[PlanItem]) -> Budget:
+    """What is left goes to row vectors, then to the block cache."""
+    left = max(0, int(total * (1 - SLACK)) - sum(item.nbytes for item in items))
+    row_vectors = min(left, work.n_rows * work.vector_bytes)
     items.append(PlanItem("row vectors", row_vectors, _row_vector_note(work, row_vectors)))
-    cache = min(max(0, left - row_vectors) if work.block_nbytes else 0, work.data_nbytes)
-    return Budget(total, groups, points, cuts, row_vectors, cache, tuple(items))
+    cache = min(left - row_vectors if work.block_nbytes else 0, work.data_nbytes)
+    return Budget(total, parameters, row_vectors, cache, tuple(items))
 
 
 def _row_vector_note(work: Workload, in_memory: int) -> str:

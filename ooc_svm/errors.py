@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class OocSvmError(Exception):
     """Base of every error this package raises on purpose: one sentence, what to do included."""
@@ -40,8 +42,15 @@ class MemoryBudgetError(OocSvmError, MemoryError):
 
 
 class Interrupted(OocSvmError):
-    """A run ended by a signal, after its checkpoint was written if one was asked for."""
+    """A run ended by a signal, after its checkpoint was written if one was asked for.
 
-    def __init__(self, signal_number: int, message: str) -> None:
+    Attributes
+    ----------
+    model : Model or None
+        The best model so far, with its gap, where there is one.
+    """
+
+    def __init__(self, signal_number: int, message: str, model: Any = None) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+        self.model = model

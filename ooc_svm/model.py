@@ -15,17 +15,13 @@ from ooc_svm.arrayfile import FileKind, has_magic, read_arrays, write_arrays
 from ooc_svm.atomic import atomic_write
 from ooc_svm.errors import DamageError, MemoryBudgetError, UsageError
 from ooc_svm.memory import available_memory, format_size
+from ooc_svm.options import LOSSES_OF
 
 Float64Array = npt.NDArray[np.float64]
 
 MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=1)
 
 # The problems that this release has models of, and their losses.
-_LOSSES = {
-    "svc": ("hinge", "squared-hinge"),
-    "svr": ("epsilon-insensitive", "squared-epsilon-insensitive"),
-}
-
 # Below this share of non-zeros, column ids and values take less than all weights (12 or 16 bytes against 8).
 _SPARSE_SHARE = 1 / 3
 
@@ -133,10 +129,10 @@ class Model:
 
     def _check_problem(self) -> None:
         """Refuse a loss, labels or an epsilon that do not go with the problem."""
-        if self.problem not in _LOSSES:
-            known = ", ".join(_LOSSES)
+        if self.problem not in LOSSES_OF:
+            known = ", ".join(LOSSES_OF)
             raise ValueError(f"the problem is {self.problem[:80]!r}, this release knows {known}")
-        if self.loss not in _LOSSES[self.problem]:
+        if self.loss not in LOSSES_OF[self.problem]:
             raise ValueError(f"the loss is {self.loss[:80]!r}, which {self.problem} does not have")
         if not self.is_regressor:
             if not self.positive:

@@ -10,11 +10,16 @@ from typing import Any
 
 from ooc_svm.errors import UsageError
 
-PROBLEMS = ("svc",)
-LOSSES = ("hinge",)
-SOLVERS = ("auto", "cutting-plane", "ocas")
+# Losses of each problem, the default first.
+LOSSES_OF = {
+    "svc": ("hinge", "squared-hinge"),
+    "svr": ("epsilon-insensitive", "squared-epsilon-insensitive"),
+}
+PROBLEMS = tuple(LOSSES_OF)
+LOSSES = tuple(loss for losses in LOSSES_OF.values() for loss in losses)
+SOLVERS = ("auto", "streamed-smo", "cutting-plane", "ocas")
 KERNELS = ("linear",)
-BIASES = ("none", "penalized")
+BIASES = ("none", "penalized", "free")
 SCALES = ("none", "maxabs", "std")
 ENGINES = ("local",)
 
@@ -25,11 +30,16 @@ class TrainOptions:
 
     Attributes
     ----------
-    problem, loss, kernel, engine : str
-        ``"svc"``, ``"hinge"``, ``"linear"``, ``"local"``.
-    solver : {"auto", "ocas", "cutting-plane"}
-        "auto" is "ocas".
-    bias : {"none", "penalized"}
+    problem : {"svc", "svr"}
+    loss : {"hinge", "squared-hinge", "epsilon-insensitive", "squared-epsilon-insensitive"} or None
+        None is the first of the problem's: the hinge loss for "svc", the epsilon-insensitive one for "svr".
+    epsilon : float or None
+        Half width of the tube of "svr" in which a loss is 0; None is 0.1.
+    kernel, engine : str
+        ``"linear"``, ``"local"``.
+    solver : {"auto", "streamed-smo", "ocas", "cutting-plane"}
+        "auto" is "streamed-smo", or "ocas" where ``cut_groups`` is given.
+    bias : {"none", "penalized", "free"}
     C : tuple of float
         A model is trained for each value, all on the same reads.
     class_weight : "balanced", mapping of label (or name) to weight, or None
@@ -50,7 +60,9 @@ class TrainOptions:
     threads : int or None
         None: all that the process may use.
     seed : int
-        Written into the model; the solvers of this release draw no random numbers.
+        Of the order of steps of "streamed-smo"; the other solvers draw no random numbers.
+    resident : float or None
+        Share of the data that "streamed-smo" holds in memory; None: what fits.
     cut_groups : int or None
         Groups of rows with a slack each; None: 1 for "cutting-plane", what fits for "ocas".
     checkpoint : path or None
@@ -65,7 +77,8 @@ class TrainOptions:
     """
 
     problem: str = "svc"
-    loss: str = "hinge"
+    loss: str | None = None
+    epsilon: float | None = None
     solver: str = "auto"
     kernel: str = "linear"
     bias: str = "none"
@@ -80,6 +93,7 @@ class TrainOptions:
     memory: str | int | None = None
     threads: int | None = None
     seed: int = 0
+    resident: float | None = None
     cut_groups: int | None = None
     checkpoint: str | PathLike[str] | None = None
     resume: bool = False
@@ -88,7 +102,7 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for name, value, allowed in (
             ("problem", self.problem, PROBLEMS),
-            ("loss", self.loss, LOSSES),
+            ("loss", self.loss or LOSSES[0], LOSSES),
             ("solver", self.solver, SOLVERS),
             ("kernel", self.kernel, KERNELS),
             ("bias", self.bias, BIASES),
@@ -114,7 +128,34 @@ class TrainOptions:
             raise UsageError(f"time_limit must be positive, not {self.time_limit}")
         if self.resume and self.checkpoint is None:
             raise UsageError("resume needs a checkpoint folder to go on from; add checkpoint")
+        if self.resident is not None and not 0 < self.resident <= 1:
+            raise UsageError(f"resident is a share of the data above 0, at most 1, not {self.resident}")
+        self._check_combinations()
         self._check_class_weight()
+
+    def _check_combinations(self) -> None:
+        """What goes together; nothing that was asked for is passed over silently."""
+        problem, solver = self.problem, self.resolved_solver
+        if self.resolved_loss not in LOSSES_OF[problem]:
+            losses = " or ".join(LOSSES_OF[problem])
+            raise UsageError(f"problem {problem!r} takes the loss {losses}, not {self.loss!r}")
+        if problem == "svr" and (self.positive or self.class_weight is not None):
+            raise UsageError("positive and class_weight are for classes; problem 'svr' has none")
+        if self.epsilon is not None and (problem != "svr" or not 0 <= self.epsilon < math.inf):
+            raise UsageError(
+                f"epsilon is for problem 'svr', and not negative: {self.epsilon} for {problem!r}"
+            )
+        if solver == "streamed-smo":
+            if self.cut_groups is not None:
+                raise UsageError("cut_groups is for the solvers 'ocas' and 'cutting-plane'")
+            return
+        if self.resident is not None:
+            raise UsageError(f"resident is for the solver 'streamed-smo', not {solver!r}")
+        if (self.resolved_loss, self.bias == "free") != ("hinge", False):
+            raise UsageError(
+                f"the solver {solver!r} takes the hinge loss and the biases none and penalized; "
+                "'streamed-smo' takes all losses and biases"
+            )
 
     def _check_class_weight(self) -> None:
         if isinstance(self.class_weight, str):
@@ -128,11 +169,26 @@ class TrainOptions:
     @property
     def resolved_solver(self) -> str:
         """The solver that "auto" stands for."""
-        return "ocas" if self.solver == "auto" else self.solver
+        if self.solver != "auto":
+            return self.solver
+        return "streamed-smo" if self.cut_groups is None else "ocas"
+
+    @property
+    def resolved_loss(self) -> str:
+        """The loss, the problem's first one if none was named."""
+        return LOSSES_OF[self.problem][0] if self.loss is None else self.loss
+
+    @property
+    def resolved_epsilon(self) -> float:
+        """Half width of the tube that costs nothing: 0 for classes."""
+        if self.problem != "svr":
+            return 0.0
+        return 0.1 if self.epsilon is None else self.epsilon
 
     def to_json(self) -> dict[str, Any]:
         """The options as JSON can hold them."""
         record = asdict(self)
+        record["loss"], record["epsilon"] = self.resolved_loss, self.resolved_epsilon
         if isinstance(self.class_weight, Mapping):
             record["class_weight"] = [[label, weight] for label, weight in self.class_weight.items()]
         record["checkpoint"] = None if self.checkpoint is None else str(self.checkpoint)

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from ooc_svm.budget import Budget, PlanItem, divide, to_json
+from ooc_svm.assembly import AnySolver, Task, make_solvers
+from ooc_svm.budget import Parameters, PlanItem, divide, to_json
 from ooc_svm.engine.memory import MemoryEngine
 from ooc_svm.history import seconds_text
 from ooc_svm.memory import format_size, memory_budget
 from ooc_svm.options import TrainOptions
-from ooc_svm.problems.hinge import HingeProblem, Targets
+from ooc_svm.passes import Pass, Piece
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rowvectors import RowVectors
+from ooc_svm.solvers.ocas import Ocas, guessed_points
+from ooc_svm.solvers.streamed_smo import StreamedSmo
 from ooc_svm.source import Source
-from ooc_svm.training import CODES, normal_options, open_data, workload
+from ooc_svm.stopping import Stopping
+from ooc_svm.training import Data, fill_row_vectors, make_tasks, normal_options, open_data, workload
 from ooc_svm.warmup import warm_up
 
 # Reads to a gap of 1e-3, as measured on data of several kinds.
-EXPECTED_PASSES = {"ocas": 40, "cutting-plane": 200}
+EXPECTED_PASSES = {"streamed-smo": 5, "ocas": 40, "cutting-plane": 200}
+
+# Sweeps over as many rows as the data has, that streamed SMO makes of resident rows in one read.
+EXPECTED_SWEEPS = 4
 
 # Blocks that are read and worked on to measure the speed.
 SAMPLED_BLOCKS = 3
@@ -44,7 +52,8 @@ class Plan:
         From a few blocks of this store; nothing of them was in the block cache.
     expected_passes : int
         Typical of the solver at a gap of 1e-3.
-    groups, max_cuts, threads : int
+    parameters : Parameters
+    threads : int
     """
 
     items: tuple[PlanItem, ...]
@@ -57,8 +66,7 @@ class Plan:
     pass_bytes: int
     seconds_per_pass: float
     expected_passes: int
-    groups: int
-    max_cuts: int
+    parameters: Parameters
     threads: int
 
     @property
@@ -92,9 +100,10 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON can hold it."""
-        names = [name for name in self.__dataclass_fields__ if name != "items"]
+        names = [name for name in self.__dataclass_fields__ if name not in ("items", "parameters")]
         return {
             "items": to_json(self.items),
+            "parameters": asdict(self.parameters),
             "fits": self.fits,
             **{name: getattr(self, name) for name in names},
         }
@@ -124,7 +133,11 @@ def plan(data: Any, labels: Any = None, **options: Any) -> Plan:
         note = f"of {format_size(work.data_nbytes)} decoded"
         items += (PlanItem("block cache", budget.cache_bytes, note),)
     source = opened.source
-    warm_up(wanted.resolved_solver, opened.value_type, source.has_weight, lambda message: None)
+    warm_up(wanted, opened.value_type, source.has_weight, lambda message: None)
+    classes, tasks = make_tasks(opened, wanted)
+    with RowVectors(source.n_rows, budget.row_vector_bytes) as vectors:
+        fill_row_vectors(vectors, source, classes, wanted)
+        seconds = _seconds_per_pass(opened, tasks, wanted, budget.parameters, vectors)
     return Plan(
         items=items,
         total=sum(item.nbytes for item in items),
@@ -134,31 +147,49 @@ def plan(data: Any, labels: Any = None, **options: Any) -> Plan:
         n_nonzeros=source.n_nonzeros,
         n_models=work.n_models,
         pass_bytes=sum(source.block_stored_bytes(index) for index in range(len(source.blocks))),
-        seconds_per_pass=_seconds_per_pass(source, work.n_models, budget) / work.threads,
+        seconds_per_pass=seconds / work.threads,
         expected_passes=EXPECTED_PASSES[wanted.resolved_solver],
-        groups=budget.groups,
-        max_cuts=budget.max_cuts,
+        parameters=budget.parameters,
         threads=work.threads,
     )
 
 
-def _seconds_per_pass(source: Source, n_models: int, budget: Budget) -> float:
+def _seconds_per_pass(
+    data: Data, tasks: Sequence[Task], options: TrainOptions, parameters: Parameters, vectors: RowVectors
+) -> float:
     """Seconds of one thread for a read of all blocks, from a few of them."""
-    space = LinearSpace(source.n_features)
-    targets = Targets(CODES, np.array([-1.0, 1.0]), np.ones(2))
-    n_blocks = len(source.blocks)
-    sample = sorted({i * (n_blocks - 1) // max(SAMPLED_BLOCKS - 1, 1) for i in range(SAMPLED_BLOCKS)})
-    with RowVectors(source.n_rows, 0) as vectors:
-        vectors.create(CODES, np.uint16)
-        engine = MemoryEngine(source, vectors)
-        requests = [
-            HingeProblem(targets, 1.0, space, budget.groups).cut_pass(np.zeros(space.dimension))
-            for _ in range(n_models)
-        ]
-        partials = [request.empty() for request in requests]
-        began = time.perf_counter()
-        for index in sample:
-            engine.visit(requests, source.read_block(index), source.blocks[index], partials)
-        seconds = time.perf_counter() - began
-    share = sum(source.blocks[index].n_nonzeros + 1 for index in sample) / (source.n_nonzeros + n_blocks)
-    return seconds / share
+    source = data.source
+    scale = None if options.scale == "none" else np.ones(source.n_features)
+    space = LinearSpace(source.n_features, scale, options.bias == "penalized")
+    stopping = Stopping(options.tol)
+    solvers, wanted = make_solvers(tasks, options, parameters, source, data.value_type, space, stopping)
+    for name, dtype in wanted.items():
+        vectors.create(name, dtype)
+    engine = MemoryEngine(source, vectors)
+    requests = [_typical_pass(solver) for solver in solvers]
+    partials = [request.empty() for request in requests]
+    extent = requests[0].extent
+    pieces = _sample(source) if extent is None else [p for s in extent.segments for p in s][:SAMPLED_BLOCKS]
+    began = time.perf_counter()
+    for piece in pieces:
+        engine.visit(requests, source.read_block(piece.block), piece, partials)
+    seconds = time.perf_counter() - began
+    rows = sum(piece.n_rows for piece in pieces)
+    whole = seconds * source.n_rows / max(rows, 1)
+    return whole * (1 + EXPECTED_SWEEPS) if options.resolved_solver == "streamed-smo" else whole
+
+
+def _sample(source: Source) -> list[Piece]:
+    """A few blocks from all over the data."""
+    spans, last = source.blocks, len(source.blocks) - 1
+    sample = sorted({i * last // max(SAMPLED_BLOCKS - 1, 1) for i in range(SAMPLED_BLOCKS)})
+    return [Piece(index, spans[index].start, spans[index].stop) for index in sample]
+
+
+def _typical_pass(solver: AnySolver) -> Pass:
+    """What the solver asks for in most reads."""
+    if isinstance(solver, Ocas):
+        solver.state.thetas = guessed_points(0.5, solver.points)
+    if isinstance(solver, StreamedSmo):
+        solver.state.rho = 1.0
+    return next(solver.steps())

@@ -118,7 +118,7 @@ class SweepPass:
     theta : float
         The share of this round's last steps that was taken.
     held : Held
-    seed : int
+    seed : uint64
     room : int
         Nonzeros and rows together that a lane may bring back.
     extent : Extent
@@ -132,7 +132,7 @@ class SweepPass:
     bias: Float64Array
     theta: float
     held: Held
-    seed: int
+    seed: np.uint64
     room: int
     extent: Extent
     meanwhile: Callable[[], None] | None
@@ -256,7 +256,7 @@ def places(ids: Int64Array, rows: RowSlice | Piece) -> tuple[npt.NDArray[np.bool
     return inside, (ids[inside] - rows.start) // rows.step
 
 
-def seed_of(*numbers: int) -> np.uint64:
+def seed_of(*numbers: int | np.uint64) -> np.uint64:
     """A 64-bit seed that changes with each of the numbers."""
     seed = 0
     for number in numbers:

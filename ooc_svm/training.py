@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ooc_svm import interrupt
-from ooc_svm.budget import Budget, Workload, divide
+from ooc_svm.assembly import CODES, TARGET, WEIGHT, AnySolver, Task, make_solvers, row_bytes
+from ooc_svm.budget import Budget, Parameters, Workload, divide
 from ooc_svm.checkpoint import Checkpoints
-from ooc_svm.classes import BinaryProblem, binary_problems, label_text
+from ooc_svm.classes import binary_problems, label_text
 from ooc_svm.engine.base import Engine
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.memory import MemoryEngine
@@ -28,24 +29,21 @@ from ooc_svm.memory import memory_budget
 from ooc_svm.model import Model
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes import ColumnPass, ColumnSums
-from ooc_svm.problems.hinge import HingeProblem, Targets
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rows import Float64Array
 from ooc_svm.rowvectors import RowVectors
-from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
-from ooc_svm.solvers.ocas import GUESSES, Ocas, OcasState
+from ooc_svm.solvers.ocas import GUESSES
 from ooc_svm.solvers.state import Certificate
+from ooc_svm.solvers.streamed_smo import LANES, ROUNDS
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.stopping import CERTIFIED, Stopping
 from ooc_svm.store import Store, open_store
 from ooc_svm.warmup import warm_up
 
-CODES, WEIGHT = "codes", "weight"
+VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
 # A checkpoint is written when the last one took less than this share of the time since.
 CHECKPOINT_SHARE = 0.1
-
-AnySolver = Ocas | CuttingPlane
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +80,12 @@ def train(
 ) -> Model:
     """Train a linear support vector machine to a certified gap.
 
-        P(w, b) = 1/2 |w|^2 + C sum_i omega_i max(0, 1 - y_i (w.x_i + b))
+        P(w, b) = 1/2 |w|^2 + C sum_i omega_i loss(w.x_i + b)
 
-    ``omega_i`` is the weight of the row times that of its class; b is 0 (``bias="none"``) or the weight of a
-    constant feature, ``|w|^2 + b^2`` being penalised (``bias="penalized"``).
+    The loss is ``max(0, 1 - y_i s)`` or its square for classes, ``max(0, |z_i - s| - epsilon)`` or its square
+    for values. ``omega_i`` is the weight of the row times that of its class; b is 0 (``bias="none"``), the
+    weight of a constant feature, ``|w|^2 + b^2`` being penalised (``bias="penalized"``), or free of penalty
+    (``bias="free"``).
 
     Parameters
     ----------
@@ -154,10 +154,8 @@ def worker_threads(options: TrainOptions) -> int:
 def workload(data: Data, options: TrainOptions) -> Workload:
     """The sizes that a run's memory follows from."""
     source = data.source
-    _, problems = binary_problems(data.counts, *_named(data, options))
-    n_models = len(problems) * len(options.C)
+    n_models = len(make_tasks(data, options)[1])
     in_memory = isinstance(source, MatrixSource)
-    scores = 16 * n_models if options.resolved_solver == "ocas" else 0
     return Workload(
         n_rows=source.n_rows,
         n_nonzeros=source.n_nonzeros,
@@ -165,9 +163,41 @@ def workload(data: Data, options: TrainOptions) -> Workload:
         n_models=n_models,
         block_nbytes=0 if in_memory else max(span.nbytes for span in source.blocks),
         data_nbytes=0 if in_memory else sum(span.nbytes for span in source.blocks),
-        vector_bytes=2 + 8 * source.has_weight + scores,
+        vector_bytes=row_bytes(options, source.has_weight, n_models),
+        value_bytes=VALUE_BYTES[data.value_type],
         threads=1 if in_memory else worker_threads(options),
     )
+
+
+def make_tasks(data: Data, options: TrainOptions) -> tuple[Float64Array, list[Task]]:
+    """The classes (none where labels are values), and what is to be trained."""
+    if options.problem == "svr":
+        return np.empty(0), [Task(C, None) for C in options.C]
+    classes, problems = binary_problems(data.counts, *_named(data, options))
+    return classes, [Task(C, problem) for C in options.C for problem in problems]
+
+
+def fill_row_vectors(
+    vectors: RowVectors, source: Source, classes: Float64Array, options: TrainOptions
+) -> None:
+    """Class numbers or values, and weights of the rows, block by block."""
+    regression = options.problem == "svr"
+    targets = vectors.create(*((TARGET, np.float64) if regression else (CODES, np.uint16)))
+    weight = vectors.create(WEIGHT, np.float64) if source.has_weight else None
+    for span in source.blocks:
+        found = source.read_labels(span.start, span.stop)
+        if not np.isfinite(found).all():
+            row = span.start + int(np.argmin(np.isfinite(found)))
+            raise InputError(f"row {row} has no value to learn, {found[row - span.start]}; remove such rows")
+        if not regression:
+            found = np.searchsorted(classes, found).astype(np.uint16)
+        targets.write(span.start, found)
+        if weight is not None:
+            weights = source.read_weights(span.start, span.stop)
+            if weights.min(initial=0.0) < 0.0:
+                row = span.start + int(np.argmin(weights))
+                raise InputError(f"row {row} has the negative weight {weights.min()}; weights are 0 or more")
+            weight.write(span.start, weights)
 
 
 class _Run:
@@ -178,14 +208,10 @@ class _Run:
     ) -> None:
         self._data, self._options = data, options
         self._progress = progress
-        self._classes, self._problems = binary_problems(data.counts, *_named(data, options))
+        self._classes, self._tasks = make_tasks(data, options)
         self._checkpoints = self._open_checkpoints()
         facts = self._checkpoints.newest_facts() if self._checkpoints and options.resume else None
-        keep = None
-        if facts is not None:
-            keep = (_fact(facts, "groups"), _fact(facts, "points"), _fact(facts, "max_cuts"))
-            if min(keep) < 1 or keep[1] not in GUESSES:
-                raise DamageError(f"the checkpoint was made with groups, points and cuts {keep}; start anew")
+        keep = None if facts is None else _kept(facts)
         self._resuming = facts is not None
         total = memory_budget(options.memory)
         self._budget: Budget = divide(workload(data, options), options, total, keep=keep)
@@ -207,11 +233,17 @@ class _Run:
                 engine = stack.enter_context(local)
             certificates: list[Certificate] = []
             recorder = Recorder(engine, lambda: certificates, options.tol, self._progress)
-            warm_up(options.resolved_solver, self._data.value_type, source.has_weight, recorder.note)
-            self._fill_row_vectors(vectors)
+            warm_up(options, self._data.value_type, source.has_weight, recorder.note)
+            fill_row_vectors(vectors, source, self._classes, options)
             scale = self._scale(engine)
             space = LinearSpace(source.n_features, scale, options.bias == "penalized")
-            solvers = self._solvers(space, vectors)
+            deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
+            stopping = Stopping(options.tol, options.max_passes, deadline)
+            solvers, wanted = make_solvers(
+                self._tasks, options, budget.parameters, source, self._data.value_type, space, stopping
+            )
+            for name, dtype in wanted.items():
+                vectors.create(name, dtype)
             certificates += [solver.state.certificate for solver in solvers]
             if self._resuming:
                 self._restore(solvers, vectors, engine, recorder)
@@ -235,23 +267,6 @@ class _Run:
         text = json.dumps([self._data.id(), record], sort_keys=True)
         return Checkpoints(options.checkpoint, hashlib.sha256(text.encode()).hexdigest())
 
-    def _fill_row_vectors(self, vectors: RowVectors) -> None:
-        """Class numbers and weights of the rows, block by block."""
-        source = self._data.source
-        codes = vectors.create(CODES, np.uint16)
-        weight = vectors.create(WEIGHT, np.float64) if source.has_weight else None
-        for span in source.blocks:
-            found = source.read_labels(span.start, span.stop)
-            codes.write(span.start, np.searchsorted(self._classes, found).astype(np.uint16))
-            if weight is not None:
-                weights = source.read_weights(span.start, span.stop)
-                if weights.min(initial=0.0) < 0.0:
-                    row = span.start + int(np.argmin(weights))
-                    raise InputError(
-                        f"row {row} has the negative weight {weights.min()}; weights are 0 or more"
-                    )
-                weight.write(span.start, weights)
-
     def _scale(self, engine: Engine) -> Float64Array | None:
         """Factors of the columns, from one read of the data; None without scaling."""
         if self._options.scale == "none":
@@ -269,26 +284,6 @@ class _Run:
                 f"divided by their spread, {spread[column]}; mend it or choose another --scale"
             )
         return scale
-
-    def _solvers(self, space: LinearSpace, vectors: RowVectors) -> list[AnySolver]:
-        options, budget = self._options, self._budget
-        deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
-        stopping = Stopping(options.tol, options.max_passes, deadline)
-        weight = WEIGHT if self._data.source.has_weight else None
-        solvers: list[AnySolver] = []
-        for C in options.C:
-            for problem in self._problems:
-                targets = Targets(CODES, problem.sign, problem.weight, weight)
-                hinge = HingeProblem(targets, C, space, budget.groups, f"model{len(solvers)}")
-                if options.resolved_solver == "cutting-plane":
-                    plain = CuttingPlaneState.fresh(space.dimension, budget.max_cuts)
-                    solvers.append(CuttingPlane(hinge, stopping, plain))
-                    continue
-                for name, dtype in hinge.row_vectors.items():
-                    vectors.create(name, dtype)
-                searching = OcasState.fresh(space.dimension, budget.max_cuts)
-                solvers.append(Ocas(hinge, stopping, searching, budget.points))
-        return solvers
 
     def _between(
         self, solvers: Sequence[AnySolver], vectors: RowVectors, engine: Engine, recorder: Recorder
@@ -314,9 +309,7 @@ class _Run:
         assert self._checkpoints is not None
         began = time.monotonic()
         facts = {
-            "groups": self._budget.groups,
-            "points": self._budget.points,
-            "max_cuts": self._budget.max_cuts,
+            "parameters": asdict(self._budget.parameters),
             "seconds": recorder.seconds,
             "history": recorder.history,
             "passes": engine.counters.passes,
@@ -333,9 +326,7 @@ class _Run:
         assert self._checkpoints is not None
         states = [solver.state for solver in solvers]
         facts = self._checkpoints.restore(states, vectors, _own_vectors(vectors))
-        capacities = {solver.state.bundle.capacity for solver in solvers}
-        sound = all(solver.state.is_sound(solver.problem) for solver in solvers)
-        if not sound or capacities != {self._budget.max_cuts}:
+        if not all(solver.is_sound() for solver in solvers):
             raise DamageError(
                 f"the checkpoint in {self._checkpoints.folder} does not fit the data; start anew"
             )
@@ -356,45 +347,68 @@ class _Run:
     ) -> Model:
         options, data = self._options, self._data
         weights, biases, rows = [], [], []
-        each = [(C, problem) for C in options.C for problem in self._problems]
-        for (C, problem), solver in zip(each, solvers, strict=True):
-            w, bias = space.to_data(solver.state.best)
+        for task, solver in zip(self._tasks, solvers, strict=True):
+            w, bias = solver.solution()
             weights.append(w)
             biases.append(bias)
-            rows.append(_model_report(problem, C, bias, solver.state.certificate, data.label_names))
+            rows.append(_model_report(task, bias, solver.state.certificate, data.label_names))
+        positive = [task.classes.positive for task in self._tasks if task.classes is not None]
+        negative = None if self._tasks[0].classes is None else self._tasks[0].classes.negative
+        named = () if options.problem == "svr" else _named(data, options)[0]
         report = {
             "problem": options.problem,
-            "loss": options.loss,
+            "loss": options.resolved_loss,
             "solver": options.resolved_solver,
             "kernel": options.kernel,
-            "cut_groups": self._budget.groups,
-            "cut_points": self._budget.points,
-            "max_cuts": self._budget.max_cuts,
+            **_parameter_report(options, self._budget.parameters, data.source),
             "value_type": data.value_type,
             **run_report(recorder, engine, rows),
         }
         return Model(
             problem=options.problem,
-            loss=options.loss,
+            loss=options.resolved_loss,
             solver=options.resolved_solver,
             kernel=options.kernel,
             weights=np.array(weights),
             bias=np.array(biases),
-            positive=[problem.positive for _, problem in each],
-            negative=self._problems[0].negative,
+            positive=positive,
+            negative=negative,
             classes=tuple(self._classes.tolist()),
             label_names=_names_of(self._classes, data.label_names),
-            C=tuple(C for C, _ in each),
+            C=tuple(task.C for task in self._tasks),
             index_base=data.index_base,
             scale=space.scale,
-            options=replace(options, positive=_named(data, options)[0]).to_json(),
+            options=replace(options, positive=named).to_json(),
             report=report,
         )
 
 
 def _own_vectors(vectors: RowVectors) -> list[str]:
     """Names of the row vectors that solvers write; the others are read from the data again."""
-    return [name for name in vectors.names() if name not in (CODES, WEIGHT)]
+    return [name for name in vectors.names() if name not in (CODES, TARGET, WEIGHT)]
+
+
+def _kept(facts: Mapping[str, Any]) -> Parameters:
+    """The parameters that a checkpoint was made with."""
+    found = _fact(facts, "parameters", dict)
+    if set(found) != set(Parameters.__dataclass_fields__) or any(type(n) is not int for n in found.values()):
+        raise DamageError("the checkpoint does not say its parameters; start the run anew")
+    kept = Parameters(**found)
+    if min(kept.groups, kept.max_cuts + kept.capacity) < 1 or kept.points not in GUESSES:
+        raise DamageError(f"the checkpoint was made with impossible parameters, {found}; start anew")
+    return kept
+
+
+def _parameter_report(options: TrainOptions, parameters: Parameters, source: Source) -> dict[str, Any]:
+    """What the memory allowed, where another answer within the gap would follow from other values."""
+    if options.resolved_solver == "streamed-smo":
+        size = source.n_nonzeros + source.n_rows
+        return {"resident": min(1.0, parameters.capacity / size), "rounds": ROUNDS, "lanes": LANES}
+    return {
+        "cut_groups": parameters.groups,
+        "cut_points": parameters.points,
+        "max_cuts": parameters.max_cuts,
+    }
 
 
 def _fact(facts: Mapping[str, Any], name: str, kind: type = int) -> Any:
@@ -405,12 +419,15 @@ def _fact(facts: Mapping[str, Any], name: str, kind: type = int) -> Any:
 
 
 def _model_report(
-    problem: BinaryProblem, C: float, bias: float, certificate: Certificate, names: tuple[str, ...] | None
+    task: Task, bias: float, certificate: Certificate, names: tuple[str, ...] | None
 ) -> dict[str, Any]:
-    label = label_text(problem.positive) if names is None else names[int(problem.positive)]
+    label = None
+    if task.classes is not None:
+        positive = task.classes.positive
+        label = label_text(positive) if names is None else names[int(positive)]
     return {
         "label": label,
-        "C": C,
+        "C": task.C,
         "primal": certificate.primal,
         "dual": certificate.dual,
         "gap": certificate.gap,

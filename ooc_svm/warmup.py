@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ooc_svm.assembly import CODES, TARGET, WEIGHT, Task, make_solvers
+from ooc_svm.budget import Parameters
+from ooc_svm.classes import BinaryProblem
 from ooc_svm.engine.memory import MemoryEngine
-from ooc_svm.problems.hinge import HingeProblem, Targets
+from ooc_svm.options import TrainOptions
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rowvectors import RowVectors
-from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
-from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.source import MatrixSource
 from ooc_svm.stopping import Stopping
 
@@ -20,12 +21,12 @@ from ooc_svm.stopping import Stopping
 PATIENCE = 1.5
 
 
-def warm_up(solver: str, value_type: str, weighted: bool, note: Callable[[str], None]) -> None:
-    """Run a solver on four rows of the kind of data it will see.
+def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callable[[str], None]) -> None:
+    """Run the solver on a few rows of the kind of data it will see.
 
     Parameters
     ----------
-    solver : {"ocas", "cutting-plane"}
+    options : TrainOptions
     value_type : {"ones", "float32", "float64"}
     weighted : bool
         Whether rows have weights.
@@ -36,25 +37,31 @@ def warm_up(solver: str, value_type: str, weighted: bool, note: Callable[[str], 
     timer.daemon = True
     timer.start()
     try:
-        _tiny_run(solver, value_type, weighted)
+        _tiny_run(options, value_type, weighted)
     finally:
         timer.cancel()
 
 
-def _tiny_run(solver: str, value_type: str, weighted: bool) -> None:
+def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:
     ones = value_type == "ones"
-    values = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]]) * (1.0 if ones else 0.5)
-    source = MatrixSource(values.astype(np.float64 if ones else value_type), [1.0, 1.0, -1.0, -1.0])
-    targets = Targets("codes", np.array([-1.0, 1.0]), np.ones(2), "weight" if weighted else None)
-    problem = HingeProblem(targets, 1.0, LinearSpace(2))
-    stopping = Stopping(1e-3, max_passes=3)
-    with RowVectors(4, 1 << 20) as vectors:
-        vectors.create("codes", np.uint16).write(0, np.array([1, 1, 0, 0], dtype=np.uint16))
-        vectors.create("weight", np.float64, fill=1.0)
-        for name, dtype in problem.row_vectors.items():
+    n_rows, n_features = 64, 8
+    numbers = np.arange(n_rows)
+    pattern = (numbers[:, None] * (1 + np.arange(n_features))) % 5 < 2
+    values = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
+    codes = (numbers % 3 == 0).astype(np.uint16)
+    source = MatrixSource(values, codes, np.ones(n_rows) if weighted else None)
+    classes = BinaryProblem(1.0, -1.0, np.array([-1.0, 1.0]), np.ones(2))
+    task = Task(1.0, classes if options.problem == "svc" else None)
+    scale = None if options.scale == "none" else np.ones(n_features)
+    space = LinearSpace(n_features, scale, options.bias == "penalized")
+    # So few rows fit the resident set that some come and some leave.
+    parameters = Parameters(max_cuts=8, capacity=source.n_nonzeros // 4)
+    stopping = Stopping(1e-9, max_passes=3)
+    with RowVectors(n_rows, 1 << 20) as vectors:
+        vectors.create(CODES, np.uint16).write(0, codes)
+        vectors.create(TARGET, np.float64).write(0, codes.astype(np.float64))
+        vectors.create(WEIGHT, np.float64, fill=1.0)
+        solvers, wanted = make_solvers([task], options, parameters, source, value_type, space, stopping)
+        for name, dtype in wanted.items():
             vectors.create(name, dtype)
-        engine = MemoryEngine(source, vectors)
-        if solver == "ocas":
-            engine.run([Ocas(problem, stopping, OcasState.fresh(2, 8))])
-        else:
-            engine.run([CuttingPlane(problem, stopping, CuttingPlaneState.fresh(2, 8))])
+        MemoryEngine(source, vectors).run(solvers)

@@ -36,6 +36,9 @@ def compact(indptr, indices, values, kept):  # type: ignore[no-untyped-def]
 
 @compiled
 def priorities(dual, stationarity, box, eps, out):  # type: ignore[no-untyped-def]
-    """What each row is worth keeping (`ooc_svm.ops.sweeps.priority`), all arrays of shape (m,), box (m, 4)."""
+    """What each row is worth keeping (`ooc_svm.ops.sweeps.priority`).
+
+    ``box`` has the shape (m, 4), all other arrays (m,).
+    """
     for i in range(len(dual)):
         out[i] = priority(dual[i], stationarity[i], box[i, 1], box[i, 2], eps)

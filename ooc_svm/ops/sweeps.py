@@ -59,7 +59,7 @@ def packets(rows, seed):  # type: ignore[no-untyped-def]
     order = np.empty_like(rows)
     k = 0
     for start in starts:
-        for i in range(start, min(start + PACKET, len(rows))):
+        for i in range(int(start), min(int(start) + PACKET, len(rows))):
             order[k] = rows[i]
             k += 1
     return order
@@ -149,7 +149,7 @@ def priority(v, stationarity, low, high, eps):  # type: ignore[no-untyped-def]
     return size
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _products(indices, values, metric, w, p, end):  # type: ignore[no-untyped-def]
     """``x.w`` and ``x.x`` (with the metric) of one row."""
     s0 = s1 = s2 = s3 = 0.0
@@ -196,7 +196,7 @@ def _products(indices, values, metric, w, p, end):  # type: ignore[no-untyped-de
     return (s0 + s1) + (s2 + s3), q0 + q1
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _add_row(indices, values, metric, w, p, end, v):  # type: ignore[no-untyped-def]
     """``w += v x``, in units of the data."""
     while p < end:
@@ -265,7 +265,7 @@ def sweep(  # type: ignore[no-untyped-def]
             gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
             d = r - damping * v
             rows += 1
-            elements += np.int64(end - p)
+            elements += int(end - p)
             before = violation(v, d, low, high, eps)
             new = new_multiplier(v, d, q + rho + damping, low, high, eps)
             # With |v| in the dual a step ends at 0, so that D is a parabola along it.
@@ -333,7 +333,7 @@ def solve(  # type: ignore[no-untyped-def]
                 d = r - damping * v
                 gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
                 rows += 1
-                elements += np.int64(end - p)
+                elements += int(end - p)
                 far = violation(v, d, low, high, eps)
                 stationarity[i] = far
                 if far > 0.0:

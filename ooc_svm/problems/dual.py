@@ -1,7 +1,8 @@
 """Linear problems as the dual solvers see them: one box and one conjugate a row.
 
     P(w, b) = 1/2 |w|^2 + sum_i loss_i(t_i - w.x_i - b)
-    D(v)    = sum_i (t_i v_i - eps |v_i| - damping_i v_i^2 / 2) - 1/2 |sum_i v_i x_i|^2,  low_i <= v_i <= high_i
+    D(v)    = sum_i (t_i v_i - eps |v_i| - damping_i v_i^2 / 2) - 1/2 |sum_i v_i x_i|^2
+    low_i <= v_i <= high_i
 
 with C_i = C times the weight of the row and of its class, y_i a class's sign and z_i a value:
 

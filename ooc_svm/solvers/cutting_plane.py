@@ -107,3 +107,11 @@ class CuttingPlane:
                 problem.C, problem.groups, master_tolerance(certificate, self.stopping)
             )
             certificate.record(dual, self.stopping)
+
+    def solution(self) -> tuple[Float64Array, float]:
+        """Weights in units of the data, and bias, of the best point."""
+        return self.problem.space.to_data(self.state.best)
+
+    def is_sound(self) -> bool:
+        """Whether the state fits the problem; a saved one may come from anywhere."""
+        return self.state.is_sound(self.problem)

@@ -8,9 +8,9 @@ minimised exactly along the ray from w_b through w (score vectors only) and ``w_
 
 The cut is wanted a little behind the best point of the ray, which is known only after the read. A cut is
 valid wherever it is taken, so the place is guessed from the t of the last line search: ``t + 0.1 (1 - t)``.
-Where the data is large beside the number of parameters, five places around t are taken instead, since t jumps
-from one iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen places save
-another tenth to fifth of them, for two to three times the computing: worth it where reads are what counts.
+Where the data is large beside the number of parameters, five places around t are taken instead, since t
+jumps from one iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen
+places save another tenth to fifth of them, for two to three times the computing.
 
 The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master problem.
 """
@@ -37,8 +37,8 @@ GUESSES = {
     1: ((0.9, 0.1),),
     5: ((0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (1.0, 0.4), (2.0, 0.0)),
     13: (
-        ((0.0, 0.0), (0.25, 0.0), (0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (0.75, 0.01), (1.0, 0.0))
-        + ((1.0, 0.02), (1.5, 0.1), (1.0, 0.4), (2.0, 0.0), (3.0, 0.1), (0.0, 1.0))
+        *((0.0, 0.0), (0.25, 0.0), (0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (0.75, 0.01), (1.0, 0.0)),
+        *((1.0, 0.02), (1.5, 0.1), (1.0, 0.4), (2.0, 0.0), (3.0, 0.1), (0.0, 1.0)),
     ),
 }
 
@@ -131,3 +131,11 @@ class Ocas:
             )
             certificate.record(dual, self.stopping)
         certificate.n_support = int((yield problem.count_pass(state.step))[0])
+
+    def solution(self) -> tuple[Float64Array, float]:
+        """Weights in units of the data, and bias, of the best point."""
+        return self.problem.space.to_data(self.state.best)
+
+    def is_sound(self) -> bool:
+        """Whether the state fits the problem; a saved one may come from anywhere."""
+        return self.state.is_sound(self.problem)

@@ -1,7 +1,8 @@
 """Sequential minimal optimisation streamed from disk, with a resident working set.
 
     min_w  P(w, b) = 1/2 |w|^2 + sum_i loss_i(t_i - w.x_i - b)
-    max_v  D(v) = sum_i (t_i v_i - eps |v_i| - damping_i v_i^2 / 2) - 1/2 |sum_i v_i x_i|^2,  low_i <= v_i <= high_i
+    max_v  D(v) = sum_i (t_i v_i - eps |v_i| - damping_i v_i^2 / 2) - 1/2 |sum_i v_i x_i|^2
+           low_i <= v_i <= high_i
 
 (`ooc_svm.problems.dual` has the losses.) Platt (1998) changes one multiplier at a time where the threshold is
 fixed (equation 23), and alternates passes over all rows with passes over the non-bound ones. Here the pass
@@ -18,8 +19,8 @@ Certificate: while a read goes on, all rows are scored with the w that it began 
 at every point of the segment to the best point before; D belongs to the multipliers of the moment, with w
 rebuilt from them. The run ends when ``P - D <= tol P``.
 
-With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: b = b_k + rho sum_i v_i, with b_k = b at each round's start. P takes
-the b that is best for the scores, and D a feasible point near by.
+With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: ``b = b_k + rho sum_i v_i``, b_k
+being the b that a round begins with. P takes the b that is best for the scores, D a feasible point near by.
 """
 
 from __future__ import annotations
@@ -121,7 +122,13 @@ class SmoState:
         shapes = self.w.shape == self.best.shape == (n_features,)
         rounds = self.thetas.shape == self.gaps.shape == (n_rounds,)
         pending = len(self.returned) == len(self.multipliers)
-        return shapes and rounds and pending and self.certificate.is_sound() and self.residents.is_sound(n_features)
+        return (
+            shapes
+            and rounds
+            and pending
+            and self.certificate.is_sound()
+            and self.residents.is_sound(n_features)
+        )
 
 
 @dataclass(slots=True)
@@ -174,6 +181,10 @@ class StreamedSmo:
         """Weights in units of the data, and bias, of the best point."""
         return self.state.best, self.state.best_b
 
+    def is_sound(self) -> bool:
+        """Whether the state fits the problem; a saved one may come from anywhere."""
+        return self.state.is_sound(self.problem.space.n_features, len(self.rounds))
+
     def _bias_norm(self) -> Generator[Pass, Any, float]:
         """rho; for a free bias from the norms of the first rows, which are read next anyway."""
         if not self.problem.free_bias:
@@ -210,7 +221,7 @@ class StreamedSmo:
         problem, state = self.problem, self.state
         certificate = state.certificate
         number = certificate.passes
-        rebuild = 0 < number and certificate.relative_gap <= REBUILD * self.stopping.tol
+        rebuild = number > 0 and certificate.relative_gap <= REBUILD * self.stopping.tol
         at_start = np.sort(state.residents.ids)
         rebuilt = state.residents.sum_of_rows(problem) if rebuild else np.empty(0)
         scored = reference if number else np.empty(0)
@@ -312,7 +323,9 @@ class StreamedSmo:
             return 0.5 * (n0 + t * n1 + t**2 * n2) + losses
 
         def over_bias(b: Float64Array) -> Generator[Pass, Any, Float64Array]:
-            losses: Float64Array = yield problem.values_along(best, best, np.column_stack([np.zeros(len(b)), b]))
+            losses: Float64Array = yield problem.values_along(
+                best, best, np.column_stack([np.zeros(len(b)), b])
+            )
             return 0.5 * self._inner(state.best, state.best) + losses
 
         tolerance = FLAT * self.stopping.tol
