@@ -228,7 +228,7 @@ class NormPass:
 
 def _best_rows(keys: Float64Array, sizes: Int64Array, room: int) -> Int64Array:
     """The rows by falling key that fit the room together, ascending; those with a negative key are held."""
-    free = np.flatnonzero(keys >= 0.0)
+    free = np.flatnonzero((keys >= 0.0) & (sizes <= room))
     if sizes[free].sum() > room:
         free = free[np.argsort(-keys[free], kind="stable")]
         free = np.sort(free[np.cumsum(sizes[free]) <= room])

@@ -283,8 +283,9 @@ class TestBest:
             assert sum(size[i] for own in of_lane for i in own & kept) <= room
             n_rows = sum(p.n_rows for p in lane)
             for piece, own in zip(lane, of_lane, strict=True):
-                left = own - kept
                 share = room * piece.n_rows // n_rows
+                # Rows that would not fit alone are passed over.
+                left = {i for i in own - kept if size[i] <= share}
                 if left:
                     next_one = max(left, key=lambda i: (key[i], -i))
                     assert min((key[i] for i in own & kept), default=9.0) >= key[next_one]

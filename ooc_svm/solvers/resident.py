@@ -37,12 +37,12 @@ class Residents:
     dual, stationarity : ndarray of float64, shape (m,)
         Multipliers, and how far each row was from being stationary when last looked at.
     all_ones : bool
-        Whether there are no values.
+        Whether there are no values. Not part of what a checkpoint holds: it follows from the data.
     """
 
     capacity: int
     values: Values
-    all_ones: bool
+    _all_ones: bool
     ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
@@ -51,6 +51,11 @@ class Residents:
     stationarity: Float64Array = field(default_factory=_floats)
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=_floats)
+
+    @property
+    def all_ones(self) -> bool:
+        """Whether there are no values."""
+        return self._all_ones
 
     def take(self, offered: Sequence[Rows], theta: float, eps: float) -> tuple[Int64Array, Float64Array]:
         """Keep the best of the rows offered and of those here.
@@ -71,6 +76,7 @@ class Residents:
         priorities(self.dual, self.stationarity, self.box, eps, own_keys)
         keys = np.concatenate([own_keys, *(rows.keys for rows in offered)])
         sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in offered)]) + 1
+        keys[sizes > self.capacity] = -1.0
         order = np.argsort(-keys, kind="stable")
         kept = np.zeros(len(keys), dtype=np.bool_)
         kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
