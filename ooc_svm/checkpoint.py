@@ -200,9 +200,12 @@ class Checkpoints:
 
 
 def _leaves(path: str, state: Any) -> Iterator[tuple[str, Any, str, Any]]:
-    """Path, owner, name and value of each field of a dataclass and those inside it, private ones left out."""
+    """Path, owner, name and value of each field of a dataclass and those inside it.
+
+    Private ones are left out, and those that follow from data and options: ``metadata={"saved": False}``.
+    """
     for item in fields(state):
-        if item.name.startswith("_"):
+        if item.name.startswith("_") or not item.metadata.get("saved", True):
             continue
         name, value = f"{path}/{item.name}", getattr(state, item.name)
         if is_dataclass(value):

@@ -394,7 +394,8 @@ def _kept(facts: Mapping[str, Any]) -> Parameters:
     if set(found) != set(Parameters.__dataclass_fields__) or any(type(n) is not int for n in found.values()):
         raise DamageError("the checkpoint does not say its parameters; start the run anew")
     kept = Parameters(**found)
-    if min(kept.groups, kept.max_cuts + kept.capacity) < 1 or kept.points not in GUESSES:
+    sizes = kept.max_cuts, kept.capacity
+    if min(kept.groups, max(sizes)) < 1 or min(sizes) < 0 or kept.points not in GUESSES:
         raise DamageError(f"the checkpoint was made with impossible parameters, {found}; start anew")
     return kept
 

@@ -45,7 +45,7 @@ class Bundle:
     gram : ndarray of float64, shape (m, m)
     """
 
-    capacity: int
+    capacity: int = field(metadata={"saved": False})
     planes: Float64Array
     offsets: Float64Array = field(default_factory=_empty)
     beta: Float64Array = field(default_factory=_empty)

@@ -37,12 +37,12 @@ class Residents:
     dual, stationarity : ndarray of float64, shape (m,)
         Multipliers, and how far each row was from being stationary when last looked at.
     all_ones : bool
-        Whether there are no values. Not part of what a checkpoint holds: it follows from the data.
+        Whether there are no values.
     """
 
-    capacity: int
+    capacity: int = field(metadata={"saved": False})
     values: Values
-    _all_ones: bool
+    all_ones: bool = field(metadata={"saved": False})
     ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
@@ -51,11 +51,6 @@ class Residents:
     stationarity: Float64Array = field(default_factory=_floats)
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=_floats)
-
-    @property
-    def all_ones(self) -> bool:
-        """Whether there are no values."""
-        return self._all_ones
 
     def take(self, offered: Sequence[Rows], theta: float, eps: float) -> tuple[Int64Array, Float64Array]:
         """Keep the best of the rows offered and of those here.
