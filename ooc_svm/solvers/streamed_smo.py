@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.ops import sweeps
 from ooc_svm.passes import Extent, Pass
@@ -229,6 +230,7 @@ class StreamedSmo:
         for r, extent in enumerate(self.rounds):
             if problem.free_bias:
                 state.b = state.bias
+            back = _inside(state.returned, extent)
             answer: LaneSums = yield SweepPass(
                 problem,
                 state.w,
@@ -236,12 +238,14 @@ class StreamedSmo:
                 rebuild,
                 np.array([state.bias, state.rho]),
                 float(state.thetas[r]),
-                self._held(extent, at_start),
+                self._held(extent, at_start, back),
                 seed_of(self.seed, number),
                 state.residents.capacity // LANES,
                 extent,
                 self._solve_residents,
             )
+            # Only now: a checkpoint may have been written since.
+            state.returned, state.multipliers = state.returned[~back], state.multipliers[~back]
             if rebuild:
                 rebuilt += answer.rebuilt
             self._join(r, answer)
@@ -251,19 +255,16 @@ class StreamedSmo:
             # Many small steps leave a residue.
             state.w = state.w + (rebuilt - reference)
 
-    def _held(self, extent: Extent, at_start: Int64Array) -> Held:
-        """What concerns the rows of a round; those given back are handed over."""
+    def _held(self, extent: Extent, at_start: Int64Array, back: npt.NDArray[np.bool_]) -> Held:
+        """What concerns the rows of a round; ``back`` says which of those given back are there."""
         state = self.state
         now = _inside(state.residents.ids, extent)
-        back = _inside(state.returned, extent)
-        held = Held(
+        return Held(
             state.residents.ids[now],
             at_start[_inside(at_start, extent)],
             state.returned[back],
             state.multipliers[back],
         )
-        state.returned, state.multipliers = state.returned[~back], state.multipliers[~back]
-        return held
 
     def _solve_residents(self, last: bool = False) -> None:
         """Take in what the last round offered, and improve the resident rows."""
@@ -344,7 +345,7 @@ class StreamedSmo:
                 state.best_b, certificate.primal = b, primal
 
 
-def _inside(ids: Int64Array, extent: Extent) -> Any:
+def _inside(ids: Int64Array, extent: Extent) -> npt.NDArray[np.bool_]:
     """Which of the row numbers a part of the data holds."""
     inside = np.zeros(len(ids), dtype=np.bool_)
     for segment in extent.segments:
