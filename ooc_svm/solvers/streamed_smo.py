@@ -203,7 +203,7 @@ class StreamedSmo:
 
     def _dual(self, w: Float64Array, linear: float) -> float:
         """D at multipliers with these weights and this linear part."""
-        penalty = self.state.total**2 if self.problem.space.penalized_bias else 0.0
+        penalty = self.state.total * self.state.total if self.problem.space.penalized_bias else 0.0
         return linear - 0.5 * (self._inner(w, w) + penalty)
 
     def _bound(self) -> float:
@@ -299,7 +299,7 @@ class StreamedSmo:
         self._adopt()
         moved, linear, quadratic = (float(s[k]) for k in (sweeps.MOVED, sweeps.LINEAR, sweeps.QUADRATIC))
         slope = linear - self._inner(state.w, change) - state.bias * moved
-        curvature = self._inner(change, change) + state.rho * moved**2 + quadratic
+        curvature = self._inner(change, change) + state.rho * moved * moved + quadratic
         theta = min(max(slope / curvature, 0.0), 1.0) if curvature > 0.0 else float(slope > 0.0)
         state.w += theta * change
         state.linear += theta * linear - 0.5 * theta**2 * quadratic
@@ -314,9 +314,9 @@ class StreamedSmo:
         *_, newest, best = names(problem)
         change, change_b = reference - state.best, reference_b - state.best_b
         penalized = float(problem.space.penalized_bias)
-        n0 = self._inner(state.best, state.best) + penalized * state.best_b**2
+        n0 = self._inner(state.best, state.best) + penalized * state.best_b * state.best_b
         n1 = 2 * (self._inner(state.best, change) + penalized * state.best_b * change_b)
-        n2 = self._inner(change, change) + penalized * change_b**2
+        n2 = self._inner(change, change) + penalized * change_b * change_b
 
         def along(t: Float64Array) -> Generator[Pass, Any, Float64Array]:
             points = np.column_stack([t, state.best_b + t * change_b])
