@@ -80,7 +80,7 @@ def make_solvers(
             ones = value_type == "ones"
             residents = Residents(parameters.capacity, np.empty(0, np.float32 if ones else value_type), ones)
             state = SmoState.fresh(space.n_features, len(rounds), residents)
-            solvers.append(StreamedSmo(problem, stopping, state, rounds, options.seed))
+            solvers.append(StreamedSmo(problem, stopping, state, rounds, source.n_nonzeros, options.seed))
             continue
         assert task.classes is not None
         targets = Targets(CODES, task.classes.sign, task.classes.weight, weight)

@@ -283,7 +283,6 @@ class TestSweeps:
         assert both[2 * n_answers : 2 * n_answers + 4] == one[n_answers:]
         assert both[1 : 2 * n_answers : 2] != one[:n_answers]
 
-    @pytest.mark.xfail(reason="blocks read ahead are let go before a thread has come for them", strict=False)
     @pytest.mark.parametrize(("n_blocks", "threads"), [(2, 1), (8, 1), (60, 1), (60, 2), (60, 3)])
     def test_read_each_block_once(self, n_blocks, threads):
         """Also where nothing takes the blocks read ahead until the solver's own work is done."""

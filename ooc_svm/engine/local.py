@@ -42,6 +42,8 @@ class _Stream:
     claims: Iterator[int]
     n_pieces: int
     done: int = 0
+    due: set[int] = field(default_factory=set)
+    """Blocks that were read ahead for this stream and that no thread has come for yet."""
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -87,6 +89,8 @@ class LocalEngine(Engine):
         order = reversed(range(count)) if backwards else iter(range(count))
         trees = [MergeTree(count, request.merge) for request in passes]
         stream = _Stream(passes, extent, data, trees, order, extent.of or extent.n_pieces, extent.before)
+        if data:
+            stream.due, self._ahead = set(self._ahead), []
         # What a solver does meanwhile comes first: it is one long task, the segments fill up what is left.
         futures = [
             self._workers.submit(self._timed, request.meanwhile)
@@ -95,23 +99,28 @@ class LocalEngine(Engine):
         ]
         futures += [self._workers.submit(self._work, stream) for _ in range(min(self._threads, count))]
         try:
-            self._read_ahead(extent.ahead)
+            for index in extent.ahead[: self._threads]:
+                self._feed.want(index)
+                self._ahead.append(index)
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             stream.stop.set()
             wait(futures)
+            for index in stream.due:
+                self._feed.leave(index)
         failures = [f.exception() for f in futures]
         for failure in failures:
             if failure is not None and not isinstance(failure, Stopped):
                 raise failure
         return [tree.total for tree in trees]
 
-    def _read_ahead(self, blocks: Sequence[int]) -> None:
-        """Have the blocks read that the next pass begins with, and let those of this one go."""
-        before, self._ahead = self._ahead, list(blocks[: self._threads])
-        for index in self._ahead:
-            self._feed.want(index)
-        for index in before:
+    def _want(self, stream: _Stream, index: int) -> None:
+        """Want a block; if it was read ahead for this stream, that is done with."""
+        self._feed.want(index)
+        with stream.lock:
+            due = index in stream.due
+            stream.due.discard(index)
+        if due:
             self._feed.leave(index)
 
     def _timed(self, task: Callable[[], None]) -> None:
@@ -132,7 +141,7 @@ class LocalEngine(Engine):
                     if claimed is None:
                         break
                     if stream.data:
-                        self._feed.want(claimed[1].block)
+                        self._want(stream, claimed[1].block)
                     upcoming.append(claimed)
                 if not upcoming:
                     return

@@ -120,7 +120,9 @@ def violation(v, d, low, high, eps):  # type: ignore[no-untyped-def]
 
 @compiled
 def new_multiplier(v, d, curvature, low, high, eps):  # type: ignore[no-untyped-def]
-    """The multiplier that maximises D with all others fixed."""
+    """The multiplier that maximises D with all others fixed; NaN if the row's norm overflows."""
+    if curvature == np.inf:
+        return np.nan
     if curvature > 0.0:
         u, threshold = v + d / curvature, eps / curvature
         if u > threshold:

@@ -12,7 +12,7 @@ from ooc_svm.ops.residents import compact, priorities
 from ooc_svm.ops.shuffles import gather_rows
 from ooc_svm.problems.dual import DualProblem
 from ooc_svm.rows import Float64Array, Int32Array, Int64Array, Values
-from ooc_svm.sweeps import Rows
+from ooc_svm.sweeps import Rows, by_falling_key
 
 
 def _floats() -> Float64Array:
@@ -72,7 +72,7 @@ class Residents:
         keys = np.concatenate([own_keys, *(rows.keys for rows in offered)])
         sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in offered)]) + 1
         keys[sizes > self.capacity] = -1.0
-        order = np.argsort(-keys, kind="stable")
+        order = by_falling_key(keys)
         kept = np.zeros(len(keys), dtype=np.bool_)
         kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
         at = len(self.ids)
@@ -139,7 +139,7 @@ class Residents:
                 change[tier] = away * part * room[tier]
                 rest = rest - most if part == 1.0 else 0.0
         new = v + change
-        gains = t * change - problem.epsilon * (np.abs(new) - np.abs(v)) - 0.5 * damping * (new**2 - v**2)
+        gains = t * change - problem.epsilon * (np.abs(new) - np.abs(v)) - 0.5 * damping * change * (new + v)
         sweeps.add_rows(*self.matrix, problem.metric, change, w)
         return float(gains.sum()), max(rest, 0.0)
 

@@ -45,13 +45,38 @@ from ooc_svm.sweeps import Held, LaneSums, NormPass, Rows, SweepPass, places, se
 # Rounds of one read, and lanes of one round.
 ROUNDS, LANES = 20, 4
 
-# The resident set is solved until its row gaps sum up to this share of the gaps of all other rows, as last
-# seen; to a smaller one at the end of a read, since that w is the next reference; but no further than a share
-# of the gap that the run is to end with.
-SHARE, LAST_SHARE, FLOOR = 0.05, 0.005, 0.03
 
-# Nonzeros looked at in one solving of the resident set: a second or two.
-MOST_ELEMENTS = 400_000_000
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How far the resident set is solved in each round.
+
+    Parameters
+    ----------
+    share, last_share : float
+        Until its row gaps sum up to this share of the gaps of all other rows, as last seen; ``last_share`` at
+        the end of a read, since that w is the next reference.
+    floor : float
+        But no further than this share of the gap that the run is to end with.
+    sweeps : float
+        And with no more steps than this many times those of a round.
+    """
+
+    share: float
+    last_share: float
+    floor: float
+    sweeps: float
+
+
+# Where a read is dear beside the steps, or the data so small that neither takes long; and where the steps are
+# what takes the time.
+THOROUGH, BRISK = Effort(0.05, 0.005, 0.03, 400.0), Effort(0.3, 0.1, 0.1, 6.0)
+BRISK_ELEMENTS = 20_000_000
+
+
+def effort_for(n_nonzeros: int) -> Effort:
+    """The effort for data of a size: it must not follow from a clock, since the bits follow from it."""
+    return THOROUGH if n_nonzeros < BRISK_ELEMENTS else BRISK
+
 
 # rho of a free bias, as a share of the mean squared norm of a row.
 RHO = 0.1
@@ -152,6 +177,8 @@ class StreamedSmo:
     state : SmoState
     rounds : sequence of Extent
         The data, cut by `ooc_svm.sweeps.cut_rounds`.
+    n_nonzeros : int
+        Of the data.
     seed : int
     """
 
@@ -159,6 +186,7 @@ class StreamedSmo:
     stopping: Stopping
     state: SmoState
     rounds: Sequence[Extent]
+    n_nonzeros: int
     seed: int = 0
     _offered: list[Rows] = field(default_factory=list)
     _theta: float = 0.0
@@ -272,11 +300,13 @@ class StreamedSmo:
         leaving = state.residents.take(self._offered, self._theta, problem.epsilon)
         self._offered = []
         w = state.w.copy()
-        floor = FLOOR * self.stopping.tol * max(self._dual(w, state.linear), 0.0)
-        wanted = max((LAST_SHARE if last else SHARE) * float(state.gaps.sum()), floor)
+        effort = effort_for(self.n_nonzeros)
+        floor = effort.floor * self.stopping.tol * max(self._dual(w, state.linear), 0.0)
+        wanted = max((effort.last_share if last else effort.share) * float(state.gaps.sum()), floor)
+        most = int(effort.sweeps * self.n_nonzeros / len(self.rounds))
         seed = seed_of(self.seed, state.certificate.passes, int(state.visited))
         bias = np.array([state.bias, state.rho])
-        sums = state.residents.solve(problem, w, bias, seed, wanted, MOST_ELEMENTS)
+        sums = state.residents.solve(problem, w, bias, seed, wanted, most)
         self._solved = _Solved(w, sums, leaving)
 
     def _adopt(self) -> None:
@@ -345,12 +375,14 @@ class StreamedSmo:
                 state.best_b, certificate.primal = b, primal
 
 
-def _inside(ids: Int64Array, extent: Extent) -> npt.NDArray[np.bool_]:
+def _inside(ids: Int64Array, extent: Extent) -> Any:
     """Which of the row numbers a part of the data holds."""
-    inside = np.zeros(len(ids), dtype=np.bool_)
-    for segment in extent.segments:
-        for piece in segment:
-            inside |= places(ids, piece)[0]
+    pieces = [piece for segment in extent.segments for piece in segment]
+    start, stop = min(p.start for p in pieces), max(p.stop for p in pieces)
+    inside = (ids >= start) & (ids < stop)
+    if any(piece.step > 1 for piece in pieces):
+        near = np.flatnonzero(inside)
+        inside[near] = np.any([places(ids[near], piece)[0] for piece in pieces], axis=0)
     return inside
 
 
