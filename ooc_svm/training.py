@@ -34,13 +34,16 @@ from ooc_svm.rows import Float64Array
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.solvers.ocas import GUESSES
 from ooc_svm.solvers.state import Certificate
-from ooc_svm.solvers.streamed_smo import LANES, ROUNDS
+from ooc_svm.solvers.streamed_smo import LANES, ROUNDS, StreamedSmo
 from ooc_svm.source import MatrixSource, Source
-from ooc_svm.stopping import CERTIFIED, Stopping
+from ooc_svm.stopping import CERTIFIED, INTERRUPTED, Stopping
 from ooc_svm.store import Store, open_store
 from ooc_svm.warmup import warm_up
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
+
+# Reads after which the columns are looked at, and the spread of their sizes that is worth a word.
+HINT_PASSES, LARGE_SPREAD = 3, 100.0
 
 # A checkpoint is written when the last one took less than this share of the time since.
 CHECKPOINT_SHARE = 0.1
@@ -255,7 +258,7 @@ class _Run:
             recorder.passed()
             if self._checkpoints is not None:
                 self._save(solvers, vectors, engine, recorder)
-            return self._finish(solvers, space, engine, recorder)
+            return self._finish(solvers, engine, recorder)
 
     def _open_checkpoints(self) -> Checkpoints | None:
         options = self._options
@@ -276,7 +279,8 @@ class _Run:
             spread = sums.largest if self._options.scale == "maxabs" else sums.deviation(engine.source.n_rows)
             # A column without spread keeps its unit.
             scale = 1.0 / np.where(spread == 0.0, 1.0, spread)
-        impossible = ~np.isfinite(scale) | (scale == 0.0)
+            # Dual solvers work with the squares.
+            impossible = ~np.isfinite(scale**2) | (scale**2 == 0.0)
         if impossible.any():
             column = int(np.argmax(impossible))
             raise InputError(
@@ -301,7 +305,22 @@ class _Run:
                 if self._checkpoints is None
                 else f"go on with --resume from {self._checkpoints.folder}"
             )
-            raise Interrupted(signal, f"interrupted after {engine.counters.passes} passes; {kept}")
+            whole = all(solver.state.certificate.passes for solver in solvers)
+            model = self._finish(solvers, engine, recorder) if whole else None
+            raise Interrupted(signal, f"interrupted after {engine.counters.passes} passes; {kept}", model)
+        if engine.counters.passes == HINT_PASSES and self._options.scale == "none":
+            self._hint_at_scale(solvers, recorder)
+
+    def _hint_at_scale(self, solvers: Sequence[AnySolver], recorder: Recorder) -> None:
+        """Say so where the columns' units are what keeps a run from ending."""
+        first = solvers[0]
+        if isinstance(first, StreamedSmo):
+            spread = first.state.residents.column_spread(self._data.source.n_features)
+            if spread > LARGE_SPREAD:
+                recorder.note(
+                    f"the columns differ in size by a factor of {spread:.0e}: that takes many passes; "
+                    "--scale maxabs or std trains on columns of one size"
+                )
 
     def _save(
         self, solvers: Sequence[AnySolver], vectors: RowVectors, engine: Engine, recorder: Recorder
@@ -342,9 +361,8 @@ class _Run:
             + (f" ({scaling_passes} more for the scale of the columns)" if scaling_passes else "")
         )
 
-    def _finish(
-        self, solvers: Sequence[AnySolver], space: LinearSpace, engine: Engine, recorder: Recorder
-    ) -> Model:
+    def _finish(self, solvers: Sequence[AnySolver], engine: Engine, recorder: Recorder) -> Model:
+        """The model of the best points so far."""
         options, data = self._options, self._data
         weights, biases, rows = [], [], []
         for task, solver in zip(self._tasks, solvers, strict=True):
@@ -377,7 +395,7 @@ class _Run:
             label_names=_names_of(self._classes, data.label_names),
             C=tuple(task.C for task in self._tasks),
             index_base=data.index_base,
-            scale=space.scale,
+            scale=solvers[0].problem.space.scale,
             options=replace(options, positive=named).to_json(),
             report=report,
         )
@@ -435,9 +453,9 @@ def _model_report(
         "relative_gap": certificate.relative_gap,
         "passes": certificate.passes,
         "bias": bias,
-        "n_support": certificate.n_support,
+        "n_support": None if certificate.stop_reason is None else certificate.n_support,
         "converged": certificate.stop_reason == CERTIFIED,
-        "stop_reason": certificate.stop_reason,
+        "stop_reason": certificate.stop_reason or INTERRUPTED,
     }
 
 

@@ -143,6 +143,15 @@ class Residents:
         sweeps.add_rows(*self.matrix, problem.metric, change, w)
         return float(gains.sum()), max(rest, 0.0)
 
+    def column_spread(self, n_features: int) -> float:
+        """How the sizes of the columns differ: the 95th percentile of their largest values over the 5th."""
+        if self.all_ones or not len(self.indices):
+            return 1.0
+        largest = np.zeros(n_features)
+        np.maximum.at(largest, self.indices, np.abs(self.values))
+        small, large = np.percentile(largest[largest > 0.0], (5, 95))
+        return float(large / small)
+
     def is_sound(self, n_features: int) -> bool:
         """Whether the parts fit each other; a saved set may come from anywhere."""
         m, size = len(self.ids), len(self.indices)
