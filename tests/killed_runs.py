@@ -87,10 +87,11 @@ def _forked(run: dict[str, Any]) -> dict[str, Any]:
 
 def _main() -> None:
     import ooc_svm.training  # noqa: F401  (here rather than in every child)
+    from ooc_svm.options import TrainOptions
     from ooc_svm.warmup import warm_up
 
-    for solver in ("ocas", "cutting-plane"):
-        warm_up(solver, "float64", True, lambda message: None)
+    for solver in ("ocas", "cutting-plane", "streamed-smo"):
+        warm_up(TrainOptions(solver=solver), "float64", True, lambda message: None)
     json.dump([_forked(run) for run in json.load(sys.stdin)], sys.stdout)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ooc_svm.budget import GROUP_CHOICES, MANY_POINTS, SLACK, Workload, divide
+from ooc_svm.budget import GROUP_CHOICES, MANY_POINTS, SHARES, SLACK, Parameters, Workload, divide
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import parse_size
 from ooc_svm.options import TrainOptions
@@ -29,10 +30,11 @@ TEXT = Workload(
     n_models=1,
     block_nbytes=34 * MB,
     data_nbytes=1200 * MB,
-    vector_bytes=18,
+    vector_bytes=34,
+    value_bytes=4,
     threads=2,
 )
-OCAS, PLAIN = TrainOptions(), TrainOptions(solver="cutting-plane")
+OCAS, PLAIN, STREAMED = (TrainOptions(solver=s) for s in ("ocas", "cutting-plane", "streamed-smo"))
 WORKLOADS = [
     TEXT,
     replace(TEXT, n_models=20),
@@ -58,7 +60,7 @@ def fewest(work, options=OCAS, **more):
     return high
 
 
-@pytest.mark.parametrize("options", [OCAS, PLAIN])
+@pytest.mark.parametrize("options", [OCAS, PLAIN, STREAMED])
 @pytest.mark.parametrize("work", WORKLOADS)
 def test_what_is_divided_is_never_more_than_what_is_allowed(work, options):
     for total in (fewest(work, options), 500 * MB, 700 * MB, 10**9, 3 * 10**9, 10**11, 10**13):
@@ -72,13 +74,17 @@ def test_what_is_divided_is_never_more_than_what_is_allowed(work, options):
         assert min(item.nbytes for item in budget.items) >= 0
         assert 0 <= budget.cache_bytes <= work.data_nbytes
         assert 0 <= budget.row_vector_bytes <= work.n_rows * work.vector_bytes
-        assert budget.max_cuts > budget.groups * budget.points
+        used = budget.parameters
+        if options is STREAMED:
+            assert used.capacity >= SHARES[-1] * (work.n_rows + work.n_nonzeros)
+        else:
+            assert used.max_cuts > used.groups * used.points
     generous = divide(work, options, 10**15)
     assert generous.cache_bytes == work.data_nbytes
     assert generous.row_vector_bytes == work.n_rows * work.vector_bytes
 
 
-@pytest.mark.parametrize("options", [OCAS, PLAIN])
+@pytest.mark.parametrize("options", [OCAS, PLAIN, STREAMED])
 @pytest.mark.parametrize("work", WORKLOADS)
 def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
     with pytest.raises(MemoryBudgetError) as caught:
@@ -86,15 +92,11 @@ def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
     message = str(caught.value)
     assert caught.value.exit_code == 6
     assert "allowed are 100 MB" in message
-    assert "allow more with --memory, or use fewer values of C, threads or --cut-groups" in message
-    for name in (
-        "Python and libraries",
-        "weights",
-        "sums of a pass",
-        "blocks being read",
-        "cuts",
-        "row vectors",
-    ):
+    assert (
+        "allow more with --memory, or use fewer values of C, threads, --cut-groups or --resident" in message
+    )
+    own = ("lanes", "resident rows") if options is STREAMED else ("sums of a pass", "cuts")
+    for name in ("Python and libraries", "weights", "blocks being read", "row vectors", *own):
         assert name in message
     named = parse_size(message.split("training needs ")[1].split(" of memory")[0].replace("bytes", ""))
     assert fewest(work, options) <= named * 1.01
@@ -102,29 +104,31 @@ def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
 
 
 def test_more_work_needs_more():
-    for options in (OCAS, PLAIN):
+    for options in (OCAS, PLAIN, STREAMED):
         least = fewest(TEXT, options)
         for change in ({"n_models": 3}, {"threads": 5}, {"dimension": 10**6}, {"block_nbytes": 80 * MB}):
             assert fewest(replace(TEXT, **change), options) > least
-        assert fewest(replace(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options) == least
+        huge = fewest(replace(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options)
+        assert huge == least if options is not STREAMED else least < huge < 1.2 * least
 
 
 def test_groups_points_and_cuts_shrink_with_the_memory():
     work = replace(TEXT, dimension=90_000, n_models=4, n_nonzeros=10**9)
     totals = np.geomspace(20 * fewest(work), fewest(work), 60).astype(int)
     budgets = [divide(work, OCAS, int(total)) for total in totals]
-    sizes = [budget.groups * budget.points for budget in budgets]
+    used = [budget.parameters for budget in budgets]
+    sizes = [parameters.groups * parameters.points for parameters in used]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == GROUP_CHOICES[0] * MANY_POINTS > sizes[-1]
-    for first, second in pairwise(budgets):
+    for first, second in pairwise(used):
         if (first.groups, first.points) == (second.groups, second.points):
             assert first.max_cuts >= second.max_cuts
         assert first.groups >= second.groups
 
 
 def test_groups_follow_from_the_data():
-    sizes = [divide(replace(TEXT, n_nonzeros=n), OCAS, 10**12) for n in (10**5, 10**8, 10**9)]
-    assert [(budget.groups, budget.points) for budget in sizes] == [
+    sizes = [divide(replace(TEXT, n_nonzeros=n), OCAS, 10**12).parameters for n in (10**5, 10**8, 10**9)]
+    assert [(parameters.groups, parameters.points) for parameters in sizes] == [
         (1, 1),
         (2, MANY_POINTS),
         (8, MANY_POINTS),
@@ -136,31 +140,64 @@ def test_groups_asked_for_are_given_or_refused(groups):
     for solver in ("ocas", "cutting-plane"):
         options = TrainOptions(solver=solver, cut_groups=groups)
         for total in (fewest(TEXT, options), 10**11):
-            assert divide(TEXT, options, total).groups == groups
+            assert divide(TEXT, options, total).parameters.groups == groups
 
 
 def test_the_parameters_of_a_saved_state_are_kept_or_refused():
-    for keep in ((4, 5, 300), (1, 1, 57)):
-        least = fewest(TEXT, keep=keep)
+    cuts = (Parameters(groups=4, points=5, max_cuts=300), Parameters(max_cuts=57))
+    sets = (Parameters(capacity=3 * 10**7), Parameters(capacity=10**4))
+    for options, keep in [(OCAS, kept) for kept in cuts] + [(STREAMED, kept) for kept in sets]:
+        least = fewest(TEXT, options, keep=keep)
         for total in (least, 10**12):
-            budget = divide(TEXT, OCAS, total, keep=keep)
-            assert (budget.groups, budget.points, budget.max_cuts) == keep
+            assert divide(TEXT, options, total, keep=keep).parameters == keep
         with pytest.raises(MemoryBudgetError):
-            divide(TEXT, OCAS, int(least * 0.99), keep=keep)
+            divide(TEXT, options, int(least * 0.99), keep=keep)
+
+
+def test_the_resident_share_shrinks_with_the_memory():
+    size = TEXT.n_rows + TEXT.n_nonzeros
+    totals = np.geomspace(fewest(TEXT, STREAMED), 4 * 10**9, 60).astype(int)
+    shares = [divide(TEXT, STREAMED, int(total)).parameters.capacity / size for total in totals]
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(SHARES[0])
+    assert len(set(shares)) >= 5
+    assert {min(SHARES, key=lambda share: abs(share - found)) for found in shares} <= set(SHARES)
+
+
+@pytest.mark.parametrize("share", [0.003, 0.1, 1.0])
+def test_the_resident_share_asked_for_is_given_or_refused(share):
+    options = TrainOptions(resident=share)
+    least = fewest(TEXT, options)
+    for total in (least, 10**12):
+        capacity = divide(TEXT, options, total).parameters.capacity
+        assert capacity == math.ceil(share * (TEXT.n_rows + TEXT.n_nonzeros))
+    with pytest.raises(MemoryBudgetError, match="resident rows"):
+        divide(TEXT, options, int(least * 0.99))
+
+
+def test_rows_without_values_and_each_model_are_counted():
+    options = TrainOptions(resident=0.1)
+    least = fewest(TEXT, options)
+    assert (
+        fewest(replace(TEXT, value_bytes=0), options) < least < fewest(replace(TEXT, value_bytes=8), options)
+    )
+    assert fewest(replace(TEXT, n_models=2), options) > least + 0.1 * TEXT.n_nonzeros * 8
 
 
 def test_row_vectors_go_to_disk_before_anything_is_refused():
     work = replace(TEXT, n_rows=10**9)
-    budget = divide(work, OCAS, 10**9)
-    assert budget.row_vector_bytes < work.n_rows * work.vector_bytes
-    assert "GB of it in a scratch file" in budget.items[-1].note
-    assert budget.cache_bytes == 0
+    for options in (OCAS, PLAIN, STREAMED):
+        budget = divide(work, options, 10**9)
+        assert budget.row_vector_bytes < work.n_rows * work.vector_bytes
+        assert "GB of it in a scratch file" in budget.items[-1].note
+        assert budget.cache_bytes == 0
 
 
 SCRIPT = """
 import json, sys
 from ooc_svm import train
-print(json.dumps(train(sys.argv[1], memory=sys.argv[2], threads=1, max_passes=2, cut_groups=1).report))
+options = {"threads": 1, "max_passes": 2, "solver": sys.argv[3]}
+print(json.dumps(train(sys.argv[1], memory=sys.argv[2], **options).report))
 """
 
 
@@ -181,11 +218,12 @@ def large_store(tmp_path_factory):
     return path
 
 
-def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path):
+@pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
+def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path, solver):
     memory = 420 * MB
     store = open_store(large_store)
     assert sum(span.nbytes for span in store.blocks) > 1.1 * memory
-    run = [sys.executable, "-c", SCRIPT, str(large_store), str(memory)]
+    run = [sys.executable, "-c", SCRIPT, str(large_store), str(memory), solver]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     # The first run on a machine compiles, the second one finds what was compiled.
     for _ in range(2):

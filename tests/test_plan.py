@@ -27,7 +27,7 @@ def store(tmp_path_factory, rows):
     return make_store(tmp_path_factory.mktemp("rows") / "s", *rows)
 
 
-@pytest.mark.parametrize("solver", ["ocas", "cutting-plane"])
+@pytest.mark.parametrize("solver", ["ocas", "cutting-plane", "streamed-smo"])
 def test_the_numbers_are_those_of_the_store_and_of_the_run(store, rows, solver, monkeypatch):
     options = {"solver": solver, "C": (0.1, 1.0), "bias": "penalized", "memory": "1GB", "threads": 2}
     planned = plan(store, **options)
@@ -44,7 +44,11 @@ def test_the_numbers_are_those_of_the_store_and_of_the_run(store, rows, solver, 
     monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
     report = train(store, max_passes=2, **options).report
     assert report["bytes_read"] == 2 * planned.pass_bytes
-    assert (report["cut_groups"], report["max_cuts"]) == (planned.groups, planned.max_cuts)
+    parameters = planned.parameters
+    if solver == "streamed-smo":
+        assert report["resident"] == parameters.capacity / (300 + rows[0].nnz)
+    else:
+        assert (report["cut_groups"], report["max_cuts"]) == (parameters.groups, parameters.max_cuts)
     assert len(report["models"]) == planned.n_models
 
 

@@ -20,7 +20,7 @@ from ooc_svm.store import open_store
 
 module = sys.modules[train.__module__]
 
-SOLVERS = ["ocas", "cutting-plane"]
+SOLVERS = ["ocas", "cutting-plane", "streamed-smo"]
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,14 @@ class TestRefused:
             ({"C": math.inf}, "C must be positive and finite, not inf"),
             ({"C": (1, 1.0)}, "the same C is given twice"),
             ({"C": "1"}, "C must be"),
-            ({"problem": "svr"}, "problem 'svr' is not known; choose from: svc"),
+            ({"problem": "ordinal"}, "problem 'ordinal' is not known; choose from: svc, svr"),
+            ({"loss": "log"}, "loss 'log' is not known; choose from: hinge, squared-hinge"),
             ({"solver": "sgd"}, "solver 'sgd' is not known"),
-            ({"bias": "free"}, "bias 'free' is not known"),
+            ({"bias": "fixed"}, "bias 'fixed' is not known"),
+            ({"resident": 0.0}, "resident is a share of the data above 0, at most 1, not 0"),
+            ({"resident": 1.1}, "resident is a share"),
+            ({"resident": -0.1}, "resident is a share"),
+            ({"resident": math.nan}, "resident is a share"),
             ({"tol": 0.0}, "tol is a relative gap between 0 and 1, not 0"),
             ({"tol": 1.0}, "tol"),
             ({"tol": math.nan}, "tol"),
@@ -169,18 +174,21 @@ class TestRefused:
         matrix, labels = rows
         with pytest.raises(InputError, match=r"non-finite objective in pass \d+.*--scale maxabs"):
             train(matrix * 1e200, labels, C=1e200, solver=solver)
-        assert train(matrix * 1e200, labels, scale="maxabs", solver=solver, max_passes=3).weights.any()
+        assert train(matrix * 1e120, labels, scale="maxabs", solver=solver, max_passes=3).weights.any()
 
-    @pytest.mark.parametrize(("scale", "factor"), [("std", 1e200), ("maxabs", 1e-320)])
+    @pytest.mark.parametrize(
+        ("scale", "factor"), [("std", 1e200), ("maxabs", 1e200), ("maxabs", 1e-200), ("maxabs", 1e-320)]
+    )
     def test_columns_that_cannot_be_scaled(self, rows, scale, factor):
         matrix, labels = rows[0].toarray(), rows[1]
         matrix[:, 7] *= factor
         with pytest.raises(InputError, match=r"the feature 7 has values too large or too small"):
             train(matrix, labels, scale=scale)
 
-    def test_too_little_memory(self, rows, store):
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_too_little_memory(self, rows, store, solver):
         with pytest.raises(MemoryBudgetError, match=r"training needs .* allowed are 100 MB"):
-            train(store, memory="100MB")
+            train(store, memory="100MB", solver=solver)
 
 
 @pytest.mark.fault
@@ -204,9 +212,10 @@ class TestDamage:
             assert other.read_bytes() != content
             shutil.copy(other, path)
 
+    @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize("kind", ["flipped", "cut", "missing", "swapped"])
     @pytest.mark.parametrize("threads", [1, 3])
-    def test_during_training(self, copy, kind, threads, monkeypatch):
+    def test_during_training(self, copy, kind, threads, solver, monkeypatch):
         divide = module.divide
         monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
         fired = []
@@ -217,7 +226,7 @@ class TestDamage:
                 fired.append(event.passes)
 
         with pytest.raises(DamageError, match=re.escape("X/indices/c/5")):
-            train(copy, threads=threads, progress=progress, tol=1e-9, max_passes=6)
+            train(copy, solver=solver, threads=threads, progress=progress, tol=1e-9, max_passes=6)
         assert fired == [1]
 
     def test_before_training(self, copy):
