@@ -32,7 +32,7 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
         facts += _one(models[0])
     facts += [
         ("passes", f"{report['passes']} ({format_size(report['bytes_read'])} read)"),
-        ("time", seconds(report["seconds"])),
+        ("time", seconds(report["seconds"]) + _waiting(report)),
         ("peak memory", format_size(report["peak_memory_bytes"])),
         (
             "model",
@@ -42,6 +42,14 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
     ]
     text = block(facts)
     return text if len(models) == 1 else f"{text}\n\n{model_table(models)}"
+
+
+def _waiting(report: Mapping[str, Any]) -> str:
+    """The share of the computing threads' time in which they waited for blocks."""
+    waited, computed = report.get("waiting_seconds", 0.0), report.get("computing_seconds", 0.0)
+    if waited + computed <= 0.0:
+        return ""
+    return f" ({100 * waited / (waited + computed):.0f} % of it waiting for blocks)"
 
 
 def _verdict(report: Mapping[str, Any], tol: float) -> str:

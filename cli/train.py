@@ -13,7 +13,7 @@ from ooc_svm.cli.certificate import certificate
 from ooc_svm.cli.jsonfile import check_json_target, write_json
 from ooc_svm.cli.parameters import Quiet
 from ooc_svm.cli.training import TrainArguments, takes_training
-from ooc_svm.errors import UsageError
+from ooc_svm.errors import Interrupted, UsageError
 
 StorePath = Annotated[
     str, typer.Argument(metavar="STORE", help="A store, or an AnnData Zarr store with a CSR X.")
@@ -45,12 +45,20 @@ def train(
     if report is not None:
         check_json_target(report)
     with interrupt.install():
-        with train_progress(quiet) as progress:
-            model = run(store, progress=progress, **options)
+        stopped: Interrupted | None = None
+        try:
+            with train_progress(quiet) as progress:
+                model = run(store, progress=progress, **options)
+        except Interrupted as stop:
+            if stop.model is None:
+                raise
+            stopped, model = stop, stop.model
         save_model(model, output)  # a signal that comes now waits for it
         if report is not None:
             write_json(report, model.report)
     typer.echo(certificate(model.report, training.tol, output, os.path.getsize(output)))
+    if stopped is not None:
+        raise stopped
 
 
 @takes_training

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 CERTIFIED = "certified"
 MAX_PASSES = "max-passes"
 TIME_LIMIT = "time-limit"
+SIGNAL = "signal"
 STALLED = "no-progress"
 """The objective cannot be told from its bound any more in double precision."""
 

@@ -36,14 +36,14 @@ from ooc_svm.solvers.ocas import GUESSES
 from ooc_svm.solvers.state import Certificate
 from ooc_svm.solvers.streamed_smo import LANES, ROUNDS, StreamedSmo
 from ooc_svm.source import MatrixSource, Source
-from ooc_svm.stopping import CERTIFIED, INTERRUPTED, Stopping
+from ooc_svm.stopping import CERTIFIED, SIGNAL, Stopping
 from ooc_svm.store import Store, open_store
 from ooc_svm.warmup import warm_up
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
 # Reads after which the columns are looked at, and the spread of their sizes that is worth a word.
-HINT_PASSES, LARGE_SPREAD = 3, 100.0
+HINT_PASSES, LARGE_SPREAD = 1, 100.0
 
 # A checkpoint is written when the last one took less than this share of the time since.
 CHECKPOINT_SHARE = 0.1
@@ -301,7 +301,7 @@ class _Run:
                 self._save(solvers, vectors, engine, recorder)
         if signal is not None:
             kept = (
-                "nothing was kept; ask for --checkpoint next time"
+                "there is no checkpoint to go on from; ask for one with --checkpoint"
                 if self._checkpoints is None
                 else f"go on with --resume from {self._checkpoints.folder}"
             )
@@ -455,7 +455,7 @@ def _model_report(
         "bias": bias,
         "n_support": None if certificate.stop_reason is None else certificate.n_support,
         "converged": certificate.stop_reason == CERTIFIED,
-        "stop_reason": certificate.stop_reason or INTERRUPTED,
+        "stop_reason": certificate.stop_reason or SIGNAL,
     }
 
 

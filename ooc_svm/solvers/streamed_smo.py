@@ -69,7 +69,7 @@ class Effort:
 
 # Where a read is dear beside the steps, or the data so small that neither takes long; and where the steps are
 # what takes the time.
-THOROUGH, BRISK = Effort(0.05, 0.005, 0.03, 400.0), Effort(0.3, 0.1, 0.1, 6.0)
+THOROUGH, BRISK = Effort(0.05, 0.005, 0.03, 100.0), Effort(0.3, 0.1, 0.1, 6.0)
 BRISK_ELEMENTS = 20_000_000
 
 
