@@ -23,7 +23,8 @@ from ooc_svm.errors import DamageError, MemoryBudgetError, StorageError, UsageEr
 
 module = sys.modules[train.__module__]
 
-SOLVERS = ["ocas", "cutting-plane"]
+SOLVERS = ["ocas", "cutting-plane", "streamed-smo"]
+FASTER = ["ocas", "streamed-smo"]
 BLOCKS = {"chunk_elements": 500, "chunk_rows": 100, "block_rows": 100}
 
 
@@ -73,6 +74,7 @@ class TestKilled:
             {"solver": "ocas", "cut_groups": 2},
             {"solver": "ocas", "C": [0.1, 1.0], "scale": "std"},
             {"solver": "cutting-plane", "C": [0.1, 1.0], "scale": "maxabs", "bias": "penalized"},
+            {"solver": "streamed-smo", "C": [0.1, 1.0], "scale": "maxabs", "bias": "penalized"},
         ],
     )
     def test_after_every_pass(self, store, tmp_path, options):
@@ -91,8 +93,9 @@ class TestKilled:
             assert answers(end["report"]) == answers(whole.report)
             assert end["report"]["passes"] == whole.report["passes"]
 
-    def test_at_every_step_of_writing(self, store, tmp_path):
-        options = {"solver": "ocas", "max_passes": 3}
+    @pytest.mark.parametrize("solver", FASTER)
+    def test_at_every_step_of_writing(self, store, tmp_path, solver):
+        options = {"solver": solver, "max_passes": 3}
         whole = train(store, **options)
         run = {"data": str(store), "options": options | {"checkpoint": str(tmp_path / "whole")}}
         calls = run_all([run])[0]["calls"]
@@ -120,18 +123,30 @@ class TestResume:
         resumed = train(store, resume=True, threads=3, memory="1GB", **options)
         assert bits(resumed) == bits(train(store, solver=solver))
 
-    def test_with_row_vectors_on_disk(self, store, tmp_path, monkeypatch):
-        whole = train(store)
+    @pytest.mark.parametrize("solver", FASTER)
+    def test_with_row_vectors_on_disk(self, store, tmp_path, monkeypatch, solver):
+        whole = train(store, solver=solver)
         divide = module.divide
         monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), row_vector_bytes=0))
-        stopped(store, passes=4, checkpoint=tmp_path / "c")
-        assert bits(train(store, resume=True, checkpoint=tmp_path / "c")) == bits(whole)
+        options = {"solver": solver, "checkpoint": tmp_path / "c"}
+        stopped(store, passes=4, **options)
+        assert bits(train(store, resume=True, **options)) == bits(whole)
 
-    def test_of_a_matrix(self, tmp_path):
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_of_a_matrix(self, tmp_path, solver):
         rows = store_rows()
-        stopped(*rows, passes=5, checkpoint=tmp_path / "c")
-        resumed = train(*rows, resume=True, checkpoint=tmp_path / "c")
-        assert bits(resumed) == bits(train(*rows))
+        options = {"solver": solver, "checkpoint": tmp_path / "c"}
+        stopped(*rows, passes=5, **options)
+        resumed = train(*rows, resume=True, **options)
+        assert bits(resumed) == bits(train(*rows, solver=solver))
+
+    def test_the_share_of_the_saved_state_is_kept(self, store, tmp_path, monkeypatch):
+        whole = train(store)
+        stopped(store, passes=4, checkpoint=tmp_path / "c")
+        monkeypatch.setattr("ooc_svm.budget.SHARES", (0.05,))
+        resumed = train(store, resume=True, checkpoint=tmp_path / "c")
+        assert bits(resumed) == bits(whole) != bits(train(store))
+        assert resumed.report["resident"] == whole.report["resident"] == pytest.approx(0.2, abs=1e-3)
 
     def test_the_parameters_of_the_saved_state_are_kept(self, store, tmp_path, monkeypatch):
         options = {"checkpoint": tmp_path / "c", "cut_groups": 3}
@@ -145,11 +160,12 @@ class TestResume:
 
     def test_with_less_memory_than_the_saved_cuts_need(self, tmp_path):
         matrix, labels = store_rows(200, 50_000, density=2e-3)
-        stopped(matrix, labels, passes=2, checkpoint=tmp_path / "c", memory="1GB")
-        small = train(matrix, labels, memory="343MB", max_passes=1)
+        options = {"solver": "ocas", "checkpoint": tmp_path / "c"}
+        stopped(matrix, labels, passes=2, memory="1GB", **options)
+        small = train(matrix, labels, memory="343MB", max_passes=1, solver="ocas")
         assert small.report["max_cuts"] < 200
         with pytest.raises(MemoryBudgetError, match=r"needs .* allowed are 343 MB"):
-            train(matrix, labels, resume=True, checkpoint=tmp_path / "c", memory="343MB")
+            train(matrix, labels, resume=True, memory="343MB", **options)
 
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_to_a_tighter_tolerance(self, store, tmp_path, solver):
@@ -163,11 +179,13 @@ class TestResume:
         assert tight["history"][: len(loose["history"])] == loose["history"]
         assert [row["pass"] for row in tight["history"]] == list(range(1, tight["passes"] + 1))
 
-    def test_with_more_passes_allowed(self, store, tmp_path):
-        options = {"checkpoint": tmp_path / "c", "C": (0.01, 1.0)}
-        assert not train(store, max_passes=3, **options).report["converged"]
-        resumed = train(store, resume=True, **options)
-        whole = train(store, C=(0.01, 1.0))
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_with_more_passes_allowed(self, store, tmp_path, solver):
+        options = {"solver": solver, "C": (0.01, 1.0)}
+        saved = {"checkpoint": tmp_path / "c"}
+        assert not train(store, max_passes=3, **options, **saved).report["converged"]
+        resumed = train(store, resume=True, **options, **saved)
+        whole = train(store, **options)
         assert bits(resumed) == bits(whole)
         assert answers(resumed.report) == answers(whole.report)
 
@@ -182,16 +200,18 @@ class TestResume:
         assert bits(resumed) == bits(whole)
         assert answers(resumed.report) == answers(whole.report)
 
-    def test_of_a_run_that_is_done(self, store, tmp_path):
-        done = train(store, checkpoint=tmp_path / "c")
-        again = train(store, checkpoint=tmp_path / "c", resume=True)
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_of_a_run_that_is_done(self, store, tmp_path, solver):
+        done = train(store, checkpoint=tmp_path / "c", solver=solver)
+        again = train(store, checkpoint=tmp_path / "c", solver=solver, resume=True)
         assert bits(again) == bits(done)
         assert answers(again.report) == answers(done.report)
         assert again.report["bytes_read"] == done.report["bytes_read"]
 
-    def test_of_a_run_without_progress(self, tmp_path):
+    @pytest.mark.parametrize("solver", FASTER)
+    def test_of_a_run_without_progress(self, tmp_path, solver):
         matrix, labels = store_rows(60, 5, seed=11)
-        options = {"tol": 1e-17, "checkpoint": tmp_path / "c"}
+        options = {"tol": 1e-17, "checkpoint": tmp_path / "c", "solver": solver}
         done = train(matrix, labels, **options)
         again = train(matrix, labels, resume=True, **options)
         assert done.report["stop_reason"] in ("no-progress", "certified")
@@ -216,8 +236,10 @@ class TestResume:
     def test_only_what_the_data_cannot_give_again_is_saved(self, store, tmp_path):
         train(store, checkpoint=tmp_path / "plain", solver="cutting-plane")
         train(store, checkpoint=tmp_path / "search", solver="ocas")
-        sizes = [(tmp_path / name / "checkpoint-0.vectors").stat().st_size for name in ("plain", "search")]
-        assert sizes == [0, 2 * 8 * 300]
+        train(store, checkpoint=tmp_path / "sweeps", solver="streamed-smo")
+        names = ("plain", "search", "sweeps")
+        sizes = [(tmp_path / name / "checkpoint-0.vectors").stat().st_size for name in names]
+        assert sizes == [0, 2 * 8 * 300, 4 * 8 * 300]
 
 
 class TestRefused:
@@ -232,6 +254,7 @@ class TestRefused:
         cases = [((wider, labels), {}), ((other, labels), {}), ((matrix, -labels), {}), ((store,), {})]
         changed = [{"C": 2.0}, {"bias": "penalized"}, {"scale": "std"}, {"solver": "cutting-plane"}]
         changed += [{"class_weight": "balanced"}, {"positive": -1}, {"cut_groups": 2}, {"C": (1.0, 2.0)}]
+        changed += [{"bias": "free"}, {"seed": 1}, {"resident": 0.1}, {"loss": "squared-hinge"}]
         cases += [((matrix, labels), each) for each in changed]
         for data, extra in cases:
             with pytest.raises(DamageError, match="a run on other data or with other options"):
@@ -295,8 +318,11 @@ class TestDamage:
             resumed = train(store, resume=True, checkpoint=tmp_path / "c")
         assert bits(resumed) == bits(train(store))
 
+    @pytest.mark.parametrize("solver", FASTER)
     @pytest.mark.parametrize("call", ["fsync", "rename"])
-    def test_a_full_disk_ends_the_run_and_the_state_before_is_whole(self, store, tmp_path, monkeypatch, call):
+    def test_a_full_disk_ends_the_run_and_the_state_before_is_whole(
+        self, store, tmp_path, monkeypatch, call, solver
+    ):
         original, calls = getattr(os, call), []
 
         def full(*arguments):
@@ -308,10 +334,11 @@ class TestDamage:
         with monkeypatch.context() as patch:
             patch.setattr(os, call, full)
             with pytest.raises(StorageError, match=r"checkpoint-\d.*No space left on device"):
-                train(store, checkpoint=tmp_path / "c")
+                train(store, checkpoint=tmp_path / "c", solver=solver)
         assert len(calls) >= 8
         assert leftovers(tmp_path / "c") == []
-        assert bits(train(store, resume=True, checkpoint=tmp_path / "c")) == bits(train(store))
+        resumed = train(store, resume=True, checkpoint=tmp_path / "c", solver=solver)
+        assert bits(resumed) == bits(train(store, solver=solver))
 
 
 @pytest.fixture(scope="module", params=SOLVERS)
@@ -322,6 +349,67 @@ def written(request, store, tmp_path_factory):
         patch.setattr(module, "CHECKPOINT_SHARE", math.inf)
         train(store, solver=request.param, checkpoint=folder, max_passes=3)
     return request.param, folder
+
+
+def changed(path, change):
+    """What changes one of the arrays."""
+    return lambda content, arrays: arrays.update({path: change(arrays[path])})
+
+
+def parameters(**values):
+    return lambda content, arrays: content["facts"]["parameters"].update(values)
+
+
+COMMON = [
+    lambda content, arrays: content.pop("facts"),
+    lambda content, arrays: content.update({"pass": "3"}),
+    lambda content, arrays: content["facts"].pop("parameters"),
+    lambda content, arrays: content["facts"]["parameters"].pop("max_cuts"),
+    lambda content, arrays: content["facts"]["parameters"].pop("capacity"),
+    parameters(more=1),
+    parameters(groups=0),
+    parameters(groups=1.0),
+    parameters(points=4),
+    parameters(capacity=-5, max_cuts=10),
+    parameters(capacity=10, max_cuts=-5),
+    parameters(capacity=0, max_cuts=0),
+    lambda content, arrays: content["facts"].update(history=None),
+    lambda content, arrays: content["facts"].update(passes="3"),
+    lambda content, arrays: content["vectors"].update(names=["codes"]),
+    lambda content, arrays: content["vectors"].update(names=None),
+    lambda content, arrays: arrays.pop("0/w"),
+    changed("0/w", lambda w: w[:-1]),
+    changed("0/best", lambda w: w.astype(np.float32)),
+    changed("0/best", lambda w: w[None]),
+    changed("0/certificate/passes", lambda passes: np.array([1, 2])),
+    changed("0/certificate/history", lambda rows: np.ones((3, 2))),
+]
+CUTS, SWEEPS = ("ocas", "cutting-plane"), ("streamed-smo",)
+OWN = [
+    (CUTS, changed("0/bundle/planes", lambda planes: planes[:, 1:])),
+    (CUTS, changed("0/bundle/gram", lambda gram: gram[1:])),
+    (CUTS, changed("0/bundle/beta", lambda beta: beta[1:])),
+    (CUTS, changed("0/bundle/group", lambda group: group + 7)),
+    (CUTS, changed("0/bundle/group", lambda group: group - 1)),
+    (CUTS, parameters(max_cuts=2)),
+    (SWEEPS, changed("0/residents/ids", lambda ids: ids[1:])),
+    (SWEEPS, changed("0/residents/indices", lambda ids: ids + 40)),
+    (SWEEPS, changed("0/residents/indices", lambda ids: -ids - 1)),
+    (SWEEPS, changed("0/residents/indices", lambda ids: ids.astype(np.int64))),
+    (SWEEPS, changed("0/residents/indptr", lambda indptr: indptr + 1)),
+    (SWEEPS, changed("0/residents/indptr", lambda indptr: indptr[::-1].copy())),
+    (SWEEPS, changed("0/residents/indptr", lambda indptr: indptr[:-1])),
+    (SWEEPS, changed("0/residents/values", lambda values: values[1:])),
+    (SWEEPS, changed("0/residents/values", lambda values: values.astype(np.float32))),
+    (SWEEPS, changed("0/residents/box", lambda box: box[:, 1:])),
+    (SWEEPS, changed("0/residents/dual", lambda dual: dual[1:])),
+    (SWEEPS, changed("0/residents/stationarity", lambda entries: entries[1:])),
+    (SWEEPS, changed("0/thetas", lambda thetas: thetas[1:])),
+    (SWEEPS, changed("0/gaps", lambda gaps: np.append(gaps, 1.0))),
+    (SWEEPS, changed("0/returned", lambda ids: np.append(ids, 3))),
+    (SWEEPS, changed("0/multipliers", lambda entries: np.append(entries, 3.0))),
+    (SWEEPS, parameters(capacity=2)),
+]
 
 
 @pytest.mark.fault
@@ -336,34 +424,16 @@ class TestHostile:
             with path.open("wb") as file:
                 write_arrays(file, CHECKPOINT_FILE, content, arrays)
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda content, arrays: content.pop("facts"),
-            lambda content, arrays: content.update({"pass": "3"}),
-            lambda content, arrays: content["facts"].update(groups=0),
-            lambda content, arrays: content["facts"].update(points=4),
-            lambda content, arrays: content["facts"].pop("max_cuts"),
-            lambda content, arrays: content["facts"].update(history=None),
-            lambda content, arrays: content["facts"].update(passes="3"),
-            lambda content, arrays: content["vectors"].update(names=["codes"]),
-            lambda content, arrays: content["vectors"].update(names=None),
-            lambda content, arrays: arrays.pop("0/w"),
-            lambda content, arrays: arrays.update({"0/w": arrays["0/w"][:-1]}),
-            lambda content, arrays: arrays.update({"0/best": arrays["0/best"].astype(np.float32)}),
-            lambda content, arrays: arrays.update({"0/best": arrays["0/best"][None]}),
-            lambda content, arrays: arrays.update({"0/bundle/planes": arrays["0/bundle/planes"][:, 1:]}),
-            lambda content, arrays: arrays.update({"0/bundle/gram": arrays["0/bundle/gram"][1:]}),
-            lambda content, arrays: arrays.update({"0/bundle/beta": arrays["0/bundle/beta"][1:]}),
-            lambda content, arrays: arrays.update({"0/bundle/group": arrays["0/bundle/group"] + 7}),
-            lambda content, arrays: arrays.update({"0/bundle/group": arrays["0/bundle/group"] - 1}),
-            lambda content, arrays: arrays.update({"0/bundle/capacity": np.array(10**15)}),
-            lambda content, arrays: arrays.update({"0/certificate/passes": np.array([1, 2])}),
-            lambda content, arrays: arrays.update({"0/certificate/history": np.ones((3, 2))}),
-        ],
-    )
+    @pytest.mark.parametrize("change", COMMON)
     def test_changed(self, store, written, tmp_path, change):
-        solver, folder = written
+        self.refused(store, *written, tmp_path, change)
+
+    @pytest.mark.parametrize(("solvers", "change"), OWN)
+    def test_what_is_a_solvers_own(self, store, written, tmp_path, solvers, change):
+        if written[0] in solvers:
+            self.refused(store, *written, tmp_path, change)
+
+    def refused(self, store, solver, folder, tmp_path, change):
         copy = shutil.copytree(folder, tmp_path / "c")
         self.rewrite(copy, change)
         with pytest.raises(DamageError):
