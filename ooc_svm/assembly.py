@@ -24,7 +24,7 @@ from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.solvers.resident import Residents
-from ooc_svm.solvers.streamed_smo import LANES, ROUNDS, SmoState, StreamedSmo
+from ooc_svm.solvers.streamed_smo import ROUNDS, SmoState, StreamedSmo, effort_for
 from ooc_svm.source import Source
 from ooc_svm.stopping import Stopping
 from ooc_svm.sweeps import cut_rounds
@@ -62,7 +62,7 @@ def make_solvers(
     weight = WEIGHT if source.has_weight else None
     solvers: list[AnySolver] = []
     vectors: dict[str, npt.DTypeLike] = {}
-    rounds = cut_rounds(source.blocks, ROUNDS, LANES)
+    rounds = cut_rounds(source.blocks, ROUNDS, effort_for(source.n_nonzeros).lanes)
     for number, task in enumerate(tasks):
         name = f"model{number}"
         if options.resolved_solver == "streamed-smo":

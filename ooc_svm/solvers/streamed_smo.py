@@ -42,16 +42,18 @@ from ooc_svm.solvers.state import Certificate
 from ooc_svm.stopping import Stopping
 from ooc_svm.sweeps import Held, LaneSums, NormPass, Rows, SweepPass, places, seed_of
 
-# Rounds of one read, and lanes of one round.
-ROUNDS, LANES = 20, 4
+# Rounds of one read.
+ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How far the resident set is solved in each round.
+    """How many lanes a round has, and how far the resident set is solved in it.
 
     Parameters
     ----------
+    lanes : int
+        A power of two.
     share, last_share : float
         Until its row gaps sum up to this share of the gaps of all other rows, as last seen; ``last_share`` at
         the end of a read, since that w is the next reference.
@@ -61,6 +63,7 @@ class Effort:
         And with no more steps than this many times those of a round.
     """
 
+    lanes: int
     share: float
     last_share: float
     floor: float
@@ -69,7 +72,7 @@ class Effort:
 
 # Where a read is dear beside the steps, or the data so small that neither takes long; and where the steps are
 # what takes the time.
-THOROUGH, BRISK = Effort(0.05, 0.005, 0.03, 100.0), Effort(0.3, 0.1, 0.1, 6.0)
+THOROUGH, BRISK = Effort(1, 0.05, 0.005, 0.03, 300.0), Effort(4, 0.3, 0.1, 0.1, 6.0)
 BRISK_ELEMENTS = 20_000_000
 
 
@@ -268,7 +271,7 @@ class StreamedSmo:
                 float(state.thetas[r]),
                 self._held(extent, at_start, back),
                 seed_of(self.seed, number),
-                state.residents.capacity // LANES,
+                state.residents.capacity // effort_for(self.n_nonzeros).lanes,
                 extent,
                 self._solve_residents,
             )
