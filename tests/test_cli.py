@@ -15,7 +15,8 @@ from ooc_svm.model import load_model
 
 TRAINING = (
     "--problem --loss --solver --kernel --bias --C --class-weight --positive --label --scale --tol"
-    " --max-passes --time-limit --memory --cut-groups --threads --seed --checkpoint --resume --engine"
+    " --max-passes --time-limit --memory --cut-groups --resident --epsilon --threads --seed --checkpoint"
+    " --resume --engine"
 )
 OPTIONS = {
     "convert": "-o --index-base --features --dtype --overwrite --bad-lines --max-bad-lines --shuffle"
@@ -274,7 +275,26 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
         (["--tol", "2"], "2.0"),
         (["--tol", "x"], "--tol"),
         (["--loss", "log"], "'log'"),
-        (["--problem", "svr"], "'svr'"),
+        (["--problem", "ordinal"], "'ordinal'"),
+        (["--problem", "svr", "--loss", "hinge"], "epsilon-insensitive"),
+        (["--problem", "svr", "--positive", "1"], "positive"),
+        (["--problem", "svr", "--class-weight", "balanced"], "class_weight"),
+        (["--problem", "svr", "--solver", "ocas"], "hinge loss"),
+        (["--problem", "svr", "--epsilon=-1"], "epsilon"),
+        (["--problem", "svr", "--epsilon", "nan"], "epsilon"),
+        (["--problem", "svr", "--epsilon", "x"], "--epsilon"),
+        (["--epsilon", "0.1"], "epsilon"),
+        (["--loss", "epsilon-insensitive"], "hinge"),
+        (["--loss", "squared-hinge", "--solver", "ocas"], "hinge loss"),
+        (["--bias", "free", "--solver", "cutting-plane"], "none and penalized"),
+        (["--bias", "free", "--cut-groups", "2"], "none and penalized"),
+        (["--solver", "streamed-smo", "--cut-groups", "2"], "cut_groups"),
+        (["--solver", "ocas", "--resident", "0.1"], "resident"),
+        (["--cut-groups", "2", "--resident", "0.1"], "resident"),
+        (["--resident", "0"], "resident"),
+        (["--resident", "1.5"], "resident"),
+        (["--resident", "nan"], "resident"),
+        (["--resident", "x"], "--resident"),
         (["--threads", "0"], "--threads"),
         (["--memory", "lots"], "'lots'"),
         (["--class-weight", "heavy"], "'heavy'"),
@@ -339,9 +359,10 @@ def test_a_damaged_chunk_is_named(small: SmallData, tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
-def test_training_goes_on_from_a_checkpoint(small: SmallData, tmp_path: Path) -> None:
+@pytest.mark.parametrize("solver", ["streamed-smo", "ocas"])
+def test_training_goes_on_from_a_checkpoint(small: SmallData, tmp_path: Path, solver: str) -> None:
     at_once, later, states = tmp_path / "a", tmp_path / "b", tmp_path / "states"
-    common = ["--tol", "1e-6", "--threads", "1"]
+    common = ["--tol", "1e-6", "--threads", "1", "--solver", solver]
     run("train", small.store, "-o", at_once, *common, "--quiet")
     run("train", small.store, "-o", later, *common, "--quiet", "--checkpoint", states, "--max-passes", 3)
     _, err = run("train", small.store, "-o", later, *common, "--checkpoint", states, "--resume")
