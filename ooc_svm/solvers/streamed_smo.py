@@ -259,8 +259,6 @@ class StreamedSmo:
         scored = reference if number else np.empty(0)
         self._offered = []
         for r, extent in enumerate(self.rounds):
-            if problem.free_bias:
-                state.b = state.bias
             back = _inside(state.returned, extent)
             answer: LaneSums = yield SweepPass(
                 problem,
@@ -280,6 +278,8 @@ class StreamedSmo:
             if rebuild:
                 rebuilt += answer.rebuilt
             self._join(r, answer)
+            if problem.free_bias:
+                state.b = state.bias
         self._solve_residents(last=True)
         self._adopt()
         if rebuild:
