@@ -32,8 +32,9 @@ ELEMENTS_A_PARAMETER = 1000
 SHARES = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 1e-4, 1e-5, 1e-6)
 RESIDENT_PART = 0.6
 
-# Bytes of a resident row beside its nonzeros, the same row being offered and having left included.
-RESIDENT_ROW_BYTES = 250
+# Bytes of a resident row beside its nonzeros: the same row being offered, the two being put together, and
+# having left.
+RESIDENT_ROW_BYTES = 400
 
 SLACK = 0.05
 

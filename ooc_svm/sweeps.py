@@ -321,7 +321,8 @@ def _extents(rounds: Sequence[tuple[Segment, ...]], n_lanes: int) -> list[Extent
     extents: list[Extent] = []
     before = 0
     for number, segments in enumerate(rounds):
-        behind = rounds[(number + 1) % len(rounds)]
+        # Nothing is read ahead past the end of a read, which may be the last one.
+        behind = rounds[number + 1] if number + 1 < len(rounds) else ()
         ahead = tuple(dict.fromkeys(segment[0].block for segment in behind))
         full = segments + ((),) * (n_lanes - len(segments))
         extents.append(Extent(full, ahead, before, total))

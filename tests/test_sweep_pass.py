@@ -71,7 +71,7 @@ class TestCutRounds:
             # Row vectors on disk are written back as whole ranges, by several lanes at once.
             ranges = sorted((piece.start, piece.stop) for piece in pieces)
             assert all(a[1] <= b[0] for a, b in pairwise(ranges))
-            following = rounds[(number + 1) % len(rounds)].segments
+            following = rounds[number + 1].segments if number + 1 < len(rounds) else ()
             assert set(extent.ahead) == {segment[0].block for segment in following if segment}
             assert len(set(extent.ahead)) == len(extent.ahead)
         assert (visits == 1).all()
