@@ -36,6 +36,9 @@ RESIDENT_PART = 0.6
 # having left.
 RESIDENT_ROW_BYTES = 400
 
+# What compiling the steps takes beside what is counted for every solver.
+COMPILING_BYTES = 15 * 10**6
+
 SLACK = 0.05
 
 
@@ -160,6 +163,7 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     items = [
         *_common_items(work),
         PlanItem("weights", 9 * vector, f"9 vectors of {work.dimension} for {work.n_models} model(s)"),
+        PlanItem("compiling", COMPILING_BYTES, "the steps' code, once"),
         PlanItem("lanes", 2 * lanes * vector, f"2 vectors for each of {lanes}"),
     ]
     size = work.n_nonzeros + work.n_rows
