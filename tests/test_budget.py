@@ -220,7 +220,7 @@ def large_store(tmp_path_factory):
 
 @pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
 def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path, solver):
-    memory = 420 * MB
+    memory = 440 * MB
     store = open_store(large_store)
     assert sum(span.nbytes for span in store.blocks) > 1.1 * memory
     run = [sys.executable, "-c", SCRIPT, str(large_store), str(memory), solver]
