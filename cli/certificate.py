@@ -32,6 +32,7 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
         facts += _one(models[0])
     facts += [
         ("passes", f"{report['passes']} ({format_size(report['bytes_read'])} read)"),
+        *_held(report),
         ("time", seconds(report["seconds"]) + _waiting(report)),
         ("peak memory", format_size(report["peak_memory_bytes"])),
         (
@@ -42,6 +43,11 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
     ]
     text = block(facts)
     return text if len(models) == 1 else f"{text}\n\n{model_table(models)}"
+
+
+def _held(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    share = report.get("resident")
+    return [] if share is None else [("in memory", f"{100 * share:.3g} % of the data for each model")]
 
 
 def _waiting(report: Mapping[str, Any]) -> str:

@@ -171,12 +171,16 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     # Rows offered by a round come on top of those held.
     each = work.n_models * (2 * (4 + work.value_bytes) + RESIDENT_ROW_BYTES * row_share)
     left = int(total * (1 - SLACK)) - sum(item.nbytes for item in items)
+    # The share is a parameter of the algorithm: as far as memory lets it, it does not follow from threads.
+    of_threads = (BLOCKS_A_THREAD + 1) * work.block_nbytes + 2 * vector
+    alone = left + (work.threads - 1) * of_threads
     if keep is not None:
         capacity = keep.capacity
     elif options.resident is not None:
         capacity = math.ceil(options.resident * size)
     else:
-        fitting = [share for share in SHARES if share * size * each <= RESIDENT_PART * left]
+        most = min(RESIDENT_PART * alone, max(left, 0))
+        fitting = [share for share in SHARES if share * size * each <= most]
         capacity = math.ceil((fitting or SHARES[-1:])[0] * size)
     held = int(min(capacity, size) * each)
     share = f"{100 * capacity / max(size, 1):.3g} % of the data for each of {work.n_models} model(s)"

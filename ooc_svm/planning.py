@@ -17,6 +17,7 @@ from ooc_svm.memory import format_size, memory_budget
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes import Pass, Piece
 from ooc_svm.problems.linear import LinearSpace
+from ooc_svm.rows import RowBlock
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.solvers.ocas import Ocas, guessed_points
 from ooc_svm.solvers.streamed_smo import StreamedSmo
@@ -29,7 +30,7 @@ from ooc_svm.warmup import warm_up
 EXPECTED_PASSES = {"streamed-smo": 5, "ocas": 40, "cutting-plane": 200}
 
 # Sweeps over as many rows as the data has, that streamed SMO makes of resident rows in one read.
-EXPECTED_SWEEPS = 4
+EXPECTED_SWEEPS = 3
 
 # Blocks that are read and worked on to measure the speed.
 SAMPLED_BLOCKS = 3
@@ -170,13 +171,20 @@ def _seconds_per_pass(
     partials = [request.empty() for request in requests]
     extent = requests[0].extent
     pieces = _sample(source) if extent is None else [p for s in extent.segments for p in s][:SAMPLED_BLOCKS]
-    began = time.perf_counter()
+    reading = visiting = 0.0
+    blocks: dict[int, RowBlock] = {}
     for piece in pieces:
-        engine.visit(requests, source.read_block(piece.block), piece, partials)
-    seconds = time.perf_counter() - began
-    rows = sum(piece.n_rows for piece in pieces)
-    whole = seconds * source.n_rows / max(rows, 1)
-    return whole * (1 + EXPECTED_SWEEPS) if options.resolved_solver == "streamed-smo" else whole
+        began = time.perf_counter()
+        block = blocks.get(piece.block) or source.read_block(piece.block)
+        read = time.perf_counter()
+        engine.visit(requests, block, piece, partials)
+        reading, visiting = reading + read - began, visiting + time.perf_counter() - read
+        blocks = {piece.block: block}
+    n_read = len({piece.block for piece in pieces})
+    whole = visiting * source.n_rows / max(sum(piece.n_rows for piece in pieces), 1)
+    if options.resolved_solver == "streamed-smo":
+        whole *= 1 + EXPECTED_SWEEPS
+    return whole + reading * len(source.blocks) / max(n_read, 1)
 
 
 def _sample(source: Source) -> list[Piece]:

@@ -136,7 +136,7 @@ class TestResume:
     def test_of_a_matrix(self, tmp_path, solver):
         rows = store_rows()
         options = {"solver": solver, "checkpoint": tmp_path / "c"}
-        stopped(*rows, passes=5, **options)
+        stopped(*rows, passes=2, **options)
         resumed = train(*rows, resume=True, **options)
         assert bits(resumed) == bits(train(*rows, solver=solver))
 
