@@ -16,6 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ooc_svm import interrupt
+from ooc_svm.allocation import return_freed_memory
 from ooc_svm.assembly import CODES, TARGET, WEIGHT, AnySolver, Task, make_solvers, row_bytes
 from ooc_svm.budget import Budget, Parameters, Workload, divide
 from ooc_svm.checkpoint import Checkpoints
@@ -230,6 +231,7 @@ class _Run:
             if isinstance(source, MatrixSource):
                 engine = MemoryEngine(source, vectors)
             else:
+                return_freed_memory()
                 local = LocalEngine(
                     source, vectors, threads=worker_threads(options), cache_bytes=budget.cache_bytes
                 )
