@@ -437,10 +437,12 @@ class TestLimitsAndReports:
         monkeypatch.setattr("ooc_svm.interrupt.requested", lambda: 15 if len(asked) == 3 else None)
         options = {"solver": solver, "tol": 1e-6}
         options |= {"checkpoint": tmp_path / "c"} if with_checkpoint else {}
-        message = "go on with --resume" if with_checkpoint else "nothing was kept"
+        message = "go on with --resume" if with_checkpoint else "there is no checkpoint"
         with pytest.raises(Interrupted, match=rf"after 3 passes; {message}") as caught:
             train(store, progress=lambda event: asked.append(1) if event.kind == "pass" else None, **options)
         assert caught.value.exit_code == 143
+        report = caught.value.model.report
+        assert (report["passes"], report["converged"], report["stop_reason"]) == (3, False, "signal")
         if with_checkpoint:
             monkeypatch.undo()
             resumed = train(store, resume=True, **options)
