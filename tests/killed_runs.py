@@ -23,7 +23,8 @@ def run_all(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ----------
     runs : list of dict
         "data" and "options" for `ooc_svm.train`; "kill_pass": pass after which it is killed, or "kill_call":
-        number of the call of fsync or rename before which it is killed.
+        number of the call of fsync or rename before which it is killed; "large": whether streamed SMO is to
+        work as it does on large data.
 
     Returns
     -------
@@ -39,8 +40,11 @@ def run_all(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _child(run: dict[str, Any]) -> dict[str, Any]:
     from ooc_svm import training as module
+    from ooc_svm.solvers import streamed_smo
 
     module.CHECKPOINT_SHARE = math.inf  # a checkpoint after every pass
+    if run.get("large"):
+        streamed_smo.BRISK_ELEMENTS = 0
     calls = 0
 
     def counted(function):

@@ -1,4 +1,4 @@
-"""Training with streamed SMO: independent optima, the same bits everywhere, and what goes wrong."""
+"""Training with streamed SMO: independent optima, the same bits everywhere, and reads counted."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dual_data import LOSSES, is_regression, is_squared, plain_losses
-from scipy.optimize import minimize
-from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
-from train_data import answers, bits, make_store, store_rows
+from dual_data import LOSSES, is_regression
+from scipy import sparse
+from streamed_data import (
+    CLASSES,
+    EPS,
+    FEW,
+    KINDS,
+    VALUES,
+    assert_certified,
+    make_rows,
+    make_stores,
+    make_weights,
+    options_of,
+    problem_of,
+    value_of,
+)
+from train_data import answers, bits, make_store
 
 from ooc_svm import train
 from ooc_svm.errors import InputError
@@ -21,47 +34,20 @@ from ooc_svm.sweeps import cut_rounds
 
 module = sys.modules[train.__module__]
 
-EPS = 0.15
-CLASSES, VALUES = LOSSES[:2], LOSSES[2:]
-# Fewer blocks than rounds: rounds of every so manieth row; more: rounds of whole blocks.
-FEW = {"chunk_elements": 4000, "chunk_rows": 650, "block_rows": 650}
-MANY = {"chunk_elements": 50, "chunk_rows": 25, "block_chunks": 2, "block_rows": 25}
-
-
-def problem_of(loss):
-    return "svr" if is_regression(loss) else "svc"
-
-
-def options_of(loss, **options):
-    """Options of a training with this loss."""
-    own = {"epsilon": EPS} if is_regression(loss) else {}
-    return {"problem": problem_of(loss), "loss": loss, **own, **options}
-
 
 @pytest.fixture(scope="module")
 def rows():
-    """Rows for five rounds, 5 % of them without features; labels, and values to learn."""
-    matrix, labels = store_rows(1300, 30, density=0.15)
-    rng = np.random.default_rng(8)
-    values = 2.0 + matrix @ rng.normal(size=30) + 0.3 * rng.normal(size=1300)
-    return matrix, labels, values
+    return make_rows()
 
 
 @pytest.fixture(scope="module")
 def weights():
-    """Weights of the rows; a third of them is 0."""
-    return np.random.default_rng(3).integers(0, 3, 1300) * 0.7
+    return make_weights()
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory, rows, weights):
-    """Stores by problem and number of blocks, all with weights."""
-    folder = tmp_path_factory.mktemp("stores")
-    return {
-        (problem, name): make_store(folder / f"{problem}-{name}", rows[0], t, weights=weights, **cut)
-        for problem, t in (("svc", rows[1]), ("svr", rows[2]))
-        for name, cut in (("few", FEW), ("many", MANY))
-    }
+def stores(tmp_path_factory):
+    return make_stores(tmp_path_factory.mktemp("stores"))
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -75,67 +61,6 @@ def test_the_stores_are_cut_in_both_ways(stores, lanes):
         ]
         assert min(steps[0]) > 1
         assert steps[1] == {1}
-
-
-def value_of(matrix, t, w, b, *, loss, C=1.0, omega=None, bias="none"):
-    """P, from its definition."""
-    cost = C * (np.ones(len(t)) if omega is None else omega)
-    penalty = w @ w + (b * b if bias == "penalized" else 0.0)
-    return 0.5 * penalty + plain_losses(loss, t, matrix @ w + b, cost, EPS).sum()
-
-
-def reference(matrix, t, *, loss, C=1.0, omega=None, bias="none"):
-    """Weights and bias of an independent solver at the optimum."""
-    kept = np.ones(len(t), dtype=bool) if omega is None else omega > 0
-    x, t, omega = matrix[kept], t[kept], None if omega is None else omega[kept]
-    if bias != "free":
-        # Dual coordinate descent where there is nothing better, and a Newton method.
-        ways = {"dual": True, "tol": 1e-7, "max_iter": 10**6, "random_state": 0}
-        if is_squared(loss):
-            ways = {"dual": False, "tol": 1e-10, "max_iter": 1000}
-        ways |= {"loss": loss.replace("-", "_"), "C": C, "fit_intercept": bias != "none"}
-        machine = LinearSVR(epsilon=EPS, **ways) if is_regression(loss) else LinearSVC(**ways)
-        machine.fit(x, t, sample_weight=omega)
-        return machine.coef_.ravel(), float(np.ravel(machine.intercept_)[0]) if bias != "none" else 0.0
-    if is_squared(loss):
-        return _smooth_optimum(x, t, loss, C if omega is None else C * omega)
-    libsvm = {"kernel": "linear", "C": C, "tol": 1e-5, "cache_size": 500}
-    machine = SVR(epsilon=EPS, **libsvm) if is_regression(loss) else SVC(**libsvm)
-    machine.fit(x.toarray(), t, sample_weight=omega)
-    return machine.coef_.ravel(), float(machine.intercept_[0])
-
-
-def _smooth_optimum(x, t, loss, cost):
-    def value(point):
-        w, b = point[:-1], point[-1]
-        s = x @ w + b
-        if is_regression(loss):
-            excess = np.maximum(0.0, np.abs(t - s) - EPS)
-            slope = -2.0 * cost * excess * np.sign(t - s)
-        else:
-            slope = -2.0 * cost * np.maximum(0.0, 1.0 - t * s) * t
-        losses = plain_losses(loss, t, s, cost, EPS).sum()
-        return 0.5 * w @ w + losses, np.append(w + x.T @ slope, slope.sum())
-
-    start = np.zeros(x.shape[1] + 1)
-    limits = {"maxiter": 10_000, "maxfun": 10**6, "ftol": 1e-16, "gtol": 1e-8, "maxcor": 40}
-    point = minimize(value, start, jac=True, method="L-BFGS-B", options=limits).x
-    return point[:-1], float(point[-1])
-
-
-def assert_certified(model, matrix, t, *, tol, number=0, **problem):
-    """The certificate encloses the independent optimum; the weights have the primal value that it names."""
-    row = model.report["models"][number]
-    best = value_of(matrix, t, *reference(matrix, t, **problem), **problem)
-    own = value_of(matrix, t, model.weights[number], model.bias[number], **problem)
-    assert row["converged"]
-    assert row["relative_gap"] <= tol
-    assert row["primal"] == pytest.approx(own, rel=1e-9)
-    assert row["gap"] == row["primal"] - row["dual"]
-    assert row["dual"] <= best * (1 + 1e-10)
-    # The reference is not exact either.
-    assert row["primal"] >= best * (1 - 1e-6)
-    assert best <= row["primal"] * (1 + 1e-6)
 
 
 class TestReference:
@@ -164,7 +89,7 @@ class TestReference:
     def test_several_classes(self, rows, tmp_path, loss, bias):
         matrix, _, values = rows
         labels = np.digitize(values, [1.0, 3.0]).astype(float) * 2.0
-        path = make_store(tmp_path / "s", matrix, labels, **MANY)
+        path = make_store(tmp_path / "s", matrix, labels, **FEW)
         model = train(path, bias=bias, loss=loss, C=0.5)
         assert model.positive == [0.0, 2.0, 4.0]
         for number, label in enumerate(model.positive):
@@ -180,7 +105,7 @@ class TestReference:
             omega = np.where(labels > 0, 650.0 / (labels > 0).sum(), 650.0 / (labels < 0).sum())
         else:
             omega = np.where(labels > 0, class_weight.get(1, 1.0), class_weight[-1])
-        model = train(stores["svc", "many"], bias=bias, loss=loss, class_weight=class_weight)
+        model = train(stores["svc", "few"], bias=bias, loss=loss, class_weight=class_weight)
         if class_weight == {-1: 0.0} and bias == "free":
             # Nothing is lost by a bias of 1, and w of 0.
             assert model.report["models"][0]["primal"] <= 1e-9 * 1300
@@ -225,7 +150,7 @@ class TestReference:
         inside = replace(model, weights=model.weights / factors)
         scaled = rows[0] @ np.diag(factors)
         problem = {"loss": loss, "bias": bias, "omega": weights}
-        assert_certified(inside, _sparse(scaled), t, tol=1e-3, **problem)
+        assert_certified(inside, sparse.csr_array(scaled), t, tol=1e-3, **problem)
         assert model.report["passes"] == model.report["models"][0]["passes"] + 1
 
     def test_the_rows_with_a_loss_are_counted(self, rows):
@@ -238,43 +163,25 @@ class TestReference:
         assert model.report["models"][0]["n_support"] == outside
 
 
-def _sparse(matrix):
-    from scipy import sparse
-
-    return sparse.csr_array(matrix)
-
-
-@pytest.fixture(params=["thorough", "brisk"])
-def effort(request, monkeypatch):
-    """What is done for small data, and with more lanes and less solving for large data."""
-    if request.param == "brisk":
-        monkeypatch.setattr(streamed_smo, "BRISK_ELEMENTS", 0)
-    return request.param
-
-
-KINDS = [
-    options_of("hinge", bias="free", C=4.0, tol=1e-5, max_passes=4),
-    options_of("squared-hinge", bias="penalized", C=[0.1, 2.0], scale="std", tol=1e-5, max_passes=4),
-    options_of("squared-epsilon-insensitive", bias="free", tol=1e-5, max_passes=4),
-]
-
-
 @pytest.mark.parametrize("options", KINDS)
 @pytest.mark.parametrize("blocks", ["few", "many"])
 class TestSameBits:
     @pytest.fixture
-    def store(self, stores, options, blocks):
+    def store(self, stores, options, blocks, monkeypatch):
+        """A store; with many blocks it is worked on as large data are, with more lanes and less solving."""
+        if blocks == "many":
+            monkeypatch.setattr(streamed_smo, "BRISK_ELEMENTS", 0)
         return stores[options["problem"], blocks]
 
-    def test_threads(self, store, options, effort):
+    def test_threads(self, store, options):
         models = [train(store, threads=t, **options) for t in (1, 2, 3)]
         assert bits(models[0]) == bits(models[1]) == bits(models[2])
         assert answers(models[0].report) == answers(models[1].report) == answers(models[2].report)
 
-    def test_cache_and_row_vectors_on_disk(self, store, options, monkeypatch, effort):
+    def test_cache_and_row_vectors_on_disk(self, store, options, monkeypatch):
         divide = module.divide
         models = []
-        for cache, vectors in ((0, 0), (10**9, 10**9), (0, 10**9), (10**9, 20_000)):
+        for cache, vectors in ((0, 0), (10**9, 10**9), (0, 20_000)):
             sizes = {"cache_bytes": cache, "row_vector_bytes": vectors}
             monkeypatch.setattr(module, "divide", lambda *a, s=sizes, **k: replace(divide(*a, **k), **s))
             models.append(train(store, **options))
@@ -293,7 +200,7 @@ class TestSameBits:
         assert bits(models[0]) == bits(models[1])
         assert models[0].report["resident"] == pytest.approx(0.07, abs=1e-3)
 
-    def test_a_seed_is_a_parameter(self, store, options, effort):
+    def test_a_seed_is_a_parameter(self, store, options):
         first, again, other = (train(store, seed=seed, **options) for seed in (0, 0, 5))
         assert bits(first) == bits(again) != bits(other)
         for one, two in zip(first.report["models"], other.report["models"], strict=True):
