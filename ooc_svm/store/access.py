@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ooc_svm.store.metadata import ArrayInfo
 
 ZarrArray = zarr.Array[Any]
 
-_ADVICE = "copy the store again or make it anew"
+ADVICE = "copy the store again or make it anew"
 
 _METADATA_NAMES = (METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
@@ -39,7 +40,13 @@ class StrictStore(WrapperStore[LocalStore]):
         super().__init__(store)
         self.root = store.root
         self.bytes_read = 0
+        self._lock = threading.Lock()
         self._frames: dict[str, tuple[str, int]] = {}
+
+    def count(self, n_bytes: int) -> None:
+        """Add to `bytes_read`."""
+        with self._lock:
+            self.bytes_read += n_bytes
 
     def expect(self, info: ArrayInfo) -> None:
         """Hold the chunks of an array against their decoded size before they are decoded."""
@@ -56,14 +63,14 @@ class StrictStore(WrapperStore[LocalStore]):
         if name in _METADATA_NAMES:
             return value
         if value is None:
-            raise DamageError(f"the chunk {self.root / key} is missing; {_ADVICE}")
-        self.bytes_read += len(value)  # only Zarr's one event loop comes here
+            raise DamageError(f"the chunk {self.root / key} is missing; {ADVICE}")
+        self.count(len(value))
         if folder in self._frames:
             codec, expected = self._frames[folder]
             size = content_size(codec, bytes(value[:18].to_bytes()))
             if size != expected:
                 raise DamageError(
-                    f"the chunk {self.root / key} is no {codec} frame of {expected} bytes; {_ADVICE}"
+                    f"the chunk {self.root / key} is no {codec} frame of {expected} bytes; {ADVICE}"
                 )
         return value
 
@@ -106,7 +113,7 @@ def read_into(array: ZarrArray, start: int, stop: int, out: npt.NDArray[Any]) ->
         ) from error
     except Exception as error:  # what a codec raises on damaged bytes is up to the codec
         chunk = _undecodable_chunk(array, start, stop)
-        raise DamageError(f"the chunk {chunk} cannot be decoded ({str(error)[:80]}); {_ADVICE}") from error
+        raise DamageError(f"the chunk {chunk} cannot be decoded ({str(error)[:80]}); {ADVICE}") from error
 
 
 def _undecodable_chunk(array: ZarrArray, start: int, stop: int) -> Path:

@@ -18,6 +18,7 @@ from ooc_svm.errors import DamageError, InputError
 from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.store.access import StrictStore, ZarrArray, location, open_array, read_into, read_strings
 from ooc_svm.store.blocks import BlockCutter
+from ooc_svm.store.chunks import ZarrElements
 from ooc_svm.store.labels import MOST_COUNTED, LabelGatherer
 from ooc_svm.store.layout import (
     BLOCK_CHUNKS,
@@ -139,9 +140,9 @@ def open_foreign(path: Path, access: StrictStore, label: str) -> Store:
     )
     parts = StoreParts(
         access=access,
-        indptr=pointers,
-        indices=folder.open(indices),
-        data=folder.open(data),
+        indptr=ZarrElements(pointers),
+        indices=ZarrElements(folder.open(indices)),
+        data=ZarrElements(folder.open(data)),
         block_rows=block_rows,
         block_nonzeros=block_nonzeros,
         tails=None,

@@ -13,6 +13,7 @@ from zarr.storage import LocalStore
 from ooc_svm.errors import DamageError, InputError, OocSvmError
 from ooc_svm.rows import Int64Array
 from ooc_svm.store.access import StrictStore, open_array, read_into
+from ooc_svm.store.chunks import ChunkFiles
 from ooc_svm.store.commit import storage_errors
 from ooc_svm.store.foreign import open_foreign
 from ooc_svm.store.layout import FORMAT_VERSION, MANIFEST, MARK
@@ -95,17 +96,21 @@ def _open_ours(folder: Path, access: StrictStore, manifest: Manifest) -> Store:
     pointers = table("tail_pointers")
     block_rows, block_nonzeros = table("block_rows"), table("block_nonzeros")
     _check_tables(folder, manifest, infos, block_rows, block_nonzeros, pointers)
-    tail_values = None if ones else open_array(access, infos[f"{MANIFEST}/tail_values"])
+
+    def elements(name: str) -> ChunkFiles:
+        return ChunkFiles(folder, infos[name], access.count)
+
+    tail_values = None if ones else elements(f"{MANIFEST}/tail_values")
     sizes = {array.name: manifest.sizes[first:last] for array, first, last in manifest.chunks()}
     used = ["X/indptr", "X/indices"] + ([] if ones else ["X/data"])
     parts = StoreParts(
         access=access,
-        indptr=open_array(access, infos["X/indptr"]),
-        indices=open_array(access, infos["X/indices"]),
-        data=None if ones else open_array(access, infos["X/data"]),
+        indptr=elements("X/indptr"),
+        indices=elements("X/indices"),
+        data=None if ones else elements("X/data"),
         block_rows=block_rows,
         block_nonzeros=block_nonzeros,
-        tails=Tails(pointers, open_array(access, infos[f"{MANIFEST}/tail_indices"]), tail_values),
+        tails=Tails(pointers, elements(f"{MANIFEST}/tail_indices"), tail_values),
         label=NumberColumn(open_array(access, infos["obs/label"]), np.float64),
         qid=NumberColumn(open_array(access, infos["obs/qid"]), np.int64) if manifest.has_qid else None,
         weight=NumberColumn(open_array(access, infos["obs/weight"]), np.float64)

@@ -15,6 +15,7 @@ from ooc_svm.rows import Float64Array, Int64Array, RowBlock, Values
 from ooc_svm.store.access import StrictStore, ZarrArray, read_into
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
 from ooc_svm.store.check import UNSORTED, RuleError, check_rows, sort_rows
+from ooc_svm.store.chunks import Elements
 from ooc_svm.store.labels import LabelSummary
 from ooc_svm.store.metadata import ArrayInfo
 
@@ -54,13 +55,13 @@ class Tails:
     Attributes
     ----------
     pointers : ndarray of int64, shape (n_blocks + 1,)
-    indices : zarr.Array
-    values : zarr.Array, or None where all values are 1
+    indices : Elements
+    values : Elements, or None where all values are 1
     """
 
     pointers: Int64Array
-    indices: ZarrArray
-    values: ZarrArray | None
+    indices: Elements
+    values: Elements | None
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class StoreParts:
     Attributes
     ----------
     access : StrictStore
-    indptr, indices : zarr.Array
-    data : zarr.Array, or None where all values are 1
+    indptr, indices : Elements
+    data : Elements, or None where all values are 1
     block_rows, block_nonzeros : ndarray of int64, shape (n_blocks + 1,)
         First row and first element of each block, and the end.
     tails : Tails or None
@@ -103,9 +104,9 @@ class StoreParts:
     """
 
     access: StrictStore
-    indptr: ZarrArray
-    indices: ZarrArray
-    data: ZarrArray | None
+    indptr: Elements
+    indices: Elements
+    data: Elements | None
     block_rows: Int64Array
     block_nonzeros: Int64Array
     tails: Tails | None
@@ -222,7 +223,7 @@ class Store:
         indices = buffers.indices[: span.n_nonzeros]
         values = None if buffers.values is None else buffers.values[: span.n_nonzeros]
         try:
-            read_into(self.parts.indptr, span.start, span.stop + 1, indptr)
+            self.parts.indptr.read_into(span.start, span.stop + 1, indptr)
             self._read_elements(index, first, last, indices, values)
         except DamageError as error:
             raise DamageError(f"block {index} of {self.path}: {error}") from error
@@ -236,13 +237,13 @@ class Store:
         parts, tails = self.parts, self.parts.tails
         begin, end = (0, 0) if tails is None else tails.pointers[index : index + 2].tolist()
         split = last - (end - begin)
-        read_into(parts.indices, first, split, indices[: split - first])
+        parts.indices.read_into(first, split, indices[: split - first])
         if tails is not None:
-            read_into(tails.indices, begin, end, indices[split - first :])
+            tails.indices.read_into(begin, end, indices[split - first :])
         if values is not None and parts.data is not None:
-            read_into(parts.data, first, split, values[: split - first])
+            parts.data.read_into(first, split, values[: split - first])
             if tails is not None and tails.values is not None:
-                read_into(tails.values, begin, end, values[split - first :])
+                tails.values.read_into(begin, end, values[split - first :])
 
     def _check(
         self,

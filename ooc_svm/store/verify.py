@@ -14,8 +14,9 @@ import numpy.typing as npt
 from zarr.storage import LocalStore
 
 from ooc_svm.errors import DamageError
-from ooc_svm.store.access import StrictStore, ZarrArray, open_array, read_into
+from ooc_svm.store.access import StrictStore, open_array, read_into
 from ooc_svm.store.blocks import BlockCutter
+from ooc_svm.store.chunks import Elements
 from ooc_svm.store.commit import storage_errors
 from ooc_svm.store.labels import LabelGatherer
 from ooc_svm.store.layout import MARK
@@ -187,12 +188,12 @@ def _check_rows(store: Store, manifest: Manifest, counter: _Counter) -> None:
 
 
 def _check_tail(
-    store: Store, array: ZarrArray, name: str, first: int, block: npt.NDArray[Any], length: int
+    store: Store, array: Elements, name: str, first: int, block: npt.NDArray[Any], length: int
 ) -> None:
     kept = block[len(block) - length :]
     stop = first + len(block)
     stored = np.empty(length, block.dtype)
-    read_into(array, stop - length, stop, stored)
+    array.read_into(stop - length, stop, stored)
     if not np.array_equal(kept, stored):
         raise DamageError(
             f"the tail of the block before element {stop} of {store.path / 'X' / name} "
