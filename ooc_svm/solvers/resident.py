@@ -36,6 +36,8 @@ class Residents:
     box : ndarray of float64, shape (m, 4)
     dual, stationarity : ndarray of float64, shape (m,)
         Multipliers, and how far each row was from being stationary when last looked at.
+    least : float
+        The key of the least row that was kept when there was no room for all; rows below need no offering.
     all_ones : bool
         Whether there are no values.
     """
@@ -49,6 +51,7 @@ class Residents:
     box: Float64Array = field(default_factory=lambda: np.empty((0, 4)))
     dual: Float64Array = field(default_factory=_floats)
     stationarity: Float64Array = field(default_factory=_floats)
+    least: float = 0.0
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=_floats)
 
@@ -75,6 +78,8 @@ class Residents:
         order = by_falling_key(keys)
         kept = np.zeros(len(keys), dtype=np.bool_)
         kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
+        full = kept.any() and not kept[keys >= 0.0].all()
+        self.least = float(keys[kept].min()) if full else 0.0
         at = len(self.ids)
         own = kept[:at]
         leaving = self.ids[~own], self.dual[~own]

@@ -270,6 +270,7 @@ class StreamedSmo:
                 self._held(extent, at_start, back),
                 seed_of(self.seed, number),
                 state.residents.capacity // effort_for(self.n_nonzeros).lanes,
+                state.residents.least,
                 extent,
                 self._solve_residents,
             )
