@@ -64,6 +64,13 @@ class TrainArguments:
             metavar="SHARE", help="Share of the data held in memory (streamed-smo); by default what fits."
         ),
     ] = None
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Parts of a round worked on at the same time (streamed-smo); by default 1, or 2.",
+        ),
+    ] = None
     cut_groups: Annotated[
         int | None,
         typer.Option(

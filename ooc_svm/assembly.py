@@ -24,7 +24,7 @@ from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.solvers.resident import Residents
-from ooc_svm.solvers.streamed_smo import ROUNDS, SmoState, StreamedSmo, effort_for
+from ooc_svm.solvers.streamed_smo import SmoState, StreamedSmo, effort_for
 from ooc_svm.source import Source
 from ooc_svm.stopping import Stopping
 from ooc_svm.sweeps import cut_rounds
@@ -62,7 +62,8 @@ def make_solvers(
     weight = WEIGHT if source.has_weight else None
     solvers: list[AnySolver] = []
     vectors: dict[str, npt.DTypeLike] = {}
-    rounds = cut_rounds(source.blocks, ROUNDS, effort_for(source.n_nonzeros).lanes)
+    effort = effort_for(source.n_nonzeros, options.lanes)
+    rounds = cut_rounds(source.blocks, effort.rounds, effort.lanes)
     for number, task in enumerate(tasks):
         name = f"model{number}"
         if options.resolved_solver == "streamed-smo":
@@ -80,7 +81,9 @@ def make_solvers(
             ones = value_type == "ones"
             residents = Residents(parameters.capacity, np.empty(0, np.float32 if ones else value_type), ones)
             state = SmoState.fresh(space.n_features, len(rounds), residents)
-            solvers.append(StreamedSmo(problem, stopping, state, rounds, source.n_nonzeros, options.seed))
+            solvers.append(
+                StreamedSmo(problem, stopping, state, rounds, source.n_nonzeros, effort, options.seed)
+            )
             continue
         assert task.classes is not None
         targets = Targets(CODES, task.classes.sign, task.classes.weight, weight)

@@ -12,6 +12,7 @@ from ooc_svm.engine.local import BLOCKS_A_THREAD
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import INTERPRETER_BYTES, format_size
 from ooc_svm.options import TrainOptions
+from ooc_svm.solvers.streamed_smo import effort_for
 
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
@@ -159,12 +160,14 @@ def divide(work: Workload, options: TrainOptions, total: int, *, keep: Parameter
 def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Parameters | None) -> Budget:
     """The division for streamed SMO: the resident set before row vectors in memory and the block cache."""
     vector = 8 * work.dimension * work.n_models
-    lanes = work.threads + 3
+    lanes = effort_for(work.n_nonzeros, options.lanes).lanes
+    # Those being swept, and those that wait for a neighbour to be merged with.
+    alive, alive_alone = min(lanes, work.threads + 3), min(lanes, 4)
     items = [
         *_common_items(work),
         PlanItem("weights", 9 * vector, f"9 vectors of {work.dimension} for {work.n_models} model(s)"),
         PlanItem("compiling", COMPILING_BYTES, "the steps' code, once"),
-        PlanItem("lanes", 2 * lanes * vector, f"2 vectors for each of {lanes}"),
+        PlanItem("lanes", 3 * alive * vector, f"3 vectors for each of {alive}"),
     ]
     size = work.n_nonzeros + work.n_rows
     row_share = work.n_rows / max(size, 1)
@@ -172,8 +175,8 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     each = work.n_models * (2 * (4 + work.value_bytes) + RESIDENT_ROW_BYTES * row_share)
     left = int(total * (1 - SLACK)) - sum(item.nbytes for item in items)
     # The share is a parameter of the algorithm: as far as memory lets it, it does not follow from threads.
-    of_threads = (BLOCKS_A_THREAD + 1) * work.block_nbytes + 2 * vector
-    alone = left + (work.threads - 1) * of_threads
+    blocks = (work.threads - 1) * (BLOCKS_A_THREAD + 1) * work.block_nbytes
+    alone = left + blocks + 3 * (alive - alive_alone) * vector
     if keep is not None:
         capacity = keep.capacity
     elif options.resident is not None:

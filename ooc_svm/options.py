@@ -22,6 +22,7 @@ KERNELS = ("linear",)
 BIASES = ("none", "penalized", "free")
 SCALES = ("none", "maxabs", "std")
 ENGINES = ("local",)
+LANES = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,9 @@ class TrainOptions:
         Of the order of steps of "streamed-smo"; the other solvers draw no random numbers.
     resident : float or None
         Share of the data that "streamed-smo" holds in memory; None: what fits.
+    lanes : int or None
+        Parts of a round that "streamed-smo" works on at the same time, a power of two up to 64; None: 1, and
+        2 for large data.
     cut_groups : int or None
         Groups of rows with a slack each; None: 1 for "cutting-plane", what fits for "ocas".
     checkpoint : path or None
@@ -94,6 +98,7 @@ class TrainOptions:
     threads: int | None = None
     seed: int = 0
     resident: float | None = None
+    lanes: int | None = None
     cut_groups: int | None = None
     checkpoint: str | PathLike[str] | None = None
     resume: bool = False
@@ -130,6 +135,8 @@ class TrainOptions:
             raise UsageError("resume needs a checkpoint folder to go on from; add checkpoint")
         if self.resident is not None and not 0 < self.resident <= 1:
             raise UsageError(f"resident is a share of the data above 0, at most 1, not {self.resident}")
+        if self.lanes is not None and self.lanes not in LANES:
+            raise UsageError(f"lanes is one of {', '.join(map(str, LANES))}, not {self.lanes}")
         self._check_combinations()
         self._check_class_weight()
 
@@ -149,8 +156,9 @@ class TrainOptions:
             if self.cut_groups is not None:
                 raise UsageError("cut_groups is for the solvers 'ocas' and 'cutting-plane'")
             return
-        if self.resident is not None:
-            raise UsageError(f"resident is for the solver 'streamed-smo', not {solver!r}")
+        for name, value in (("resident", self.resident), ("lanes", self.lanes)):
+            if value is not None:
+                raise UsageError(f"{name} is for the solver 'streamed-smo', not {solver!r}")
         if (self.resolved_loss, self.bias == "free") != ("hinge", False):
             raise UsageError(
                 f"the solver {solver!r} takes the hinge loss and the biases none and penalized; "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -85,8 +85,8 @@ class LaneSums:
 
     Attributes
     ----------
-    w : ndarray of float64, shape (n_features,)
-        The weights that all began with, plus what each lane added.
+    weights : ndarray of float64, shape (n_features, 2)
+        The weights that all began with, plus what each lane added; beside them the reference.
     rebuilt : ndarray of float64, shape (n_features,) or (0,)
         Sum of ``v_i x_i`` over the rows not held at the pass's start, before their steps.
     sums : ndarray of float64, shape (N_SUMS,)
@@ -94,10 +94,19 @@ class LaneSums:
         The rows best worth keeping, in the order of the lanes.
     """
 
-    w: Float64Array
+    weights: Float64Array
     rebuilt: Float64Array
     sums: Float64Array
     best: list[Rows]
+
+    @property
+    def w(self) -> Float64Array:
+        """The weights alone."""
+        return self.weights[:, 0]
+
+    def __reduce__(self) -> tuple[type[LaneSums], tuple[Any, ...]]:
+        # The reference need not travel.
+        return LaneSums, (self.weights[:, :1].copy(), self.rebuilt, self.sums, self.best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +161,13 @@ class SweepPass:
 
     @property
     def partial_nbytes(self) -> int:
-        return 8 * len(self.w) * (1 + self.rebuild)
+        return 8 * len(self.w) * (2 + self.rebuild)
 
     def empty(self) -> LaneSums:
         rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
-        return LaneSums(self.w.copy(), rebuilt, np.zeros(sweeps.N_SUMS), [])
+        weights = np.empty((len(self.w), 2))
+        sweeps.side_by_side(self.w, self.reference, weights)
+        return LaneSums(weights, rebuilt, np.zeros(sweeps.N_SUMS), [])
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: LaneSums) -> None:
         assert block is not None
@@ -175,15 +186,13 @@ class SweepPass:
         first = rows.start - block.start
         sweeps.sweep(
             csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values, np.uint64(first),
-            np.uint64(rows.step), seed_of(self.seed, rows.start), self.problem.metric, partial.w,
-            self.reference, partial.rebuilt, bias, box, self.problem.epsilon, held.marks(rows), dual, step,
+            np.uint64(rows.step), seed_of(self.seed, rows.start), self.problem.metric, partial.weights,
+            partial.rebuilt, bias, box, self.problem.epsilon, held.marks(rows), dual, step,
             scores, keys, partial.sums,
         )  # fmt: skip
         own = first + rows.step * np.arange(n_rows)
         sizes = block.indptr[own + 1] - block.indptr[own] + 1
-        chosen = _best_rows(
-            keys, sizes, self.least, self.room * n_rows // self._rows_of_lane(rows.start)
-        )
+        chosen = _best_rows(keys, sizes, self.least, self.room * n_rows // self._rows_of_lane(rows.start))
         if len(chosen):
             taken = box[chosen], dual[chosen], step[chosen], keys[chosen]
             partial.best.append(_rows(block, own[chosen], taken))
@@ -196,7 +205,7 @@ class SweepPass:
         )
 
     def merge(self, left: LaneSums, right: LaneSums) -> LaneSums:
-        left.w += right.w - self.w
+        sweeps.add_change(left.w, 1.0, right.weights, self.w)
         left.rebuilt += right.rebuilt
         left.sums += right.sums
         left.best += right.best

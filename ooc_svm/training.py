@@ -35,7 +35,7 @@ from ooc_svm.rows import Float64Array
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.solvers.ocas import GUESSES
 from ooc_svm.solvers.state import Certificate
-from ooc_svm.solvers.streamed_smo import ROUNDS, StreamedSmo, effort_for
+from ooc_svm.solvers.streamed_smo import StreamedSmo, effort_for
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.stopping import CERTIFIED, SIGNAL, Stopping
 from ooc_svm.store import Store, open_store
@@ -424,8 +424,9 @@ def _parameter_report(options: TrainOptions, parameters: Parameters, source: Sou
     """What the memory allowed, where another answer within the gap would follow from other values."""
     if options.resolved_solver == "streamed-smo":
         size = source.n_nonzeros + source.n_rows
-        lanes = effort_for(source.n_nonzeros).lanes
-        return {"resident": min(1.0, parameters.capacity / size), "rounds": ROUNDS, "lanes": lanes}
+        effort = effort_for(source.n_nonzeros, options.lanes)
+        resident = min(1.0, parameters.capacity / size)
+        return {"resident": resident, "rounds": effort.rounds, "lanes": effort.lanes}
     return {
         "cut_groups": parameters.groups,
         "cut_points": parameters.points,

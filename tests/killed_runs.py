@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,20 @@ def run_all(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return json.loads(done.stdout)
 
 
+def large_effort() -> Any:
+    """How streamed SMO works on large data, with lanes to be merged."""
+    from ooc_svm.solvers.streamed_smo import EFFORTS
+
+    return replace(EFFORTS[max(EFFORTS)], lanes=4)
+
+
 def _child(run: dict[str, Any]) -> dict[str, Any]:
     from ooc_svm import training as module
     from ooc_svm.solvers import streamed_smo
 
     module.CHECKPOINT_SHARE = math.inf  # a checkpoint after every pass
     if run.get("large"):
-        streamed_smo.BRISK_ELEMENTS = 0
+        streamed_smo.EFFORTS = {0: large_effort()}
     calls = 0
 
     def counted(function):

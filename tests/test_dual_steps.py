@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 
 from ooc_svm.ops import losses, sweeps
 
-NO_WEIGHTS = np.empty(0)
+NO_SCORES = np.empty(0)
 SMALL = st.one_of(st.sampled_from([0.0, 0.1, -0.1, 1.0, -1.0]), st.floats(-4, 4, width=32))
 
 
@@ -208,15 +208,16 @@ class Sweep:
 
     def compiled(self, *, scored=True, building=True):
         m = len(self.own)
-        self.w_after = self.w.copy()
+        self.weights = np.column_stack([self.w, self.reference])
+        self.w_after = self.weights[:, 0]
         self.rebuilt = np.zeros(len(self.w) if building else 0)
         self.bias = np.array([self.b, self.data.rho])
         self.dual, self.sums = self.v.copy(), np.zeros(sweeps.N_SUMS)
         self.step, self.scores, self.keys = np.full((3, m), np.nan)
         sweeps.sweep(
             *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every), self.seed,
-            self.data.metric, self.w_after, self.reference if scored else NO_WEIGHTS, self.rebuilt, self.bias,
-            self.box, self.data.eps, self.marks, self.dual, self.step, self.scores, self.keys, self.sums,
+            self.data.metric, self.weights, self.rebuilt, self.bias, self.box, self.data.eps, self.marks,
+            self.dual, self.step, self.scores if scored else NO_SCORES, self.keys, self.sums,
         )  # fmt: skip
         return self
 
@@ -339,11 +340,11 @@ class TestSweep:
         sweep = Sweep(dual_data("hinge")).compiled()
         again = Sweep(dual_data("hinge")).compiled()
         before = again.sums.copy()
-        again.w_after, again.bias = again.w.copy(), np.zeros(2)
+        again.w_after[:], again.bias = again.w, np.zeros(2)
         sweeps.sweep(
-            *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None, again.w_after,
-            again.reference, again.rebuilt, again.bias, again.box, 0.0, again.marks, again.dual, again.step,
-            again.scores, again.keys, again.sums,
+            *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None, again.weights,
+            again.rebuilt, again.bias, again.box, 0.0, again.marks, again.dual, again.step, again.scores,
+            again.keys, again.sums,
         )  # fmt: skip
         np.testing.assert_array_equal(again.sums, 2 * before)
         np.testing.assert_allclose(again.rebuilt, 2 * sweep.rebuilt)

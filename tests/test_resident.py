@@ -144,6 +144,16 @@ def test_no_capacity(dtype):
     check(held, data)
 
 
+def test_the_least_key_that_was_kept():
+    data = data_of()
+    held = residents(10**6)
+    held.take([rows_of(data, range(40), np.arange(40.0) / 10)], 1.0, 0.0)
+    assert held.least == 0.0
+    held = residents(500)
+    held.take([rows_of(data, range(100), np.arange(100.0) / 30)], 1.0, 0.0)
+    assert held.least == held.ids.min() / 30 > 0.0
+
+
 def test_memory_is_taken_once():
     """The arrays of a full set are never made anew, whatever comes and goes."""
     data = data_of()

@@ -9,7 +9,7 @@ import signal
 import numpy as np
 import pytest
 from dual_data import LOSSES, is_regression
-from killed_runs import run_all
+from killed_runs import large_effort, run_all
 from scipy import sparse
 from streamed_data import (
     EPS,
@@ -57,7 +57,7 @@ class TestStopped:
     def test_killed_after_each_pass_in_turn(self, stores, tmp_path, options, blocks, monkeypatch):
         store, large = stores[options["problem"], blocks], blocks == "many"
         if large:
-            monkeypatch.setattr(streamed_smo, "BRISK_ELEMENTS", 0)
+            monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})
         whole = train(store, **options)
         numbers = [row["pass"] for row in whole.report["history"]]
         assert len(numbers) >= 3

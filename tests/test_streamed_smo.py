@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from dual_data import LOSSES, is_regression
+from killed_runs import large_effort
 from scipy import sparse
 from streamed_data import (
     CLASSES,
@@ -170,7 +171,7 @@ class TestSameBits:
     def store(self, stores, options, blocks, monkeypatch):
         """A store; with many blocks it is worked on as large data are, with more lanes and less solving."""
         if blocks == "many":
-            monkeypatch.setattr(streamed_smo, "BRISK_ELEMENTS", 0)
+            monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})
         return stores[options["problem"], blocks]
 
     def test_threads(self, store, options):

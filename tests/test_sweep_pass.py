@@ -292,6 +292,16 @@ class TestBest:
                     assert sum(size[i] for i in own & kept) + size[next_one] > share
         assert len(kept) < len(key)
 
+    def test_rows_below_the_least_key_are_left(self):
+        data, held = dual_data("hinge", **DATA), held_rows(400)
+        everybody = Round(data, 1, held=held).answer.best
+        least = float(np.median(np.concatenate([rows.keys for rows in everybody])))
+        best = Round(data, 1, held=held, least=least).answer.best
+        kept = np.concatenate([rows.ids for rows in best])
+        expected = np.concatenate([rows.ids[rows.keys >= least] for rows in everybody])
+        assert kept.tolist() == expected.tolist()
+        assert 0 < len(kept) < sum(len(rows.ids) for rows in everybody)
+
     def test_rows_without_features_take_room_too(self):
         data = dual_data("hinge", **DATA)
         data.matrix.data[:] = 0.0

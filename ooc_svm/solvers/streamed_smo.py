@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,18 +42,16 @@ from ooc_svm.solvers.state import Certificate
 from ooc_svm.stopping import Stopping
 from ooc_svm.sweeps import Held, LaneSums, NormPass, Rows, SweepPass, places, seed_of
 
-# Rounds of one read.
-ROUNDS = 20
-
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many lanes a round has, and how far the resident set is solved in it.
+    """How a read is cut, and how far the resident set is solved in each round.
 
     Parameters
     ----------
+    rounds : int
     lanes : int
-        A power of two.
+        Of a round; a power of two.
     share, last_share : float
         Until its row gaps sum up to this share of the gaps of all other rows, as last seen; ``last_share`` at
         the end of a read, since that w is the next reference.
@@ -63,6 +61,7 @@ class Effort:
         And with no more steps than this many times those of a round.
     """
 
+    rounds: int
     lanes: int
     share: float
     last_share: float
@@ -70,15 +69,22 @@ class Effort:
     sweeps: float
 
 
-# Where a read is dear beside the steps, or the data so small that neither takes long; and where the steps are
-# what takes the time.
-THOROUGH, BRISK = Effort(1, 0.05, 0.005, 0.03, 300.0), Effort(4, 0.3, 0.1, 0.1, 6.0)
-BRISK_ELEMENTS = 20_000_000
+# By the number of nonzeros from which on they are worth it (measured): with little data a read is dear beside
+# the steps, with much data the steps are what takes the time. Each lane more takes more reads.
+EFFORTS = {
+    0: Effort(20, 1, 0.05, 0.005, 0.03, 300.0),
+    2_000_000: Effort(20, 1, 0.1, 0.01, 0.1, 60.0),
+    20_000_000: Effort(10, 2, 0.1, 0.01, 0.1, 60.0),
+}
 
 
-def effort_for(n_nonzeros: int) -> Effort:
-    """The effort for data of a size: it must not follow from a clock, since the bits follow from it."""
-    return THOROUGH if n_nonzeros < BRISK_ELEMENTS else BRISK
+def effort_for(n_nonzeros: int, lanes: int | None = None) -> Effort:
+    """The effort for data of a size, with so many lanes where they are given.
+
+    It must not follow from a clock, since the bits follow from it.
+    """
+    effort = EFFORTS[max(size for size in EFFORTS if size <= n_nonzeros)]
+    return effort if lanes is None else replace(effort, lanes=lanes)
 
 
 # rho of a free bias, as a share of the mean squared norm of a row.
@@ -182,6 +188,7 @@ class StreamedSmo:
         The data, cut by `ooc_svm.sweeps.cut_rounds`.
     n_nonzeros : int
         Of the data.
+    effort : Effort
     seed : int
     """
 
@@ -190,6 +197,7 @@ class StreamedSmo:
     state: SmoState
     rounds: Sequence[Extent]
     n_nonzeros: int
+    effort: Effort
     seed: int = 0
     _offered: list[Rows] = field(default_factory=list)
     _theta: float = 0.0
@@ -269,7 +277,7 @@ class StreamedSmo:
                 float(state.thetas[r]),
                 self._held(extent, at_start, back),
                 seed_of(self.seed, number),
-                state.residents.capacity // effort_for(self.n_nonzeros).lanes,
+                state.residents.capacity // self.effort.lanes,
                 state.residents.least,
                 extent,
                 self._solve_residents,
@@ -304,7 +312,7 @@ class StreamedSmo:
         leaving = state.residents.take(self._offered, self._theta, problem.epsilon)
         self._offered = []
         w = state.w.copy()
-        effort = effort_for(self.n_nonzeros)
+        effort = self.effort
         floor = effort.floor * self.stopping.tol * max(self._dual(w, state.linear), 0.0)
         wanted = max((effort.last_share if last else effort.share) * float(state.gaps.sum()), floor)
         most = int(effort.sweeps * self.n_nonzeros / len(self.rounds))
@@ -328,14 +336,14 @@ class StreamedSmo:
 
     def _join(self, r: int, answer: LaneSums) -> None:
         """Add the lanes' changes with the step that maximises D."""
-        state, s = self.state, answer.sums
-        change = answer.w - state.w
+        state, s, before = self.state, answer.sums, self.state.w
         self._adopt()
         moved, linear, quadratic = (float(s[k]) for k in (sweeps.MOVED, sweeps.LINEAR, sweeps.QUADRATIC))
-        slope = linear - self._inner(state.w, change) - state.bias * moved
-        curvature = self._inner(change, change) + state.rho * moved * moved + quadratic
+        along, square = sweeps.lane_products(state.w, before, answer.weights, self.problem.metric)
+        slope = linear - along - state.bias * moved
+        curvature = square + state.rho * moved * moved + quadratic
         theta = min(max(slope / curvature, 0.0), 1.0) if curvature > 0.0 else float(slope > 0.0)
-        state.w += theta * change
+        sweeps.add_change(state.w, theta, answer.weights, before)
         state.linear += theta * linear - 0.5 * theta**2 * quadratic
         state.total += theta * moved
         state.thetas[r], state.gaps[r] = theta, s[sweeps.GAP]
