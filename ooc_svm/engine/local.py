@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -91,6 +91,10 @@ class LocalEngine(Engine):
         stream = _Stream(passes, extent, data, trees, order, extent.of or extent.n_pieces, extent.before)
         if data:
             stream.due, self._ahead = set(self._ahead), []
+        here = {piece.block for segment in extent.segments for piece in segment}
+        ahead = extent.ahead[: self._threads]
+        # A block that is needed again right away is wanted before anybody can leave it.
+        self._want_ahead(index for index in ahead if index in here)
         # What a solver does meanwhile comes first: it is one long task, the segments fill up what is left.
         futures = [
             self._workers.submit(self._timed, request.meanwhile)
@@ -99,9 +103,7 @@ class LocalEngine(Engine):
         ]
         futures += [self._workers.submit(self._work, stream) for _ in range(min(self._threads, count))]
         try:
-            for index in extent.ahead[: self._threads]:
-                self._feed.want(index)
-                self._ahead.append(index)
+            self._want_ahead(index for index in ahead if index not in here)
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             stream.stop.set()
@@ -113,6 +115,11 @@ class LocalEngine(Engine):
             if failure is not None and not isinstance(failure, Stopped):
                 raise failure
         return [tree.total for tree in trees]
+
+    def _want_ahead(self, blocks: Iterable[int]) -> None:
+        for index in blocks:
+            self._feed.want(index)
+            self._ahead.append(index)
 
     def _want(self, stream: _Stream, index: int) -> None:
         """Want a block; if it was read ahead for this stream, that is done with."""

@@ -89,6 +89,12 @@ class Residents:
             at += len(rows.ids)
         return leaving
 
+    def rescale(self, ratio: float) -> None:
+        """Go on with C times ``ratio``: multipliers and their bounds move with it, what damps them the other way."""
+        self.dual *= ratio
+        self.box[:, 1:3] *= ratio
+        self.box[:, 3] /= ratio
+
     def solve(
         self,
         problem: DualProblem,
@@ -175,15 +181,14 @@ class Residents:
         return csr.unsigned(self.indptr), csr.unsigned(self.indices), values
 
     def _drop(self, kept: np.ndarray) -> None:
+        if not kept.all():
+            size = compact(*self.matrix, kept)
+            lengths = np.diff(self.indptr)[kept]
+            self.indptr = np.concatenate([[0], np.cumsum(lengths)])
+            self.indices, self.values = self.indices[:size], self.values[:size]
+            self.ids, self.box = self.ids[kept], self.box[kept]
+            self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
         self._make_room()
-        if kept.all():
-            return
-        size = compact(*self.matrix, kept)
-        lengths = np.diff(self.indptr)[kept]
-        self.indptr = np.concatenate([[0], np.cumsum(lengths)])
-        self._use(size)
-        self.ids, self.box = self.ids[kept], self.box[kept]
-        self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
 
     def _append(self, rows: Rows, chosen: Int64Array, theta: float) -> None:
         if not len(chosen):

@@ -122,6 +122,9 @@ class SmoState:
         ``sum_i v_i``, and D without its norm.
     visited : float
         Rows looked at so far.
+    start : ndarray of float64, shape (n_features,) or (0,)
+    start_b : float
+        Weights that the first read scores the rows with, and their bias; none if empty.
     returned : ndarray of int64; multipliers : ndarray of float64
         Rows that have left the resident set and that no round has met since.
     """
@@ -138,6 +141,8 @@ class SmoState:
     total: float = 0.0
     linear: float = 0.0
     visited: float = 0.0
+    start: Float64Array = field(default_factory=lambda: np.empty(0))
+    start_b: float = 0.0
     returned: Int64Array = field(default_factory=_no_ids)
     multipliers: Float64Array = field(default_factory=lambda: np.empty(0))
 
@@ -161,6 +166,7 @@ class SmoState:
             shapes
             and rounds
             and pending
+            and len(self.start) in (0, n_features)
             and self.certificate.is_sound()
             and self.residents.is_sound(n_features)
         )
@@ -211,8 +217,12 @@ class StreamedSmo:
             state.rho = yield from self._bias_norm()
         while certificate.stop_reason is None:
             reference, reference_b = state.w, state.bias
-            yield from self._read(reference)
-            yield from self._improve_best(reference, reference_b)
+            if certificate.passes == 0 and len(state.start):
+                reference, reference_b = state.start, state.start_b
+            # Without a point yet all scores are 0.
+            scored = math.isfinite(certificate.primal) or len(state.start) > 0
+            yield from self._read(reference, scored)
+            yield from self._improve_best(reference, reference_b, scored)
             certificate.record(self._bound(), self.stopping)
         *_, best = names(problem)
         certificate.n_support = int((yield problem.count_losses(best, state.best_b))[0])
@@ -224,6 +234,27 @@ class StreamedSmo:
     def is_sound(self) -> bool:
         """Whether the state fits the problem; a saved one may come from anywhere."""
         return self.state.is_sound(self.problem.space.n_features, len(self.rounds))
+
+    def rescale(self, ratio: float) -> None:
+        """Go on from the state of the same problem whose C, times ``ratio``, is the one here.
+
+        Multipliers times ``ratio`` are feasible here, and w, D's linear part and their sum move with them.
+        The best point stays, and so do its losses but for C. The row vectors of multipliers and steps are
+        left to the caller.
+        """
+        state, certificate = self.state, self.state.certificate
+        state.w = state.w * ratio
+        state.linear *= ratio
+        state.total *= ratio
+        state.gaps *= ratio
+        state.multipliers *= ratio
+        state.residents.rescale(ratio)
+        state.rho = 0.0
+        norm = self._inner(state.best, state.best)
+        if self.problem.space.penalized_bias:
+            norm += state.best_b * state.best_b
+        primal = 0.5 * norm + ratio * (certificate.primal - 0.5 * norm)
+        state.certificate = Certificate(primal=primal)
 
     def _bias_norm(self) -> Generator[Pass, Any, float]:
         """rho; for a free bias from the norms of the first rows, which are read next anyway."""
@@ -256,7 +287,7 @@ class StreamedSmo:
         # No row moves: feasible, and D is 0.
         return max(bound, 0.0) if rest == 0.0 or math.isnan(bound) else 0.0
 
-    def _read(self, reference: Float64Array) -> Generator[Pass, Any, None]:
+    def _read(self, reference: Float64Array, scored: bool) -> Generator[Pass, Any, None]:
         """One read of the data, with all rows scored by the reference."""
         problem, state = self.problem, self.state
         certificate = state.certificate
@@ -264,14 +295,14 @@ class StreamedSmo:
         rebuild = number > 0 and certificate.relative_gap <= REBUILD * self.stopping.tol
         at_start = np.sort(state.residents.ids)
         rebuilt = state.residents.sum_of_rows(problem) if rebuild else np.empty(0)
-        scored = reference if number else np.empty(0)
+        scoring = reference if scored else np.empty(0)
         self._offered = []
         for r, extent in enumerate(self.rounds):
             back = _inside(state.returned, extent)
             answer: LaneSums = yield SweepPass(
                 problem,
                 state.w,
-                scored,
+                scoring,
                 rebuild,
                 np.array([state.bias, state.rho]),
                 float(state.thetas[r]),
@@ -350,7 +381,9 @@ class StreamedSmo:
         state.visited += float(s[sweeps.ROWS])
         self._offered, self._theta = answer.best, theta
 
-    def _improve_best(self, reference: Float64Array, reference_b: float) -> Generator[Pass, Any, None]:
+    def _improve_best(
+        self, reference: Float64Array, reference_b: float, scored: bool
+    ) -> Generator[Pass, Any, None]:
         """Move the best point to the best one of the segment to the reference, by exact values of P."""
         problem, state, certificate = self.problem, self.state, self.state.certificate
         *_, newest, best = names(problem)
@@ -372,9 +405,9 @@ class StreamedSmo:
             return 0.5 * self._inner(state.best, state.best) + losses
 
         tolerance = FLAT * self.stopping.tol
-        if certificate.passes == 0:
+        if not math.isfinite(certificate.primal):
             certificate.primal = float((yield from along(np.zeros(1)))[0])
-        else:
+        if scored:
             t, primal = yield from lowest(along, 0.0, 2.0, tolerance)
             if primal < certificate.primal:
                 yield problem.move(best, newest, t)
