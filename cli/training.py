@@ -85,6 +85,13 @@ class TrainArguments:
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest state in that folder.")] = (
         False
     )
+    warm_start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL|FOLDER",
+            help="Begin with a model, or with the saved state of a run with another C (streamed-smo).",
+        ),
+    ] = None
     engine: Annotated[str, choice(*ENGINES, help="Where the work is done.")] = "local"
 
     def options(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,6 +42,56 @@ class _Summed:
         data = self._file.read(n_bytes)
         self.crc32c = google_crc32c.extend(self.crc32c, data)
         return data
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One whole checkpoint.
+
+    Attributes
+    ----------
+    folder : Path
+    place : int
+    content : dict
+    arrays : dict of str to ndarray
+    """
+
+    folder: Path
+    place: int
+    content: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts saved with it."""
+        facts: dict[str, Any] = self.content["facts"]
+        return facts
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its row vectors."""
+        names: list[str] = self.content["vectors"]["names"]
+        return names
+
+    def fill(self, model: int, state: Any) -> None:
+        """Put the state of a model into a fresh one of the same type; DamageError if it does not fit."""
+        _unflatten(f"{model}", state, self.arrays, self.content["texts"])
+
+    def load(self, saved_name: str, name: str, vectors: RowVectors) -> None:
+        """Set the row vector ``name`` from the one saved as ``saved_name``; all of them are float64.
+
+        Raises
+        ------
+        DamageError
+            If there is no such row vector, or it has another length.
+        """
+        path = vectors_path(self.folder, self.place)
+        size = 8 * vectors.n_rows
+        with path.open("rb") as file:
+            if saved_name not in self.names or os.fstat(file.fileno()).st_size != size * len(self.names):
+                raise DamageError(f"{path}: has other row vectors than this run; start without it")
+            file.seek(size * self.names.index(saved_name))
+            vectors.load(name, file)
 
 
 class Checkpoints:
@@ -89,7 +139,7 @@ class Checkpoints:
 
         place, self._next = self._next, 1 - self._next
         self._discard(place)
-        atomic_write(self._vectors(place), write_vectors)
+        atomic_write(vectors_path(self.folder, place), write_vectors)
         arrays: dict[str, npt.NDArray[Any]] = {}
         texts: dict[str, str | None] = {}
         for model, state in enumerate(states):
@@ -101,7 +151,8 @@ class Checkpoints:
             "texts": texts,
             "vectors": {"names": list(names), "crc32c": summed[-1].crc32c},
         }
-        atomic_write(self._state(place), lambda file: write_arrays(file, CHECKPOINT_FILE, content, arrays))
+        path = state_path(self.folder, place)
+        atomic_write(path, lambda file: write_arrays(file, CHECKPOINT_FILE, content, arrays))
 
     def newest_facts(self) -> dict[str, Any] | None:
         """The facts saved with the newest whole checkpoint, or None if there is none.
@@ -112,7 +163,7 @@ class Checkpoints:
             If there are checkpoints and none is whole, or they are another run's.
         """
         found = self._newest()
-        return None if found is None else found[1]["facts"]
+        return None if found is None else found.facts
 
     def restore(self, states: Sequence[Any], vectors: RowVectors, names: Sequence[str]) -> dict[str, Any]:
         """Put the newest whole checkpoint into fresh states and the named row vectors; returns its facts.
@@ -125,78 +176,103 @@ class Checkpoints:
         found = self._newest()
         if found is None:
             raise DamageError(f"{self.folder}: there is no checkpoint to go on from; run without resume")
-        place, content, arrays = found
-        self._next = 1 - place
-        if content["vectors"]["names"] != list(names):
-            raise DamageError(f"{self._state(place)}: has other row vectors than this run; start it anew")
+        self._next = 1 - found.place
+        if found.names != list(names):
+            path = state_path(self.folder, found.place)
+            raise DamageError(f"{path}: has other row vectors than this run; start it anew")
         for model, state in enumerate(states):
-            _unflatten(f"{model}", state, arrays, content["texts"])
-        with self._vectors(place).open("rb") as file:
+            found.fill(model, state)
+        with vectors_path(self.folder, found.place).open("rb") as file:
             for name in names:
                 vectors.load(name, file)
-        facts: dict[str, Any] = content["facts"]
-        return facts
+        return found.facts
 
-    def _newest(self) -> tuple[int, dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
-        """Place and content of the newest whole checkpoint."""
-        whole: list[tuple[int, dict[str, Any], dict[str, npt.NDArray[Any]]]] = []
-        damage: DamageError | None = None
-        for place in PLACES:
-            for path in (self._state(place), self._vectors(place)):
-                sweep_leftovers(path)
-            if not self._state(place).exists():
-                continue
-            try:
-                whole.append((place, *self._read(place)))
-            except DamageError as error:
-                damage = error
-        if not whole:
-            if damage is not None:
-                raise damage
-            return None
-        # A run that was not resumed leaves the states of an earlier one until it has written over both.
-        own = [found for found in whole if found[1]["key"] == self.key]
-        if not own:
-            raise DamageError(
-                f"{self._state(whole[0][0])}: was saved by a run on other data or with other options; "
-                "give the options of that run or another folder"
-            )
-        newest = max(own, key=lambda found: int(found[1]["pass"]))
-        if damage is not None:
-            warnings.warn(f"{damage}; going on from pass {newest[1]['pass']}", stacklevel=2)
-        return newest
+    def _newest(self) -> Saved | None:
+        """The newest whole checkpoint of this run."""
+        return newest_saved(self.folder, self.key)
 
     def _discard(self, place: int) -> None:
         """Remove the older state, so that it is not seen beside the row vectors of the next one."""
+        path = state_path(self.folder, place)
         try:
-            self._state(place).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(
-                f"{self._state(place)}: cannot be removed: {error.strerror}; check its permissions"
+                f"{path}: cannot be removed: {error.strerror}; check its permissions"
             ) from error
 
-    def _read(self, place: int) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        content, arrays = read_arrays(self._state(place), CHECKPOINT_FILE)
-        kinds = {"key": str, "pass": int, "facts": dict, "texts": dict, "vectors": dict}
-        if any(not isinstance(content.get(name), kind) for name, kind in kinds.items()):
-            raise DamageError(f"{self._state(place)}: is not as this release writes it; start the run anew")
-        path = self._vectors(place)
+
+def newest_saved(folder: Path, key: str | None = None) -> Saved | None:
+    """The newest whole checkpoint in a folder, or None if there is none.
+
+    Parameters
+    ----------
+    folder : Path
+    key : str, optional
+        Of the run that it must belong to; any run's by default.
+
+    Raises
+    ------
+    DamageError
+        If there are checkpoints and none is whole, or they are another run's.
+    """
+    whole: list[Saved] = []
+    damage: DamageError | None = None
+    for place in PLACES:
+        for path in (state_path(folder, place), vectors_path(folder, place)):
+            sweep_leftovers(path)
+        if not state_path(folder, place).exists():
+            continue
         try:
-            with path.open("rb") as file:
-                summed = _Summed(file)
-                while summed.read(1 << 20):
-                    pass
-        except OSError as error:
-            raise DamageError(f"{path}: a part of the checkpoint cannot be read: {error.strerror}") from error
-        if summed.crc32c != content["vectors"].get("crc32c"):
-            raise DamageError(f"{path}: damaged: the checksum of the row vectors is wrong")
-        return content, arrays
+            whole.append(_read(folder, place))
+        except DamageError as error:
+            damage = error
+    if not whole:
+        if damage is not None:
+            raise damage
+        return None
+    # A run that was not resumed leaves the states of an earlier one until it has written over both.
+    own = [saved for saved in whole if key is None or saved.content["key"] == key]
+    if not own:
+        raise DamageError(
+            f"{state_path(folder, whole[0].place)}: was saved by a run on other data or with other options; "
+            "give the options of that run or another folder"
+        )
+    newest = max(own, key=lambda saved: int(saved.content["pass"]))
+    if damage is not None:
+        warnings.warn(f"{damage}; going on from pass {newest.content['pass']}", stacklevel=2)
+    return newest
 
-    def _state(self, place: int) -> Path:
-        return self.folder / f"checkpoint-{place}.state"
 
-    def _vectors(self, place: int) -> Path:
-        return self.folder / f"checkpoint-{place}.vectors"
+def _read(folder: Path, place: int) -> Saved:
+    path = state_path(folder, place)
+    content, arrays = read_arrays(path, CHECKPOINT_FILE)
+    kinds = {"key": str, "pass": int, "facts": dict, "texts": dict, "vectors": dict}
+    if any(not isinstance(content.get(name), kind) for name, kind in kinds.items()):
+        raise DamageError(f"{path}: is not as this release writes it; start the run anew")
+    if not isinstance(content["vectors"].get("names"), list):
+        raise DamageError(f"{path}: is not as this release writes it; start the run anew")
+    path = vectors_path(folder, place)
+    try:
+        with path.open("rb") as file:
+            summed = _Summed(file)
+            while summed.read(1 << 20):
+                pass
+    except OSError as error:
+        raise DamageError(f"{path}: a part of the checkpoint cannot be read: {error.strerror}") from error
+    if summed.crc32c != content["vectors"].get("crc32c"):
+        raise DamageError(f"{path}: damaged: the checksum of the row vectors is wrong")
+    return Saved(folder, place, content, arrays)
+
+
+def state_path(folder: Path, place: int) -> Path:
+    """The file of states."""
+    return folder / f"checkpoint-{place}.state"
+
+
+def vectors_path(folder: Path, place: int) -> Path:
+    """The file of row vectors."""
+    return folder / f"checkpoint-{place}.vectors"
 
 
 def _leaves(path: str, state: Any) -> Iterator[tuple[str, Any, str, Any]]:
@@ -236,7 +312,7 @@ def _unflatten(
         elif not _fits(value, arrays.get(path)):
             raise DamageError(f"the checkpoint has no fitting {name}; start the run anew")
         elif isinstance(value, np.ndarray):
-            setattr(owner, name, arrays[path])
+            setattr(owner, name, arrays[path].copy())
         elif isinstance(value, list):
             setattr(owner, name, [tuple(row) for row in arrays[path].tolist()])
         else:

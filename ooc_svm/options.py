@@ -73,6 +73,9 @@ class TrainOptions:
         Folder for saved states.
     resume : bool
         Go on from the newest state in that folder, if there is one.
+    warm_start : path or None
+        A model file, or a folder with the saved state of a run that differs in C at most: where
+        "streamed-smo" begins.
 
     Raises
     ------
@@ -102,6 +105,7 @@ class TrainOptions:
     cut_groups: int | None = None
     checkpoint: str | PathLike[str] | None = None
     resume: bool = False
+    warm_start: str | PathLike[str] | None = None
     engine: str = "local"
 
     def __post_init__(self) -> None:
@@ -156,7 +160,11 @@ class TrainOptions:
             if self.cut_groups is not None:
                 raise UsageError("cut_groups is for the solvers 'ocas' and 'cutting-plane'")
             return
-        for name, value in (("resident", self.resident), ("lanes", self.lanes)):
+        for name, value in (
+            ("resident", self.resident),
+            ("lanes", self.lanes),
+            ("warm_start", self.warm_start),
+        ):
             if value is not None:
                 raise UsageError(f"{name} is for the solver 'streamed-smo', not {solver!r}")
         if (self.resolved_loss, self.bias == "free") != ("hinge", False):
@@ -199,6 +207,7 @@ class TrainOptions:
         record["loss"], record["epsilon"] = self.resolved_loss, self.resolved_epsilon
         if isinstance(self.class_weight, Mapping):
             record["class_weight"] = [[label, weight] for label, weight in self.class_weight.items()]
-        record["checkpoint"] = None if self.checkpoint is None else str(self.checkpoint)
+        for name in ("checkpoint", "warm_start"):
+            record[name] = None if record[name] is None else str(record[name])
         record["C"], record["positive"] = list(self.C), list(self.positive)
         return record

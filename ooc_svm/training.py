@@ -39,6 +39,7 @@ from ooc_svm.solvers.streamed_smo import StreamedSmo, effort_for
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.stopping import CERTIFIED, SIGNAL, Stopping
 from ooc_svm.store import Store, open_store
+from ooc_svm.warmstart import family, warm_start
 from ooc_svm.warmup import warm_up
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
@@ -48,6 +49,11 @@ HINT_PASSES, LARGE_SPREAD = 1, 100.0
 
 # A checkpoint is written when the last one took less than this share of the time since.
 CHECKPOINT_SHARE = 0.1
+
+# Options that a resumed run may have changed.
+KEY_LEAVES_OUT = (
+    *("memory", "threads", "max_passes", "time_limit", "checkpoint", "resume", "warm_start", "tol"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +219,7 @@ class _Run:
         self._data, self._options = data, options
         self._progress = progress
         self._classes, self._tasks = make_tasks(data, options)
+        self._family = family(data.id(), options) if options.checkpoint or options.warm_start else ""
         self._checkpoints = self._open_checkpoints()
         facts = self._checkpoints.newest_facts() if self._checkpoints and options.resume else None
         keep = None if facts is None else _kept(facts)
@@ -249,10 +256,13 @@ class _Run:
             )
             for name, dtype in wanted.items():
                 vectors.create(name, dtype)
-            certificates += [solver.state.certificate for solver in solvers]
+            if options.warm_start is not None and not self._resuming:
+                smo = [solver for solver in solvers if isinstance(solver, StreamedSmo)]
+                found = warm_start(options.warm_start, smo, self._tasks, vectors, self._family)
+                recorder.note(f"starting from {found}")
             if self._resuming:
                 self._restore(solvers, vectors, engine, recorder)
-                certificates[:] = [solver.state.certificate for solver in solvers]
+            certificates += [solver.state.certificate for solver in solvers]
             # What overflows is said by the certificate. The master problem's products are made by one
             # thread: a linear algebra library adds in another order on another number of processors.
             with np.errstate(over="ignore", invalid="ignore"), threadpool_limits(1, user_api="blas"):
@@ -267,7 +277,7 @@ class _Run:
         if options.checkpoint is None:
             return None
         record = options.to_json()
-        for name in ("memory", "threads", "max_passes", "time_limit", "checkpoint", "resume", "tol"):
+        for name in KEY_LEAVES_OUT:
             del record[name]
         text = json.dumps([self._data.id(), record], sort_keys=True)
         return Checkpoints(options.checkpoint, hashlib.sha256(text.encode()).hexdigest())
@@ -330,6 +340,8 @@ class _Run:
         assert self._checkpoints is not None
         began = time.monotonic()
         facts = {
+            "C": [task.C for task in self._tasks],
+            "family": self._family,
             "parameters": asdict(self._budget.parameters),
             "seconds": recorder.seconds,
             "history": recorder.history,

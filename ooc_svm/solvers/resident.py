@@ -90,7 +90,7 @@ class Residents:
         return leaving
 
     def rescale(self, ratio: float) -> None:
-        """Go on with C times ``ratio``: multipliers and their bounds move with it, what damps them the other way."""
+        """Go on with C times ``ratio``: so are multipliers and bounds, what damps is divided by it."""
         self.dual *= ratio
         self.box[:, 1:3] *= ratio
         self.box[:, 3] /= ratio

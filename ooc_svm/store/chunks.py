@@ -116,7 +116,7 @@ def _read_file(path: Path) -> npt.NDArray[np.uint8]:
             content = _buffer("stored", size)
             done = 0
             while done < size:
-                count = os.preadv(descriptor, [content[done:]], done)
+                count = os.preadv(descriptor, [content[done:].data], done)
                 if count == 0:
                     raise DamageError(f"the chunk {path} has become shorter; {ADVICE}")
                 done += count

@@ -1,0 +1,140 @@
+"""Begin a run of streamed SMO where another one ended: a saved state for another C, or a model.
+
+From a saved state every multiplier is taken over, times the ratio of the two values of C: that is feasible,
+and keeps w as their sum. A model has no multipliers; its weights are the first point that P is taken at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ooc_svm.assembly import Task
+from ooc_svm.checkpoint import Saved, newest_saved
+from ooc_svm.errors import DamageError, InputError, UsageError
+from ooc_svm.model import Model, load_model
+from ooc_svm.options import TrainOptions
+from ooc_svm.problems.dual import names
+from ooc_svm.rowvectors import RowVectors, row_slices
+from ooc_svm.solvers.streamed_smo import StreamedSmo
+
+# What a saved state does not depend on, so that it can be gone on from.
+_FREE = ("C", "tol", "seed", "resident", "memory", "threads", "max_passes", "time_limit")
+_FREE_PLACES = ("checkpoint", "resume", "warm_start", "engine")
+
+
+def family(data_id: str, options: TrainOptions) -> str:
+    """A text that runs share whose states differ by C alone."""
+    record = {name: value for name, value in options.to_json().items() if name not in (*_FREE, *_FREE_PLACES)}
+    return hashlib.sha256(json.dumps([data_id, record], sort_keys=True).encode()).hexdigest()
+
+
+def warm_start(
+    path: str | os.PathLike[str],
+    solvers: Sequence[StreamedSmo],
+    tasks: Sequence[Task],
+    vectors: RowVectors,
+    own_family: str,
+) -> str:
+    """Put the start that is found at ``path`` into fresh solvers.
+
+    Parameters
+    ----------
+    path : path
+        A model file, or a folder of checkpoints.
+    solvers, tasks : sequences of the same length
+    vectors : RowVectors
+        With the solvers' row vectors.
+    own_family : str
+        See `family`.
+
+    Returns
+    -------
+    str
+        What was found, for people.
+
+    Raises
+    ------
+    UsageError
+        The saved run was on other data or with other options than C, or the model is for another problem.
+    InputError
+        There is nothing at the path, or the model has another number of features.
+    DamageError
+        The checkpoint or the model is damaged.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise InputError(f"{place} does not exist; give a model file or a folder of checkpoints")
+    if not place.is_dir():
+        return _from_model(load_model(place), place, solvers, tasks)
+    saved = newest_saved(place)
+    if saved is None:
+        raise InputError(f"{place} holds no checkpoint; give a model file or a folder of checkpoints")
+    return _from_state(saved, place, solvers, tasks, vectors, own_family)
+
+
+def _from_model(model: Model, place: Path, solvers: Sequence[StreamedSmo], tasks: Sequence[Task]) -> str:
+    n_features = solvers[0].problem.space.n_features
+    if model.n_features != n_features:
+        raise InputError(
+            f"{place} is a model of {model.n_features} features, the data has {n_features}; give another one"
+        )
+    positive = [None if task.classes is None else task.classes.positive for task in tasks]
+    known: list[float | None] = [*model.positive] or [None] * model.n_models
+    if not set(positive) <= set(known) or model.is_regressor != (positive[0] is None):
+        raise UsageError(f"{place} is a model of another problem or of other classes; give another one")
+    costs = model.C or (1.0,) * model.n_models
+    for solver, task, label in zip(solvers, tasks, positive, strict=True):
+        k = _nearest(task.C, [(C, k) for k, C in enumerate(costs) if known[k] == label])
+        solver.state.start = model.weights[k].copy()
+        solver.state.start_b = float(model.bias[k])
+    return f"the model {place}"
+
+
+def _from_state(
+    saved: Saved,
+    place: Path,
+    solvers: Sequence[StreamedSmo],
+    tasks: Sequence[Task],
+    vectors: RowVectors,
+    own_family: str,
+) -> str:
+    costs = saved.facts.get("C")
+    if saved.facts.get("family") != own_family or not isinstance(costs, list):
+        raise UsageError(
+            f"{place} holds the state of a run on other data, or with other options beside C; "
+            "give the options of that run or another folder"
+        )
+    # Models come by C, and for each C by class.
+    n_classes = len(tasks) // len({task.C for task in tasks})
+    for number, (solver, task) in enumerate(zip(solvers, tasks, strict=True)):
+        same_class = range(number % n_classes, len(costs), n_classes)
+        old = _nearest(task.C, [(costs[k], k) for k in same_class])
+        ratio = task.C / costs[old]
+        residents = solver.state.residents
+        capacity, residents.capacity = residents.capacity, sys.maxsize  # the first round makes them fit
+        saved.fill(old, solver.state)
+        if not solver.is_sound():
+            raise DamageError(f"the checkpoint in {place} does not fit the data; give another folder")
+        residents.capacity = capacity
+        solver.rescale(ratio)
+        for name in names(solver.problem):
+            saved.load(name.replace(solver.problem.name, f"model{old}", 1), name, vectors)
+        for name in names(solver.problem)[:2]:
+            _multiply(name, ratio, vectors)
+    return f"the state in {place}"
+
+
+def _nearest(C: float, candidates: Sequence[tuple[float, int]]) -> int:
+    """The model whose C is the nearest by its ratio."""
+    return min(candidates, key=lambda found: abs(math.log(found[0] / C)))[1]
+
+
+def _multiply(name: str, ratio: float, vectors: RowVectors) -> None:
+    for start, stop in row_slices(vectors.n_rows):
+        vectors[name].write(start, vectors[name].read(start, stop) * ratio)
