@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.ops import sweeps
-from ooc_svm.passes import Extent, Pass
+from ooc_svm.passes import Extent, Pass, rows_of
 from ooc_svm.problems.dual import DualProblem, names
 from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.solvers.resident import Residents
@@ -194,6 +194,11 @@ class StreamedSmo:
     _offered: list[Rows] = field(default_factory=list)
     _theta: float = 0.0
     _solved: _Solved | None = None
+    _rows: Extent = field(init=False)
+    """All rows, in the lanes' order: passes over row vectors run where the lanes' rows are."""
+
+    def __post_init__(self) -> None:
+        self._rows = rows_of(self.rounds)
 
     def steps(self) -> Generator[Pass, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""
@@ -207,7 +212,7 @@ class StreamedSmo:
             yield from self._improve_best(reference, reference_b)
             certificate.record(self._bound(), self.stopping)
         *_, best = names(problem)
-        certificate.n_support = int((yield problem.count_losses(best, state.best_b))[0])
+        certificate.n_support = int((yield problem.count_losses(best, state.best_b, self._rows))[0])
 
     def solution(self) -> tuple[Float64Array, float]:
         """Weights in units of the data, and bias, of the best point."""
@@ -353,13 +358,12 @@ class StreamedSmo:
 
         def along(t: Float64Array) -> Generator[Pass, Any, Float64Array]:
             points = np.column_stack([t, state.best_b + t * change_b])
-            losses: Float64Array = yield problem.values_along(best, newest, points)
+            losses: Float64Array = yield problem.values_along(best, newest, points, self._rows)
             return 0.5 * (n0 + t * n1 + t**2 * n2) + losses
 
         def over_bias(b: Float64Array) -> Generator[Pass, Any, Float64Array]:
-            losses: Float64Array = yield problem.values_along(
-                best, best, np.column_stack([np.zeros(len(b)), b])
-            )
+            points = np.column_stack([np.zeros(len(b)), b])
+            losses: Float64Array = yield problem.values_along(best, best, points, self._rows)
             return 0.5 * self._inner(state.best, state.best) + losses
 
         tolerance = FLAT * self.stopping.tol
@@ -368,7 +372,7 @@ class StreamedSmo:
         else:
             t, primal = yield from lowest(along, 0.0, 2.0, tolerance)
             if primal < certificate.primal:
-                yield problem.move(best, newest, t)
+                yield problem.move(best, newest, t, self._rows)
                 state.best = state.best + t * change
                 state.best_b += t * change_b
                 certificate.primal = primal
