@@ -323,14 +323,14 @@ class RowVectors:
         """
         if name in self._vectors:
             raise ValueError(f"there is a row vector {name!r} already")
-        needed = self.n_rows * np.dtype(dtype).itemsize
-        vector: RowVector
-        if self.bytes_in_memory + needed <= self.memory_bytes:
-            vector = MemoryVector(self.n_rows, dtype, fill)
-        else:
-            vector = DiskVector(self.n_rows, dtype, self.scratch_dir, fill)
-        self._vectors[name] = vector
+        vector = self._vectors[name] = self._make(name, dtype, fill)
         return vector
+
+    def _make(self, name: str, dtype: npt.DTypeLike, fill: float) -> RowVector:
+        needed = self.n_rows * np.dtype(dtype).itemsize
+        if self.bytes_in_memory + needed <= self.memory_bytes:
+            return MemoryVector(self.n_rows, dtype, fill)
+        return DiskVector(self.n_rows, dtype, self.scratch_dir, fill)
 
     def __getitem__(self, name: str) -> RowVector:
         return self._vectors[name]

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ooc_svm.memory import peak_memory
 from ooc_svm.passes import Extent, Pass, Piece, RowSlice, Segment, fuse, split
 from ooc_svm.rows import RowBlock
 from ooc_svm.rowvectors import RowVectors
@@ -64,6 +65,14 @@ class Engine(ABC):
         self.counters = Counters()
         self.on_block: Callable[[int, int], None] | None = None
         """Called with the number of blocks done and of all blocks, from any thread."""
+
+    def fill(self, fill: Callable[[RowVectors, Source], None]) -> None:
+        """Make the row vectors that come from the data."""
+        fill(self.vectors, self.source)
+
+    def peak_memory(self) -> int:
+        """Largest resident size of a process so far, in bytes."""
+        return peak_memory()
 
     @abstractmethod
     def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:

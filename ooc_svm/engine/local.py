@@ -111,7 +111,9 @@ class LocalEngine(Engine):
             for request in passes
             if request.meanwhile is not None
         ]
-        futures += [self._workers.submit(self._work, stream) for _ in range(min(self._threads, len(segments)))]
+        futures += [
+            self._workers.submit(self._work, stream) for _ in range(min(self._threads, len(segments)))
+        ]
         try:
             for index in extent.ahead[: self._threads]:
                 self._feed.want(index)
