@@ -30,7 +30,8 @@ from ooc_svm.shuffle import Shuffler
 from ooc_svm.source import MatrixSource
 from ooc_svm.sources import MAX_LINE_BYTES, LineTooLongError
 from ooc_svm.store.commit import storage_errors
-from ooc_svm.store.writer import StoreWriter, WrittenStore
+from ooc_svm.store.outline import WrittenStore
+from ooc_svm.store.writer import StoreWriter
 from ooc_svm.textrows import Input, TextCounts, TextRows, read_rows
 from ooc_svm.windows import window_bytes
 
