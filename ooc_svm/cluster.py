@@ -35,6 +35,9 @@ START_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
 """What a worker has to answer; one that is busy with work of others does not."""
 
+LOST_WORKER_SECONDS = 60.0
+"""After so long without a sign of life a local worker counts as lost; elsewhere the scheduler decides."""
+
 # What the answer, or talking at all, depends on.
 _SAME_RELEASES = ("ooc_svm", "numpy", "numba", "zarr", "numcodecs", "distributed")
 _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio")
@@ -73,7 +76,7 @@ class _Facts:
     pid: int
     available: int
     limit: int | None
-    seen: str | None
+    seen: list[str | None]
 
 
 class Cluster:
@@ -92,7 +95,7 @@ class Cluster:
         self.client = client
         self.where = where
         self._memory = memory
-        self._visible = visible
+        self._visible: tuple[Path, ...] = () if visible is None else (visible,)
         self._own_host = own_host
         self._known: dict[str, Worker] = {}
         self._refused: set[str] = set()
@@ -124,21 +127,27 @@ class Cluster:
             )
         self._admit(sorted(threads), threads)
 
-    def require_visible(self, path: Path) -> None:
-        """Raise StorageError if a worker does not see the file or folder that this process sees there."""
-        facts = self._ask(list(self._known), path)
-        _check_seen(facts, path)
+    def require_visible(self, *paths: Path) -> None:
+        """Have all workers, those too that join later, see files and folders as this process does.
+
+        Raises
+        ------
+        StorageError
+            A worker does not see one of them, or something else in its place.
+        """
+        added = tuple(path for path in dict.fromkeys(paths) if path not in self._visible)
+        self._visible += added
+        _check_seen(self._ask(list(self._known), added), added)
 
     def _threads(self) -> dict[str, int]:
         """Threads of every worker the scheduler has."""
-        with _scheduler_errors(self.where):
+        with scheduler_errors(self.where):
             return dict(self.client.sync(self.client.scheduler.ncores, callback_timeout=ANSWER_SECONDS))
 
     def _admit(self, addresses: list[str], threads: dict[str, int]) -> None:
         self._check_releases(addresses)
         facts = self._ask(addresses, self._visible)
-        if self._visible is not None:
-            _check_seen(facts, self._visible)
+        _check_seen(facts, self._visible)
         hosts = Counter(fact.host for fact in facts.values())
         hosts.update(known.host for address, known in self._known.items() if address in threads)
         if self._own_host is not None:
@@ -161,7 +170,7 @@ class Cluster:
         from distributed.versions import get_versions
 
         message = {"op": "versions", "packages": list(_SAME_RELEASES)}
-        with _scheduler_errors(self.where):
+        with scheduler_errors(self.where):
             answers = self.client.sync(
                 self.client.scheduler.broadcast,
                 msg=message,
@@ -180,14 +189,14 @@ class Cluster:
                         f"{here}: install the same release on all machines"
                     )
 
-    def _ask(self, addresses: list[str], path: Path | None) -> dict[str, _Facts]:
-        """What each worker says of itself and of a path."""
-        name = None if path is None else os.path.abspath(path)
+    def _ask(self, addresses: list[str], paths: tuple[Path, ...]) -> dict[str, _Facts]:
+        """What each worker says of itself and of some paths."""
+        names = [os.path.abspath(path) for path in paths]
         deadline = time.monotonic() + ANSWER_SECONDS
-        with _scheduler_errors(self.where):
+        with scheduler_errors(self.where):
             futures = {
                 address: self.client.submit(
-                    _facts, name, workers=[address], allow_other_workers=False, pure=False
+                    _facts, names, workers=[address], allow_other_workers=False, pure=False
                 )
                 for address in addresses
             }
@@ -210,45 +219,41 @@ def _release(name: str, version: Any) -> str:
     return ".".join(str(version).split(".")[:2]) if name == "python" else str(version)
 
 
-def _check_seen(facts: dict[str, _Facts], path: Path) -> None:
-    here = _fingerprint(os.path.abspath(path))
+def _check_seen(facts: dict[str, _Facts], paths: tuple[Path, ...]) -> None:
+    here = [_fingerprint(os.path.abspath(path)) for path in paths]
     for address, fact in facts.items():
-        if fact.seen is None:
-            raise StorageError(
-                f"the worker {address} does not see {path}: put it on a file system that all machines share, "
-                "under the same path"
-            )
-        if fact.seen != here:
-            raise StorageError(
-                f"the worker {address} has something else at {path} than this machine: "
-                "put it on a file system that all machines share, under the same path"
-            )
+        for path, own, seen in zip(paths, here, fact.seen, strict=True):
+            if seen != own:
+                what = "does not see" if seen is None else "sees something else at"
+                raise StorageError(
+                    f"the worker {address} {what} {path}: put it on a file system that all machines share, "
+                    "under the same path"
+                )
 
 
-def _facts(path: str | None) -> _Facts:
+def _facts(paths: list[str]) -> _Facts:
     """What a worker knows; runs there."""
     from distributed import get_worker
 
     limit = get_worker().memory_manager.memory_limit
-    seen = None if path is None else _fingerprint(path)
+    seen = [_fingerprint(path) for path in paths]
     return _Facts(socket.gethostname(), os.getpid(), available_memory(), limit or None, seen)
 
 
 def _fingerprint(path: str) -> str | None:
-    """What tells a file or folder from another one of the same path; None where there is nothing to see."""
+    """What tells a file or store from another one of the same path; None where there is nothing to see."""
     try:
         if not os.path.isdir(path):
             status = os.stat(path)
             return f"{status.st_size} bytes, changed at {status.st_mtime_ns}"
         metadata = Path(path, "zarr.json")  # of a store: with the hash of its manifest
-        content = metadata.read_bytes() if metadata.exists() else b""
-        return hashlib.sha256(content + b"\n".join(sorted(map(os.fsencode, os.listdir(path))))).hexdigest()
+        return hashlib.sha256(metadata.read_bytes()).hexdigest() if metadata.exists() else "a folder"
     except OSError:
         return None
 
 
 @contextmanager
-def _scheduler_errors(where: str) -> Iterator[None]:
+def scheduler_errors(where: str) -> Iterator[None]:
     """Say in one sentence that the scheduler is lost."""
     try:
         yield
@@ -299,7 +304,8 @@ def connect(
     UsageError
         An address without encryption where `insecure` is False, or `insecure` without an address.
     StorageError
-        No scheduler at the address, no workers, a worker with other releases or without `visible`.
+        No scheduler at the address, no workers, a worker with other releases or that does not see what it
+        must.
     MemoryBudgetError
         `memory` is more than a worker may use.
     """
@@ -328,10 +334,12 @@ def connect(
 @contextmanager
 def _local_cluster(count: int, threads: int) -> Iterator[Any]:
     """A scheduler in this process, worker processes, and a client."""
+    import dask
     from distributed import Client, LocalCluster, Security
 
     security = Security(require_encryption=False)
     with (
+        dask.config.set({"distributed.scheduler.worker-ttl": f"{LOST_WORKER_SECONDS:.0f} s"}),
         LocalCluster(
             n_workers=0,
             processes=True,

@@ -27,7 +27,6 @@ from ooc_svm.store.background import BackgroundSync
 from ooc_svm.store.columns import AdoptedArray, GrowingArray, WriteBehind
 from ooc_svm.store.commit import sync_folder
 from ooc_svm.store.files import StoreFiles
-from ooc_svm.store.layout import chunk_count
 from ooc_svm.store.manifest import ValueType
 from ooc_svm.store.outline import OutlineWriter
 
@@ -159,9 +158,9 @@ class GatheringWriter(OutlineWriter):
         return self._building.folder
 
     @property
-    def n_chunks(self) -> int:
-        """Chunks of the elements of all rows so far."""
-        return chunk_count(self.n_nonzeros, self._chunk_elements)
+    def chunk_elements(self) -> int:
+        """Elements in a chunk."""
+        return self._chunk_elements
 
     def _create(self) -> None:
         super()._create()
@@ -197,8 +196,9 @@ class GatheringWriter(OutlineWriter):
                 AdoptedArray(self._files, name, dtype, self._chunk_elements, self.n_nonzeros, fill_value=fill)
                 for name, dtype, fill in _element_arrays(value_type)
             ]
-            for each in self._arrays:
-                (self.folder / each.name / "c").mkdir(parents=True, exist_ok=True)
+            if self.n_nonzeros:
+                for each in self._arrays:
+                    (self.folder / each.name / "c").mkdir(parents=True)
             if value_type != "ones":
                 self._begin_tail_values()
 
