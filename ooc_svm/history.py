@@ -86,7 +86,7 @@ class Recorder:
         self._last_block = 0.0
         self.history: list[dict[str, Any]] = []
         if progress is not None:
-            engine.on_block = self._block
+            engine.on_block, engine.on_note = self._block, self.note
 
     @property
     def seconds(self) -> float:

@@ -11,18 +11,28 @@ from ooc_svm.engine.cluster import ClusterEngine
 from ooc_svm.engine.worker import Allotment
 
 
-class Some:
-    """The first workers of a cluster."""
+class Chosen:
+    """The workers of a cluster with these process ids."""
 
-    def __init__(self, cluster, n_workers):
-        self._cluster, self.n_workers = cluster, n_workers
+    def __init__(self, cluster, pids):
+        self._cluster, self.pids = cluster, list(pids)
 
     @property
     def client(self):
         return self._cluster.client
 
     def workers(self):
-        return self._cluster.workers()[: self.n_workers]
+        return [worker for worker in self._cluster.workers() if worker.pid in self.pids]
+
+    def require_visible(self, *paths):
+        """All is on one machine, and the cluster outlives the paths."""
+
+
+class Some(Chosen):
+    """The first workers of a cluster."""
+
+    def __init__(self, cluster, n_workers):
+        super().__init__(cluster, [worker.pid for worker in cluster.workers()[:n_workers]])
 
 
 def allotment(member, lots, *, vector_bytes=1 << 30, cache_bytes=0, threads=1):

@@ -118,9 +118,7 @@ class ClusterEngine(Engine):
 
     def close(self) -> None:
         """Let the workers go."""
-        loop = self._client.loop.asyncio_loop
-        for link in self._links:
-            loop.call_soon_threadsafe(link.close)
+        self._leave(self._links)
         # A worker that is stopped would be waited for.
         ending = threading.Thread(target=self._unregister, daemon=True)
         ending.start()
@@ -156,7 +154,8 @@ class ClusterEngine(Engine):
         self._commit(works, answers)
         trees = [MergeTree(len(extent.segments), request.merge) for request in passes]
         for answer in answers:
-            for tree, nodes in zip(trees, answer.nodes, strict=True):
+            # Those who only read ahead have none.
+            for tree, nodes in zip(trees, answer.nodes, strict=bool(answer.nodes)):
                 for (width, place), node in nodes.items():
                     tree.add(place, node, width)
         return [tree.total for tree in trees]
@@ -184,15 +183,24 @@ class ClusterEngine(Engine):
         ]
         opened = self._wait(call_all([link.open(self._client.connection_args) for link in fresh]))
         joined = [link for link, failure in zip(fresh, opened, strict=True) if failure is None]
+        self._given_up.update(link.member.address for link in fresh if link not in joined)
         if joined:
+            if self._links:
+                self._tell(f"{_count(joined)} joined; all rows are dealt out anew")
             self._links += joined
             self._held = None
 
     def _give_up(self, lost: Sequence[Link]) -> None:
-        for link in lost:
-            self._given_up.add(link.member.address)
+        self._given_up.update(link.member.address for link in lost)
+        self._leave(lost)
+        names = ", ".join(link.member.address for link in lost)
+        self._tell(f"{_count(lost)} lost: {names}; their rows go to the {_count(self._links)} that are left")
+
+    def _leave(self, links: Sequence[Link]) -> None:
+        """Disconnect from some workers; the lots have to be dealt out anew."""
+        for link in links:
             self._client.loop.asyncio_loop.call_soon_threadsafe(link.close)
-        self._links = [link for link in self._links if link not in lost]
+        self._links = [link for link in self._links if link not in links]
         self._held = None
 
     def _hold(self) -> None:
@@ -273,8 +281,8 @@ class ClusterEngine(Engine):
             if failures:
                 raise failures[0]
         except BaseException:
-            # Their row vectors are of nobody knows when.
-            self._held = None
+            # Nobody waits for the others, and their row vectors are of nobody knows when.
+            self._leave(self._links)
             raise
         if self._lost(links, answers):
             for _, work, _ in works:
@@ -317,8 +325,16 @@ class ClusterEngine(Engine):
                 setattr(self.counters, name, getattr(self.counters, name) + cost)
             self._peak = max(self._peak, answer.peak_memory)
 
+    def _tell(self, message: str) -> None:
+        if self.on_note is not None:
+            self.on_note(message)
+
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop).result()
+
+
+def _count(links: Sequence[Link]) -> str:
+    return f"{len(links)} worker{'' if len(links) == 1 else 's'}"
 
 
 def _of_worker(request: Any, extent: Extent) -> Pass:

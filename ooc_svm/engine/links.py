@@ -59,6 +59,7 @@ class Serving(WorkerPlugin):
     def setup(self, worker: Any) -> None:
         """Be there for questions."""
         self._share = Share(self._open_source)
+        self._turn = asyncio.Lock()
         worker.handlers[self.name] = self.answer
 
     async def teardown(self, worker: Any) -> None:
@@ -72,8 +73,10 @@ class Serving(WorkerPlugin):
             return {"result": self._share.done}
         calls: dict[str, Callable[[Any], Any]] = {"hold": self._share.hold, "work": self._share.work}
         try:
-            # In a thread of its own: the worker must answer the scheduler meanwhile.
-            result = await asyncio.to_thread(calls[call], argument)
+            # One after another: what was asked for before may still go on, though nobody waits for it. In a
+            # thread of its own, since the worker must answer the scheduler meanwhile.
+            async with self._turn:
+                result = await asyncio.to_thread(calls[call], argument)
         except Exception as error:
             return {"error": to_serialize(error)}
         return {"result": to_serialize(result)}
@@ -134,14 +137,10 @@ class Link:
         try:
             while not (await asyncio.wait({answer}, timeout=PULSE_SECONDS))[0]:
                 beat = asyncio.ensure_future(self._ask(pulse, "pulse", None))
-                pair = {answer, beat}
-                done, _ = await asyncio.wait(
-                    pair, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED
-                )
-                if not done:
+                if not (await asyncio.wait({beat}, timeout=self._patience))[0]:
                     beat.cancel()
                     raise Lost(self.member.address)
-                self.done = await beat
+                self.done = beat.result()
                 if on_pulse is not None:
                     on_pulse()
             return answer.result()
