@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from ooc_svm.cluster import Cluster, scheduler_errors
-from ooc_svm.errors import StorageError
+from ooc_svm.errors import OocSvmError, StorageError
 
 # So many calls are given to each thread of the workers, that none waits for this process.
 _CALLS_A_THREAD = 2
@@ -59,6 +60,22 @@ def run_all(
         calls.cancel()
 
 
+@dataclass(frozen=True)
+class _Raised:
+    """An error of ours on its way here; some exceptions do not survive it."""
+
+    kind: type[OocSvmError]
+    message: str
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What the function returns or raises; runs in a worker."""
+    try:
+        return function(*arguments)
+    except OocSvmError as error:
+        return _Raised(type(error), str(error))
+
+
 class _Calls:
     """Calls of a function that are under way; those of lost workers are made again."""
 
@@ -81,7 +98,12 @@ class _Calls:
         places = frozenset(self._threads)
         with scheduler_errors(self._cluster.where):
             future = self._client.submit(
-                self._function, *arguments, workers=sorted(places), allow_other_workers=False, pure=False
+                _call,
+                self._function,
+                arguments,
+                workers=sorted(places),
+                allow_other_workers=False,
+                pure=False,
             )
         self.waiting[future] = (number, arguments, places)
 
@@ -95,7 +117,7 @@ class _Calls:
         for future in [future for future in self.waiting if future.done()]:
             number, _, _ = self.waiting.pop(future)
             try:
-                yield number, future.result()
+                result = future.result()
             except KilledWorker as error:
                 raise StorageError(
                     f"several workers of {self._cluster.where} were lost, one after another, with the same "
@@ -105,6 +127,9 @@ class _Calls:
                 raise StorageError(
                     f"the connection to {self._cluster.where} was lost: see whether it runs, then run again"
                 ) from error
+            if isinstance(result, _Raised):
+                raise result.kind(result.message)
+            yield number, result
 
     def _look(self) -> None:
         """Look who is there, now and then; what only lost workers may do is given to others."""

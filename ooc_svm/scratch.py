@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ooc_svm.errors import StorageError
+from ooc_svm.store.commit import remove_folder
 
 _TOKEN_BYTES = 8
 _LOCK = "lock"
@@ -37,7 +38,10 @@ class Scratch:
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        self.path = target.with_name(f"{target.name}.scratch-{secrets.token_hex(_TOKEN_BYTES)}")
+        self.path = self._new_name()
+
+    def _new_name(self) -> Path:
+        return self._target.with_name(f"{self._target.name}.scratch-{secrets.token_hex(_TOKEN_BYTES)}")
 
     def make(self) -> Path:
         """Make the folder, mode 0700, if it is not there; its path.
@@ -68,7 +72,7 @@ class Scratch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_folder(self.path, self._new_name())
 
 
 @contextlib.contextmanager

@@ -201,6 +201,7 @@ class GatheringWriter(OutlineWriter):
                     (self.folder / each.name / "c").mkdir(parents=True)
             if value_type != "ones":
                 self._begin_tail_values()
+            self._store_known_tails()
 
     def run(self, first: int, stop: int) -> ChunkRun:
         """The chunks ``first <= i < stop``, as somebody is to write them."""
@@ -217,12 +218,16 @@ class GatheringWriter(OutlineWriter):
             each.adopt(run.first, sizes, checksums)
         self._waiting |= {start: tail for (start, _), tail in zip(run.tails, written.tails, strict=True)}
         with self._writing():
-            while self._next_end < len(self._ends):
-                start, end = self._ends[self._next_end]
-                if end > start and start not in self._waiting:
-                    break
-                self._store_tail(*self._waiting.pop(start, (np.empty(0, np.int32), None)))
-                self._next_end += 1
+            self._store_known_tails()
+
+    def _store_known_tails(self) -> None:
+        """Store the tails, in their order, as far as they are known or empty."""
+        while self._next_end < len(self._ends):
+            start, end = self._ends[self._next_end]
+            if end > start and start not in self._waiting:
+                return
+            self._store_tail(*self._waiting.pop(start, (np.empty(0, np.int32), None)))
+            self._next_end += 1
 
     def _finish_elements(self) -> Sequence[AdoptedArray]:
         return self._arrays
