@@ -60,7 +60,9 @@ def write_durably(path: Path, content: bytes | memoryview) -> None:
 
 
 def remove_folder(folder: Path, doomed: Path) -> None:
-    """Remove a folder, under another name: whoever is still at work in it must not bring it back."""
+    """Remove a folder if it is there, under another name: whoever is at work in it must not bring it back."""
+    if not folder.exists():
+        return
     with contextlib.suppress(OSError):
         os.rename(folder, doomed)
         folder = doomed
