@@ -121,6 +121,8 @@ class SweepPass:
     seed : uint64
     room : int
         Nonzeros and rows together that a lane may bring back.
+    least : float
+        The key below which a row is not worth bringing back.
     extent : Extent
     meanwhile : callable or None
     """
@@ -134,6 +136,7 @@ class SweepPass:
     held: Held
     seed: np.uint64
     room: int
+    least: float
     extent: Extent
     meanwhile: Callable[[], None] | None
     needs_data: ClassVar[bool] = True
@@ -178,7 +181,7 @@ class SweepPass:
         )  # fmt: skip
         own = first + rows.step * np.arange(n_rows)
         sizes = block.indptr[own + 1] - block.indptr[own] + 1
-        chosen = _best_rows(keys, sizes, self.room * n_rows // self._rows_of_lane(rows.start))
+        chosen = _best_rows(keys, sizes, self.room * n_rows // self._rows_of_lane(rows.start), self.least)
         if len(chosen):
             taken = box[chosen], dual[chosen], step[chosen], keys[chosen]
             partial.best.append(_rows(block, own[chosen], taken))
@@ -235,9 +238,9 @@ def by_falling_key(keys: Float64Array) -> Int64Array:
     return np.argsort(levels, kind="stable")
 
 
-def _best_rows(keys: Float64Array, sizes: Int64Array, room: int) -> Int64Array:
+def _best_rows(keys: Float64Array, sizes: Int64Array, room: int, least: float) -> Int64Array:
     """The rows by falling key that fit the room together, ascending; those with a negative key are held."""
-    free = np.flatnonzero((keys >= 0.0) & (sizes <= room))
+    free = np.flatnonzero((keys >= max(least, 0.0)) & (sizes <= room))
     if sizes[free].sum() > room:
         free = free[by_falling_key(keys[free])]
         free = np.sort(free[np.cumsum(sizes[free]) <= room])

@@ -161,7 +161,7 @@ def sweep_pass(
     bias = np.array([0.1, 0.4 if problem.space.penalized_bias else 0.0])
     return SweepPass(
         problem, w, reference if scored else np.empty(0), rebuild, bias, theta, held or Held(*NOBODY), seed,
-        room, extent, more.get("meanwhile"),
+        room, more.get("least", 0.0), extent, more.get("meanwhile"),
     )  # fmt: skip
 
 

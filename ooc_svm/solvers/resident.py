@@ -36,6 +36,8 @@ class Residents:
     box : ndarray of float64, shape (m, 4)
     dual, stationarity : ndarray of float64, shape (m,)
         Multipliers, and how far each row was from being stationary when last looked at.
+    cut : float
+        The largest key that was left out when the set was last put together; 0 if there was room for all.
     all_ones : bool
         Whether there are no values.
     """
@@ -49,6 +51,7 @@ class Residents:
     box: Float64Array = field(default_factory=lambda: np.empty((0, 4)))
     dual: Float64Array = field(default_factory=_floats)
     stationarity: Float64Array = field(default_factory=_floats)
+    cut: float = 0.0
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=_floats)
 
@@ -74,7 +77,9 @@ class Residents:
         keys[sizes > self.capacity] = -1.0
         order = by_falling_key(keys)
         kept = np.zeros(len(keys), dtype=np.bool_)
-        kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
+        fits = np.cumsum(sizes[order]) <= self.capacity
+        kept[order[fits]] = True
+        self.cut = float(keys[order[~fits]].max(initial=0.0))
         at = len(self.ids)
         own = kept[:at]
         leaving = self.ids[~own], self.dual[~own]

@@ -87,6 +87,10 @@ RHO = 0.1
 # w is rebuilt from the multipliers in a read that begins with a gap of at most so many times the one wanted.
 REBUILD = 100.0
 
+# Rows are brought back down to this share of the key that the resident set was last cut off at: that saves
+# more than half of them and costs no reads (measured).
+OFFERED = 0.8
+
 # Points that are looked at together in a search for the smallest P, and how far apart their values may be
 # in the end, as a share of the gap wanted.
 GRID, FLAT = 9, 0.01
@@ -275,6 +279,7 @@ class StreamedSmo:
                 self._held(extent, at_start, back),
                 seed_of(self.seed, number),
                 state.residents.capacity // effort_for(self.n_nonzeros).lanes,
+                OFFERED * min(state.residents.cut, 1.0),
                 extent,
                 self._solve_residents,
             )
