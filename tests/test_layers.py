@@ -94,7 +94,7 @@ NEVER = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "joblib", "dill", 
 NEVER_CALLED = {"eval", "exec", "compile", "__import__"}
 HEAVY = ("numpy", "numba", "zarr", "scipy", "sklearn", "dask", "distributed", "pandas", "anndata")
 # Who talks to dask; all others are given the connection.
-CLUSTERS = {"ooc_svm.cluster", "ooc_svm.clustercalls", "ooc_svm.engine.links"}
+CLUSTERS = {"ooc_svm.cluster", "ooc_svm.clustercalls", "ooc_svm.engine.links", "ooc_svm.engine.parcels"}
 
 
 def imports(path: Path, *, top: bool = False) -> Iterator[str]:

@@ -26,6 +26,7 @@ from typing import Any, Protocol, Self
 from ooc_svm.engine.base import Counters, Engine, MergeTree
 from ooc_svm.engine.links import Link, Lost, Member, Serving, call_all
 from ooc_svm.engine.lots import Division, Lot, Lots, divide
+from ooc_svm.engine.parcels import Outbox
 from ooc_svm.engine.shared import SharedVectors
 from ooc_svm.engine.worker import Allotment, Answer, Fill, Holding, Work
 from ooc_svm.errors import StorageError
@@ -105,7 +106,9 @@ class ClusterEngine(Engine):
         """Version of the row vectors that the workers hold; None if they have to be told anew."""
         self._peak = 0
         self._reported = 0
-        self._client.register_plugin(Serving(self._run, open_source), name=self._run)
+        vector_bytes = 8 * max(source.n_features, 1)
+        self._outbox = Outbox(vector_bytes)
+        self._client.register_plugin(Serving(self._run, open_source, vector_bytes), name=self._run)
 
     def fill(self, fill: Fill) -> None:
         """Have the workers make the row vectors that come from the data."""
@@ -177,7 +180,7 @@ class ClusterEngine(Engine):
         """Take up workers that have come since."""
         known = {link.member.address for link in self._links} | self._given_up
         fresh = [
-            Link(member, self._run, self._patience)
+            Link(member, self._run, self._outbox, self._patience)
             for member in self._cluster.workers()
             if member.address not in known
         ]

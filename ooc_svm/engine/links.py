@@ -15,6 +15,7 @@ from distributed import WorkerPlugin
 from distributed.comm.core import Comm, connect
 from distributed.protocol.serialize import to_serialize
 
+from ooc_svm.engine.parcels import Inbox, Outbox, Parcel, Slot
 from ooc_svm.engine.worker import Share
 
 CONNECT_SECONDS = 10.0
@@ -50,15 +51,18 @@ class Serving(WorkerPlugin):
         The name of the run, under which it is asked.
     open_source : callable
         Opens the data in the worker's process.
+    vector_bytes : int
+        Of a vector of the features.
     """
 
-    def __init__(self, run: str, open_source: Callable[[], Any]) -> None:
+    def __init__(self, run: str, open_source: Callable[[], Any], vector_bytes: int) -> None:
         self.name = run
-        self._open_source = open_source
+        self._open_source, self._vector_bytes = open_source, vector_bytes
 
     def setup(self, worker: Any) -> None:
         """Be there for questions."""
         self._share = Share(self._open_source)
+        self._inbox = Inbox(self._vector_bytes)
         self._turn = asyncio.Lock()
         worker.handlers[self.name] = self.answer
 
@@ -67,19 +71,25 @@ class Serving(WorkerPlugin):
         worker.handlers.pop(self.name, None)
         await asyncio.to_thread(self._share.close)
 
-    async def answer(self, call: str, argument: Any = None) -> dict[str, Any]:
+    async def answer(self, call: str, parcel: Parcel | None = None) -> dict[str, Any]:
         """What a call of the `Share` returns, or the error it raises."""
-        if call == "pulse":
-            return {"result": self._share.done}
-        calls: dict[str, Callable[[Any], Any]] = {"hold": self._share.hold, "work": self._share.work}
+        if parcel is None:
+            return {"done": self._share.done}
         try:
             # One after another: what was asked for before may still go on, though nobody waits for it. In a
             # thread of its own, since the worker must answer the scheduler meanwhile.
             async with self._turn:
-                result = await asyncio.to_thread(calls[call], argument)
+                answer = await asyncio.to_thread(self._call, call, parcel)
         except Exception as error:
             return {"error": to_serialize(error)}
-        return {"result": to_serialize(result)}
+        return {"parcel": to_serialize(answer)}
+
+    def _call(self, call: str, parcel: Parcel) -> Parcel:
+        if call == "greet":
+            self._inbox = Inbox(self._vector_bytes)
+        message = self._inbox.unpack(parcel)
+        calls: dict[str, Callable[[Any], Any]] = {"hold": self._share.hold, "work": self._share.work}
+        return self._inbox.pack(calls[call](message) if call in calls else None)
 
 
 class Link:
@@ -90,15 +100,18 @@ class Link:
     member : Member
     run : str
         See `Serving`.
+    outbox : Outbox
+        Of all links of the run.
     patience : float
         Seconds without a sign of life after which the worker is lost.
     """
 
-    def __init__(self, member: Member, run: str, patience: float) -> None:
+    def __init__(self, member: Member, run: str, outbox: Outbox, patience: float) -> None:
         self.member = member
         self.done = 0
         """Pieces that the worker has visited, as it said last."""
-        self._run, self._patience = run, patience
+        self._run, self._outbox, self._patience = run, outbox, patience
+        self._known: dict[Slot, int] = {}
         self._comms: list[Comm] = []
 
     async def open(self, connection_args: dict[str, Any]) -> None:
@@ -116,6 +129,7 @@ class Link:
                 )
         except (OSError, TimeoutError) as error:
             raise Lost(self.member.address) from error
+        await self.call("greet", None)
 
     def close(self) -> None:
         """Let go of the worker, whatever it is doing."""
@@ -133,24 +147,25 @@ class Link:
             What the call raised there.
         """
         work, pulse = self._comms
-        answer = asyncio.ensure_future(self._ask(work, call, argument))
+        parcel = self._outbox.pack(argument, self._known)
+        answer = asyncio.ensure_future(self._ask(work, call, parcel))
         try:
             while not (await asyncio.wait({answer}, timeout=PULSE_SECONDS))[0]:
                 beat = asyncio.ensure_future(self._ask(pulse, "pulse", None))
                 if not (await asyncio.wait({beat}, timeout=self._patience))[0]:
                     beat.cancel()
                     raise Lost(self.member.address)
-                self.done = beat.result()
+                self.done = beat.result()["done"]
                 if on_pulse is not None:
                     on_pulse()
-            return answer.result()
+            return self._outbox.unpack(answer.result()["parcel"])
         finally:
             answer.cancel()
 
-    async def _ask(self, comm: Comm, call: str, argument: Any) -> Any:
+    async def _ask(self, comm: Comm, call: str, parcel: Parcel | None) -> dict[str, Any]:
         try:
-            await comm.write({"op": self._run, "call": call, "argument": to_serialize(argument)})
-            reply = await comm.read()
+            await comm.write({"op": self._run, "call": call, "parcel": to_serialize(parcel)})
+            reply: dict[str, Any] | None = await comm.read()
         except OSError as error:
             raise Lost(self.member.address) from error
         if reply is None:
@@ -158,7 +173,7 @@ class Link:
             raise Lost(self.member.address)
         if "error" in reply:
             raise reply["error"]
-        return reply["result"]
+        return reply
 
 
 async def call_all(calls: Sequence[Any]) -> list[Any]:
