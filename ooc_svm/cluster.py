@@ -6,6 +6,7 @@ answer depends on, see the same files, and have the memory.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -135,9 +136,8 @@ class Cluster:
         StorageError
             A worker does not see one of them, or something else in its place.
         """
-        added = tuple(path for path in dict.fromkeys(paths) if path not in self._visible)
-        self._visible += added
-        _check_seen(self._ask(list(self._known), added), added)
+        self._visible = tuple(dict.fromkeys((*self._visible, *paths)))
+        _check_seen(self._ask(list(self._known), paths), paths)
 
     def _threads(self) -> dict[str, int]:
         """Threads of every worker the scheduler has."""
@@ -373,10 +373,13 @@ def _wait_for(client: Any, processes: list[LocalWorker]) -> None:
 @contextmanager
 def _remote_cluster(address: str) -> Iterator[Any]:
     """A client of the scheduler at an address, which has a worker."""
-    from distributed import Client
+    from distributed import Client, Security
 
+    security = Security()
     try:
-        client: Any = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        # A client that fails does not end before some more seconds, and not without a word.
+        asyncio.run(_knock(address, security))
+        client: Any = Client(address, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise StorageError(
             f"there is no scheduler at {address!r:.80}, or it cannot be reached from here: see whether it "
@@ -392,6 +395,14 @@ def _remote_cluster(address: str) -> Iterator[Any]:
         while not client.nthreads() and time.monotonic() < deadline:
             time.sleep(0.1)
         yield client
+
+
+async def _knock(address: str, security: Any) -> None:
+    """Connect to an address, and leave."""
+    from distributed.comm.core import connect as connect_to
+
+    comm = await connect_to(address, timeout=CONNECT_SECONDS, **security.get_connection_args("client"))
+    comm.abort()
 
 
 @contextmanager
