@@ -9,9 +9,10 @@ import typer
 from typer.core import TyperCommand
 
 from ooc_svm.cli.outcome import complain
-from ooc_svm.cli.parameters import Memory, Quiet, Threads, choice
+from ooc_svm.cli.parameters import InsecureCluster, Memory, Quiet, Scheduler, Threads, choice
 from ooc_svm.cli.text import block, describe_labels, describe_values, seconds
 from ooc_svm.memory import format_size
+from ooc_svm.options import ENGINES
 
 if TYPE_CHECKING:
     from ooc_svm.conversion import ConvertReport
@@ -68,6 +69,9 @@ def convert(
     ] = None,
     threads: Threads = None,
     memory: Memory = None,
+    engine: Annotated[str, choice(*ENGINES, help="In threads, or in processes of a dask cluster.")] = "local",
+    scheduler: Scheduler = None,
+    insecure_cluster: InsecureCluster = False,
     quiet: Quiet = False,
 ) -> None:
     """Convert SVMlight text into a store, once."""
@@ -87,6 +91,9 @@ def convert(
             shuffle=shuffle,
             threads=threads,
             memory=memory,
+            engine=cast(Literal["local", "dask"], engine),
+            scheduler=scheduler,
+            insecure_cluster=insecure_cluster,
             progress=progress,
         )
     typer.echo(_summary(report, output))

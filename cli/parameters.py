@@ -68,6 +68,18 @@ Threads = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", min=1, help="Threads; by default one for each processor."),
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="The dask scheduler of --engine dask, tls://HOST:PORT; by default processes of this machine.",
+    ),
+]
+InsecureCluster = Annotated[
+    bool,
+    typer.Option("--insecure-cluster", help="Take a scheduler without TLS, to which anybody may talk."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 SelectedC = Annotated[
     float | None,

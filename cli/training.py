@@ -10,7 +10,16 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ooc_svm.cli.parameters import Label, Memory, Threads, choice, parse_number, parse_numbers
+from ooc_svm.cli.parameters import (
+    InsecureCluster,
+    Label,
+    Memory,
+    Scheduler,
+    Threads,
+    choice,
+    parse_number,
+    parse_numbers,
+)
 from ooc_svm.errors import UsageError
 from ooc_svm.options import BIASES, ENGINES, KERNELS, LOSSES, PROBLEMS, SCALES, SOLVERS, TrainOptions
 
@@ -92,7 +101,9 @@ class TrainArguments:
             help="Begin with a model, or with the saved state of a run with another C (streamed-smo).",
         ),
     ] = None
-    engine: Annotated[str, choice(*ENGINES, help="Where the work is done.")] = "local"
+    engine: Annotated[str, choice(*ENGINES, help="On threads, or on processes of a dask cluster.")] = "local"
+    scheduler: Scheduler = None
+    insecure_cluster: InsecureCluster = False
 
     def options(self) -> dict[str, Any]:
         """Keyword arguments for `ooc_svm.training.train`, checked.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ooc_svm.budget import Parameters
 from ooc_svm.classes import BinaryProblem
 from ooc_svm.options import TrainOptions
+from ooc_svm.passes import Extent
 from ooc_svm.problems.dual import (
     SQUARED_LOSSES,
     ClassTargets,
@@ -49,6 +50,14 @@ def row_bytes(options: TrainOptions, has_weight: bool, n_models: int) -> int:
     return (2 if options.problem == "svc" else 8) + 8 * has_weight + each * n_models
 
 
+def data_rounds(options: TrainOptions, source: Source) -> list[Extent]:
+    """The rounds of one read of the data; none where the solver's passes visit all of it."""
+    if options.resolved_solver != "streamed-smo":
+        return []
+    effort = effort_for(source.n_nonzeros, options.lanes)
+    return cut_rounds(source.blocks, effort.rounds, effort.lanes)
+
+
 def make_solvers(
     tasks: Sequence[Task],
     options: TrainOptions,
@@ -62,8 +71,7 @@ def make_solvers(
     weight = WEIGHT if source.has_weight else None
     solvers: list[AnySolver] = []
     vectors: dict[str, npt.DTypeLike] = {}
-    effort = effort_for(source.n_nonzeros, options.lanes)
-    rounds = cut_rounds(source.blocks, effort.rounds, effort.lanes)
+    rounds = data_rounds(options, source)
     for number, task in enumerate(tasks):
         name = f"model{number}"
         if options.resolved_solver == "streamed-smo":
@@ -81,6 +89,7 @@ def make_solvers(
             ones = value_type == "ones"
             residents = Residents(parameters.capacity, np.empty(0, np.float32 if ones else value_type), ones)
             state = SmoState.fresh(space.n_features, len(rounds), residents)
+            effort = effort_for(source.n_nonzeros, options.lanes)
             solvers.append(
                 StreamedSmo(problem, stopping, state, rounds, source.n_nonzeros, effort, options.seed)
             )

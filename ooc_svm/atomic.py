@@ -17,7 +17,9 @@ _BUFFER_BYTES = 1 << 20
 _SUFFIX = ".partial"
 
 
-def atomic_write(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
+def atomic_write(
+    path: str | os.PathLike[str], write: Callable[[BinaryIO], None], *, durable: bool = True
+) -> None:
     """Replace or make the file `path` with what `write` writes.
 
     Whatever happens, `path` is absent, the old file or the new file, whole and on the disk. What earlier runs
@@ -29,6 +31,8 @@ def atomic_write(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]
     path : path
     write : callable
         Takes the open temporary file; what it raises ends the writing and leaves `path` as it was.
+    durable : bool
+        False where nobody reads the file once the machine has failed: then it need not be on the disk.
 
     Raises
     ------
@@ -41,7 +45,7 @@ def atomic_write(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]
         sweep_leftovers(target)
         descriptor, temporary = _open_temporary(target)
         try:
-            _fill(descriptor, mode, write)
+            _fill(descriptor, mode, write, durable)
             os.rename(temporary, target)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -49,7 +53,8 @@ def atomic_write(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]
             raise
         finally:
             os.close(descriptor)  # and with it the lock, which others respect until the rename
-        _sync_folder(target.parent)
+        if durable:
+            _sync_folder(target.parent)
     except StorageError:
         raise
     except OSError as error:
@@ -129,13 +134,14 @@ def _open_temporary(target: Path) -> tuple[int, Path]:
         os.close(descriptor)  # swept between creation and lock
 
 
-def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], None]) -> None:
+def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], None], durable: bool) -> None:
     file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES, closefd=False)
     try:
         write(file)
         file.flush()
         os.fchmod(descriptor, mode)
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     except BaseException:
         with contextlib.suppress(OSError):  # closing flushes once more
             file.close()

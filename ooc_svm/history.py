@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ooc_svm.engine.base import Engine
-from ooc_svm.memory import peak_memory
 from ooc_svm.solvers.state import Certificate
 
 # Least time between two reports of blocks, in seconds.
@@ -87,7 +86,7 @@ class Recorder:
         self._last_block = 0.0
         self.history: list[dict[str, Any]] = []
         if progress is not None:
-            engine.on_block = self._block
+            engine.on_block, engine.on_note = self._block, self.note
 
     @property
     def seconds(self) -> float:
@@ -169,7 +168,7 @@ def run_report(recorder: Recorder, engine: Engine, models: Sequence[dict[str, An
         "seconds": recorder.seconds,
         "waiting_seconds": engine.counters.waiting_seconds,
         "computing_seconds": engine.counters.visiting_seconds,
-        "peak_memory_bytes": peak_memory(),
+        "peak_memory_bytes": engine.peak_memory(),
         "converged": all(model["converged"] for model in models),
         "stop_reason": ", ".join(reasons),
         "models": list(models),

@@ -21,7 +21,7 @@ SOLVERS = ("auto", "streamed-smo", "cutting-plane", "ocas")
 KERNELS = ("linear",)
 BIASES = ("none", "penalized", "free")
 SCALES = ("none", "maxabs", "std")
-ENGINES = ("local",)
+ENGINES = ("local", "dask")
 LANES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -36,8 +36,8 @@ class TrainOptions:
         None is the first of the problem's: the hinge loss for "svc", the epsilon-insensitive one for "svr".
     epsilon : float or None
         Half width of the tube of "svr" in which a loss is 0; None is 0.1.
-    kernel, engine : str
-        ``"linear"``, ``"local"``.
+    kernel : str
+        ``"linear"``.
     solver : {"auto", "streamed-smo", "ocas", "cutting-plane"}
         "auto" is "streamed-smo", or "ocas" where ``cut_groups`` is given.
     bias : {"none", "penalized", "free"}
@@ -76,6 +76,13 @@ class TrainOptions:
     warm_start : path or None
         A model file, or a folder with the saved state of a run that differs in C at most: where
         "streamed-smo" begins.
+    engine : {"local", "dask"}
+        "dask" works on a cluster: processes on this machine, one for each of the threads, or those of a
+        scheduler.
+    scheduler : str or None
+        Address of the cluster's scheduler, ``tls://host:port``.
+    insecure_cluster : bool
+        Take a scheduler without TLS.
 
     Raises
     ------
@@ -107,6 +114,8 @@ class TrainOptions:
     resume: bool = False
     warm_start: str | PathLike[str] | None = None
     engine: str = "local"
+    scheduler: str | None = None
+    insecure_cluster: bool = False
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -137,6 +146,8 @@ class TrainOptions:
             raise UsageError(f"time_limit must be positive, not {self.time_limit}")
         if self.resume and self.checkpoint is None:
             raise UsageError("resume needs a checkpoint folder to go on from; add checkpoint")
+        if self.engine != "dask" and (self.scheduler is not None or self.insecure_cluster):
+            raise UsageError("a scheduler is for the engine 'dask'; choose it as well")
         if self.resident is not None and not 0 < self.resident <= 1:
             raise UsageError(f"resident is a share of the data above 0, at most 1, not {self.resident}")
         if self.lanes is not None and self.lanes not in LANES:

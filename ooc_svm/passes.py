@@ -93,6 +93,23 @@ class Extent:
         return self.before + self.n_pieces >= self.of
 
 
+def rows_of(rounds: Sequence[Extent]) -> Extent:
+    """All rows of a read in rounds: a segment for the rows of each segment of it, those taken first.
+
+    The segment k of a round is the one k of as many as a round has; rounds that take rows in between those of
+    an earlier one add none.
+    """
+    seen: set[tuple[int, int]] = set()
+    segments: list[Segment] = []
+    for extent in rounds:
+        fresh = [tuple(p for p in segment if (p.block, p.stop) not in seen) for segment in extent.segments]
+        seen.update((piece.block, piece.stop) for segment in fresh for piece in segment)
+        if any(fresh):
+            segments += [tuple(Piece(p.block, p.start, p.stop) for p in segment) for segment in fresh]
+    missing = (1 << (len(segments) - 1).bit_length()) - len(segments)
+    return Extent((*segments, *(((),) * missing)))
+
+
 class WholeData:
     """What most passes have in common: they visit all the data, and nothing goes on beside them."""
 
@@ -250,11 +267,13 @@ class LinearPass(WholeData):
 
 
 @dataclass(frozen=True, slots=True)
-class RowPass(WholeData):
-    """A rule on row vectors alone; no block of the matrix is read."""
+class RowPass:
+    """A rule on row vectors alone, by default of all rows; no block of the matrix is read."""
 
     rule: RowRule
+    extent: Extent | None = None
     needs_data: ClassVar[bool] = False
+    meanwhile: ClassVar[None] = None
 
     @property
     def reads(self) -> tuple[str, ...]:

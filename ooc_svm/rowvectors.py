@@ -11,7 +11,9 @@ import errno
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -254,20 +256,55 @@ class RowVectors:
     Parameters
     ----------
     n_rows : int
-        Length of every vector.
+        Of the data.
     memory_bytes : int
         What the vectors in memory may use together.
     scratch_dir : path, optional
         Folder for the others; see :func:`default_scratch_folder`.
+    held : sequence of (int, int), optional
+        The ranges ``(start, stop)`` of rows that have entries here, ascending; by default all rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        Length of every vector: the rows held.
     """
 
     def __init__(
-        self, n_rows: int, memory_bytes: int, scratch_dir: str | os.PathLike[str] | None = None
+        self,
+        n_rows: int,
+        memory_bytes: int,
+        scratch_dir: str | os.PathLike[str] | None = None,
+        held: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        self.n_rows = n_rows
+        self.held = [(0, n_rows)] if held is None else list(held)
+        self._starts = [start for start, _ in self.held]
+        self._places = [0, *accumulate(stop - start for start, stop in self.held)]
+        self.n_rows = self._places[-1]
         self.memory_bytes = memory_bytes
         self.scratch_dir = default_scratch_folder() if scratch_dir is None else Path(scratch_dir)
         self._vectors: dict[str, RowVector] = {}
+
+    def place(self, row: int) -> int:
+        """Where the vectors have a row of the data; those behind it in its held range follow.
+
+        Raises
+        ------
+        IndexError
+            If it is in none of the held ranges.
+        """
+        number = bisect_right(self._starts, row) - 1
+        if number < 0 or row >= self.held[number][1]:
+            raise IndexError(f"row {row} is not held here")
+        return self._places[number] + row - self._starts[number]
+
+    def held_within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of the held ranges that lie in ``start .. stop``."""
+        for first, last in self.held[max(bisect_right(self._starts, start) - 1, 0) :]:
+            if first >= stop:
+                return
+            if last > start:
+                yield max(first, start), min(last, stop)
 
     @property
     def bytes_in_memory(self) -> int:
@@ -286,14 +323,14 @@ class RowVectors:
         """
         if name in self._vectors:
             raise ValueError(f"there is a row vector {name!r} already")
-        needed = self.n_rows * np.dtype(dtype).itemsize
-        vector: RowVector
-        if self.bytes_in_memory + needed <= self.memory_bytes:
-            vector = MemoryVector(self.n_rows, dtype, fill)
-        else:
-            vector = DiskVector(self.n_rows, dtype, self.scratch_dir, fill)
-        self._vectors[name] = vector
+        vector = self._vectors[name] = self._make(name, dtype, fill)
         return vector
+
+    def _make(self, name: str, dtype: npt.DTypeLike, fill: float) -> RowVector:
+        needed = self.n_rows * np.dtype(dtype).itemsize
+        if self.bytes_in_memory + needed <= self.memory_bytes:
+            return MemoryVector(self.n_rows, dtype, fill)
+        return DiskVector(self.n_rows, dtype, self.scratch_dir, fill)
 
     def __getitem__(self, name: str) -> RowVector:
         return self._vectors[name]

@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol
 
@@ -141,9 +141,13 @@ class FileState:
     def of(cls, status: os.stat_result) -> FileState:
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
+    def anywhere(self) -> FileState:
+        """The same without what differs between the machines that share the file."""
+        return replace(self, device=0, inode=0)
+
 
 class TextSource:
-    """A text input from its first to its last byte; made by `open_source`.
+    """A text input from its first to its last byte, or some of its lines; made by `open_source`.
 
     Attributes
     ----------
@@ -156,12 +160,19 @@ class TextSource:
     compression : str or None
         ``gzip``, ``bzip2``, ``xz``, ``zstd`` or None.
     bytes_read : int
-        Bytes of the file read so far.
+        Bytes of the file read so far, of these lines.
     state : FileState or None
         The file as it was when it was opened; None for standard input.
     """
 
-    def __init__(self, path: str, descriptor: int, state: FileState | None, read_bytes: int) -> None:
+    def __init__(
+        self,
+        path: str,
+        descriptor: int,
+        state: FileState | None,
+        read_bytes: int,
+        span: tuple[int, int] | None = None,
+    ) -> None:
         self.name = display_name(path)
         self.size = None if state is None else state.size
         self.mtime_ns = None if state is None else state.mtime_ns
@@ -170,6 +181,7 @@ class TextSource:
         self._descriptor = descriptor
         self.state = state
         self._read_bytes = read_bytes
+        self._span = span
         self._pending = b""  # raw bytes read ahead of the decoder
         self._ended = False
         self._format: _Format | None = None
@@ -211,12 +223,13 @@ class TextSource:
 
     def _read_file(self, target: memoryview) -> int:
         """Fill a part of `target`, or all of it, with raw bytes of the file: how many; 0 at its end."""
+        start, stop = self._span or (0, None)
+        place = start + self.bytes_read
+        most = self._read_bytes if stop is None else min(self._read_bytes, stop - place)
         try:
-            n_bytes = os.readv(self._descriptor, [target[: self._read_bytes]])
+            n_bytes = os.readv(self._descriptor, [target[:most]])
         except OSError as error:
-            raise StorageError(
-                f"{self.name}: reading failed at byte {self.bytes_read}: {error.strerror}"
-            ) from error
+            raise StorageError(f"{self.name}: reading failed at byte {place}: {error.strerror}") from error
         self.bytes_read += n_bytes
         self._ended = n_bytes == 0
         return n_bytes
@@ -232,7 +245,13 @@ class TextSource:
     # Decoded bytes
 
     def begin(self) -> None:
-        """Find the compression, check the name against it, and look at the first bytes of the text."""
+        """Find the compression, check the name against it, and look at the first bytes of the text.
+
+        Lines from the middle of a file are plain text, and nothing stands before them.
+        """
+        if self._span is not None and self._span[0] > 0:
+            os.lseek(self._descriptor, self._span[0], os.SEEK_SET)
+            return
         magic = self._peek_raw(_MAGIC_BYTES)
         if not magic:
             raise InputError(
@@ -413,7 +432,8 @@ class TextSource:
             states = [FileState.of(os.fstat(self._descriptor)), FileState.of(os.stat(self._path))]
         except OSError:
             states = []
-        if states != [self.state, self.state] or self.bytes_read != self.state.size:
+        start, stop = self._span or (0, self.state.size)
+        if states != [self.state, self.state] or self.bytes_read != stop - start:
             raise InputError(
                 f"{self.name}: the file changed while it was read: start again when it is complete"
             )
@@ -437,7 +457,9 @@ def display_name(path: str) -> str:
     return path if path.isprintable() else repr(path)
 
 
-def open_source(path: str | os.PathLike[str], read_bytes: int = READ_BYTES) -> TextSource:
+def open_source(
+    path: str | os.PathLike[str], read_bytes: int = READ_BYTES, span: tuple[int, int] | None = None
+) -> TextSource:
     """Open a text file, compressed or not, or standard input.
 
     Parameters
@@ -446,6 +468,8 @@ def open_source(path: str | os.PathLike[str], read_bytes: int = READ_BYTES) -> T
         ``-`` is standard input.
     read_bytes : int
         Largest single read.
+    span : (int, int), optional
+        Of a plain file: read these bytes alone, which are whole lines.
 
     Returns
     -------
@@ -465,7 +489,7 @@ def open_source(path: str | os.PathLike[str], read_bytes: int = READ_BYTES) -> T
         source = TextSource(name, _STANDARD_INPUT, None, read_bytes)
     else:
         descriptor, state = _open_regular(name)
-        source = TextSource(name, descriptor, state, read_bytes)
+        source = TextSource(name, descriptor, state, read_bytes, span)
     try:
         source.begin()
     except BaseException:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.errors import StorageError
 from ooc_svm.ops.shuffles import gather_rows
+from ooc_svm.records import RecordFile, append_record
 from ooc_svm.rows import Int32Array, Int64Array, Values
 
 Keys = npt.NDArray[np.uint64]
 Column = npt.NDArray[Any]
-
-_ADVICE = "check the disk and its free space, then run again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +164,7 @@ class Bucket:
         if rows.values is not None:
             arrays.append(rows.values)
         sizes = np.array([n_rows, len(rows.indices), rows.values is not None], np.int64)
-        checksum = np.array([_checksum([sizes, *arrays])], np.int64)
-        try:
-            with open(self.path, "ab", opener=_open_private) as file:
-                for array in (sizes, *arrays, checksum):
-                    file.write(array.data)
-        except OSError as error:
-            raise StorageError(f"{self.path}: writing failed: {error.strerror}; {_ADVICE}") from error
+        append_record(self.path, [sizes, *arrays])
         self._records += 1
 
     def pieces(self) -> Iterator[KeyedRows]:
@@ -186,56 +176,26 @@ class Bucket:
             Reading failed, or what is read is not what was written.
         """
         if self._records:
-            try:
-                with open(self.path, "rb") as file:
-                    for _ in range(self._records):
-                        yield self._read_record(file)
-            except OSError as error:
-                if isinstance(error, StorageError):
-                    raise
-                raise StorageError(f"{self.path}: reading failed: {error.strerror}; {_ADVICE}") from error
+            with RecordFile(self.path) as file:
+                for _ in range(self._records):
+                    yield self._read_record(file)
         yield from self._pending
 
-    def _read_record(self, file: BinaryIO) -> KeyedRows:
-        sizes = self._read(file, 3, np.dtype(np.int64))
-        n_rows, n_nonzeros, has_values = sizes.tolist()
-        if min(n_rows, n_nonzeros) < 0 or max(n_rows - self.n_rows, n_nonzeros - self.n_nonzeros) > 0:
-            raise self._damage()
-        keys = self._read(file, n_rows, np.dtype(np.uint64))
-        indptr = self._read(file, n_rows + 1, np.dtype(np.int64))
-        columns = {name: self._read(file, n_rows, dtype) for name, dtype in self._column_types.items()}
-        indices = self._read(file, n_nonzeros, np.dtype(np.int32))
-        arrays = [sizes, keys, indptr, *columns.values(), indices]
+    def _read_record(self, file: RecordFile) -> KeyedRows:
+        n_rows, n_nonzeros, has_values = file.read(3, np.int64).tolist()
+        file.require(0 <= n_rows <= self.n_rows and 0 <= n_nonzeros <= self.n_nonzeros)
+        keys = file.read(n_rows, np.uint64)
+        indptr = file.read(n_rows + 1, np.int64)
+        columns = {name: file.read(n_rows, dtype) for name, dtype in self._column_types.items()}
+        indices = file.read(n_nonzeros, np.int32)
         values = None
         if has_values and self._value_type is not None:
-            values = self._read(file, n_nonzeros, self._value_type)
-            arrays.append(values)
-        if self._read(file, 1, np.dtype(np.int64))[0] != _checksum(arrays):
-            raise self._damage()
+            values = file.read(n_nonzeros, self._value_type)
+        file.end_record()
         return KeyedRows(keys, indptr, indices, values, columns)
-
-    def _read(self, file: BinaryIO, length: int, dtype: np.dtype[Any]) -> Column:
-        array = np.empty(length, dtype)
-        if file.readinto(array.data) != array.nbytes:  # type: ignore[attr-defined]
-            raise self._damage()
-        return array
-
-    def _damage(self) -> StorageError:
-        return StorageError(f"{self.path}: what was read is not what was written; {_ADVICE}")
 
     def clear(self) -> None:
         """Forget the rows and remove the file."""
         self._pending.clear()
         if self._records:
             self.path.unlink(missing_ok=True)
-
-
-def _checksum(arrays: Sequence[Column]) -> int:
-    checksum = 0
-    for array in arrays:
-        checksum = zlib.crc32(array.data, checksum)
-    return checksum
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import IO, Literal
 
 from ooc_svm.blockparser import BadLine, BlockParser, Parsed
@@ -65,6 +65,16 @@ class TextCounts:
     explicit_zeros: int = 0
     n_features: int = 0
 
+    def __add__(self, other: TextCounts) -> TextCounts:
+        """Of both texts together."""
+        sums = {name: number + getattr(other, name) for name, number in vars(self).items()}
+        return TextCounts(**sums | {"n_features": max(self.n_features, other.n_features)})
+
+    def __sub__(self, other: TextCounts) -> TextCounts:
+        """What has come on top of the other; the columns are those of all."""
+        rest = {name: number - getattr(other, name) for name, number in vars(self).items()}
+        return TextCounts(**rest | {"n_features": self.n_features})
+
 
 @dataclass(frozen=True)
 class SourceFacts:
@@ -85,6 +95,43 @@ class SourceFacts:
     size: int | None
     mtime_ns: int | None
     compression: str | None
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """Lines of one input, and how many lines and rows of this input stand before them.
+
+    Attributes
+    ----------
+    path : str
+    state : FileState or None
+        The file as it must be when it is read.
+    span : (int, int) or None
+        Its bytes that are read; None for all of them.
+    lines_before, rows_before : int
+    """
+
+    path: str
+    state: FileState | None
+    span: tuple[int, int] | None = None
+    lines_before: int = 0
+    rows_before: int = 0
+
+
+@dataclass(frozen=True)
+class TextStart:
+    """What the rows before the first one have to do with those that follow.
+
+    Attributes
+    ----------
+    counts : TextCounts
+        Of all inputs so far.
+    qid_rule : int
+        Whether rows have a qid, as `parse_lines` takes it.
+    """
+
+    counts: TextCounts = field(default_factory=TextCounts)
+    qid_rule: int = QID_UNKNOWN
 
 
 def _read_ahead(blocks: Iterator[TextBlock], pool: ThreadPoolExecutor) -> Generator[TextBlock, None, None]:
@@ -137,17 +184,22 @@ class TextRows:
     ----------
     counts : TextCounts
         Of the last iteration, up to the block given last.
+    qid_rule : int
+        Whether rows have a qid, as `parse_lines` takes it, after the block given last.
     sources : list of SourceFacts
         The inputs that the last iteration has opened.
+    part : TextPart
+        The one that the block given last is of.
     total_bytes : int or None
         Size of all inputs as they are on disk; None if standard input is one of them.
     """
 
     def __init__(
         self,
-        inputs: Sequence[Input],
+        parts: Sequence[TextPart],
         parser: BlockParser,
         *,
+        start: TextStart | None,
         threads: int,
         max_bad_lines: int | None,
         reject_file: Input | None,
@@ -157,8 +209,12 @@ class TextRows:
         progress: Callable[[int], None] | None,
     ) -> None:
         self.counts = TextCounts()
+        self.qid_rule = QID_UNKNOWN
         self.sources: list[SourceFacts] = []
-        self._inputs = [os.fspath(each) for each in inputs]
+        self.part = parts[0]
+        self._parts = parts
+        self._whole = start is None
+        self._start = start or TextStart()
         self._parser = parser
         self._threads = threads
         self._max_bad_lines = max_bad_lines
@@ -168,54 +224,33 @@ class TextRows:
         self._read_bytes = read_bytes
         self._max_line_bytes = max_line_bytes
         self._progress = progress
-        self._qid_rule = QID_UNKNOWN
-        self._states: dict[str, FileState | None] = {}
-        self.total_bytes = self._check_inputs()
-
-    def _check_inputs(self) -> int | None:
-        """Open and close every file, so that a bad one is found before the first row; their size together."""
-        if not self._inputs:
-            raise UsageError("no input: name at least one file, or - for standard input")
-        if self._inputs.count("-") > 1:
-            raise UsageError("standard input (-) is named twice, but can be read only once")
-        total = 0
-        for path in self._inputs:
-            if path == "-":
-                continue
-            with open_source(path, self._read_bytes) as source:
-                total += source.size or 0
-                self._states[path] = source.state
-            reject = self._reject_path
-            if reject is not None and os.path.exists(reject) and os.path.samefile(reject, path):
-                raise UsageError(
-                    f"{source.name} is an input, so the bad lines cannot go there: name another file"
-                )
-        return None if "-" in self._inputs else total
+        sizes = [None if part.state is None else part.state.size for part in parts]
+        self.total_bytes = None if None in sizes else sum(filter(None, sizes))
 
     def __iter__(self) -> Iterator[LabelledRows]:
-        self.counts = TextCounts()
+        self.counts = replace(self._start.counts)
+        self.qid_rule = self._start.qid_rule
         self.sources = []
-        self._qid_rule = QID_UNKNOWN
         with ExitStack() as stack:
             if self._reject_path is not None:
                 self._reject = stack.enter_context(_reject_file(self._reject_path))
             # One thread more for reading; without threads everything happens in the caller's.
             pool = stack.enter_context(ThreadPoolExecutor(self._threads + 1)) if self._threads > 1 else None
             bytes_before = 0
-            for path in self._inputs:
+            for part in self._parts:
+                self.part = part
                 with (
-                    open_source(path, self._read_bytes) as source,
+                    open_source(part.path, self._read_bytes, part.span) as source,
                     closing(self._steps(source, pool)) as steps,
                 ):
-                    if source.state != self._states.get(path):
+                    if not _is_same(source.state, part.state):
                         raise InputError(f"{source.name}: the file changed after the start: start again")
                     facts = SourceFacts(source.name, source.size, source.mtime_ns, source.compression)
                     self.sources.append(facts)
                     yield from self._source_rows(source, steps, bytes_before)
                     bytes_before += source.bytes_read
-        if self.counts.rows == 0:
-            name = self.sources[0].name if len(self.sources) == 1 else f"{len(self.sources)} inputs"
-            raise InputError(f"{name}: no rows, only blank lines and comments: give SVMlight text")
+        if self._whole:
+            require_rows(self.counts.rows, [source.name for source in self.sources])
 
     def _steps(self, source: TextSource, pool: ThreadPoolExecutor | None) -> Generator[Parsed, None, None]:
         """Parse the blocks of a source, in order."""
@@ -229,13 +264,13 @@ class TextRows:
             yield from steps
 
     def _parse(self, block: TextBlock) -> Parsed:
-        return self._parser.parse(block, 0, self._qid_rule)
+        return self._parser.parse(block, 0, self.qid_rule)
 
     def _source_rows(
         self, source: TextSource, steps: Iterator[Parsed], bytes_before: int
     ) -> Iterator[LabelledRows]:
         """Rows of one source; completes messages with its line numbers."""
-        name, first_line = source.name, self.counts.lines
+        name, first_line = source.name, self.counts.lines - self.part.lines_before
         try:
             for parsed in steps:
                 yield from self._block_rows(parsed, name, first_line)
@@ -250,7 +285,7 @@ class TextRows:
         """Rows of a block: of the first parsing step, and of more steps if that did not reach its end."""
         parser = self._parser
         while True:
-            rule = self._qid_rule
+            rule = self.qid_rule
             # Parsed before it was known whether rows have a qid, and not clearly in agreement: once more.
             if parsed.given_rule != rule and (
                 parsed.bad or parsed.state[QID_RULE] not in (QID_UNKNOWN, rule)
@@ -264,7 +299,7 @@ class TextRows:
             position = parsed.state[POSITION]
             if position == parsed.block.n_bytes:
                 return
-            parsed = parser.parse(parsed.block, position, self._qid_rule)
+            parsed = parser.parse(parsed.block, position, self.qid_rule)
 
     def _count(self, parsed: Parsed) -> LabelledRows:
         """Add a step to the counts; its rows, numbered."""
@@ -280,7 +315,7 @@ class TextRows:
         counts.explicit_zeros += state[EXPLICIT_ZEROS]
         counts.n_features = max(counts.n_features, state[N_FEATURES])
         if state[ROWS] > 0:
-            self._qid_rule = state[QID_RULE]
+            self.qid_rule = state[QID_RULE]
         return LabelledRows(rows, parsed.rows.labels, parsed.rows.qids)
 
     def _refuse(self, bad: BadLine, number: int, name: str, first_line: int) -> None:
@@ -297,6 +332,17 @@ class TextRows:
             self._reject.write(note + bad.text + b"\n")
 
 
+def require_rows(n_rows: int, names: Sequence[str]) -> None:
+    """Raise InputError if there is not one row in inputs that were read to their ends."""
+    if n_rows == 0:
+        name = names[0] if len(names) == 1 else f"{len(names)} inputs"
+        raise InputError(f"{name}: no rows, only blank lines and comments: give SVMlight text")
+
+
+def _is_same(state: FileState | None, expected: FileState | None) -> bool:
+    return state == expected or (state is not None and state.anywhere() == expected)
+
+
 @contextmanager
 def _reject_file(path: str) -> Iterator[IO[bytes]]:
     """An emptied file to write to; what goes wrong when it is opened, written or closed is a StorageError."""
@@ -310,8 +356,9 @@ def _reject_file(path: str) -> Iterator[IO[bytes]]:
 
 
 def read_rows(
-    inputs: Sequence[Input] | Input,
+    inputs: Sequence[Input | TextPart] | Input,
     *,
+    start: TextStart | None = None,
     index_base: int = 1,
     dtype: str = "float32",
     threads: int = 1,
@@ -329,6 +376,9 @@ def read_rows(
     ----------
     inputs : path or sequence of paths
         Files, plain or compressed (gzip, bzip2, xz, zstd), read one after another; ``-`` is standard input.
+        Instead of a path, a `TextPart`.
+    start : TextStart, optional
+        What was read before, where these inputs go on; then there need not be rows in them.
     index_base : {1, 0}
         What the first column is called in the text.
     dtype : {"float32", "float64"}
@@ -381,8 +431,9 @@ def read_rows(
             "threads, block_bytes, read_bytes and max_line_bytes are at least 1, max_bad_lines at least 0"
         )
     return TextRows(
-        names,
+        _find_parts(names, read_bytes, reject_file),
         BlockParser(index_base, dtype, bad_lines == "skip"),
+        start=start,
         threads=threads,
         max_bad_lines=max_bad_lines,
         reject_file=reject_file,
@@ -391,3 +442,29 @@ def read_rows(
         max_line_bytes=max_line_bytes,
         progress=progress,
     )
+
+
+def _find_parts(
+    inputs: Sequence[Input | TextPart], read_bytes: int, reject_file: Input | None
+) -> list[TextPart]:
+    """Open and close every file given by its name, so that a bad one is found before the first row."""
+    if not inputs:
+        raise UsageError("no input: name at least one file, or - for standard input")
+    if inputs.count("-") > 1:
+        raise UsageError("standard input (-) is named twice, but can be read only once")
+    parts = []
+    for each in inputs:
+        if isinstance(each, TextPart):
+            parts.append(each)
+            continue
+        path = os.fspath(each)
+        if path == "-":
+            parts.append(TextPart(path, None))
+            continue
+        with open_source(path, read_bytes) as source:
+            parts.append(TextPart(path, source.state))
+        if reject_file is not None and os.path.exists(reject_file) and os.path.samefile(reject_file, path):
+            raise UsageError(
+                f"{source.name} is an input, so the bad lines cannot go there: name another file"
+            )
+    return parts

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from ooc_svm import interrupt
 from ooc_svm.allocation import return_freed_memory
-from ooc_svm.assembly import CODES, TARGET, WEIGHT, AnySolver, Task, make_solvers, row_bytes
+from ooc_svm.assembly import CODES, TARGET, WEIGHT, AnySolver, Task, data_rounds, make_solvers, row_bytes
 from ooc_svm.budget import Budget, Parameters, Workload, divide
 from ooc_svm.checkpoint import Checkpoints
 from ooc_svm.classes import binary_problems, label_text
@@ -52,7 +53,8 @@ CHECKPOINT_SHARE = 0.1
 
 # Options that a resumed run may have changed.
 KEY_LEAVES_OUT = (
-    *("memory", "threads", "max_passes", "time_limit", "checkpoint", "resume", "warm_start", "tol"),
+    *("memory", "threads", "engine", "scheduler", "insecure_cluster"),
+    *("max_passes", "time_limit", "checkpoint", "resume", "warm_start", "tol"),
 )
 
 
@@ -144,6 +146,8 @@ def open_data(data: Any, labels: Any, sample_weight: Any, options: TrainOptions)
         return Data(
             data, data.labels.counts, lambda: data.id, data.value_type, data.index_base, data.label_names
         )
+    if options.engine == "dask":
+        raise UsageError("the engine 'dask' reads a store; convert the matrix first, or leave the engine out")
     if labels is None:
         raise UsageError("a matrix needs labels, one a row")
     if options.label is not None:
@@ -190,24 +194,25 @@ def make_tasks(data: Data, options: TrainOptions) -> tuple[Float64Array, list[Ta
 def fill_row_vectors(
     vectors: RowVectors, source: Source, classes: Float64Array, options: TrainOptions
 ) -> None:
-    """Class numbers or values, and weights of the rows, block by block."""
+    """Class numbers or values, and weights of the rows held, block by block."""
     regression = options.problem == "svr"
     targets = vectors.create(*((TARGET, np.float64) if regression else (CODES, np.uint16)))
     weight = vectors.create(WEIGHT, np.float64) if source.has_weight else None
-    for span in source.blocks:
-        found = source.read_labels(span.start, span.stop)
+    parts = (part for span in source.blocks for part in vectors.held_within(span.start, span.stop))
+    for start, stop in parts:
+        found = source.read_labels(start, stop)
         if not np.isfinite(found).all():
-            row = span.start + int(np.argmin(np.isfinite(found)))
-            raise InputError(f"row {row} has no value to learn, {found[row - span.start]}; remove such rows")
+            row = start + int(np.argmin(np.isfinite(found)))
+            raise InputError(f"row {row} has no value to learn, {found[row - start]}; remove such rows")
         if not regression:
             found = np.searchsorted(classes, found).astype(np.uint16)
-        targets.write(span.start, found)
+        targets.write(vectors.place(start), found)
         if weight is not None:
-            weights = source.read_weights(span.start, span.stop)
+            weights = source.read_weights(start, stop)
             if weights.min(initial=0.0) < 0.0:
-                row = span.start + int(np.argmin(weights))
+                row = start + int(np.argmin(weights))
                 raise InputError(f"row {row} has the negative weight {weights.min()}; weights are 0 or more")
-            weight.write(span.start, weights)
+            weight.write(vectors.place(start), weights)
 
 
 class _Run:
@@ -222,31 +227,22 @@ class _Run:
         self._family = family(data.id(), options) if options.checkpoint or options.warm_start else ""
         self._checkpoints = self._open_checkpoints()
         facts = self._checkpoints.newest_facts() if self._checkpoints and options.resume else None
-        keep = None if facts is None else _kept(facts)
+        self._keep = None if facts is None else _kept(facts)
         self._resuming = facts is not None
-        total = memory_budget(options.memory)
-        self._budget: Budget = divide(workload(data, options), options, total, keep=keep)
+        self._budget: Budget
         self._last_saved = time.monotonic()
         self._save_seconds = 0.0
 
     def model(self) -> Model:
         """Run it."""
-        source, options, budget = self._data.source, self._options, self._budget
+        source, options = self._data.source, self._options
         with ExitStack() as stack:
-            vectors = stack.enter_context(RowVectors(source.n_rows, budget.row_vector_bytes))
-            engine: Engine
-            if isinstance(source, MatrixSource):
-                engine = MemoryEngine(source, vectors)
-            else:
-                return_freed_memory()
-                local = LocalEngine(
-                    source, vectors, threads=worker_threads(options), cache_bytes=budget.cache_bytes
-                )
-                engine = stack.enter_context(local)
+            engine = self._open_engine(stack)
+            vectors, budget = engine.vectors, self._budget
             certificates: list[Certificate] = []
             recorder = Recorder(engine, lambda: certificates, options.tol, self._progress)
             warm_up(options, self._data.value_type, source.has_weight, recorder.note)
-            fill_row_vectors(vectors, source, self._classes, options)
+            engine.fill(partial(fill_row_vectors, classes=self._classes, options=options))
             scale = self._scale(engine)
             space = LinearSpace(source.n_features, scale, options.bias == "penalized")
             deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
@@ -271,6 +267,28 @@ class _Run:
             if self._checkpoints is not None:
                 self._save(solvers, vectors, engine, recorder)
             return self._finish(solvers, engine, recorder)
+
+    def _open_engine(self, stack: ExitStack) -> Engine:
+        """Divide the memory, and open what the options ask for."""
+        source, options = self._data.source, self._options
+        work, total = workload(self._data, options), memory_budget(options.memory)
+        if options.engine == "dask":
+            from ooc_svm import clustertraining as on_cluster
+
+            assert isinstance(source, Store)
+            cluster = stack.enter_context(on_cluster.training_cluster(options, source, work.threads))
+            own = on_cluster.client_workload(work, len(cluster.workers()))
+            budget = self._budget = divide(own, options, total, keep=self._keep)
+            rounds = data_rounds(options, source)
+            return stack.enter_context(on_cluster.open_engine(cluster, source, options, work, budget, rounds))
+        budget = self._budget = divide(work, options, total, keep=self._keep)
+        vectors = stack.enter_context(RowVectors(source.n_rows, budget.row_vector_bytes))
+        if isinstance(source, MatrixSource):
+            return MemoryEngine(source, vectors)
+        return_freed_memory()
+        return stack.enter_context(
+            LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
+        )
 
     def _open_checkpoints(self) -> Checkpoints | None:
         options = self._options

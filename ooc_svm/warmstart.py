@@ -25,7 +25,7 @@ from ooc_svm.solvers.streamed_smo import StreamedSmo
 
 # What a saved state does not depend on, so that it can be gone on from.
 _FREE = ("C", "tol", "seed", "resident", "memory", "threads", "max_passes", "time_limit")
-_FREE_PLACES = ("checkpoint", "resume", "warm_start", "engine")
+_FREE_PLACES = ("checkpoint", "resume", "warm_start", "engine", "scheduler", "insecure_cluster")
 
 
 def family(data_id: str, options: TrainOptions) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from ooc_svm.cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -62,3 +67,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
 def small_classes(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
     """Three classes: 1, 2 and 5."""
     return make_small_data(tmp_path_factory.mktemp("classes"), ("1", "2", "5"))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three worker processes on this machine, for tests that leave them alive."""
+    from ooc_svm.cluster import connect
+
+    with connect(None, workers=3, memory=None) as connection:
+        yield connection

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import pytest
+from cluster_data import Some, cluster_engine, with_memory
 from dual_data import (
     dual_data,
     dual_problem,
@@ -21,7 +23,7 @@ from ooc_svm.engine.base import MergeTree, cut_segments
 from ooc_svm.engine.feed import pinned_blocks
 from ooc_svm.engine.local import BLOCKS_A_THREAD, LocalEngine
 from ooc_svm.engine.memory import MemoryEngine
-from ooc_svm.passes import ColumnPass
+from ooc_svm.passes import ColumnPass, rows_of
 from ooc_svm.problems.dual import names
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
@@ -34,6 +36,7 @@ class CountingSource(MatrixSource):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
+        self.open = partial(MatrixSource, *arguments, **options)
         self.reads = np.zeros(len(self.blocks), dtype=int)
         self.buffers_made = 0
         self._lock = threading.Lock()
@@ -70,17 +73,23 @@ def engines():
             )
 
 
-ENGINES = dict(engines())
+LOCAL_ENGINES = dict(engines())
+ENGINES = [*LOCAL_ENGINES, "cluster-1", "cluster-2", "cluster-3"]
 
 
 @pytest.fixture
-def build():
+def build(request):
     """Makes an engine by name, and closes it with its row vectors at the end."""
     with ExitStack() as stack:
 
-        def make(name, source, vectors):
+        def make(name, source, vectors, rounds=()):
             stack.callback(vectors.close)
-            engine = ENGINES[name](source, vectors)
+            if name.startswith("cluster"):
+                workers = Some(request.getfixturevalue("cluster"), int(name[-1]))
+                allot = with_memory(vectors.memory_bytes)
+                engine = cluster_engine(workers, source, source.open, vectors, rounds=rounds, allot=allot)
+                return stack.enter_context(engine)
+            engine = LOCAL_ENGINES[name](source, vectors)
             if isinstance(engine, LocalEngine):
                 stack.enter_context(engine)
             return engine
@@ -103,7 +112,7 @@ def test_a_pass_has_the_bits_of_the_reference(build, name, in_memory):
         assert got.vectors.tobytes() == expected.vectors.tobytes()
         assert got.sums[0].tobytes() == expected.sums[0].tobytes()
         for vector in problem.row_vectors:
-            ours, theirs = vectors[vector], reference_vectors[vector]
+            ours, theirs = engine.vectors[vector], reference_vectors[vector]
             assert ours.read(0, 600).tobytes() == theirs.read(0, 600).tobytes()
 
 
@@ -263,13 +272,15 @@ class TestSweeps:
         assert (max(piece.step for r in rounds for s in r.segments for piece in s) > 1) == (n_blocks == 2)
         reference_source, _, reference_vectors, _ = sweep_setup(n_blocks)
         reference = MemoryEngine(reference_source, reference_vectors)
-        assert swept(build(name, source, vectors), problems, rounds) == swept(reference, problems, rounds)
+        engine = build(name, source, vectors, rounds)
+        assert swept(engine, problems, rounds) == swept(reference, problems, rounds)
 
     @pytest.mark.parametrize("n_blocks", [2, 60])
-    @pytest.mark.parametrize("name", ["memory", "local-1-0", "local-3-0", "local-2-60"])
+    @pytest.mark.parametrize("name", ["memory", "local-1-0", "local-3-0", "local-2-60", "cluster-2"])
     def test_of_two_models_share_their_reads_and_not_their_bits(self, build, name, n_blocks):
         source, problems, vectors, rounds = sweep_setup(n_blocks, n_models=2)
-        both = swept(build(name, source, vectors), problems, rounds)
+        engine = build(name, source, vectors, rounds)
+        both = swept(engine, problems, rounds)
         shared = source.reads.copy()
         source, problems, vectors, _ = sweep_setup(n_blocks, n_models=2)
         one = swept(build("memory", source, vectors), problems[:1], rounds)
@@ -277,7 +288,7 @@ class TestSweeps:
         if name == "memory":
             assert shared.tolist() == source.reads.tolist()
         else:
-            assert shared.sum() < 2 * source.reads.sum()
+            assert engine.counters.blocks_read < 2 * source.reads.sum()
         n_answers = 2 * len(rounds)
         assert both[0 : 2 * n_answers : 2] == one[:n_answers]
         assert both[2 * n_answers : 2 * n_answers + 4] == one[n_answers:]
@@ -323,17 +334,20 @@ class TestSweeps:
     @pytest.mark.parametrize("name", ENGINES)
     def test_progress_counts_the_pieces_of_a_whole_read(self, build, name):
         source, problems, vectors, rounds = sweep_setup(23)
-        engine, seen = build(name, source, vectors), []
+        engine, seen = build(name, source, vectors, rounds), []
         engine.on_block = lambda done, of: seen.append((done, of))
         for extent in rounds:
             engine.stream([sweep_pass(problems[0], extent)])
             assert engine.counters.passes == extent.ends
-        assert seen == [(k + 1, rounds[0].of) for k in range(rounds[0].of)]
+            assert seen[-1] == (extent.before + extent.n_pieces, extent.of)
+        assert seen == sorted(set(seen))
+        if not name.startswith("cluster"):
+            assert seen == [(k + 1, rounds[0].of) for k in range(rounds[0].of)]
 
     @pytest.mark.parametrize("name", ENGINES)
     def test_a_read_in_rounds_is_one_pass_of_a_run(self, build, name):
         source, problems, vectors, rounds = sweep_setup(23, n_models=2)
-        engine, calls = build(name, source, vectors), []
+        engine, calls = build(name, source, vectors, rounds), []
 
         class Sweeper:
             def __init__(self, problem, reads):
@@ -344,7 +358,7 @@ class TestSweeps:
                     for extent in rounds:
                         answer = yield sweep_pass(self.problem, extent)
                         assert len(answer.w) == 40
-                    yield self.problem.count_losses(names(self.problem)[3], 0.0)
+                    yield self.problem.count_losses(names(self.problem)[3], 0.0, rows_of(rounds))
 
         sweepers = [Sweeper(problems[0], 2), Sweeper(problems[1], 3)]
         engine.run(sweepers, between=lambda: calls.append(engine.counters.passes))
@@ -356,7 +370,7 @@ class TestMeanwhile:
     @pytest.mark.parametrize("name", ENGINES)
     def test_is_done_once_when_the_answer_comes(self, build, name):
         source, problems, vectors, rounds = sweep_setup(23, n_models=2)
-        engine, done = build(name, source, vectors), []
+        engine, done = build(name, source, vectors, rounds), []
         for number, extent in enumerate(rounds):
             requests = [
                 sweep_pass(p, extent, meanwhile=lambda k=k: done.append(k)) for k, p in enumerate(problems)
@@ -386,12 +400,13 @@ class TestMeanwhile:
         def fail():
             raise Failure
 
-        engine = build(name, source, vectors)
+        engine = build(name, source, vectors, rounds)
         with pytest.raises(Failure):
             engine.stream([sweep_pass(problems[0], rounds[0], meanwhile=fail)])
         # Of the failed round some lanes may have been swept: begin anew.
         source, problems, fresh, _ = sweep_setup(23)
-        engine.vectors = fresh
+        for vector in fresh.names():
+            engine.vectors[vector].write(0, read_all(fresh, vector))
         reference = MemoryEngine(source, sweep_setup(23)[2])
         assert swept(engine, problems, rounds) == swept(reference, problems, rounds)
         fresh.close()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ooc_svm.memory import peak_memory
 from ooc_svm.passes import Extent, Pass, Piece, RowSlice, Segment, fuse, split
 from ooc_svm.rows import RowBlock
 from ooc_svm.rowvectors import RowVectors
@@ -64,6 +65,16 @@ class Engine(ABC):
         self.counters = Counters()
         self.on_block: Callable[[int, int], None] | None = None
         """Called with the number of blocks done and of all blocks, from any thread."""
+        self.on_note: Callable[[str], None] | None = None
+        """Called with what a user should know."""
+
+    def fill(self, fill: Callable[[RowVectors, Source], None]) -> None:
+        """Make the row vectors that come from the data."""
+        fill(self.vectors, self.source)
+
+    def peak_memory(self) -> int:
+        """Largest resident size of a process so far, in bytes."""
+        return peak_memory()
 
     @abstractmethod
     def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
@@ -123,14 +134,15 @@ class Engine(ABC):
     ) -> None:
         """Serve rows of one block to several passes, with their slices of the row vectors."""
         names = dict.fromkeys(name for request in passes for name in (*request.reads, *request.writes))
-        whole = {name: self.vectors[name].read(piece.start, piece.stop) for name in names}
+        first = self.vectors.place(piece.start) if names else 0
+        whole = {name: self.vectors[name].read(first, first + piece.stop - piece.start) for name in names}
         every = {name: entries[:: piece.step] for name, entries in whole.items()}
         rows = RowSlice(piece.start, piece.stop, every, piece.step)
         for request, partial in zip(passes, partials, strict=True):
             request.visit(block, rows, partial)
         for name in dict.fromkeys(name for request in passes for name in request.writes):
             if not self.vectors[name].in_memory:
-                self.vectors[name].write(piece.start, whole[name])
+                self.vectors[name].write(first, whole[name])
 
 
 def _begins(request: Pass) -> bool:
@@ -141,7 +153,8 @@ def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> tuple[Segment, 
     """Cut the blocks into runs whose sums are kept apart and merged in a fixed tree.
 
     The number of runs is a power of two that depends on the data and the pass alone, never on the machine:
-    fewer where a partial is large beside the data, since each run zeroes and merges one.
+    fewer where a partial is large beside the data, since each run zeroes and merges one. Runs of a coarser
+    cut are made of whole runs of a finer one, so that rows can be given away in runs of any cut.
     """
     if not blocks:
         return ()
@@ -150,14 +163,15 @@ def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> tuple[Segment, 
     worth = 8 * total // (4 * max(partial_nbytes, 1))
     wanted = min(max(worth, MIN_SEGMENTS), MAX_SEGMENTS, len(blocks))
     count = 1 << (wanted.bit_length() - 1)
+    finest = 1 << (min(MAX_SEGMENTS, len(blocks)).bit_length() - 1)
     middles = np.cumsum(sizes) - sizes // 2
-    owner = np.minimum(middles * count // max(total, 1), count - 1)
-    edges = np.searchsorted(owner, np.arange(count + 1))
+    owner = np.minimum(middles * finest // max(total, 1), finest - 1)
+    edges = np.searchsorted(owner, np.arange(finest + 1))
     # No segment is empty, however uneven the blocks are.
-    ahead = np.arange(count + 1)
-    edges = np.minimum(np.maximum.accumulate(edges - ahead) + ahead, len(blocks) - count + ahead)
-    pieces = [Piece(index, span.start, span.stop) for index, span in enumerate(blocks)]
-    return tuple(pieces[a:b] for a, b in pairwise(edges.tolist()))
+    ahead = np.arange(finest + 1)
+    edges = np.minimum(np.maximum.accumulate(edges - ahead) + ahead, len(blocks) - finest + ahead)
+    pieces = tuple(Piece(index, span.start, span.stop) for index, span in enumerate(blocks))
+    return tuple(pieces[a:b] for a, b in pairwise(edges[:: finest // count].tolist()))
 
 
 class MergeTree:
@@ -176,9 +190,8 @@ class MergeTree:
         self._merge = merge
         self._nodes: dict[tuple[int, int], Any] = {}
 
-    def add(self, segment: int, partial: Any) -> None:
-        """Put in a segment's partial, and merge what can be merged."""
-        width, place = 1, segment
+    def add(self, place: int, partial: Any, width: int = 1) -> None:
+        """Put in the partial of a segment, or of ``width`` of them from ``place * width`` on, and merge."""
         while width < self._n_segments:
             sibling = self._nodes.pop((width, place ^ 1), None)
             if sibling is None:
@@ -186,6 +199,11 @@ class MergeTree:
             partial = self._merge(sibling, partial) if place & 1 else self._merge(partial, sibling)
             width, place = 2 * width, place >> 1
         self._nodes[width, place] = partial
+
+    @property
+    def nodes(self) -> dict[tuple[int, int], Any]:
+        """What is merged so far, by (width, place)."""
+        return self._nodes
 
     @property
     def total(self) -> Any:

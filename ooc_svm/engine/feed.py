@@ -41,11 +41,22 @@ class Feed:
         used cache.
     counters : Counters
         Where the blocks fetched from storage and their stored bytes are counted.
+    blocks : sequence of int, optional
+        Those that may be pinned; by default all.
     """
 
-    def __init__(self, source: Source, readers: int, cache_bytes: int, counters: Counters) -> None:
+    def __init__(
+        self,
+        source: Source,
+        readers: int,
+        cache_bytes: int,
+        counters: Counters,
+        blocks: Sequence[int] | None = None,
+    ) -> None:
         self._source, self._counters = source, counters
-        self._pinned = pinned_blocks([span.nbytes for span in source.blocks], cache_bytes)
+        own = range(len(source.blocks)) if blocks is None else blocks
+        pinned = pinned_blocks([source.blocks[index].nbytes for index in own], cache_bytes)
+        self._pinned = frozenset(own[number] for number in pinned)
         self._lent: dict[int, _Lent] = {}
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="read")

@@ -59,14 +59,22 @@ class LocalEngine(Engine):
         Threads that compute, and as many that read.
     cache_bytes : int
         Memory for pinned blocks.
+    blocks : sequence of int, optional
+        Those that may be pinned; by default all.
     """
 
     def __init__(
-        self, source: Source, vectors: RowVectors, *, threads: int = 1, cache_bytes: int = 0
+        self,
+        source: Source,
+        vectors: RowVectors,
+        *,
+        threads: int = 1,
+        cache_bytes: int = 0,
+        blocks: Sequence[int] | None = None,
     ) -> None:
         super().__init__(source, vectors)
         self._threads = threads
-        self._feed = Feed(source, threads, cache_bytes, self.counters)
+        self._feed = Feed(source, threads, cache_bytes, self.counters, blocks)
         self._ahead: list[int] = []
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="compute")
 
@@ -84,10 +92,16 @@ class LocalEngine(Engine):
         self.close()
 
     def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
-        count = len(extent.segments)
+        trees = self.merged(passes, extent, data, range(len(extent.segments)))
+        return [tree.total for tree in trees]
+
+    def merged(
+        self, passes: Sequence[Pass], extent: Extent, data: bool, segments: Sequence[int]
+    ) -> list[MergeTree]:
+        """What can be merged of some of an extent's segments, for each of the passes."""
         backwards = data and extent.begins and extent.ends and self.counters.passes % 2 == 1
-        order = reversed(range(count)) if backwards else iter(range(count))
-        trees = [MergeTree(count, request.merge) for request in passes]
+        order = reversed(segments) if backwards else iter(segments)
+        trees = [MergeTree(len(extent.segments), request.merge) for request in passes]
         stream = _Stream(passes, extent, data, trees, order, extent.of or extent.n_pieces, extent.before)
         if data:
             stream.due, self._ahead = set(self._ahead), []
@@ -101,7 +115,9 @@ class LocalEngine(Engine):
             for request in passes
             if request.meanwhile is not None
         ]
-        futures += [self._workers.submit(self._work, stream) for _ in range(min(self._threads, count))]
+        futures += [
+            self._workers.submit(self._work, stream) for _ in range(min(self._threads, len(segments)))
+        ]
         try:
             self._want_ahead(index for index in ahead if index not in here)
             wait(futures, return_when=FIRST_EXCEPTION)
@@ -114,7 +130,7 @@ class LocalEngine(Engine):
         for failure in failures:
             if failure is not None and not isinstance(failure, Stopped):
                 raise failure
-        return [tree.total for tree in trees]
+        return trees
 
     def _want_ahead(self, blocks: Iterable[int]) -> None:
         for index in blocks:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.ops import losses
-from ooc_svm.passes import RowPass, RowSlice
+from ooc_svm.passes import Extent, RowPass, RowSlice
 from ooc_svm.problems.hinge import Targets
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rows import Float64Array
@@ -130,20 +130,22 @@ class DualProblem:
         losses.boxes(t, cost, self.two_sided, self.squared, box)
         return box
 
-    def values_along(self, best: str, newest: str, points: Float64Array) -> RowPass:
+    def values_along(
+        self, best: str, newest: str, points: Float64Array, rows: Extent | None = None
+    ) -> RowPass:
         """Sums of losses at points of the segment between two score vectors; no data is read.
 
         ``points`` has shape (k, 2): t and b, the scores being ``best + t (newest - best) + b``.
         """
-        return RowPass(LossAlong(self, best, newest, points))
+        return RowPass(LossAlong(self, best, newest, points), rows)
 
-    def move(self, best: str, newest: str, t: float) -> RowPass:
+    def move(self, best: str, newest: str, t: float, rows: Extent | None = None) -> RowPass:
         """Set the best scores to ``best + t (newest - best)``; no data is read."""
-        return RowPass(MoveScores(best, newest, t))
+        return RowPass(MoveScores(best, newest, t), rows)
 
-    def count_losses(self, best: str, b: float) -> RowPass:
+    def count_losses(self, best: str, b: float, rows: Extent | None = None) -> RowPass:
         """Number of rows with a loss; no data is read."""
-        return RowPass(LossRows(self, best, b))
+        return RowPass(LossRows(self, best, b), rows)
 
 
 @dataclass(frozen=True, slots=True)

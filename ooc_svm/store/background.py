@@ -29,13 +29,15 @@ class BackgroundSync:
         self._pending: deque[Future[None]] = deque()
         self._lock = Lock()
 
-    def write(self, path: Path, *parts: bytes | memoryview) -> None:
-        """Write a file; its folder is made where it is missing."""
+    def write(self, root: Path, key: str, *parts: bytes | memoryview) -> None:
+        """Write a file in a folder; folders between the two are made where they are missing."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        path = root / key
         try:
             descriptor = os.open(path, flags, 0o666)
         except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in reversed(Path(key).parents[:-1]):
+                (root / folder).mkdir(exist_ok=True)
             descriptor = os.open(path, flags, 0o666)
         try:
             for part in parts:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.store.files import StoreFiles
-from ooc_svm.store.layout import ARRAY_ATTRIBUTES
+from ooc_svm.store.layout import ARRAY_ATTRIBUTES, chunk_count
 from ooc_svm.store.manifest import ListedArray
 
 
@@ -69,6 +69,8 @@ class GrowingArray:
         Elements in a chunk.
     fill_value : float
         What a lost chunk would read as to others: never something that looks like data.
+    first : int
+        Number of the first chunk, where those before are written elsewhere.
 
     Attributes
     ----------
@@ -85,6 +87,7 @@ class GrowingArray:
         chunk: int,
         *,
         fill_value: float,
+        first: int = 0,
     ) -> None:
         self.name = name
         self.sizes = array("q")
@@ -95,6 +98,7 @@ class GrowingArray:
         self._files = files
         self._behind = behind
         self._fill_value = fill_value
+        self._first = first
         self._dtype = np.dtype(dtype)
         self._chunk = chunk
         self._buffer = np.empty(chunk, self._dtype)
@@ -133,7 +137,8 @@ class GrowingArray:
         self._filled = 0
 
     def _write(self, index: int, content: npt.NDArray[Any]) -> None:
-        self.sizes[index], self.checksums[index] = self._files.write_chunk(self.name, index, content)
+        number = self._first + index
+        self.sizes[index], self.checksums[index] = self._files.write_chunk(self.name, number, content)
 
     def finish(self) -> ListedArray:
         """Write what is left, filled up to a whole chunk; say what the manifest must list."""
@@ -143,3 +148,51 @@ class GrowingArray:
             self._flush()
         self._array.resize((length,))
         return ListedArray(self.name, self._dtype.name, length, self._chunk)
+
+
+class AdoptedArray:
+    """One array of the store whose chunks are written elsewhere.
+
+    Parameters
+    ----------
+    files : StoreFiles
+    name, dtype, chunk, fill_value
+        As for `GrowingArray`.
+    length : int
+        Elements of the whole array.
+
+    Attributes
+    ----------
+    sizes, checksums : array of int
+        Bytes and crc32c of every chunk file.
+    """
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        name: str,
+        dtype: npt.DTypeLike,
+        chunk: int,
+        length: int,
+        *,
+        fill_value: float,
+    ) -> None:
+        n_chunks = chunk_count(length, chunk)
+        self.name = name
+        self.sizes = array("q", [-1]) * n_chunks
+        self.checksums = array("I", [0]) * n_chunks
+        self._array = files.create_array(
+            name, dtype, chunk, attributes=ARRAY_ATTRIBUTES, fill_value=fill_value
+        )
+        self._listed = ListedArray(name, np.dtype(dtype).name, length, chunk)
+
+    def adopt(self, first: int, sizes: array[int], checksums: array[int]) -> None:
+        """Take note of the chunks from number `first` on, which are on the disk."""
+        self.sizes[first : first + len(sizes)] = sizes
+        self.checksums[first : first + len(checksums)] = checksums
+
+    def finish(self) -> ListedArray:
+        """Say what the manifest must list."""
+        assert -1 not in self.sizes, f"{self.name} is not complete"
+        self._array.resize((self._listed.length,))
+        return self._listed

@@ -7,6 +7,7 @@ the next run on the same target: holding the lock says that nobody else is at wo
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -58,6 +59,16 @@ def write_durably(path: Path, content: bytes | memoryview) -> None:
         os.close(descriptor)
 
 
+def remove_folder(folder: Path, doomed: Path) -> None:
+    """Remove a folder if it is there, under another name: whoever is at work in it must not bring it back."""
+    if not folder.exists():
+        return
+    with contextlib.suppress(OSError):
+        os.rename(folder, doomed)
+        folder = doomed
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 class Building:
     """The folder in which a new version of ``target`` is built.
 
@@ -83,7 +94,7 @@ class Building:
         self._is_ours = is_ours
         self._overwrite = overwrite
         self._lock_path = self._beside("lock")
-        self.folder = self._beside(f"building-{secrets.token_hex(8)}")
+        self.folder = self._doomed()
         self._advice = "check that the folder exists, can be written and has free space"
         with self._errors():
             self._lock = self._acquire()
@@ -160,9 +171,13 @@ class Building:
 
     def _discard(self, replaced: Path) -> None:
         """Remove an old version, under another name first: half removed it must never be restored."""
-        doomed = self._beside(f"building-{secrets.token_hex(8)}")
+        doomed = self._doomed()
         os.rename(replaced, doomed)
         shutil.rmtree(doomed, ignore_errors=True)
+
+    def _doomed(self) -> Path:
+        """A name that the next run removes."""
+        return self._beside(f"building-{secrets.token_hex(8)}")
 
     def publish(self) -> None:
         """Put the folder in the target's place; it must be on the disk, with all files and folders in it."""
@@ -181,7 +196,7 @@ class Building:
     def close(self) -> None:
         """Remove what was built unless it was published, and let go of the lock."""
         try:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_folder(self.folder, self._doomed())
             with self._errors():
                 self._restore()
         finally:

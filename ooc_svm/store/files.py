@@ -86,14 +86,14 @@ class StoreFiles:
         """
         frame = self._codec.encode(content)
         checksum = google_crc32c.value(frame)
-        self._sync.write(self._folder / name / "c" / str(index), frame, checksum.to_bytes(4, "little"))
+        self._sync.write(self._folder, f"{name}/c/{index}", frame, checksum.to_bytes(4, "little"))
         return len(frame) + 4, checksum
 
     def settle(self) -> None:
         """Write new metadata except the root's; return when all files and folders are on the disk."""
         for key, content in self.metadata().items():
             if key != METADATA and self._settled.get(key) != content:
-                self._sync.write(self._folder / key, content)
+                self._sync.write(self._folder, key, content)
                 self._settled[key] = content
         self._sync.wait()
         self._sync.sync_folders(self._folder)

@@ -1,0 +1,96 @@
+"""Records of arrays in files of a scratch folder: what is read is what was written, or an error."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.errors import StorageError
+
+_ADVICE = "check the disk and its free space, then run again"
+
+
+def append_record(path: Path, arrays: Sequence[npt.NDArray[Any]]) -> None:
+    """Append arrays, and a checksum of them, to a file; it is made where it is not there.
+
+    Raises
+    ------
+    StorageError
+        Writing failed.
+    """
+    checksum = 0
+    try:
+        with open(path, "ab", opener=_open_private) as file:
+            for array in arrays:
+                file.write(array.data)
+                checksum = zlib.crc32(array.data, checksum)
+            file.write(np.array([checksum], np.int64).data)
+    except OSError as error:
+        raise StorageError(f"{path}: writing failed: {error.strerror}; {_ADVICE}") from error
+
+
+class RecordFile:
+    """Reads what `append_record` has written; a context manager.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    StorageError
+        Here and by all methods: reading failed, or what is read is not what was written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._checksum = 0
+        try:
+            self._file = open(path, "rb")  # noqa: SIM115  (closed with the context)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def read(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """The next array of a record."""
+        array = np.empty(length, dtype)
+        try:
+            self.require(self._file.readinto(array.data) == array.nbytes)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise self._failure(error) from error
+        self._checksum = zlib.crc32(array.data, self._checksum)
+        return array
+
+    def require(self, condition: bool) -> None:
+        """Raise StorageError where what was read cannot be what was written."""
+        if not condition:
+            raise StorageError(f"{self._path}: what was read is not what was written; {_ADVICE}")
+
+    def end_record(self) -> None:
+        """Hold the arrays read since the last call against their checksum."""
+        expected = self._checksum
+        self.require(int(self.read(1, np.int64)[0]) == expected)
+        self._checksum = 0
+
+    def _failure(self, error: OSError) -> StorageError:
+        return StorageError(f"{self._path}: reading failed: {error.strerror}; {_ADVICE}")
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,276 @@
+"""Training on a cluster: every linear solver and problem has the bits of one machine, whatever is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cluster_data import Chosen, Some
+from train_data import answers, bits, make_anndata, make_store, store_rows
+
+from ooc_svm import clustertraining as module
+from ooc_svm import history, train
+from ooc_svm.cluster import connect
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
+from ooc_svm.localworkers import local_workers
+from ooc_svm.options import LOSSES_OF
+from ooc_svm.solvers import streamed_smo
+
+training = sys.modules[train.__module__]
+
+# Fewer blocks than rounds: rounds of every so manieth row; more: rounds of whole blocks.
+FEW = {"chunk_elements": 4000, "chunk_rows": 650, "block_rows": 650}
+MANY = {"chunk_elements": 50, "chunk_rows": 25, "block_chunks": 2, "block_rows": 25}
+
+SMO = [
+    {"solver": "streamed-smo", "problem": problem, "loss": loss, "bias": bias, "resident": 0.1}
+    for problem, losses in LOSSES_OF.items()
+    for loss in losses
+    for bias in ("none", "penalized", "free")
+]
+CUTS = [
+    {"solver": "ocas"},
+    {"solver": "ocas", "bias": "penalized", "cut_groups": 2, "C": (0.1, 1.0), "scale": "std"},
+    {"solver": "cutting-plane", "bias": "penalized", "cut_groups": 4, "tol": 1e-2},
+    {"solver": "streamed-smo", "C": (0.1, 1.0), "scale": "maxabs", "class_weight": "balanced"},
+]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Stores by problem and number of blocks, with weights."""
+    folder = tmp_path_factory.mktemp("stores")
+    matrix, labels = store_rows(1300, 30, density=0.15)
+    rng = np.random.default_rng(8)
+    values = 2.0 + matrix @ rng.normal(size=30) + 0.3 * rng.normal(size=1300)
+    weights = rng.integers(0, 3, 1300) * 0.7
+    return {
+        (problem, name): make_store(folder / f"{problem}-{name}", matrix, t, weights=weights, **cut)
+        for problem, t in (("svc", labels), ("svr", values))
+        for name, cut in (("few", FEW), ("many", MANY))
+    }
+
+
+@pytest.fixture
+def on(cluster, monkeypatch):
+    """Has training take so many workers of the tests' cluster."""
+
+    def use(members):
+        @contextmanager
+        def connected(*arguments, **options):
+            yield Some(cluster, members) if isinstance(members, int) else members
+
+        monkeypatch.setattr(module, "connect", connected)
+
+    return use
+
+
+def same(model, expected):
+    """Whether two models have the same bits, and their runs the same values and reads."""
+    assert bits(model) == bits(expected)
+    assert answers(model.report) == answers(expected.report)
+    assert model.report["passes"] == expected.report["passes"]
+    return True
+
+
+@pytest.mark.parametrize("blocks", ["few", "many"])
+@pytest.mark.parametrize("options", SMO + CUTS, ids=lambda options: "-".join(map(str, options.values())))
+def test_a_training_has_the_bits_of_one_machine(on, stores, monkeypatch, options, blocks):
+    monkeypatch.setattr(streamed_smo, "BRISK_ELEMENTS", 0)  # rounds of four lanes
+    store = stores[options.get("problem", "svc"), blocks]
+    options = {"C": 0.5, "max_passes": 3, **options}
+    expected = train(store, threads=2, **options)
+    for n_workers in (2, 3) if options["solver"] == "ocas" else (3,) if blocks == "few" else (2,):
+        on(n_workers)
+        assert same(train(store, engine="dask", **options), expected)
+
+
+def test_the_reads_are_those_of_one_machine(on, stores):
+    """Certified after as many reads, and each block fetched once in each of them."""
+    store = stores["svc", "many"]
+    expected = train(store, threads=2, resident=0.05, C=0.5)
+    assert expected.report["converged"]
+    for n_workers in (1, 2, 3):
+        on(n_workers)
+        report = train(store, engine="dask", resident=0.05, C=0.5).report
+        assert report["passes"] == expected.report["passes"]
+        assert report["bytes_read"] == expected.report["bytes_read"]
+
+
+def test_a_cluster_of_its_own(stores):
+    """What ``--engine dask`` alone does: processes of this machine, gone at the end."""
+    store, seen = stores["svc", "many"], []
+    options = {"resident": 0.1, "C": 0.5, "threads": 2}
+    model = train(store, engine="dask", progress=lambda event: seen.append(event.kind), **options)
+    assert same(model, train(store, **options))
+    assert seen.count("pass") == model.report["passes"]
+    assert Counter(seen)["block"] > 0
+
+
+def resumed(store, folder, **options):
+    return train(store, checkpoint=folder, resume=True, **options)
+
+
+@pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
+def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, solver):
+    store, options = stores["svc", "many"], {"solver": solver, "C": 0.5, "threads": 2}
+    on(2)
+    expected = train(store, **options)
+    train(store, max_passes=2, checkpoint=tmp_path / "a", engine="dask", **options)
+    assert bits(resumed(store, tmp_path / "a", **options)) == bits(expected)
+    train(store, max_passes=2, checkpoint=tmp_path / "b", **options)
+    assert bits(resumed(store, tmp_path / "b", engine="dask", **options)) == bits(expected)
+    left = [entry.name for entry in (tmp_path / "a").iterdir()]
+    assert left
+    assert all(name.startswith("checkpoint-") for name in left)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
+def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, solver):
+    """The run ends certified on the workers that are left."""
+    monkeypatch.setattr(history, "BLOCK_INTERVAL", 0.0)
+    monkeypatch.setattr(streamed_smo, "BRISK_ELEMENTS", 0)
+    store, options = stores["svc", "many"], {"solver": solver, "C": 0.5, "resident": None, "tol": 1e-2}
+    expected = train(store, threads=2, **options)
+    assert expected.report["converged"]
+    n_passes = expected.report["passes"]
+    n_kills = min(n_passes, 4)
+    with (
+        connect(None, workers=1, memory=None) as cluster,
+        local_workers(cluster.client.scheduler.address, n_kills, 1) as processes,
+    ):
+        victims, notes = {}, []
+
+        def kill(event):
+            if event.kind == "note":
+                notes.append(event.message)
+            # In the pass of this number, once something of it is done.
+            if event.kind == "block" and event.passes < n_kills and event.passes not in victims:
+                process = processes[len(victims)]
+                victims[event.passes] = process
+                process.kill()
+                process.wait()
+
+        while len(cluster.workers()) < n_kills + 1:
+            pass
+        on(Chosen(cluster, [worker.pid for worker in cluster.workers()]))
+        model = train(store, engine="dask", progress=kill, **options)
+        assert same(model, expected)
+        assert sorted(victims) == list(range(n_kills))
+        assert [process.poll() for process in processes] == [-signal.SIGKILL] * n_kills
+        lost = [note for note in notes if "lost" in note]
+        assert len(lost) == n_kills
+
+
+@pytest.mark.fault
+def test_the_death_of_the_scheduler_leaves_a_checkpoint(stores, tmp_path, monkeypatch):
+    store, options = stores["svc", "many"], {"C": 0.5, "resident": 0.02}
+    expected = train(store, threads=2, **options)
+    assert expected.report["passes"] > 3
+    command = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--host",
+        "127.0.0.1",
+        "--no-dashboard",
+    ]
+    command += ["--port", "0", "--scheduler-file", str(tmp_path / "scheduler.json")]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=tmp_path, **quiet) as scheduler:
+        try:
+            address = scheduler_address(tmp_path / "scheduler.json")
+
+            def kill(event):
+                if event.kind == "pass" and event.passes == 2:
+                    scheduler.kill()
+
+            monkeypatch.setattr(training, "CHECKPOINT_SHARE", np.inf)  # a checkpoint after every pass
+            remote = {"scheduler": address, "insecure_cluster": True, "checkpoint": tmp_path / "states"}
+            with local_workers(address, 2, 1), pytest.raises(StorageError, match=r"scheduler|no worker"):
+                train(store, engine="dask", progress=kill, **remote, **options)
+            assert scheduler.wait() == -signal.SIGKILL
+        finally:
+            scheduler.kill()
+    passes = []
+    model = resumed(
+        store,
+        tmp_path / "states",
+        threads=2,
+        progress=lambda event: passes.append(event.passes) if event.kind == "pass" else None,
+        **options,
+    )
+    assert passes[0] == 3
+    assert bits(model) == bits(expected)
+
+
+def scheduler_address(path):
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return json.loads(Path(path).read_text())["address"]
+        except (OSError, ValueError):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+class TestRefused:
+    def test_a_scheduler_without_the_engine(self, stores):
+        with pytest.raises(UsageError, match="engine 'dask'"):
+            train(stores["svc", "many"], scheduler="tls://127.0.0.1:1")
+
+    def test_a_matrix(self):
+        matrix, labels = store_rows(100)
+        with pytest.raises(UsageError, match="convert the matrix"):
+            train(matrix, labels, engine="dask")
+
+    def test_too_little_memory_on_a_worker(self, on, stores, cluster, monkeypatch):
+        from dataclasses import replace
+
+        class Small(Some):
+            def workers(self):
+                return [replace(worker, memory=10**8) for worker in super().workers()]
+
+        on(Small(cluster, 2))
+        with pytest.raises(MemoryBudgetError, match=r"the worker tcp://.* training needs"):
+            train(stores["svc", "many"], engine="dask")
+
+    def test_another_store_on_the_workers(self, on, stores, monkeypatch):
+        on(2)
+        opened = module.StoreOnWorker
+        monkeypatch.setattr(
+            module, "StoreOnWorker", lambda path, id, options: opened(path, "another", options)
+        )
+        with pytest.raises(DamageError, match="another store on a worker"):
+            train(stores["svc", "many"], engine="dask")
+
+    def test_what_is_wrong_with_the_data(self, on, tmp_path):
+        """Said as on one machine, though a worker finds it."""
+        matrix, labels = store_rows(200)
+        weights = np.where(np.arange(200) == 150, -1.0, 1.0)
+        store = make_anndata(tmp_path / "s", matrix, label=labels, weight=weights)
+        on(2)
+        with pytest.raises(InputError, match=r"row 150 has the negative weight -1\.0"):
+            train(store, engine="dask")
+
+
+def test_the_processes_are_gone(stores):
+    """No worker outlives the run, and no folder of row vectors is left."""
+    from ooc_svm.rowvectors import default_scratch_folder
+
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    before = children.read_text().split()
+    folders = set(default_scratch_folder().glob("ooc-svm-rows-*"))
+    train(stores["svc", "few"], engine="dask", threads=2, resident=0.1)
+    assert children.read_text().split() == before
+    assert set(default_scratch_folder().glob("ooc-svm-rows-*")) <= folders
