@@ -1,0 +1,230 @@
+"""Pairs of rows of different rank: how many there are and which of them a score vector leaves active.
+
+The pairs are ``(i, j)`` with ``y_i > y_j``; at scores s a pair is active while ``s_i - s_j < margin``, and it
+loses ``margin - (s_i - s_j)`` then (Joachims 2006, OP4 with the margin 1). The counts
+
+    plus_i  = #{j : y_j < y_i, s_i - s_j < margin}      minus_j = #{i : y_i > y_j, s_i - s_j < margin}
+
+are the coefficients of the cut, ``sum_i (plus_i - minus_i) x_i``. Differences are those of float64, rounded:
+exact for margin 0, and one predicate for both sides, so that both count the same pairs. With row weights a
+pair weighs ``omega_i omega_j`` and counts become sums of weights, added in the order of (score, row). Cut
+groups divide the pairs by the number of their higher row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.errors import InputError
+from ooc_svm.ops import orders
+from ooc_svm.rows import Float64Array, Int64Array
+
+Ranks = npt.NDArray[np.int32]
+Counts = npt.NDArray[Any]
+
+MOST_PAIRS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PairSums:
+    """Sums over the active pairs of each cut group.
+
+    Attributes
+    ----------
+    loss : ndarray of float64, shape (groups,)
+        Sum of the weights of active pairs times ``margin - (s_i - s_j)``; not divided by m.
+    active : ndarray of float64, shape (groups,)
+        Sum of their weights.
+    """
+
+    loss: Float64Array
+    active: Float64Array
+
+
+def rank_labels(labels: Float64Array) -> tuple[Ranks, int]:
+    """Dense ranks of labels, and how many there are.
+
+    Parameters
+    ----------
+    labels : ndarray of float64, shape (n,)
+        Finite.
+
+    Returns
+    -------
+    ranks : ndarray of int32, shape (n,)
+        0 for the lowest label, equal for equal labels.
+    n_ranks : int
+    """
+    distinct, ranks = np.unique(labels, return_inverse=True)
+    return ranks.astype(np.int32), len(distinct)
+
+
+def pairs_of_sizes(sizes: Iterable[int]) -> int:
+    """Pairs of rows of different rank, exactly, whatever their number.
+
+    Parameters
+    ----------
+    sizes : iterable of int
+        Rows of each rank.
+    """
+    rows = pairs = 0
+    for size in sizes:
+        pairs += rows * int(size)
+        rows += int(size)
+    return pairs
+
+
+def check_trainable(pairs: int) -> None:
+    """Refuse what counts of 64 bits cannot hold.
+
+    Raises
+    ------
+    InputError
+        If there are no pairs, or more than 2^63 - 1.
+    """
+    if pairs == 0:
+        raise InputError(
+            "no two rows that can be compared have different labels; give data with several ranks"
+        )
+    if pairs > MOST_PAIRS:
+        raise InputError(
+            f"there are {pairs} pairs of rows, more than 2^63 - 1; train on a sample of the rows"
+        )
+
+
+def count_pairs(
+    scores: Float64Array,
+    ranks: Ranks,
+    n_ranks: int,
+    plus: Counts,
+    minus: Counts,
+    *,
+    weights: Float64Array | None = None,
+    margin: float = 1.0,
+) -> PairSums:
+    """Count the active pairs of every row; all rows are one group.
+
+    Parameters
+    ----------
+    scores : ndarray of float64, shape (n,)
+        Finite.
+    ranks : ndarray of int32, shape (n,)
+        From 0 to ``n_ranks - 1``; see `rank_labels`.
+    n_ranks : int
+    plus : ndarray of int64 (float64 with weights), shape (n,)
+        Out: active pairs in which the row is the higher one.
+    minus : ndarray of int64 (float64 with weights), shape (n,) or (n, groups)
+        Out: active pairs in which the row is the lower one; with several columns, column g counts those whose
+        higher row i has ``i mod groups == g``.
+    weights : ndarray of float64, shape (n,), optional
+    margin : float
+
+    Returns
+    -------
+    PairSums
+    """
+    columns = minus if minus.ndim == 2 else minus[:, np.newaxis]
+    sums = np.zeros((4, columns.shape[1]))
+    _count(scores, ranks, n_ranks, weights, 0, margin, plus, columns)
+    orders.add_sums(scores, plus, columns, 0, margin, sums)
+    return PairSums(sums[0] + sums[2], sums[1] + sums[3])
+
+
+def count_in_groups(
+    scores: Float64Array,
+    ranks: Ranks,
+    starts: Int64Array,
+    plus: Counts,
+    minus: Counts,
+    *,
+    weights: Float64Array | None = None,
+    first_row: int = 0,
+    margin: float = 1.0,
+) -> PairSums:
+    """Count the active pairs of every row, pairs being only inside groups of adjacent rows (queries).
+
+    Parameters
+    ----------
+    scores : ndarray of float64, shape (n,)
+    ranks : ndarray of int32, shape (n,)
+        Compared inside a group only; they need not be dense there.
+    starts : ndarray of int64, shape (n_groups + 1,)
+        Group g is the rows ``starts[g] <= i < starts[g + 1]`` of the arrays; other rows get zeros.
+    plus, minus : ndarrays
+        Out: see `count_pairs`.
+    weights : ndarray of float64, shape (n_groups,), optional
+        What each pair of a group weighs; counts are then float64.
+    first_row : int
+        Number of the arrays' first row, which decides its cut group.
+    margin : float
+
+    Returns
+    -------
+    PairSums
+        Over all groups.
+    """
+    columns = minus if minus.ndim == 2 else minus[:, np.newaxis]
+    sums = np.zeros((4, columns.shape[1]))
+    plus[:] = 0
+    columns[:] = 0
+    for g in range(len(starts) - 1):
+        rows = slice(int(starts[g]), int(starts[g + 1]))
+        own, n_ranks = rank_labels(ranks[rows].astype(np.float64))
+        up, down = np.zeros(len(own), np.int64), np.zeros((len(own), columns.shape[1]), np.int64)
+        _count(scores[rows], own, n_ranks, None, first_row + rows.start, margin, up, down)
+        plus[rows] = up if weights is None else up * weights[g]
+        columns[rows] = down if weights is None else down * weights[g]
+    orders.add_sums(scores, plus, columns, first_row, margin, sums)
+    return PairSums(sums[0] + sums[2], sums[1] + sums[3])
+
+
+def _count(
+    scores: Float64Array,
+    ranks: Ranks,
+    n_ranks: int,
+    weights: Float64Array | None,
+    first_row: int,
+    margin: float,
+    plus: Counts,
+    minus: Counts,
+) -> None:
+    order = np.argsort(scores, kind="stable")
+    ascending, own = scores[order], ranks[order]
+    omega = None if weights is None else weights[order]
+    groups = minus.shape[1]
+    out = np.empty(len(scores), plus.dtype)
+    for g in range(groups):
+        tree = np.zeros(orders.tree_size(n_ranks), plus.dtype)
+        orders.sweep(
+            sorted_scores,
+            sorted_ranks,
+            n_ranks,
+            sorted_weights,
+            order + first_row,
+            groups,
+            g,
+            margin,
+            tree,
+            out,
+        )
+        minus[order, g] = out
+    order = order[::-1].copy()
+    tree = np.zeros(orders.tree_size(n_ranks), plus.dtype)
+    orders.sweep(
+        -scores[order],
+        np.int32(n_ranks - 1) - ranks[order],
+        n_ranks,
+        None if weights is None else weights[order],
+        order,
+        1,
+        0,
+        margin,
+        tree,
+        out,
+    )
+    plus[order] = out
