@@ -201,10 +201,10 @@ def _count(
     for g in range(groups):
         tree = np.zeros(orders.tree_size(n_ranks), plus.dtype)
         orders.sweep(
-            sorted_scores,
-            sorted_ranks,
+            ascending,
+            own,
             n_ranks,
-            sorted_weights,
+            omega,
             order + first_row,
             groups,
             g,
