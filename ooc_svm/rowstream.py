@@ -87,6 +87,8 @@ class RowStream(ABC):
         Where labels are names: a label is the place of its name here.
     label_counts : mapping of float to int, or None
         Rows of each label, where this is known before the first row is read.
+    has_qid : bool or None
+        Whether rows have group numbers; None where it is not known before the first row is read.
     least_bytes : int
         Memory without which not even one block at a time can be read.
     """
@@ -95,6 +97,7 @@ class RowStream(ABC):
     n_rows: int | None = None
     label_names: tuple[str, ...] | None = None
     label_counts: Mapping[float, int] | None = None
+    has_qid: bool | None = None
     least_bytes: int = 0
 
     @abstractmethod
@@ -133,7 +136,7 @@ class SourceStream(RowStream):
         self._source = source
         self._labelled = labelled
         self.name = "the matrix"
-        self.n_rows = source.n_rows
+        self.n_rows, self.has_qid = source.n_rows, source.has_qid
         self._in_memory = not isinstance(source, Store)
         if isinstance(source, Store):
             self.name = str(source.path)
