@@ -1,7 +1,7 @@
 """Groups of rows ranked by their scores: what the metrics of rankings are made of.
 
-A group is what a query returned: rows with scores and grades, the row of the highest score ranked first. Rows
-of equal scores have all their orders at once: each counts with the mean over them.
+A group is what a query returned: rows with scores and grades, the row of the highest score ranked first. The
+order of rows with equal scores does not matter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sums over rows in the order of their scores, rows of equal scores together.
 
 A **run** is the rows of one group that have equal scores. Runs come in ascending order, so the rows that are
-ranked higher than a run are those still left after it. What is summed for a run depends on the number of its
-rows and their gains alone: the mean over all orders of its rows.
+ranked higher than a run are those still left after it. What a run adds follows from the number of its rows
+and the sum of their gains, never from their order.
 """
 
 from __future__ import annotations
