@@ -13,7 +13,8 @@ groups divide the pairs by the number of their higher row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,9 @@ import numpy.typing as npt
 
 from ooc_svm.errors import InputError
 from ooc_svm.ops import orders
+from ooc_svm.pairsweep import PairSweep
 from ooc_svm.rows import Float64Array, Int64Array
+from ooc_svm.rowvectors import MemoryVector, RowVector, RowVectors, row_slices
 
 Ranks = npt.NDArray[np.int32]
 Counts = npt.NDArray[Any]
@@ -128,11 +131,47 @@ def count_pairs(
     -------
     PairSums
     """
-    columns = minus if minus.ndim == 2 else minus[:, np.newaxis]
-    sums = np.zeros((4, columns.shape[1]))
-    _count(scores, ranks, n_ranks, weights, 0, margin, plus, columns)
-    orders.add_sums(scores, plus, columns, 0, margin, sums)
-    return PairSums(sums[0] + sums[2], sums[1] + sums[3])
+    columns = _columns(minus)
+    n_rows = len(scores)
+    with RowVectors(n_rows, 2**63) as scratch:
+        vectors = [MemoryVector.wrap(column) for column in columns.T]
+        sweep = PairSweep(
+            MemoryVector.wrap(scores),
+            MemoryVector.wrap(ranks),
+            n_ranks,
+            None if weights is None else MemoryVector.wrap(weights),
+            len(vectors),
+            scratch,
+            n_rows,
+        )
+        sweep.count(margin, 0, MemoryVector.wrap(plus), vectors)
+    return pair_sums(MemoryVector.wrap(scores), MemoryVector.wrap(plus), vectors, 0, margin)
+
+
+def _columns(minus: Counts) -> Counts:
+    return minus if minus.ndim == 2 else minus[:, np.newaxis]
+
+
+def pair_sums(
+    scores: RowVector, plus: RowVector, minus: Sequence[RowVector], first_row: int, margin: float
+) -> PairSums:
+    """Loss and weight of the active pairs of each cut group, from the counts.
+
+    The loss is ``margin sum_i plus_i - sum_i plus_i s_i + sum_j minus_j s_j``: products are added in slices
+    of fixed length, and the sums of the slices without rounding.
+    """
+    groups = len(minus)
+    dots: list[list[float]] = [[] for _ in minus]
+    counts: list[list[float]] = [[] for _ in minus]
+    for start, stop in row_slices(scores.n_rows):
+        s, up = scores.read(start, stop), plus.read(start, stop)
+        for group, column in enumerate(minus):
+            first = (group - first_row - start) % groups
+            counts[group].append(up[first::groups].sum().item())
+            dots[group].append(-orders.dot(up, s, first, groups))
+            dots[group].append(orders.dot(np.ascontiguousarray(column.read(start, stop)), s, 0, 1))
+    active = np.array([math.fsum(parts) for parts in counts])
+    return PairSums(margin * active + [math.fsum(parts) for parts in dots], active)
 
 
 def count_in_groups(

@@ -1,15 +1,15 @@
-"""Pairs of rows counted from sorted scores (Joachims 2006, Algorithm 2).
+"""Pairs of rows counted by sweeps over sorted scores (Joachims 2006, Algorithm 2).
 
 Rows with ranks y and scores s; a pair (i, j) has ``y_i > y_j`` and is active while ``s_i - s_j < margin``.
-One side of the count is one sweep: rows in ascending order of their scores, and ahead of each row the rows
-whose scores are less than the margin above its own have been inserted into a tree by their rank; how many of
-them have a higher rank is one look into the tree. The other side is the same sweep of the mirrored rows
-(scores negated, ranks and order reversed). The paper keeps a counter a rank, O(R n) for R ranks; the tree
-makes that O(n log R), and is that counter array while there are few ranks.
+One side of the count is one sweep: rows in ascending order of their scores, and ahead of each row those whose
+scores are less than the margin above its own have been inserted into a tree by their rank; how many of them
+have a higher rank is one look into the tree. The other side is the same sweep of the mirrored rows
+(descending, ranks reversed). The paper keeps a counter a rank, O(R n) for R ranks; the tree makes that
+O(n log R), and is that array of counters while there are few ranks.
 
-A tree of ranks has 16 children a node. Level l is an array over ``rank >> 4 l``; an entry sums what was
+A tree of ranks has 8 children a node. Level l is an array over ``rank >> 3 l``; an entry sums what was
 inserted below its siblings with a larger number. So a look reads one entry a level, and an insertion adds to
-a part of one node (a cache line or two) a level.
+a part of one node (one cache line) a level.
 """
 
 from __future__ import annotations
@@ -18,121 +18,132 @@ import numpy as np
 
 from ooc_svm.ops.compiled import compiled
 
-_BITS = 4
-_FANOUT = 1 << _BITS
+_BITS = np.uint64(3)
+_REST = np.uint64(7)
+_ONE = np.uint64(1)
 
 
-@compiled
-def tree_size(n_ranks):  # type: ignore[no-untyped-def]
+def tree_size(n_ranks: int) -> int:
     """Entries of the tree of so many ranks."""
-    size = 0
-    entries = n_ranks
-    while True:
-        entries = (entries + _FANOUT - 1) >> _BITS
-        size += entries << _BITS
-        if entries <= 1:
-            return size
+    bits, rest = int(_BITS), int(_REST)
+    entries = (n_ranks + rest) >> bits
+    size = entries << bits
+    while entries > 1:
+        entries = (entries + rest) >> bits
+        size += entries << bits
+    return size
 
 
 @compiled
 def insert(tree, n_ranks, rank, amount):  # type: ignore[no-untyped-def]
-    """Add `amount` at `rank`."""
-    first = 0
-    entries = n_ranks
+    """Add `amount` at `rank` (uint64, as `n_ranks`)."""
+    first = np.uint64(0)
+    nodes = n_ranks
     while True:
         node = rank >> _BITS
-        start = first + (node << _BITS)
-        for k in range(start, first + rank):
+        for k in range(first + (node << _BITS), first + rank):
             tree[k] += amount
-        entries = (entries + _FANOUT - 1) >> _BITS
-        first += entries << _BITS
-        if entries <= 1:
+        nodes = (nodes + _REST) >> _BITS
+        if nodes <= _ONE:
             return
+        first += nodes << _BITS
         rank = node
 
 
 @compiled
 def above(tree, n_ranks, rank):  # type: ignore[no-untyped-def]
-    """Sum of what was inserted at higher ranks."""
-    first = 0
-    entries = n_ranks
+    """Sum of what was inserted at ranks higher than `rank` (uint64, as `n_ranks`)."""
     total = tree[rank]
+    first = np.uint64(0)
+    nodes = n_ranks
     while True:
-        entries = (entries + _FANOUT - 1) >> _BITS
-        if entries <= 1:
+        nodes = (nodes + _REST) >> _BITS
+        if nodes <= _ONE:
             return total
-        first += entries << _BITS
+        first += nodes << _BITS
         rank >>= _BITS
         total += tree[first + rank]
 
 
 @compiled
-def sweep(scores, ranks, n_ranks, weights, rows, groups, group, margin, tree, out):  # type: ignore[no-untyped-def]
-    """For each row, sum over the rows of a cut group that have a higher rank and form an active pair with it.
+def sweep(  # type: ignore[no-untyped-def]
+    scores, ranks, rows, weights, q, is_last, own_scores, own_ranks, own_weights, k, out,
+    direction, low, shift, n_ranks, groups, group, margin, tree,
+):  # fmt: skip
+    """Add to each row the weight of the rows of higher rank (lower, going down) in active pairs with it.
+
+    Two windows move over the sorted rows, one after the other: of those being inserted and of those being
+    counted. Where a window ends before the other is done, the caller moves it and calls again.
 
     Parameters
     ----------
-    scores : ndarray of float64, shape (n,), ascending
-    ranks : ndarray of int32, shape (n,)
-    n_ranks : int
-    weights : ndarray of float64, shape (n,), or None
-        Of the rows in this order; None counts.
-    rows : ndarray of int64, shape (n,)
-        Number of each row.
+    scores, ranks, rows, weights : ndarrays of float64, int32, uint32 or int64, float64 (None: count), one length
+        The window to insert, scores ascending.
+    q : int
+        Rows of it inserted so far, from its beginning (end, going down).
+    is_last : bool
+        Whether no rows to insert follow this window.
+    own_scores, own_ranks, own_weights : ndarrays of float64, int32, float64 (or None), one length
+        The window to count for.
+    k : int
+        Rows of it done so far.
+    out : ndarray of int64, or of float64 with weights
+        Added to, in the places of the window to count for.
+    direction : int
+        1: from low scores to high, higher ranks are summed; -1: the other way, lower ranks are.
+    low, shift, n_ranks : int
+        The tree is over ``(rank - low) >> shift``, which is below `n_ranks`.
     groups, group : int
-        Rows whose number leaves the remainder `group` are summed over.
+        Only rows whose number leaves the remainder `group` are inserted.
     margin : float
-    tree : ndarray of out's dtype, shape (tree_size(n_ranks),)
-        All zero.
-    out : ndarray of int64 or float64, shape (n,)
+    tree : ndarray of uint32, int64 or float64, shape (tree_size(n_ranks),)
+        All zero at the beginning of a sweep.
+
+    Returns
+    -------
+    q, k : int
     """
-    n = len(scores)
-    q = 0
-    for k in range(n):
-        while q < n and scores[q] - scores[k] < margin:
-            if groups == 1 or rows[q] % groups == group:
+    last = n_ranks - 1
+    size = np.uint64(n_ranks)
+    end = len(scores)
+    while k < len(own_scores):
+        i = k if direction > 0 else len(own_scores) - 1 - k
+        while q < end:
+            j = q if direction > 0 else end - 1 - q
+            if direction * (scores[j] - own_scores[i]) >= margin:
+                break
+            if groups == 1 or rows[j] % groups == group:
+                rank = (ranks[j] - low) >> shift
+                digit = np.uint64(rank if direction > 0 else last - rank)
                 if weights is None:
-                    insert(tree, n_ranks, ranks[q], 1)
+                    insert(tree, size, digit, 1)
                 else:
-                    insert(tree, n_ranks, ranks[q], weights[q])
+                    insert(tree, size, digit, weights[j])
             q += 1
-        total = above(tree, n_ranks, ranks[k])
-        if weights is not None:
-            total *= weights[k]
-        out[k] = total
+        if q == end and not is_last:
+            break
+        rank = (own_ranks[i] - low) >> shift
+        total = above(tree, size, np.uint64(rank if direction > 0 else last - rank))
+        if own_weights is None:
+            out[i] += np.int64(total)
+        else:
+            out[i] += own_weights[i] * total
+        k += 1
+    return q, k
 
 
 @compiled
-def add_sums(scores, plus, minus, first_row, margin, sums):  # type: ignore[no-untyped-def]
-    """Add loss and weight of the active pairs of some rows, by cut group.
-
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (n,)
-    plus : ndarray of int64 or float64, shape (n,)
-    minus : ndarray of int64 or float64, shape (n, groups)
-    first_row : int
-        Number of the first row.
-    margin : float
-    sums : ndarray of float64, shape (4, groups)
-        Loss and active weight, and below them what rounding has lost of each (compensated summation).
-    """
-    groups = sums.shape[1]
-    for i in range(len(scores)):
-        own = (first_row + i) % groups
-        _add(sums, 0, own, np.float64(plus[i]) * (margin - scores[i]))
-        _add(sums, 1, own, np.float64(plus[i]))
-        for g in range(groups):
-            _add(sums, 0, g, np.float64(minus[i, g]) * scores[i])
-
-
-@compiled
-def _add(sums, line, g, term):  # type: ignore[no-untyped-def]
-    """Add a term after Neumaier: what the sum cannot hold goes into the line two below."""
-    old = sums[line, g]
-    new = old + term
-    if abs(old) >= abs(term):
-        sums[line + 2, g] += (old - new) + term
-    else:
-        sums[line + 2, g] += (term - new) + old
-    sums[line, g] = new
+def dot(counts, scores, first, step):  # type: ignore[no-untyped-def]
+    """Sum of ``counts[i] scores[i]`` over ``i = first, first + step, ...``, in four interleaved sums."""
+    s0 = s1 = s2 = s3 = 0.0
+    i, n = first, len(counts)
+    while i + 3 * step < n:
+        s0 += np.float64(counts[i]) * scores[i]
+        s1 += np.float64(counts[i + step]) * scores[i + step]
+        s2 += np.float64(counts[i + 2 * step]) * scores[i + 2 * step]
+        s3 += np.float64(counts[i + 3 * step]) * scores[i + 3 * step]
+        i += 4 * step
+    while i < n:
+        s0 += np.float64(counts[i]) * scores[i]
+        i += step
+    return (s0 + s1) + (s2 + s3)
