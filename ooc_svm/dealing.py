@@ -15,9 +15,6 @@ from ooc_svm.rowvectors import SLICE_ROWS, AnyArray, RowVector, row_slices
 _KEY_LIMIT = 2**64 - 1
 # Sign, exponent and six bits more: a bin is 1/64 of a power of two wide.
 _MOST_BINS = 1 << 18
-# A slice gives each part so many rows on average, or the calls would take longer than the rows.
-_ROWS_A_PART = 1024
-
 Columns = Sequence[RowVector]
 Places = Callable[[int, int], Int64Array]
 
@@ -63,20 +60,38 @@ def deal(
         The bounds of the parts.
     """
     bounds = np.concatenate(([0], np.cumsum(sizes))) + start
-    places, ends = bounds[:-1].tolist(), np.empty(len(sizes), np.int64)
-    for first, last in row_slices(stop - start, min(rows, max(SLICE_ROWS, _ROWS_A_PART * len(sizes)))):
-        first, last = start + first, start + last
-        order = np.empty(last - first, np.int64)
-        parts.group(part_of(first, last), ends, order)
-        pieces = [source.read(first, last)[order] for source in sources]
-        begin = 0
-        for part, end in enumerate(ends.tolist()):
-            if end > begin:
-                for target, piece in zip(targets, pieces, strict=True):
-                    target.write(places[part], piece[begin:end])
-                places[part] += end - begin
-                begin = end
+    move = _scatter if all(target.in_memory for target in targets) else _write_pieces
+    next_places = bounds[:-1].copy()
+    for first, last in row_slices(stop - start, rows):
+        move(sources, targets, start + first, start + last, part_of(start + first, start + last), next_places)
     return bounds
+
+
+def _scatter(
+    sources: Columns, targets: Columns, start: int, stop: int, chosen: Int64Array, next_places: Int64Array
+) -> None:
+    """Put a slice of rows straight into their places in memory."""
+    places = np.empty(stop - start, np.int64)
+    parts.place(chosen, next_places, places)
+    for source, target in zip(sources, targets, strict=True):
+        parts.scatter(places, 0, source.read(start, stop), target.read(0, target.n_rows))
+
+
+def _write_pieces(
+    sources: Columns, targets: Columns, start: int, stop: int, chosen: Int64Array, next_places: Int64Array
+) -> None:
+    """Bring the rows of each part together in memory, then write them with one call a part and column."""
+    sizes = np.bincount(chosen, minlength=len(next_places))
+    ends = np.cumsum(sizes)
+    places = np.empty(stop - start, np.int64)
+    parts.place(chosen, ends - sizes, places)
+    for source, target in zip(sources, targets, strict=True):
+        values = source.read(start, stop)
+        pieces = np.empty_like(values)
+        parts.scatter(places, 0, values, pieces)
+        for part in np.flatnonzero(sizes).tolist():
+            target.write(int(next_places[part]), pieces[ends[part] - sizes[part] : ends[part]])
+    next_places += sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +103,7 @@ class _Span:
     rows: int
 
 
-def sort_by_score(sources: Columns, targets: Columns, *, best: int, most: int) -> None:
+def sort_by_score(sources: Columns, targets: Columns, *, best: int, most: int, rows: int) -> None:
     """Copy rows in ascending order of (score, row).
 
     The range of the keys is cut into spans by counting, the rows are dealt out to the spans, and each span is
@@ -101,7 +116,9 @@ def sort_by_score(sources: Columns, targets: Columns, *, best: int, most: int) -
     best : int
         Rows that are sorted fastest together.
     most : int
-        Rows that may be in memory at a time.
+        Rows that may be sorted in memory at a time.
+    rows : int
+        Dealt out at a time.
     """
     scores = sources[0]
     cutter = _Cutter(scores, min(best, most), most)
@@ -109,7 +126,7 @@ def sort_by_score(sources: Columns, targets: Columns, *, best: int, most: int) -
     if not spans:
         return
     sizes = np.array([span.rows for span in spans])
-    bounds = deal(sources, targets, 0, scores.n_rows, sizes, cutter.finder(spans), most)
+    bounds = deal(sources, targets, 0, scores.n_rows, sizes, cutter.finder(spans), rows)
     for span, start, stop in zip(spans, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if span.low < span.high and span.rows > 1:
             order = _order(targets[0].read(start, stop), span)

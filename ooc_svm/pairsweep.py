@@ -15,7 +15,7 @@ import numpy as np
 from ooc_svm.dealing import RowNumbers, deal, sort_by_score
 from ooc_svm.ops import orders, parts
 from ooc_svm.rows import Int64Array
-from ooc_svm.rowvectors import AnyArray, RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors import SLICE_ROWS, AnyArray, RowVector, RowVectors, row_slices
 
 # The tree of so many ranks stays in a core's cache; where there are more, rows are dealt out to parts. Never
 # set by the memory: the order in which weights are added depends on it.
@@ -94,11 +94,12 @@ class PairSweep:
         self._columns, self._spare = self._new_columns("a"), self._new_columns("b")
         in_memory = all(column.in_memory for column in self._columns.all() + self._spare.all())
         self._window = self._n_rows if in_memory else self._most
+        self._slice = min(self._most, SLICE_ROWS) if in_memory else self._most
         self._best = min(BEST_ROWS, self._most) if in_memory else self._most
         sources = [scores, ranks, RowNumbers(self._n_rows, self._columns.rows.dtype)]
         if weights is not None:
             sources.append(weights)
-        sort_by_score(sources, self._columns.given(), best=self._best, most=self._most)
+        sort_by_score(sources, self._columns.given(), best=self._best, most=self._most, rows=self._slice)
 
     def count(self, margin: float, first_row: int, plus: RowVector, minus: Sequence[RowVector]) -> None:
         """Set `plus` and, for each cut group, `minus` (see `ooc_svm.paircounts`).
@@ -187,7 +188,7 @@ class PairSweep:
         for start, stop in self._windows(part, UP):
             sizes += np.bincount(digits(start, stop), minlength=len(sizes))
         sources, targets = self._columns.all(), self._spare.all()
-        bounds = deal(sources, targets, part.start, part.stop, sizes, digits, self._most).tolist()
+        bounds = deal(sources, targets, part.start, part.stop, sizes, digits, self._slice).tolist()
         inner = []
         for digit in range(len(sizes)):
             above = digit << shift
@@ -207,7 +208,7 @@ class PairSweep:
                 return (columns.rows.read(start, stop) >> bits).astype(np.int64)
 
             sources, spare = [columns.rows, *columns.found()], [self._spare.rows, *self._spare.found()]
-            deal(sources, spare, 0, self._n_rows, sizes, range_of, self._most)
+            deal(sources, spare, 0, self._n_rows, sizes, range_of, self._slice)
             columns = self._spare
         for start, stop in ranges:
             rows = columns.rows.read(start, stop)

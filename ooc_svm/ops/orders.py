@@ -21,6 +21,7 @@ from ooc_svm.ops.compiled import compiled
 _BITS = np.uint64(3)
 _REST = np.uint64(7)
 _ONE = np.uint64(1)
+_FANOUT = 8
 
 
 def tree_size(n_ranks: int) -> int:
@@ -36,13 +37,16 @@ def tree_size(n_ranks: int) -> int:
 
 @compiled
 def insert(tree, n_ranks, rank, amount):  # type: ignore[no-untyped-def]
-    """Add `amount` at `rank` (uint64, as `n_ranks`)."""
+    """Add `amount` (of the tree's type) at `rank` (uint64, as `n_ranks`)."""
+    nothing = amount - amount
     first = np.uint64(0)
     nodes = n_ranks
     while True:
         node = rank >> _BITS
-        for k in range(first + (node << _BITS), first + rank):
-            tree[k] += amount
+        start, child = first + (node << _BITS), np.uint32(rank & _REST)
+        # All of the node, so that it is one operation on a vector without a branch.
+        for k in range(_FANOUT):
+            tree[start + np.uint64(k)] += amount if np.uint32(k) < child else nothing
         nodes = (nodes + _REST) >> _BITS
         if nodes <= _ONE:
             return
@@ -103,33 +107,33 @@ def sweep(  # type: ignore[no-untyped-def]
     -------
     q, k : int
     """
-    last = n_ranks - 1
-    size = np.uint64(n_ranks)
-    end = len(scores)
-    while k < len(own_scores):
-        i = k if direction > 0 else len(own_scores) - 1 - k
+    up = direction > 0
+    size, last = np.uint64(n_ranks), np.uint64(n_ranks - 1)
+    end, own_end = np.uint64(len(scores)), np.uint64(len(own_scores))
+    q, k = np.uint64(q), np.uint64(k)
+    while k < own_end:
+        i = k if up else own_end - _ONE - k
         while q < end:
-            j = q if direction > 0 else end - 1 - q
-            if direction * (scores[j] - own_scores[i]) >= margin:
+            j = q if up else end - _ONE - q
+            if (scores[j] - own_scores[i] if up else own_scores[i] - scores[j]) >= margin:
                 break
             if groups == 1 or rows[j] % groups == group:
-                rank = (ranks[j] - low) >> shift
-                digit = np.uint64(rank if direction > 0 else last - rank)
+                digit = np.uint64((ranks[j] - low) >> shift)
                 if weights is None:
-                    insert(tree, size, digit, 1)
+                    insert(tree, size, digit if up else last - digit, np.uint32(1))
                 else:
-                    insert(tree, size, digit, weights[j])
-            q += 1
+                    insert(tree, size, digit if up else last - digit, weights[j])
+            q += _ONE
         if q == end and not is_last:
             break
-        rank = (own_ranks[i] - low) >> shift
-        total = above(tree, size, np.uint64(rank if direction > 0 else last - rank))
+        digit = np.uint64((own_ranks[i] - low) >> shift)
+        total = above(tree, size, digit if up else last - digit)
         if own_weights is None:
             out[i] += np.int64(total)
         else:
             out[i] += own_weights[i] * total
-        k += 1
-    return q, k
+        k += _ONE
+    return np.int64(q), np.int64(k)
 
 
 @compiled

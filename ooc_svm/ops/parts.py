@@ -63,29 +63,21 @@ def find_spans(
 
 
 @compiled
-def group(parts: Places, ends: Places, order: Places) -> None:
-    """Stable order of some rows by the part that each belongs to.
+def place(parts: Places, next_places: Places, places: Places) -> None:
+    """Give each row the next place of its part.
 
     Parameters
     ----------
     parts : ndarray of int64, shape (n,)
-    ends : ndarray of int64, shape (n_parts,)
-        Out: where each part ends in the order.
-    order : ndarray of int64, shape (n,)
+    next_places : ndarray of int64, shape (n_parts,)
+        Moved on.
+    places : ndarray of int64, shape (n,)
         Out.
     """
-    ends[:] = 0
-    for i in range(len(parts)):
-        ends[parts[i]] += 1
-    place = 0
-    for part in range(len(ends)):
-        size = ends[part]
-        ends[part] = place
-        place += size
     for i in range(len(parts)):
         part = parts[i]
-        order[ends[part]] = i
-        ends[part] += 1
+        places[i] = next_places[part]
+        next_places[part] += 1
 
 
 @compiled
@@ -105,7 +97,7 @@ def is_ascending(scores: npt.NDArray[np.float64]) -> bool:
 
 
 @compiled
-def scatter(rows: Any, first_row: int, values: Any, out: Any) -> None:
-    """``out[rows - first_row] = values``."""
-    for i in range(len(rows)):
-        out[np.int64(rows[i]) - first_row] = values[i]
+def scatter(places: Any, first: int, values: Any, out: Any) -> None:
+    """``out[places - first] = values``."""
+    for i in range(len(places)):
+        out[np.uint64(places[i]) - np.uint64(first)] = values[i]
