@@ -21,9 +21,6 @@ from ooc_svm.rows import Float64Array, Int64Array
 # Memory for a row of `Rankings`, sorting and counting included.
 ROW_BYTES = 160
 
-# A margin that pairs of equal scores are within, and no others that are in the right order.
-TIED = 5e-324
-
 
 @dataclass(frozen=True, slots=True)
 class Runs:
@@ -157,12 +154,12 @@ class Rankings:
         """See `RankedGroups`."""
         sizes = np.diff(self._starts)
         pairs = sizes * (sizes - 1) // 2
-        swapped = self._within(0.0)
+        equal_scores = self._runs(self._by_score, self._grades).pairs()
         return PairCounts(
             graded=pairs - self._by_grade.pairs(),
-            scored=pairs - self._runs(self._by_score, self._grades).pairs(),
-            swapped=swapped,
-            tied=self._within(TIED) - swapped,
+            scored=pairs - equal_scores,
+            swapped=self._swapped(),
+            tied=equal_scores - self._by_both().pairs(),
         )
 
     @cached_property
@@ -177,6 +174,14 @@ class Rankings:
         order = np.lexsort((self._grades, self._groups))
         return self._runs((order, self._grades[order]), self._grades)
 
+    def _by_both(self) -> Runs:
+        """Runs of equal scores and grades."""
+        order = np.lexsort((self._grades, self._scores, self._groups))
+        scores, grades = self._scores[order], self._grades[order]
+        keys = np.zeros(len(order))
+        np.cumsum((scores[1:] != scores[:-1]) | (grades[1:] != grades[:-1]), out=keys[1:])
+        return self._runs((order, keys), self._grades)
+
     def _runs(self, ordered: tuple[Int64Array, Float64Array], gains: Float64Array) -> Runs:
         order, keys = ordered
         rows, sums = np.empty(len(keys), np.int64), np.empty(len(keys))
@@ -189,14 +194,15 @@ class Rankings:
         function(runs.rows, runs.sums, runs.starts, *arguments, out)
         return out
 
-    @cached_property
-    def _ranks(self) -> npt.NDArray[np.int32]:
-        return rank_labels(self._grades)[0]
-
-    def _within(self, margin: float) -> Int64Array:
-        """Pairs of each group whose higher grade has not a score higher by the margin."""
-        plus, minus = np.empty(len(self._scores), np.int64), np.empty(len(self._scores), np.int64)
-        count_in_groups(self._scores, self._ranks, self._starts, plus, minus, margin=margin)
+    def _swapped(self) -> Int64Array:
+        """Pairs of each group in the wrong order."""
+        order, keys = self._by_score
+        places, ascending = np.empty(len(keys)), np.zeros(len(keys))
+        np.cumsum(keys[1:] != keys[:-1], out=ascending[1:])
+        places[order] = ascending  # ordered as the scores are, and no difference of them overflows
+        plus, minus = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+        ranks, _ = rank_labels(self._grades)
+        count_in_groups(places, ranks, self._starts, plus, minus, margin=0.0)
         before = np.zeros(len(plus) + 1, np.int64)
         np.cumsum(plus, out=before[1:])
         return before[self._starts[1:]] - before[self._starts[:-1]]
