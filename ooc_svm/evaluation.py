@@ -26,6 +26,14 @@ CLASS_METRICS = ("accuracy", "error", "macro-f1")
 VALUE_METRICS = ("mse", "mae", "r2")
 RANKING_METRICS = ("ndcg@k", "map", "kendall-tau", "swapped-pairs")
 
+# Of problems that are no classification: metrics by default, others that fit, what such models are for.
+_OF_PROBLEM = {
+    "svr": (VALUE_METRICS, RANKING_METRICS, "values"),
+    "ordinal": (("swapped-pairs", "kendall-tau"), RANKING_METRICS, "grades"),
+    "roc-area": (("auc", "swapped-pairs"), ("prbep", *RANKING_METRICS), "the order of two classes"),
+    "ranking": (("ndcg@10", "map", "swapped-pairs"), RANKING_METRICS, "rankings"),
+}
+
 # Rows of values that are summed at a time.
 _SLICE_ROWS = 1 << 13
 
@@ -57,7 +65,8 @@ def evaluate(
         error, macro-f1; of a regressor: mse, mae, r2; see `ooc_svm.metrics`. By default all of these
         that have a value: auc has none where all rows are of one class, prbep none without positives.
         Of all but one-vs-rest also ndcg@k (as ndcg@10), map, kendall-tau, swapped-pairs; see
-        `ooc_svm.rankmetrics`. They compare rows of equal qid alone, where the data have qids.
+        `ooc_svm.rankmetrics`. They compare rows of equal qid alone, where the data have qids. Problems of
+        pairs have defaults among these.
 
     Returns
     -------
@@ -99,7 +108,7 @@ def evaluate(
 def metric_names(model: Model, metrics: str | Sequence[str] | None) -> tuple[str, ...]:
     """The metrics asked for, by default those of its problem; UsageError for any that does not fit."""
     default, others, kind = _metrics_of(model)
-    fitting = (*default, *others)
+    fitting = tuple(dict.fromkeys((*default, *others)))
     asked = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics or default))
     for name in asked:
         general = "ndcg@k" if name.startswith(NDCG) else name
@@ -114,8 +123,8 @@ def metric_names(model: Model, metrics: str | Sequence[str] | None) -> tuple[str
 
 def _metrics_of(model: Model) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """Metrics by default, others that fit the model, and what it is for."""
-    if model.is_regressor:
-        return VALUE_METRICS, RANKING_METRICS, "values"
+    if model.problem in _OF_PROBLEM:
+        return _OF_PROBLEM[model.problem]
     if model.is_one_vs_rest:
         return CLASS_METRICS, (), "several classes"
     return BINARY_METRICS, RANKING_METRICS, "two classes"

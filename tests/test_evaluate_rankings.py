@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from ooc_svm import querygroups
 from ooc_svm.cli.app import app
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
-from ooc_svm.evaluation import evaluate
+from ooc_svm.evaluation import evaluate, metric_names
 from ooc_svm.growing import GrowingVector
 from ooc_svm.model import Model, save_model
 
@@ -183,6 +184,23 @@ def test_rows_that_cannot_be_compared(model: Model) -> None:
 def test_names_that_are_refused(name: str, reason: str, model: Model) -> None:
     with pytest.raises(UsageError, match=reason):
         evaluate(model, "missing.svm", name)
+
+
+@pytest.mark.parametrize(
+    ("problem", "default", "refused"),
+    [
+        ("ordinal", ("swapped-pairs", "kendall-tau"), "auc"),
+        ("roc-area", ("auc", "swapped-pairs"), "accuracy"),
+        ("ranking", ("ndcg@10", "map", "swapped-pairs"), "mse"),
+    ],
+)
+def test_metrics_of_the_problems_of_pairs(problem: str, default: tuple[str, ...], refused: str) -> None:
+    model: Any = SimpleNamespace(problem=problem)
+    assert metric_names(model, None) == default
+    everything = ("ndcg@3", "ndcg@10", "map", "kendall-tau", "swapped-pairs")
+    assert metric_names(model, everything) == everything
+    with pytest.raises(UsageError, match=rf"{refused} is no metric for .*; .* {', '.join(default)}, "):
+        metric_names(model, refused)
 
 
 def test_rankings_do_not_fit_several_classes() -> None:
