@@ -56,6 +56,72 @@ def signs(vector: RowVector) -> MappedVector:
     return MappedVector(vector, np.int8, lambda entries: np.where(entries > 0, 1, -1))
 
 
+class PointVector(RowVector):
+    """The point ``start + t (end - start)`` of the line through two row vectors; it can be read alone.
+
+    Parameters
+    ----------
+    start, end : RowVector of float64
+    t : float, optional
+        Without it the vector is the direction, ``end - start``.
+    """
+
+    def __init__(self, start: RowVector, end: RowVector, t: float | None = None) -> None:
+        super().__init__(start.n_rows, np.float64)
+        self._start, self._end, self._t = start, end, t
+
+    @property
+    def in_memory(self) -> bool:
+        """Always false: reading costs something."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        origin = self._start.read(start, stop)
+        made = self._end.read(start, stop) - origin
+        if self._t is not None:
+            made *= self._t
+            made += origin
+        if out is None:
+            return made
+        out[: len(made)] = made
+        return out[: len(made)]
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        raise TypeError("a point between row vectors cannot be written")
+
+
+class PartVector(RowVector):
+    """The rows ``first .. last`` of a row vector, counted from 0.
+
+    Parameters
+    ----------
+    vector : RowVector
+        Stays with its owner: closing this one does not close it.
+    first, last : int
+    """
+
+    def __init__(self, vector: RowVector, first: int, last: int) -> None:
+        super().__init__(last - first, vector.dtype)
+        self._vector, self._first = vector, first
+
+    @property
+    def in_memory(self) -> bool:
+        """As the whole vector."""
+        return self._vector.in_memory
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        return self._vector.read(self._first + start, self._first + stop, out)
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        self._vector.write(self._first + start, array)
+
+
 class ConstantVector(RowVector):
     """A row vector whose entries are all the same; it can be read alone.
 
@@ -83,3 +149,27 @@ class ConstantVector(RowVector):
 
     def _write(self, start: int, array: AnyArray) -> None:
         raise TypeError("a constant row vector cannot be written")
+
+
+class RowNumbers(RowVector):
+    """The row vector 0, 1, 2, ...; it can be read alone.
+
+    Parameters
+    ----------
+    n_rows : int
+    dtype : data type
+    """
+
+    @property
+    def in_memory(self) -> bool:
+        """Always true: reading costs next to nothing."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        return np.arange(start, stop, dtype=self.dtype)
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        raise TypeError("row numbers cannot be written")

@@ -14,6 +14,7 @@ groups divide the pairs by the number of their higher row.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ import numpy.typing as npt
 
 from ooc_svm.errors import InputError
 from ooc_svm.ops import orders
-from ooc_svm.pairsweep import PairSweep
+from ooc_svm.pairsweep import ROW_BYTES, PairSweep
 from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.rowvectors import MemoryVector, RowVector, RowVectors, row_slices
 
@@ -31,6 +32,10 @@ Ranks = npt.NDArray[np.int32]
 Counts = npt.NDArray[Any]
 
 MOST_PAIRS = 2**63 - 1
+
+_NO_LIMIT = 2**63
+# Groups of so many rows are counted pair by pair: sorting them takes longer.
+_SMALL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,12 @@ class PairSums:
     active: Float64Array
 
 
-def rank_labels(labels: Float64Array) -> tuple[Ranks, int]:
+def rank_labels(labels: npt.NDArray[Any]) -> tuple[Ranks, int]:
     """Dense ranks of labels, and how many there are.
 
     Parameters
     ----------
-    labels : ndarray of float64, shape (n,)
+    labels : ndarray, shape (n,)
         Finite.
 
     Returns
@@ -108,6 +113,7 @@ def count_pairs(
     minus: Counts,
     *,
     weights: Float64Array | None = None,
+    first_row: int = 0,
     margin: float = 1.0,
 ) -> PairSums:
     """Count the active pairs of every row; all rows are one group.
@@ -123,55 +129,76 @@ def count_pairs(
         Out: active pairs in which the row is the higher one.
     minus : ndarray of int64 (float64 with weights), shape (n,) or (n, groups)
         Out: active pairs in which the row is the lower one; with several columns, column g counts those whose
-        higher row i has ``i mod groups == g``.
+        higher row has a number that leaves the remainder g.
     weights : ndarray of float64, shape (n,), optional
+    first_row : int
+        Number of the first row.
     margin : float
 
     Returns
     -------
     PairSums
     """
-    columns = _columns(minus)
-    n_rows = len(scores)
-    with RowVectors(n_rows, 2**63) as scratch:
-        vectors = [MemoryVector.wrap(column) for column in columns.T]
-        sweep = PairSweep(
-            MemoryVector.wrap(scores),
-            MemoryVector.wrap(ranks),
-            n_ranks,
-            None if weights is None else MemoryVector.wrap(weights),
-            len(vectors),
-            scratch,
-            n_rows,
-        )
-        sweep.count(margin, 0, MemoryVector.wrap(plus), vectors)
-    return pair_sums(MemoryVector.wrap(scores), MemoryVector.wrap(plus), vectors, 0, margin)
+    wrap = MemoryVector.wrap
+    return _count(
+        wrap(scores),
+        wrap(ranks),
+        n_ranks,
+        wrap(plus),
+        [wrap(column) for column in _columns(minus).T],
+        None if weights is None else wrap(weights),
+        first_row,
+        margin,
+        RowVectors(len(scores), _NO_LIMIT),
+        len(scores),
+    )
 
 
-def _columns(minus: Counts) -> Counts:
-    return minus if minus.ndim == 2 else minus[:, np.newaxis]
-
-
-def pair_sums(
-    scores: RowVector, plus: RowVector, minus: Sequence[RowVector], first_row: int, margin: float
+def count_pairs_external(
+    scores: RowVector,
+    ranks: RowVector,
+    n_ranks: int,
+    plus: RowVector,
+    minus: Sequence[RowVector],
+    *,
+    memory_bytes: int,
+    scratch_dir: str | os.PathLike[str] | None = None,
+    weights: RowVector | None = None,
+    margin: float = 1.0,
 ) -> PairSums:
-    """Loss and weight of the active pairs of each cut group, from the counts.
+    """Count the active pairs of every row, in bounded memory; the same numbers as `count_pairs` gives.
 
-    The loss is ``margin sum_i plus_i - sum_i plus_i s_i + sum_j minus_j s_j``: products are added in slices
-    of fixed length, and the sums of the slices without rounding.
+    Rows are dealt out by score to parts that fit the memory and sorted there; the sweeps stream over them;
+    with many ranks, rows are then dealt out by rank; and at last back by row. Each is one sequential read and
+    write of 24 to 36 bytes a row and 8 more for each cut group beyond the first.
+
+    Parameters
+    ----------
+    scores, ranks : RowVector of float64 and of int32
+    n_ranks : int
+    plus : RowVector of int64 (float64 with weights)
+        Out.
+    minus : sequence of RowVector of int64 (float64 with weights)
+        Out: one a cut group.
+    memory_bytes : int
+        What this may use beside the vectors (some megabytes are always used).
+    scratch_dir : path, optional
+        See `ooc_svm.rowvectors.RowVectors`.
+    weights : RowVector of float64, optional
+    margin : float
+
+    Returns
+    -------
+    PairSums
+
+    Raises
+    ------
+    StorageError
+        If the scratch files cannot be made, written or read.
     """
-    groups = len(minus)
-    dots: list[list[float]] = [[] for _ in minus]
-    counts: list[list[float]] = [[] for _ in minus]
-    for start, stop in row_slices(scores.n_rows):
-        s, up = scores.read(start, stop), plus.read(start, stop)
-        for group, column in enumerate(minus):
-            first = (group - first_row - start) % groups
-            counts[group].append(up[first::groups].sum().item())
-            dots[group].append(-orders.dot(up, s, first, groups))
-            dots[group].append(orders.dot(np.ascontiguousarray(column.read(start, stop)), s, 0, 1))
-    active = np.array([math.fsum(parts) for parts in counts])
-    return PairSums(margin * active + [math.fsum(parts) for parts in dots], active)
+    half = memory_bytes // 2
+    scratch = RowVectors(scores.n_rows, half, scratch_dir)
+    return _count(scores, ranks, n_ranks, plus, minus, weights, 0, margin, scratch, half // ROW_BYTES)
 
 
 def count_in_groups(
@@ -207,63 +234,60 @@ def count_in_groups(
     PairSums
         Over all groups.
     """
-    columns = minus if minus.ndim == 2 else minus[:, np.newaxis]
-    sums = np.zeros((4, columns.shape[1]))
+    columns = _columns(minus)
     plus[:] = 0
     columns[:] = 0
-    for g in range(len(starts) - 1):
-        rows = slice(int(starts[g]), int(starts[g + 1]))
-        own, n_ranks = rank_labels(ranks[rows].astype(np.float64))
-        up, down = np.zeros(len(own), np.int64), np.zeros((len(own), columns.shape[1]), np.int64)
-        _count(scores[rows], own, n_ranks, None, first_row + rows.start, margin, up, down)
-        plus[rows] = up if weights is None else up * weights[g]
-        columns[rows] = down if weights is None else down * weights[g]
-    orders.add_sums(scores, plus, columns, first_row, margin, sums)
-    return PairSums(sums[0] + sums[2], sums[1] + sums[3])
+    orders.count_small(scores, ranks, starts, weights, _SMALL, first_row, margin, plus, columns)
+    for group in np.flatnonzero(np.diff(starts) > _SMALL).tolist():
+        rows = slice(int(starts[group]), int(starts[group + 1]))
+        own, n_ranks = rank_labels(ranks[rows])
+        up, down = np.empty(len(own), np.int64), np.empty((len(own), columns.shape[1]), np.int64)
+        count_pairs(scores[rows], own, n_ranks, up, down, first_row=first_row + rows.start, margin=margin)
+        plus[rows] = up if weights is None else up * weights[group]
+        columns[rows] = down if weights is None else down * weights[group]
+    wrap = MemoryVector.wrap
+    return pair_sums(wrap(scores), wrap(plus), [wrap(column) for column in columns.T], first_row, margin)
+
+
+def pair_sums(
+    scores: RowVector, plus: RowVector, minus: Sequence[RowVector], first_row: int, margin: float
+) -> PairSums:
+    """Loss and weight of the active pairs of each cut group, from the counts.
+
+    The loss is ``margin sum_i plus_i - sum_i plus_i s_i + sum_j minus_j s_j``: products are added in slices
+    of fixed length, and the sums of the slices without rounding.
+    """
+    groups = len(minus)
+    dots: list[list[float]] = [[] for _ in minus]
+    counts: list[list[float]] = [[] for _ in minus]
+    for start, stop in row_slices(scores.n_rows):
+        s, up = scores.read(start, stop), plus.read(start, stop)
+        for group, column in enumerate(minus):
+            first = (group - first_row - start) % groups
+            counts[group].append(up[first::groups].sum().item())
+            dots[group].append(-orders.dot(up, s, first, groups))
+            dots[group].append(orders.dot(np.ascontiguousarray(column.read(start, stop)), s, 0, 1))
+    active = np.array([math.fsum(parts) for parts in counts])
+    return PairSums(margin * active + [math.fsum(parts) for parts in dots], active)
 
 
 def _count(
-    scores: Float64Array,
-    ranks: Ranks,
+    scores: RowVector,
+    ranks: RowVector,
     n_ranks: int,
-    weights: Float64Array | None,
+    plus: RowVector,
+    minus: Sequence[RowVector],
+    weights: RowVector | None,
     first_row: int,
     margin: float,
-    plus: Counts,
-    minus: Counts,
-) -> None:
-    order = np.argsort(scores, kind="stable")
-    ascending, own = scores[order], ranks[order]
-    omega = None if weights is None else weights[order]
-    groups = minus.shape[1]
-    out = np.empty(len(scores), plus.dtype)
-    for g in range(groups):
-        tree = np.zeros(orders.tree_size(n_ranks), plus.dtype)
-        orders.sweep(
-            ascending,
-            own,
-            n_ranks,
-            omega,
-            order + first_row,
-            groups,
-            g,
-            margin,
-            tree,
-            out,
-        )
-        minus[order, g] = out
-    order = order[::-1].copy()
-    tree = np.zeros(orders.tree_size(n_ranks), plus.dtype)
-    orders.sweep(
-        -scores[order],
-        np.int32(n_ranks - 1) - ranks[order],
-        n_ranks,
-        None if weights is None else weights[order],
-        order,
-        1,
-        0,
-        margin,
-        tree,
-        out,
-    )
-    plus[order] = out
+    scratch: RowVectors,
+    most: int,
+) -> PairSums:
+    with scratch:
+        sweep = PairSweep(scores, ranks, n_ranks, weights, len(minus), scratch, most)
+        sweep.count(margin, first_row, plus, minus)
+    return pair_sums(scores, plus, minus, first_row, margin)
+
+
+def _columns(minus: Counts) -> Counts:
+    return minus if minus.ndim == 2 else minus[:, np.newaxis]

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.dealing import RowNumbers, deal, sort_by_score
+from ooc_svm.dealing import deal, sort_by_score
+from ooc_svm.mapped import RowNumbers
 from ooc_svm.ops import orders, parts
 from ooc_svm.rows import Int64Array
 from ooc_svm.rowvectors import SLICE_ROWS, AnyArray, RowVector, RowVectors, row_slices
@@ -22,6 +23,10 @@ from ooc_svm.rowvectors import SLICE_ROWS, AnyArray, RowVector, RowVectors, row_
 RANK_BITS = 14
 # Rows that are sorted or put back in a core's cache.
 BEST_ROWS = 1 << 14
+# Buffers of a row that is dealt out, sorted or swept.
+ROW_BYTES = 96
+_FEWEST_ROWS = 64
+_COUNTING_BYTES = 1 << 26
 
 UP, DOWN = 1, -1
 
@@ -45,7 +50,6 @@ class _Columns:
         """What the sweeps add to."""
         return [self.plus, *self.minus]
 
-
     def all(self) -> list[RowVector]:
         """Every column."""
         return self.given() + self.found()
@@ -53,7 +57,7 @@ class _Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The rows ``start .. stop``, scores ascending, and their ranks, from `low` to below ``low + n_ranks``."""
+    """Rows ``start .. stop``, scores ascending, with the ranks from `low` to below ``low + n_ranks``."""
 
     start: int
     stop: int
@@ -74,7 +78,7 @@ class PairSweep:
     scratch : RowVectors
         Makes the columns: as long as the vectors.
     most : int
-        Rows that may be held in memory at a time besides.
+        Rows that may be held in memory at a time besides, at `ROW_BYTES` each (and some megabytes).
     """
 
     def __init__(
@@ -88,18 +92,26 @@ class PairSweep:
         most: int,
     ) -> None:
         self._n_rows, self._n_ranks, self._groups = scores.n_rows, n_ranks, groups
-        self._scratch, self._most = scratch, max(most, 1)
-        self._weighted = weights is not None
-        self._tree_type: Any = np.float64 if self._weighted else np.uint32 if self._n_rows < 2**32 else np.int64
+        self._scratch, self._weighted = scratch, weights is not None
+        counted = np.uint32 if self._n_rows < 2**32 else np.int64
+        self._tree_type: Any = np.float64 if self._weighted else counted
         self._columns, self._spare = self._new_columns("a"), self._new_columns("b")
-        in_memory = all(column.in_memory for column in self._columns.all() + self._spare.all())
-        self._window = self._n_rows if in_memory else self._most
-        self._slice = min(self._most, SLICE_ROWS) if in_memory else self._most
-        self._best = min(BEST_ROWS, self._most) if in_memory else self._most
+        most = max(most, _FEWEST_ROWS)
+        if all(column.in_memory for column in self._columns.all() + self._spare.all()):
+            self._window, self._slice, self._best = self._n_rows, SLICE_ROWS, BEST_ROWS
+        else:
+            self._window = self._slice = self._best = most
         sources = [scores, ranks, RowNumbers(self._n_rows, self._columns.rows.dtype)]
         if weights is not None:
             sources.append(weights)
-        sort_by_score(sources, self._columns.given(), best=self._best, most=self._most, rows=self._slice)
+        sort_by_score(
+            sources,
+            self._columns.given(),
+            best=self._best,
+            most=most,
+            rows=self._slice,
+            memory_bytes=min(most * ROW_BYTES, _COUNTING_BYTES),
+        )
 
     def count(self, margin: float, first_row: int, plus: RowVector, minus: Sequence[RowVector]) -> None:
         """Set `plus` and, for each cut group, `minus` (see `ooc_svm.paircounts`).
@@ -198,7 +210,7 @@ class PairSweep:
 
     def _restore(self, targets: Sequence[RowVector]) -> None:
         """Write the counts in the order of the rows, one range of rows after the other."""
-        bits = (self._best - 1).bit_length()
+        bits = self._best.bit_length() - 1
         ranges = list(row_slices(self._n_rows, 1 << bits))
         columns = self._columns
         if len(ranges) > 1:

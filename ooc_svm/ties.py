@@ -116,7 +116,9 @@ def sorted_groups(scores: RowVector, targets: RowVector, memory_bytes: int) -> I
             yield from scan.sort(span)
 
 
-def score_ranges(scores: RowVector, most_rows: int, memory_bytes: int) -> Iterator[ScoreRange]:
+def score_ranges(
+    scores: RowVector, most_rows: int, memory_bytes: int, enough_rows: int | None = None
+) -> Iterator[ScoreRange]:
     """Ranges that cover all scores, ascending, each of at most so many rows or of one score.
 
     Reads and raises as `sorted_groups` does, but for the sorting.
@@ -127,9 +129,11 @@ def score_ranges(scores: RowVector, most_rows: int, memory_bytes: int) -> Iterat
     most_rows : int
     memory_bytes : int
         What this may use beside the vector (a few kilobytes are always used).
+    enough_rows : int, optional
+        Ranges are not joined to more rows than these (without it: `most_rows`).
     """
     one_class = ConstantVector(scores.n_rows, np.int8, 1)
-    for span in _Scan(scores, one_class, memory_bytes, most_rows).spans():
+    for span in _Scan(scores, one_class, memory_bytes, most_rows, enough_rows).spans():
         low, high = scores_of_keys(np.array([span.low, span.high], np.uint64)).tolist()
         yield ScoreRange(low, high, span.rows)
 
@@ -138,10 +142,16 @@ class _Scan:
     """Reads of the two vectors and the buffers for them; half of the memory is for the keys of one span."""
 
     def __init__(
-        self, scores: RowVector, targets: RowVector, memory_bytes: int, capacity: int | None = None
+        self,
+        scores: RowVector,
+        targets: RowVector,
+        memory_bytes: int,
+        capacity: int | None = None,
+        enough: int | None = None,
     ) -> None:
         self._scores, self._targets = scores, targets
         self.capacity = max(memory_bytes // 2 // 8, _SMALLEST) if capacity is None else capacity
+        self._enough = self.capacity if enough is None else enough
         share = memory_bytes // 8
         self._bin_bits = min(max(share // _BIN_BYTES, _SMALLEST), _MOST_BINS).bit_length() - 1
         self._slice_rows = min(max(share // _ROW_BYTES, _SMALLEST), SLICE_ROWS)
@@ -192,7 +202,7 @@ class _Scan:
             span = _Span(
                 int(smallest[place]), int(largest[place]), int(positives[place]), int(negatives[place])
             )
-            if spans and spans[-1].rows + span.rows <= self.capacity:
+            if spans and spans[-1].rows + span.rows <= self._enough:
                 last = spans.pop()
                 span = _Span(
                     last.low, span.high, last.positives + span.positives, last.negatives + span.negatives

@@ -81,8 +81,8 @@ def sweep(  # type: ignore[no-untyped-def]
 
     Parameters
     ----------
-    scores, ranks, rows, weights : ndarrays of float64, int32, uint32 or int64, float64 (None: count), one length
-        The window to insert, scores ascending.
+    scores, ranks, rows, weights : ndarrays, one length
+        The window to insert, scores ascending: float64, int32, uint32 or int64, float64 or None (count).
     q : int
         Rows of it inserted so far, from its beginning (end, going down).
     is_last : bool
@@ -134,6 +134,48 @@ def sweep(  # type: ignore[no-untyped-def]
             out[i] += own_weights[i] * total
         k += _ONE
     return np.int64(q), np.int64(k)
+
+
+@compiled
+def count_small(scores, ranks, starts, weights, most, first_row, margin, plus, minus):  # type: ignore[no-untyped-def]
+    """Count the active pairs inside groups of few adjacent rows by looking at all of them.
+
+    Parameters
+    ----------
+    scores : ndarray of float64, shape (n,)
+    ranks : ndarray of int32, shape (n,)
+    starts : ndarray of int64, shape (n_groups + 1,)
+    weights : ndarray of float64, shape (n_groups,), or None
+        What each pair of a group weighs.
+    most : int
+        Groups of more rows are left out.
+    first_row : int
+        Number of the first row.
+    margin : float
+    plus : ndarray of int64, or of float64 with weights, shape (n,)
+        Zeros; gets the weight of the pairs in which the row is the higher one.
+    minus : ndarray of the same type, shape (n, cut groups)
+        Zeros; gets the weight of those in which it is the lower one, by the cut group of the higher one.
+    """
+    cut_groups = minus.shape[1]
+    for g in range(len(starts) - 1):
+        start, stop = starts[g], starts[g + 1]
+        if stop - start > most:
+            continue
+        for i in range(start, stop):
+            score, rank = scores[i], ranks[i]
+            column = minus[start:stop, (first_row + i) % cut_groups]
+            up = 0
+            for k in range(stop - start):
+                active = (ranks[start + k] < rank) & (score - scores[start + k] < margin)
+                up += active
+                column[k] += active
+            plus[i] = up
+        if weights is not None:
+            for i in range(start, stop):
+                plus[i] *= weights[g]
+                for group in range(cut_groups):
+                    minus[i, group] *= weights[g]
 
 
 @compiled

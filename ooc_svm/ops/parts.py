@@ -1,4 +1,4 @@
-"""Rows dealt out to parts and sorted inside a part: keys counted in bins, stable orders, packed keys.
+"""Rows dealt out to parts and sorted inside a part.
 
 Scores travel as their 64 bits and are compared by the keys of `ooc_svm.ops.keys`.
 """
@@ -15,51 +15,40 @@ from ooc_svm.ops.keys import order_key
 
 Keys = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
 
 
 @compiled
-def key_range(bits: Keys, low: np.uint64, high: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """The range `low` to `high`, widened to hold the keys of these scores."""
+def score_keys(bits: Keys, keys: Keys) -> None:
+    """The keys of some scores."""
     for i in range(len(bits)):
-        key = order_key(bits[i])
-        low = min(low, key)
-        high = max(high, key)
-    return low, high
+        keys[i] = order_key(bits[i])
 
 
 @compiled
-def count_bins(bits: Keys, low: np.uint64, high: np.uint64, shift: np.uint64, counts: Places) -> None:
-    """Count the keys between `low` and `high` (inclusive) in bins ``(key - low) >> shift``; adds."""
-    for i in range(len(bits)):
-        key = order_key(bits[i])
-        if low <= key <= high:
-            counts[(key - low) >> shift] += 1
-
-
-@compiled
-def find_spans(
-    bits: Keys, low: np.uint64, shift: np.uint64, first: Places, highest: Keys, spans: Places
+def find_ranges(
+    bits: Keys, scores: Scores, shift: np.uint64, first: Any, highs: Scores, ranges: Places
 ) -> None:
-    """The span that holds each score.
+    """The range that holds each score.
 
     Parameters
     ----------
-    bits : ndarray of uint64, shape (n,)
-    low, shift : uint64
-        The bin of a key is ``(key - low) >> shift``.
-    first : ndarray of int64, shape (bins,)
-        The span that holds the lowest key of each bin.
-    highest : ndarray of uint64, shape (spans,), ascending
-        Highest key of each span.
-    spans : ndarray of int64, shape (n,)
+    bits, scores : ndarrays of uint64 and of float64, shape (n,)
+        The same.
+    shift : uint64
+        The bin of a key is ``key >> shift``.
+    first : ndarray of int32, shape (bins,)
+        For each bin, the first range that does not end in a lower one.
+    highs : ndarray of float64, shape (n_ranges,), ascending
+        Highest score of each range.
+    ranges : ndarray of int64, shape (n,)
         Out.
     """
     for i in range(len(bits)):
-        key = order_key(bits[i])
-        span = first[(key - low) >> shift]
-        while key > highest[span]:
-            span += 1
-        spans[i] = span
+        place = first[order_key(bits[i]) >> shift]
+        while scores[i] > highs[place]:
+            place += 1
+        ranges[i] = place
 
 
 @compiled
@@ -88,7 +77,7 @@ def pack_keys(bits: Keys, low: np.uint64, dropped: np.uint64, place_bits: np.uin
 
 
 @compiled
-def is_ascending(scores: npt.NDArray[np.float64]) -> bool:
+def is_ascending(scores: Scores) -> bool:
     """Whether no score is below the one before it."""
     for i in range(1, len(scores)):  # noqa: SIM110  (compiled)
         if scores[i] < scores[i - 1]:
