@@ -110,7 +110,7 @@ class PairSweep:
             best=self._best,
             most=most,
             rows=self._slice,
-            memory_bytes=min(most * ROW_BYTES, _COUNTING_BYTES),
+            memory_bytes=min(most * ROW_BYTES // 2, _COUNTING_BYTES),
         )
 
     def count(self, margin: float, first_row: int, plus: RowVector, minus: Sequence[RowVector]) -> None:
