@@ -19,7 +19,7 @@ from ooc_svm.paircounts import count_in_groups, rank_labels
 from ooc_svm.rows import Float64Array, Int64Array
 
 # Memory for a row of `Rankings`, sorting and counting included.
-ROW_BYTES = 160
+ROW_BYTES = 192
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ The grades are cut into **bands** and the scores into **spans**, each of as many
 one value. Two rows of one band are counted with that band alone in memory. Rows of different bands are
 compared by the numbers of their bands, of which there are few: inside a span in memory, and between spans by
 how many rows of each band were seen in lower ones. So every pair is counted once, whatever the number of
-grades, and the vectors are read once for each band and each span.
+grades, and rows are dealt out twice, by band and by span.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ooc_svm.dealing import deal
 from ooc_svm.paircounts import pairs_of_sizes
 from ooc_svm.rankings import ROW_BYTES, Rankings
 from ooc_svm.rows import Float64Array, Int64Array
-from ooc_svm.rowvectors import SLICE_ROWS, RowVector, row_slices
+from ooc_svm.rowvectors import RowVector, RowVectors, row_slices
 from ooc_svm.ties import ScoreRange, score_ranges
 
 _FEWEST_ROWS = 64
@@ -38,55 +39,66 @@ class SwappedPairs:
         Pairs in which the lower grade has the higher score.
     tied : int
         Pairs of different grades and equal scores.
+
+    Raises
+    ------
+    StorageError
+        If scratch files of the size of both vectors cannot be made, written or read.
     """
 
     def __init__(self, scores: RowVector, grades: RowVector, memory_bytes: int) -> None:
         self._scores, self._grades = scores, grades
-        self._scan_bytes = memory_bytes // 4
-        self._most_rows = max(memory_bytes // 2 // ROW_BYTES, _FEWEST_ROWS)
-        self._slice_rows = min(max(self._scan_bytes // ROW_BYTES, _FEWEST_ROWS), SLICE_ROWS)
+        self._most_rows = max(memory_bytes // ROW_BYTES, _FEWEST_ROWS)
         self.swapped = self.tied = 0
-        self._count_inside_bands(bands := self._ranges(grades))
-        self._count_across_bands(np.array([band.high for band in bands]))
+        bands, spans = (list(score_ranges(keys, self._most_rows, memory_bytes)) for keys in (grades, scores))
+        with RowVectors(scores.n_rows, 0) as scratch:
+            dealt = scratch.create("scores", np.float64), scratch.create("grades", np.float64)
+            for band, start, stop in self._deal(grades, bands, dealt):
+                if band.low < band.high:
+                    self._count(dealt[0].read(start, stop), dealt[1].read(start, stop))
+            tops = np.array([band.high for band in bands])
+            lower = np.zeros(len(bands), np.int64)  # rows of each band whose scores are in lower spans
+            for span, start, stop in self._deal(scores, spans, dealt):
+                rows = self._count_span(span, dealt, start, stop, tops)
+                self._count_between(rows, lower)
+                lower += rows
 
-    def _ranges(self, vector: RowVector) -> list[ScoreRange]:
-        return list(score_ranges(vector, self._most_rows, self._scan_bytes))
+    def _deal(
+        self, keys: RowVector, ranges: list[ScoreRange], targets: tuple[RowVector, RowVector]
+    ) -> Iterator[tuple[ScoreRange, int, int]]:
+        """Bring the rows of each range together; the ranges and their places, ascending."""
+        tops, sizes = np.array([each.high for each in ranges]), np.array([each.rows for each in ranges])
+        bounds = deal(
+            (self._scores, self._grades),
+            targets,
+            0,
+            keys.n_rows,
+            sizes,
+            lambda start, stop: np.searchsorted(tops, keys.read(start, stop)),
+            self._most_rows,
+        ).tolist()
+        return zip(ranges, bounds[:-1], bounds[1:], strict=True)
 
-    def _count_inside_bands(self, bands: list[ScoreRange]) -> None:
-        for band in bands:
-            if band.low < band.high:
-                scores, grades = zip(*self._rows(band, by_grade=True), strict=True)
-                self._count(np.concatenate(scores), np.concatenate(grades))
+    def _count_span(
+        self, span: ScoreRange, dealt: tuple[RowVector, RowVector], start: int, stop: int, tops: Float64Array
+    ) -> Int64Array:
+        """Count pairs of rows of different bands inside a span; its rows of each band."""
+        rows = np.zeros(len(tops), np.int64)
+        for first, last in row_slices(stop - start, self._most_rows):
+            bands = np.searchsorted(tops, dealt[1].read(start + first, start + last))
+            rows += np.bincount(bands, minlength=len(tops))
+            if span.low < span.high:  # then it is all of the span
+                self._count(dealt[0].read(start, stop), bands.astype(np.float64))
+        if span.low == span.high:
+            self.tied += pairs_of_sizes(rows.tolist())
+        return rows
 
-    def _count_across_bands(self, tops: Float64Array) -> None:
-        """Count pairs of rows of different bands, given the highest grade of each."""
-        lower = np.zeros(len(tops), np.int64)  # rows of each band whose scores are in lower spans
-        for span in self._ranges(self._scores):
-            rows = np.zeros(len(tops), np.int64)
-            kept: list[tuple[Float64Array, Int64Array]] = []
-            for scores, grades in self._rows(span, by_grade=False):
-                bands = np.searchsorted(tops, grades)
-                rows += np.bincount(bands, minlength=len(tops))
-                if span.low < span.high:
-                    kept.append((scores, bands))
-            if kept:
-                parts, numbers = zip(*kept, strict=True)
-                self._count(np.concatenate(parts), np.concatenate(numbers).astype(np.float64))
-            else:
-                self.tied += pairs_of_sizes(rows.tolist())
-            higher_bands = 0  # Python integers: products may pass 64 bits
-            for band in range(len(tops) - 1, -1, -1):
-                self.swapped += int(rows[band]) * higher_bands
-                higher_bands += int(lower[band])
-            lower += rows
-
-    def _rows(self, wanted: ScoreRange, *, by_grade: bool) -> Iterator[tuple[Float64Array, Float64Array]]:
-        """Scores and grades of the rows whose score, or grade, is in a range."""
-        for start, stop in row_slices(self._scores.n_rows, self._slice_rows):
-            scores, grades = self._scores.read(start, stop), self._grades.read(start, stop)
-            keys = grades if by_grade else scores
-            inside = (keys >= wanted.low) & (keys <= wanted.high)
-            yield scores[inside], grades[inside]
+    def _count_between(self, rows: Int64Array, lower: Int64Array) -> None:
+        """Count pairs of rows of a span, and of lower spans with a higher band."""
+        above = 0  # Python integers: products may pass 64 bits
+        for here, below in zip(rows[::-1].tolist(), lower[::-1].tolist(), strict=True):
+            self.swapped += here * above
+            above += below
 
     def _count(self, scores: Float64Array, grades: Float64Array) -> None:
         counts = Rankings(scores, grades, np.array([0, len(scores)])).pair_counts()
