@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from ooc_svm.growing import GrowingVector
 from ooc_svm.labelcodes import LabelCodes
 from ooc_svm.metrics import BinaryCounts, ClassCounts, OrderCounts, ValueSums, metric, multiclass_metrics
 from ooc_svm.model import Model
-from ooc_svm.prediction import ScoreBlock, ScoreStream, decision_scores
+from ooc_svm.prediction import ScoreStream, decision_scores
 from ooc_svm.querygroups import QueryGroups
 from ooc_svm.rankmetrics import NDCG, RankingCounts, cutoff
 from ooc_svm.rows import Float64Array
 from ooc_svm.rowvectors import SLICE_ROWS
+from ooc_svm.sides import SidedRows, labels_of, rows_of_ranks
 from ooc_svm.ties import sorted_groups
 
 BINARY_METRICS = ("accuracy", "error", "precision", "recall", "f1", "auc", "prbep")
@@ -33,6 +34,9 @@ _OF_PROBLEM = {
     "roc-area": (("auc", "swapped-pairs"), ("prbep", *RANKING_METRICS), "the order of two classes"),
     "ranking": (("ndcg@10", "map", "swapped-pairs"), RANKING_METRICS, "rankings"),
 }
+
+# Share of the spare memory for rows that wait until it is known which of two labels is the larger one.
+_HELD_SHARE = 1 / 4
 
 # Rows of values that are summed at a time.
 _SLICE_ROWS = 1 << 13
@@ -98,11 +102,15 @@ def evaluate(
         spare_share=0.5,
     )
     with stream:
+        if model.problem == "roc-area":
+            held = int(_HELD_SHARE * stream.spare_bytes)
+            ranks = rows_of_ranks(stream, model.options.get("positive", ()), held)
+            return _evaluate_sides(stream, ranks, names, 1 - _HELD_SHARE, optional=not metrics)
         if not model.positive:
             return _evaluate_values(stream, names, optional=not metrics)
         if model.is_one_vs_rest:
             return _evaluate_classes(stream, names)
-        return _evaluate_binary(stream, model, names, optional=not metrics)
+        return _evaluate_sides(stream, _rows_of_classes(stream, model), names, 1.0, optional=not metrics)
 
 
 def metric_names(model: Model, metrics: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -138,12 +146,6 @@ def _label_codes(stream: ScoreStream, texts: Sequence[str]) -> LabelCodes:
     return codes
 
 
-def _labels_of(block: ScoreBlock) -> Float64Array:
-    if block.labels is None:
-        raise UsageError("the rows to evaluate have no labels; give labels beside the matrix")
-    return block.labels
-
-
 def _row_vector(stream: ScoreStream, dtype: npt.DTypeLike, share: float) -> GrowingVector:
     """A vector for the rows of a stream that may use a share of the spare memory."""
     rows = SLICE_ROWS if stream.rows.n_rows is None else stream.rows.n_rows
@@ -158,32 +160,37 @@ def _ranked_rows(stream: ScoreStream, counts: RankingCounts, share: float) -> Qu
     return QueryGroups(counts.add, memory_bytes, first_piece=stream.rows.n_rows)
 
 
-def _evaluate_binary(
-    stream: ScoreStream, model: Model, names: Sequence[str], *, optional: bool
-) -> dict[str, float]:
-    """Metrics of two classes; with `optional` those that have no value are left out."""
+def _rows_of_classes(stream: ScoreStream, model: Model) -> Iterator[SidedRows]:
+    """Rows of the classes that the model takes for positive, and others of its classes."""
     targets = _binary_targets(stream.decision, model)
     codes = _label_codes(stream, list(targets))
     signs = np.array(list(targets.values()), np.int8)
+    for block in stream:
+        places = codes.codes(labels_of(block))
+        if not codes.n_unknown:  # their number is told at the end
+            yield SidedRows(block.scores[:, 0], signs[places], block.qids)
+    codes.check()
+
+
+def _evaluate_sides(
+    stream: ScoreStream, rows: Iterable[SidedRows], names: Sequence[str], share: float, *, optional: bool
+) -> dict[str, float]:
+    """Metrics of two sides, in a share of the spare memory; `optional` leaves out those without a value."""
     counts, ranking = BinaryCounts(), RankingCounts(names)
     kinds = {metric(name).counts for name in names}
-    share = 1 / max(len(kinds & {OrderCounts, RankingCounts}), 1)
+    share /= max(len(kinds & {OrderCounts, RankingCounts}), 1)
     with (
         _row_vector(stream, np.float64, share * 8 / 9) as scores,
         _row_vector(stream, np.int8, share / 9) as sides,
         _ranked_rows(stream, ranking, share) as groups,
     ):
-        for block in stream:
-            places = codes.codes(_labels_of(block))
-            if codes.n_unknown:
-                continue  # their number is told at the end
-            counts.add(block.scores[:, 0], signs[places])
+        for part in rows:
+            counts.add(part.scores, part.signs)
             if OrderCounts in kinds:
-                scores.append(block.scores[:, 0])
-                sides.append(signs[places])
+                scores.append(part.scores)
+                sides.append(part.signs)
             if RankingCounts in kinds:
-                groups.add(block.scores[:, 0], (signs[places] > 0).astype(np.float64), block.qids)
-        codes.check()
+                groups.add(part.scores, (part.signs > 0).astype(np.float64), part.qids)
         _require_rows(stream, counts.n_rows)
         # What the rows were read with is free now: as much as is spare.
         memory_bytes = int(2 * share * stream.spare_bytes)
@@ -229,7 +236,7 @@ def _evaluate_classes(stream: ScoreStream, names: Sequence[str]) -> dict[str, fl
     codes = _label_codes(stream, decision.texts)
     counts = ClassCounts(len(decision.texts))
     for block in stream:
-        places = codes.codes(_labels_of(block))
+        places = codes.codes(labels_of(block))
         if not codes.n_unknown:
             counts.add(places, decision.choices(block.scores))
     codes.check()
@@ -250,7 +257,7 @@ def _evaluate_values(stream: ScoreStream, names: Sequence[str], *, optional: boo
     slices, n_rows = _FixedSlices(sums), 0
     with _ranked_rows(stream, ranking, 1.0) as groups:
         for block in stream:
-            values, labels = block.scores[:, 0], _labels_of(block)
+            values, labels = block.scores[:, 0], labels_of(block)
             n_rows += len(labels)
             if ValueSums in kinds:
                 slices.add(values, labels)

@@ -203,6 +203,70 @@ def test_metrics_of_the_problems_of_pairs(problem: str, default: tuple[str, ...]
         metric_names(model, refused)
 
 
+def roc_area(model: Model, positive: list[float]) -> Model:
+    """The same functions as a model of the ROC area."""
+    model.problem, model.loss, model.options = "roc-area", "hinge", {"positive": positive}
+    return model
+
+
+@pytest.mark.parametrize("order", ["mixed", "ascending", "descending"])
+@pytest.mark.parametrize("pair", [(-1.0, 1.0), (1.0, 2.0), (-3.0, -2.0)])
+def test_the_larger_of_two_labels(
+    pair: tuple[float, float], order: str, model: Model, tmp_path: Path
+) -> None:
+    data = graded_data(model)
+    rows = {"mixed": np.arange(len(data.labels)), "ascending": np.argsort(data.labels > 1, kind="stable")}
+    rows["descending"] = rows["ascending"][::-1]
+    scores, right = data.scores(model)[rows[order], 0], (data.labels > 1)[rows[order]]
+    sided = Data(data.matrix[rows[order]], np.array(pair)[right.astype(int)])
+    own = roc_area(model, [])
+    expected = sklearn.metrics.roc_auc_score(right, scores)
+    for form, options in forms(sided, tmp_path):
+        found = evaluate(own, form, **options)
+        assert found == pytest.approx({"auc": expected, "swapped-pairs": 1 - expected}, rel=1e-12)
+    asked = evaluate(own, sided.matrix, ["map", "prbep"], labels=sided.labels)
+    assert asked["map"] == pytest.approx(sklearn.metrics.average_precision_score(right, scores), rel=1e-12)
+
+
+def test_labels_named_as_the_higher_rank(model: Model, graded: Data) -> None:
+    right = np.isin(graded.labels, [0.0, 2.0])
+    found = evaluate(roc_area(model, [2.0, 0.0]), graded.matrix, labels=graded.labels)
+    expected = sklearn.metrics.roc_auc_score(right, graded.scores(model)[:, 0])
+    assert found["auc"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_rows_of_one_label_wait_on_disk(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = graded_data(model)
+    labels = np.where(np.arange(len(data.labels)) < 600, 2.0, 1.0)
+    own, given = roc_area(model, []), {"labels": labels, "qid": data.qids}
+    monkeypatch.setattr("ooc_svm.prediction.TILE_SCORES", 64)
+    expected = evaluate(own, data.matrix, ["auc", "map"], **given)
+    vectors: list[GrowingVector] = []
+
+    def on_disk(dtype: Any, memory_bytes: int) -> GrowingVector:
+        vectors.append(GrowingVector(dtype, 0, tmp_path))
+        return vectors[-1]
+
+    monkeypatch.setattr("ooc_svm.sides.GrowingVector", on_disk)
+    assert evaluate(own, data.matrix, ["auc", "map"], **given) == expected
+    assert [vector.n_rows for vector in vectors] == [576, 576]
+    assert not any(vector.in_memory for vector in vectors)
+
+
+def test_labels_that_are_not_two(model: Model, graded: Data) -> None:
+    ones = np.ones(len(graded.labels))
+    with pytest.raises(InputError, match=r"and there are 0, 1, 2; .*--positive"):
+        evaluate(roc_area(model, []), graded.matrix, labels=graded.labels)
+    with pytest.raises(InputError, match="all have the label 1; evaluate on rows of both"):
+        evaluate(roc_area(model, []), graded.matrix, labels=ones)
+    with pytest.raises(InputError, match="no row is positive"):
+        evaluate(roc_area(model, [7.0]), graded.matrix, "auc", labels=graded.labels)
+    with pytest.raises(InputError, match="no rows to evaluate"):
+        evaluate(roc_area(model, []), np.ones((0, 2)), labels=[])
+
+
 def test_rankings_do_not_fit_several_classes() -> None:
     several = linear_model(np.ones((3, 1)), positive=[1.0, 2.0, 3.0], negative=None, classes=(1.0, 2.0, 3.0))
     with pytest.raises(UsageError, match="ndcg@10 is no metric for several classes"):
