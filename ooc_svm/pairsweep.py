@@ -20,7 +20,7 @@ from ooc_svm.rowvectors import SLICE_ROWS, AnyArray, RowVector, RowVectors, row_
 
 # The tree of so many ranks stays in a core's cache; where there are more, rows are dealt out to parts. Never
 # set by the memory: the order in which weights are added depends on it.
-RANK_BITS = 14
+RANK_BITS = 17
 # Rows that are sorted or put back in a core's cache.
 BEST_ROWS = 1 << 14
 # Buffers of a row that is dealt out, sorted or swept.
@@ -94,8 +94,8 @@ class PairSweep:
         self._n_rows, self._n_ranks, self._groups = scores.n_rows, n_ranks, groups
         self._scratch, self._weighted = scratch, weights is not None
         counted = np.uint32 if self._n_rows < 2**32 else np.int64
-        self._tree_type: Any = np.float64 if self._weighted else counted
-        self._columns, self._spare = self._new_columns("a"), self._new_columns("b")
+        self._counts: Any = np.float64 if self._weighted else counted
+        self._columns, self._spare = self._new_columns("a", 0), self._new_columns("b", None)
         most = max(most, _FEWEST_ROWS)
         if all(column.in_memory for column in self._columns.all() + self._spare.all()):
             self._window, self._slice, self._best = self._n_rows, SLICE_ROWS, BEST_ROWS
@@ -133,16 +133,16 @@ class PairSweep:
             shift -= RANK_BITS
         self._restore([plus, *minus])
 
-    def _new_columns(self, name: str) -> _Columns:
+    def _new_columns(self, name: str, fill: float | None) -> _Columns:
+        """Columns to be written; the counts hold `fill`."""
         create = self._scratch.create
-        counts: Any = np.float64 if self._weighted else np.int64
         return _Columns(
-            create(f"scores {name}", np.float64),
-            create(f"ranks {name}", np.int32),
-            create(f"rows {name}", np.uint32 if self._n_rows <= 2**32 else np.int64),
-            create(f"weights {name}", np.float64) if self._weighted else None,
-            create(f"plus {name}", counts),
-            [create(f"minus {name} {group}", counts) for group in range(self._groups)],
+            create(f"scores {name}", np.float64, None),
+            create(f"ranks {name}", np.int32, None),
+            create(f"rows {name}", np.uint32 if self._n_rows <= 2**32 else np.int64, None),
+            create(f"weights {name}", np.float64, None) if self._weighted else None,
+            create(f"plus {name}", self._counts, fill),
+            [create(f"minus {name} {group}", self._counts, fill) for group in range(self._groups)],
         )
 
     def _count_part(self, part: _Part, shift: int, margin: float, first_row: int) -> None:
@@ -165,7 +165,7 @@ class PairSweep:
         out: RowVector,
     ) -> None:
         """One sweep over the rows of a part."""
-        tree = np.zeros(orders.tree_size(digits[2]), self._tree_type)
+        tree = np.zeros(orders.tree_size(digits[2]), self._counts)
         columns = self._columns
         windows = self._windows(part, direction)
         waiting = list(reversed(windows))

@@ -119,14 +119,17 @@ class MemoryVector(RowVector):
     ----------
     n_rows : int
     dtype : data type
-    fill : number
-        The value of every entry at first.
+    fill : number or None
+        The value of every entry at first; None: any.
     """
 
-    def __init__(self, n_rows: int, dtype: npt.DTypeLike, fill: float = 0) -> None:
+    def __init__(self, n_rows: int, dtype: npt.DTypeLike, fill: float | None = 0) -> None:
         super().__init__(n_rows, dtype)
         # np.zeros takes pages from the system as they are touched, np.full touches all.
-        self._array = np.zeros(n_rows, self.dtype) if fill == 0 else np.full(n_rows, fill, self.dtype)
+        if fill is None:
+            self._array = np.empty(n_rows, self.dtype)
+        else:
+            self._array = np.zeros(n_rows, self.dtype) if fill == 0 else np.full(n_rows, fill, self.dtype)
 
     @classmethod
     def wrap(cls, array: AnyArray) -> MemoryVector:
@@ -161,8 +164,8 @@ class DiskVector(RowVector):
     dtype : data type
     folder : path
         Where the file is made, readable by its owner alone.
-    fill : number
-        The value of every entry at first.
+    fill : number or None
+        The value of every entry at first; None: any.
 
     Raises
     ------
@@ -171,7 +174,7 @@ class DiskVector(RowVector):
         need it.
     """
 
-    def __init__(self, n_rows: int, dtype: npt.DTypeLike, folder: Path, fill: float = 0) -> None:
+    def __init__(self, n_rows: int, dtype: npt.DTypeLike, folder: Path, fill: float | None = 0) -> None:
         super().__init__(n_rows, dtype)
         self._folder = folder
         try:
@@ -180,7 +183,7 @@ class DiskVector(RowVector):
             raise self._failure(error) from error
         try:
             self._reserve()
-            if fill != 0:
+            if fill:
                 constant = np.full(min(n_rows, SLICE_ROWS), fill, self.dtype)
                 for start, stop in row_slices(n_rows):
                     self._write(start, constant[: stop - start])
@@ -274,8 +277,8 @@ class RowVectors:
         """Bytes of the vectors that are in memory."""
         return sum(vector.nbytes for vector in self._vectors.values() if vector.in_memory)
 
-    def create(self, name: str, dtype: npt.DTypeLike, fill: float = 0) -> RowVector:
-        """Make the vector `name`, every entry `fill`.
+    def create(self, name: str, dtype: npt.DTypeLike, fill: float | None = 0) -> RowVector:
+        """Make the vector `name`, every entry `fill` (None: any).
 
         Raises
         ------

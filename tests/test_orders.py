@@ -37,7 +37,7 @@ def swept(columns, windows, direction, n_ranks, weighted):
     n_rows = len(scores)
     rows = np.arange(n_rows, dtype=np.uint32)
     tree = np.zeros(orders.tree_size(n_ranks), np.float64 if weighted else np.uint32)
-    out = np.zeros(n_rows, np.float64 if weighted else np.int64)
+    out = np.zeros(n_rows, np.float64 if weighted else np.uint32)
     weight = (lambda part: weights[part]) if weighted else (lambda part: None)
 
     def parts(size):

@@ -91,7 +91,7 @@ def sweep(  # type: ignore[no-untyped-def]
         The window to count for.
     k : int
         Rows of it done so far.
-    out : ndarray of int64, or of float64 with weights
+    out : ndarray of uint32 or int64, or of float64 with weights
         Added to, in the places of the window to count for.
     direction : int
         1: from low scores to high, higher ranks are summed; -1: the other way, lower ranks are.
@@ -100,7 +100,7 @@ def sweep(  # type: ignore[no-untyped-def]
     groups, group : int
         Only rows whose number leaves the remainder `group` are inserted.
     margin : float
-    tree : ndarray of uint32, int64 or float64, shape (tree_size(n_ranks),)
+    tree : ndarray of out's type, shape (tree_size(n_ranks),)
         All zero at the beginning of a sweep.
 
     Returns
@@ -129,7 +129,7 @@ def sweep(  # type: ignore[no-untyped-def]
         digit = np.uint64((own_ranks[i] - low) >> shift)
         total = above(tree, size, digit if up else last - digit)
         if own_weights is None:
-            out[i] += np.int64(total)
+            out[i] += total
         else:
             out[i] += own_weights[i] * total
         k += _ONE
