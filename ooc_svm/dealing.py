@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.errors import InputError
 from ooc_svm.ops import parts
 from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.rowvectors import RowVector, row_slices
@@ -104,6 +105,9 @@ def sort_by_score(
         For a score that is not finite.
     """
     scores = sources[0]
+    if scores.n_rows <= best:
+        _sort_at_once(sources, targets)
+        return
     ranges = list(score_ranges(scores, most, memory_bytes, min(best, most)))
     highs = np.array([part.high for part in ranges])
     bins = np.arange(1 << _BIN_BITS, dtype=np.uint64)
@@ -122,6 +126,23 @@ def sort_by_score(
             order = _order(targets[0].read(start, stop), part)
             for column in targets:
                 column.write(start, column.read(start, stop)[order])
+
+
+def _sort_at_once(sources: Columns, targets: Columns) -> None:
+    """Sort rows of which all columns fit the memory; much faster than counting where there are few."""
+    n_rows = sources[0].n_rows
+    scores = sources[0].read(0, n_rows)
+    finite = np.isfinite(scores)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise InputError(
+            f"row {row} has the score {float(scores[row])!r}; scores must be finite: "
+            "check the data and the model"
+        )
+    if n_rows:
+        order = _order(scores, ScoreRange(float(scores.min()), float(scores.max()), n_rows))
+        for source, target in zip(sources, targets, strict=True):
+            target.write(0, source.read(0, n_rows)[order])
 
 
 def _order(scores: Float64Array, part: ScoreRange) -> Int64Array:

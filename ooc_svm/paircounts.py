@@ -35,7 +35,7 @@ MOST_PAIRS = 2**63 - 1
 
 _NO_LIMIT = 2**63
 # Groups of so many rows are counted pair by pair: sorting them takes longer.
-_SMALL = 256
+_SMALL = 1024
 
 
 @dataclass(frozen=True, slots=True)

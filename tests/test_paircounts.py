@@ -188,7 +188,7 @@ def groups_reference(scores, labels, starts, weights, groups, first_row):
     return plus, minus, loss
 
 
-@pytest.mark.parametrize("small", [0, 20, 256])
+@pytest.mark.parametrize("small", [0, 20, 1024])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_pairs_inside_groups(small, weighted, groups):

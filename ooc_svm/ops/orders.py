@@ -158,19 +158,29 @@ def count_small(scores, ranks, starts, weights, most, first_row, margin, plus, m
         Zeros; gets the weight of those in which it is the lower one, by the cut group of the higher one.
     """
     cut_groups = minus.shape[1]
+    flat = minus.ravel()
     for g in range(len(starts) - 1):
         start, stop = starts[g], starts[g + 1]
         if stop - start > most:
             continue
-        for i in range(start, stop):
-            score, rank = scores[i], ranks[i]
-            column = minus[start:stop, (first_row + i) % cut_groups]
+        own_scores, own_ranks = scores[start:stop], ranks[start:stop]
+        for i in range(stop - start):
+            score, rank = own_scores[i], own_ranks[i]
             up = 0
-            for k in range(stop - start):
-                active = (ranks[start + k] < rank) & (score - scores[start + k] < margin)
-                up += active
-                column[k] += active
-            plus[i] = up
+            # Products of truth values and arrays without gaps: the loop becomes operations on vectors.
+            if cut_groups == 1:
+                down = flat[start:stop]
+                for j in range(stop - start):
+                    active = np.int64(own_ranks[j] < rank) * np.int64(score - own_scores[j] < margin)
+                    up += active
+                    down[j] += active
+            else:
+                column = (first_row + start + i) % cut_groups
+                for j in range(stop - start):
+                    active = np.int64(own_ranks[j] < rank) * np.int64(score - own_scores[j] < margin)
+                    up += active
+                    minus[start + j, column] += active
+            plus[start + i] = up
         if weights is not None:
             for i in range(start, stop):
                 plus[i] *= weights[g]
