@@ -69,14 +69,15 @@ def count_active_pairs(request: PairPass, vectors: RowVectors, sorting_bytes: in
 def sum_of_pairs(rows: PairRows, vectors: RowVectors, sorting_bytes: int) -> float:
     """Sum of the weights of all pairs: those that are active where all scores are equal."""
     zeros = ConstantVector(vectors.n_rows, np.float64, 0.0)
-    sums = [
-        math.fsum(pair_sums(zeros, counted.plus, counted.minus, counted.first_row, MARGIN).active)
-        for counted in _counts(rows, zeros, 1, vectors, sorting_bytes)
-    ]
-    return math.fsum(sums)
+    active: list[float] = []
+    for counted in _counts(rows, zeros, 1, vectors, sorting_bytes):
+        of = counted.first_row, counted.first_row + counted.plus.n_rows
+        found = counted.plus, counted.minus, counted.first_row
+        active += pair_sums(PartVector(zeros, *of), *found, MARGIN).active.tolist()
+    return math.fsum(active)
 
 
-def whole_groups(heads: RowVector, rows: int = SLICE_ROWS) -> Iterator[Int64Array]:
+def whole_groups(heads: RowVector, rows: int) -> Iterator[Int64Array]:
     """Cut rows into slices of whole groups.
 
     Parameters
@@ -115,7 +116,7 @@ def _counts(
             sweep = PairSweep(scores, ranks, rows.n_ranks, weight, groups, scratch, most)
             yield _swept(sweep, scratch, groups, 0, np.int64 if weight is None else np.float64)
         return
-    for starts in whole_groups(vectors[rows.heads]):
+    for starts in whole_groups(vectors[rows.heads], SLICE_ROWS):
         first, last = int(starts[0]), int(starts[-1])
         if last - first <= SLICE_ROWS:
             yield _slice_of_groups(scores, ranks, weight, starts, groups)
