@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,9 @@ from ooc_svm.problems.dual import (
     ValueTargets,
     row_vectors,
 )
-from ooc_svm.problems.hinge import HingeProblem, Targets
+from ooc_svm.problems.hinge import GUESSES, HingeProblem, Targets
 from ooc_svm.problems.linear import LinearSpace
+from ooc_svm.problems.pairs import PLACES, PairProblem, Pairs
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.solvers.resident import Residents
@@ -33,21 +35,31 @@ from ooc_svm.sweeps import cut_rounds
 # Row vectors that are filled from the data.
 CODES, TARGET, WEIGHT = "codes", "target", "weight"
 
+# Numbers of cuts that `Ocas` takes in one read.
+POINTS = (*GUESSES, *PLACES)
+
 AnySolver = Ocas | CuttingPlane | StreamedSmo
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One model to be trained: its C, and its classes (None for values)."""
+    """One model to be trained: its C, and its classes (None for values and ranks)."""
 
     C: float
     classes: BinaryProblem | None
 
 
 def row_bytes(options: TrainOptions, has_weight: bool, n_models: int) -> int:
-    """Bytes a row of all row vectors."""
-    each = {"ocas": 16, "cutting-plane": 0, "streamed-smo": 32}[options.resolved_solver]
-    return (2 if options.problem == "svc" else 8) + 8 * has_weight + each * n_models
+    """Bytes a row of all row vectors, coefficients of cuts apart."""
+    plain = 16 if options.over_pairs else 0
+    each = {"ocas": 16, "cutting-plane": plain, "streamed-smo": 32}[options.resolved_solver]
+    own = {"svc": 2, "svr": 8, "ordinal": 4, "roc-area": 4, "ranking": 5}[options.problem]
+    return own + 8 * has_weight + each * n_models
+
+
+def coefficient_type(has_weight: bool, n_rows: int) -> np.dtype[Any]:
+    """Type of the coefficients of a cut that are kept for each row where losses are of pairs of rows."""
+    return np.dtype(np.float64 if has_weight or n_rows > np.iinfo(np.int32).max else np.int32)
 
 
 def data_rounds(options: TrainOptions, source: Source) -> list[Extent]:
@@ -66,25 +78,19 @@ def make_solvers(
     value_type: str,
     space: LinearSpace,
     stopping: Stopping,
+    pairs: Pairs | None = None,
 ) -> tuple[list[AnySolver], dict[str, npt.DTypeLike]]:
-    """A solver for each task, and the row vectors that they work on, with types."""
-    weight = WEIGHT if source.has_weight else None
+    """A solver for each task, and the row vectors that they work on, with types.
+
+    ``pairs`` are those of the data where losses are of pairs of rows.
+    """
     solvers: list[AnySolver] = []
     vectors: dict[str, npt.DTypeLike] = {}
     rounds = data_rounds(options, source)
     for number, task in enumerate(tasks):
         name = f"model{number}"
         if options.resolved_solver == "streamed-smo":
-            problem = DualProblem(
-                _row_targets(task, weight),
-                task.C,
-                space,
-                two_sided=options.problem == "svr",
-                squared=options.resolved_loss in SQUARED_LOSSES,
-                epsilon=options.resolved_epsilon,
-                free_bias=options.bias == "free",
-                name=name,
-            )
+            problem = _dual_problem(task, options, source, space, name)
             vectors |= row_vectors(problem)
             ones = value_type == "ones"
             residents = Residents(parameters.capacity, np.empty(0, np.float32 if ones else value_type), ones)
@@ -94,17 +100,59 @@ def make_solvers(
                 StreamedSmo(problem, stopping, state, rounds, source.n_nonzeros, effort, options.seed)
             )
             continue
-        assert task.classes is not None
-        targets = Targets(CODES, task.classes.sign, task.classes.weight, weight)
-        hinge = HingeProblem(targets, task.C, space, parameters.groups, name)
+        loss = _cut_problem(task, options, parameters, source, space, name, pairs)
+        if isinstance(loss, PairProblem):
+            kind = coefficient_type(source.has_weight, source.n_rows)
+            cuts = loss.all_coefficients(parameters.points)
+            vectors |= loss.row_vectors | dict.fromkeys(cuts, kind)
+        elif options.resolved_solver == "ocas":
+            vectors |= loss.row_vectors
         if options.resolved_solver == "cutting-plane":
             plain = CuttingPlaneState.fresh(space.dimension, parameters.max_cuts)
-            solvers.append(CuttingPlane(hinge, stopping, plain))
-            continue
-        vectors |= hinge.row_vectors
-        searching = OcasState.fresh(space.dimension, parameters.max_cuts)
-        solvers.append(Ocas(hinge, stopping, searching, parameters.points))
+            solvers.append(CuttingPlane(loss, stopping, plain))
+        else:
+            searching = OcasState.fresh(space.dimension, parameters.max_cuts)
+            solvers.append(Ocas(loss, stopping, searching, parameters.points))
     return solvers, vectors
+
+
+def counted_vectors(solver: AnySolver) -> tuple[str, ...]:
+    """Names of the row vectors that a solver fills anew from others in every iteration."""
+    points = solver.points if isinstance(solver, Ocas) else 1
+    return solver.problem.all_coefficients(points) if isinstance(solver.problem, PairProblem) else ()
+
+
+def _dual_problem(
+    task: Task, options: TrainOptions, source: Source, space: LinearSpace, name: str
+) -> DualProblem:
+    return DualProblem(
+        _row_targets(task, WEIGHT if source.has_weight else None),
+        task.C,
+        space,
+        two_sided=options.problem == "svr",
+        squared=options.resolved_loss in SQUARED_LOSSES,
+        epsilon=options.resolved_epsilon,
+        free_bias=options.bias == "free",
+        name=name,
+    )
+
+
+def _cut_problem(
+    task: Task,
+    options: TrainOptions,
+    parameters: Parameters,
+    source: Source,
+    space: LinearSpace,
+    name: str,
+    pairs: Pairs | None,
+) -> HingeProblem | PairProblem:
+    if options.over_pairs:
+        assert pairs is not None
+        return PairProblem(pairs, task.C, space, parameters.groups, name)
+    assert task.classes is not None
+    weight = WEIGHT if source.has_weight else None
+    targets = Targets(CODES, task.classes.sign, task.classes.weight, weight)
+    return HingeProblem(targets, task.C, space, parameters.groups, name)
 
 
 def _row_targets(task: Task, weight: str | None) -> RowTargets:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ooc_svm.activepairs import sorting_row_bytes
 from ooc_svm.engine.base import MAX_SEGMENTS
 from ooc_svm.engine.local import BLOCKS_A_THREAD
 from ooc_svm.errors import MemoryBudgetError
@@ -18,6 +19,8 @@ GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
 # Who asks for groups wants few reads, whatever they cost.
 MOST_POINTS = 13
+# Where losses are of pairs of rows; each point costs a sort of all rows.
+PAIR_POINTS = 2
 
 # Cuts kept for each one that a read adds; with less, cuts that are still needed have to go.
 READS_KEPT = 20
@@ -32,6 +35,9 @@ ELEMENTS_A_PARAMETER = 1000
 # Shares of the data that may be held in memory, and the part of what is left that they may take.
 SHARES = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 1e-4, 1e-5, 1e-6)
 RESIDENT_PART = 0.6
+
+# What sorting takes where most of it is in scratch files.
+LEAST_SORTING_BYTES = 16 * 10**6
 
 # Bytes of a resident row beside its nonzeros: the same row being offered, the two being put together, and
 # having left.
@@ -79,8 +85,8 @@ class Budget:
     total : int
         Bytes allowed.
     parameters : Parameters
-    row_vector_bytes, cache_bytes : int
-        What row vectors in memory and pinned blocks may use.
+    row_vector_bytes, cache_bytes, sorting_bytes : int
+        What row vectors in memory, pinned blocks and sorting for the pairs of rows may use.
     items : tuple of PlanItem
         What is needed, the cache left out.
     """
@@ -90,6 +96,7 @@ class Budget:
     row_vector_bytes: int
     cache_bytes: int
     items: tuple[PlanItem, ...]
+    sorting_bytes: int = 0
 
     @property
     def needed(self) -> int:
@@ -116,6 +123,10 @@ class Workload:
     value_bytes : int
         Bytes of one stored value in memory: 0 where every value is 1.
     threads : int
+    coefficient_bytes : int
+        Bytes a row of the coefficients of one cut, where they are kept.
+    sorts : bool
+        Whether rows are sorted by their scores, for the pairs of rows.
     """
 
     n_rows: int
@@ -127,6 +138,8 @@ class Workload:
     vector_bytes: int
     value_bytes: int
     threads: int
+    coefficient_bytes: int = 0
+    sorts: bool = False
 
 
 def divide(work: Workload, options: TrainOptions, total: int, *, keep: Parameters | None = None) -> Budget:
@@ -212,6 +225,8 @@ def _choices(work: Workload, options: TrainOptions) -> list[tuple[int, int]]:
     asked = options.cut_groups
     if options.resolved_solver != "ocas":
         return [(asked or 1, 1)]
+    if options.over_pairs:
+        return [(asked or 1, PAIR_POINTS), (asked or 1, 1)]
     groups_worth = work.n_nonzeros // (ELEMENTS_A_PARAMETER * max(work.dimension, 1))
     if groups_worth == 0:
         return [(asked or 1, 1)]
@@ -246,6 +261,14 @@ def _with_cuts(
     return _rest(work, total, Parameters(groups, points, cuts), items)
 
 
+def _sorting(work: Workload, groups: int, left: int) -> PlanItem:
+    """Sorting for the pairs of rows: in memory if half of what is left will do, else by parts."""
+    wanted = work.n_rows * sorting_row_bytes(groups)
+    nbytes = max(min(wanted, left // 2), LEAST_SORTING_BYTES)
+    rest = "" if nbytes >= wanted else f", {format_size(wanted - nbytes)} of it in scratch files"
+    return PlanItem("sorting", min(nbytes, max(wanted, LEAST_SORTING_BYTES)), f"{work.n_rows} rows{rest}")
+
+
 def _common_items(work: Workload) -> list[PlanItem]:
     """What every solver needs."""
     blocks = (BLOCKS_A_THREAD + 1) * work.threads
@@ -257,17 +280,24 @@ def _common_items(work: Workload) -> list[PlanItem]:
 
 
 def _rest(work: Workload, total: int, parameters: Parameters, items: list[PlanItem]) -> Budget:
-    """What is left goes to row vectors, then to the block cache."""
+    """What is left goes to sorting and row vectors, then to the block cache."""
     left = max(0, int(total * (1 - SLACK)) - sum(item.nbytes for item in items))
-    row_vectors = min(left, work.n_rows * work.vector_bytes)
-    items.append(PlanItem("row vectors", row_vectors, _row_vector_note(work, row_vectors)))
+    sorting = 0
+    if work.sorts:
+        items.append(_sorting(work, parameters.groups, left))
+        sorting = items[-1].nbytes
+        left = max(0, left - sorting)
+    cuts = parameters.groups * parameters.points * work.n_models
+    row_bytes = work.vector_bytes + work.coefficient_bytes * cuts
+    row_vectors = min(left, work.n_rows * row_bytes)
+    items.append(PlanItem("row vectors", row_vectors, _row_vector_note(work.n_rows, row_bytes, row_vectors)))
     cache = min(left - row_vectors if work.block_nbytes else 0, work.data_nbytes)
-    return Budget(total, parameters, row_vectors, cache, tuple(items))
+    return Budget(total, parameters, row_vectors, cache, tuple(items), sorting)
 
 
-def _row_vector_note(work: Workload, in_memory: int) -> str:
-    needed = work.n_rows * work.vector_bytes
-    note = f"{work.n_rows} rows of {work.vector_bytes} bytes"
+def _row_vector_note(n_rows: int, row_bytes: int, in_memory: int) -> str:
+    needed = n_rows * row_bytes
+    note = f"{n_rows} rows of {row_bytes} bytes"
     return (
         note if in_memory >= needed else f"{note}, {format_size(needed - in_memory)} of it in a scratch file"
     )

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.classes import label_text
 from ooc_svm.decision import Decision, class_names
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.growing import GrowingVector
-from ooc_svm.metrics import (
-    METRICS,
-    BinaryCounts,
-    ClassCounts,
-    OrderCounts,
-    ValueSums,
-    multiclass_metrics,
-)
+from ooc_svm.labelcodes import LabelCodes
+from ooc_svm.metrics import BinaryCounts, ClassCounts, OrderCounts, ValueSums, metric, multiclass_metrics
 from ooc_svm.model import Model
-from ooc_svm.prediction import ScoreBlock, ScoreStream, decision_scores
-from ooc_svm.rows import Float64Array, Int64Array
+from ooc_svm.prediction import ScoreStream, decision_scores
+from ooc_svm.querygroups import QueryGroups
+from ooc_svm.rankmetrics import NDCG, RankingCounts, cutoff
+from ooc_svm.rows import Float64Array
 from ooc_svm.rowvectors import SLICE_ROWS
+from ooc_svm.sides import SidedRows, labels_of, rows_of_ranks
 from ooc_svm.ties import sorted_groups
 
 BINARY_METRICS = ("accuracy", "error", "precision", "recall", "f1", "auc", "prbep")
 CLASS_METRICS = ("accuracy", "error", "macro-f1")
 VALUE_METRICS = ("mse", "mae", "r2")
+RANKING_METRICS = ("ndcg@k", "map", "kendall-tau", "swapped-pairs")
+
+# Of problems that are no classification: metrics by default, others that fit, what such models are for.
+_OF_PROBLEM = {
+    "svr": (VALUE_METRICS, RANKING_METRICS, "values"),
+    "ordinal": (("swapped-pairs", "kendall-tau"), RANKING_METRICS, "grades"),
+    "roc-area": (("auc", "swapped-pairs"), ("prbep", *RANKING_METRICS), "the order of two classes"),
+    "ranking": (("ndcg@10", "map", "swapped-pairs"), RANKING_METRICS, "rankings"),
+}
+
+# Share of the spare memory for rows that wait until it is known which of two labels is the larger one.
+_HELD_SHARE = 1 / 4
 
 # Rows of values that are summed at a time.
 _SLICE_ROWS = 1 << 13
-
-# Labels of no class that a message names.
-_NAMED_LABELS = 10
 
 
 def evaluate(
@@ -43,6 +48,7 @@ def evaluate(
     metrics: str | Sequence[str] | None = None,
     *,
     labels: Any = None,
+    qid: Any = None,
     threads: int | None = None,
     memory: str | int | None = None,
     index_base: int | None = None,
@@ -56,12 +62,15 @@ def evaluate(
 
     Parameters
     ----------
-    model, data, labels, threads, memory, index_base, label, C
+    model, data, labels, qid, threads, memory, index_base, label, C
         See `ooc_svm.prediction.decision_scores`. Scores that do not fit the memory go to a scratch file.
     metrics : str or sequence of str, optional
         Of a binary classifier: accuracy, error, precision, recall, f1, auc, prbep; of one-vs-rest: accuracy,
-        error, macro-f1; of a regressor: mse, mae, r2; see `ooc_svm.metrics`. By default all
+        error, macro-f1; of a regressor: mse, mae, r2; see `ooc_svm.metrics`. By default all of these
         that have a value: auc has none where all rows are of one class, prbep none without positives.
+        Of all but one-vs-rest also ndcg@k (as ndcg@10), map, kendall-tau, swapped-pairs; see
+        `ooc_svm.rankmetrics`. They compare rows of equal qid alone, where the data have qids. Problems of
+        pairs have defaults among these.
 
     Returns
     -------
@@ -75,7 +84,7 @@ def evaluate(
         `decision_scores` raises.
     InputError
         Labels that the model was not trained on, no rows, a metric asked for that has no value for these
-        rows, and what `decision_scores` raises.
+        rows, rows of a qid in several places where groups count, and what `decision_scores` raises.
     MemoryBudgetError, DamageError, StorageError
         See `decision_scores`.
     """
@@ -84,6 +93,7 @@ def evaluate(
         model,
         data,
         labels=labels,
+        qid=qid,
         threads=threads,
         memory=memory,
         index_base=index_base,
@@ -92,102 +102,40 @@ def evaluate(
         spare_share=0.5,
     )
     with stream:
-        if model.is_regressor:
-            return _evaluate_values(stream, names)
+        if model.problem == "roc-area":
+            held = int(_HELD_SHARE * stream.spare_bytes)
+            ranks = rows_of_ranks(stream, model.options.get("positive", ()), held)
+            return _evaluate_sides(stream, ranks, names, 1 - _HELD_SHARE, optional=not metrics)
+        if not model.positive:
+            return _evaluate_values(stream, names, optional=not metrics)
         if model.is_one_vs_rest:
             return _evaluate_classes(stream, names)
-        return _evaluate_binary(stream, model, names, optional=not metrics)
+        return _evaluate_sides(stream, _rows_of_classes(stream, model), names, 1.0, optional=not metrics)
 
 
 def metric_names(model: Model, metrics: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The metrics asked for, by default those that fit the model; UsageError for any that does not."""
-    fitting: tuple[str, ...]
-    if model.is_regressor:
-        fitting, kind = VALUE_METRICS, "values"
-    elif model.is_one_vs_rest:
-        fitting, kind = CLASS_METRICS, "several classes"
-    else:
-        fitting, kind = BINARY_METRICS, "two classes"
-    asked = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics or fitting))
+    """The metrics asked for, by default those of its problem; UsageError for any that does not fit."""
+    default, others, kind = _metrics_of(model)
+    fitting = tuple(dict.fromkeys((*default, *others)))
+    asked = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics or default))
     for name in asked:
-        if name not in fitting:
-            exists = name in (*BINARY_METRICS, *CLASS_METRICS, *VALUE_METRICS)
+        general = "ndcg@k" if name.startswith(NDCG) else name
+        if general not in fitting and name not in fitting:
+            exists = general in (*BINARY_METRICS, *CLASS_METRICS, *VALUE_METRICS, *RANKING_METRICS)
             what = f"{name} is no metric for {kind}" if exists else f"there is no metric {name!r:.80}"
             raise UsageError(f"{what}; for this model choose from {', '.join(fitting)}")
+        if general == "ndcg@k" and cutoff(name) is None:
+            raise UsageError(f"{name!r:.80} does not say how many ranks count; write for example ndcg@10")
     return asked
 
 
-class LabelCodes:
-    """Labels of rows to the numbers of the classes they are of.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        The classes, as people write them.
-    source : str
-        Name of the data, for messages.
-    names : sequence of str, or None
-        What the labels of the data stand for, if they are places in these names.
-
-    Attributes
-    ----------
-    n_unknown : int
-        Rows so far whose label is of no class.
-    """
-
-    def __init__(self, texts: Sequence[str], source: str, names: Sequence[str] | None) -> None:
-        self._classes = {text: code for code, text in enumerate(texts)}
-        self._source, self._names = source, names
-        self._labels: Float64Array = np.empty(0)  # seen and known, ascending, and their classes
-        self._codes: Int64Array = np.empty(0, np.int64)
-        self._unknown: dict[str, int] = {}
-        self.n_unknown = 0
-
-    def codes(self, labels: Float64Array) -> Int64Array:
-        """Class numbers of labels, -1 where there is none."""
-        codes = self._find(labels)
-        new = codes < 0
-        if new.any():
-            distinct, n_rows = np.unique(labels[new], return_counts=True)
-            self._learn(dict(zip(distinct.tolist(), n_rows.tolist(), strict=True)))
-            codes = self._find(labels)
-        return codes
-
-    def check(self, counts: Mapping[float, int] | None = None) -> None:
-        """Raise InputError for labels of no class, among those seen or given with their rows."""
-        if counts is not None:
-            self._learn(counts)
-        if not self.n_unknown:
-            return
-        named = [f"{text!r:.80} ({rows} rows)" for text, rows in self._unknown.items()]
-        more = self.n_unknown - sum(self._unknown.values())
-        known = list(self._classes)[:_NAMED_LABELS]
-        rest = len(self._classes) - len(known)
-        raise InputError(
-            f"{self._source}: {self.n_unknown} rows have labels that the model was not trained on: "
-            f"{', '.join(named)}{f' and others ({more} rows)' if more else ''}; it knows "
-            f"{', '.join(known)}{f' and {rest} more' if rest else ''}: leave such rows out or train on them"
-        )
-
-    def _find(self, labels: Float64Array) -> Int64Array:
-        if not len(self._labels):
-            return np.full(len(labels), -1)
-        places = np.minimum(np.searchsorted(self._labels, labels), len(self._labels) - 1)
-        return np.where(self._labels[places] == labels, self._codes[places], -1)
-
-    def _learn(self, counts: Mapping[float, int]) -> None:
-        """Look up labels not seen so far; what is of no class is counted."""
-        found: dict[float, int] = dict(zip(self._labels.tolist(), self._codes.tolist(), strict=True))
-        for label, n_rows in counts.items():
-            text = label_text(label) if self._names is None else self._names[int(label)]
-            if text in self._classes:
-                found[label] = self._classes[text]
-                continue
-            self.n_unknown += n_rows
-            if text in self._unknown or len(self._unknown) < _NAMED_LABELS:
-                self._unknown[text] = self._unknown.get(text, 0) + n_rows
-        self._labels = np.array(sorted(found))
-        self._codes = np.array([found[label] for label in self._labels.tolist()], np.int64)
+def _metrics_of(model: Model) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Metrics by default, others that fit the model, and what it is for."""
+    if model.problem in _OF_PROBLEM:
+        return _OF_PROBLEM[model.problem]
+    if model.is_one_vs_rest:
+        return CLASS_METRICS, (), "several classes"
+    return BINARY_METRICS, RANKING_METRICS, "two classes"
 
 
 def _label_codes(stream: ScoreStream, texts: Sequence[str]) -> LabelCodes:
@@ -198,50 +146,78 @@ def _label_codes(stream: ScoreStream, texts: Sequence[str]) -> LabelCodes:
     return codes
 
 
-def _labels_of(block: ScoreBlock) -> Float64Array:
-    if block.labels is None:
-        raise UsageError("the rows to evaluate have no labels; give labels beside the matrix")
-    return block.labels
-
-
 def _row_vector(stream: ScoreStream, dtype: npt.DTypeLike, share: float) -> GrowingVector:
     """A vector for the rows of a stream that may use a share of the spare memory."""
     rows = SLICE_ROWS if stream.rows.n_rows is None else stream.rows.n_rows
     return GrowingVector(dtype, int(share * stream.spare_bytes), first_piece=rows)
 
 
-def _evaluate_binary(
-    stream: ScoreStream, model: Model, names: Sequence[str], *, optional: bool
-) -> dict[str, float]:
-    """Metrics of two classes; with `optional` those that have no value are left out."""
+def _ranked_rows(stream: ScoreStream, counts: RankingCounts, share: float) -> QueryGroups:
+    """The groups of the rows, counted in a share of the spare memory."""
+    memory_bytes = int(share * stream.spare_bytes)
+    if stream.rows.has_qid or stream.rows.n_rows is None:
+        return QueryGroups(counts.add, memory_bytes)
+    return QueryGroups(counts.add, memory_bytes, first_piece=stream.rows.n_rows)
+
+
+def _rows_of_classes(stream: ScoreStream, model: Model) -> Iterator[SidedRows]:
+    """Rows of the classes that the model takes for positive, and others of its classes."""
     targets = _binary_targets(stream.decision, model)
     codes = _label_codes(stream, list(targets))
     signs = np.array(list(targets.values()), np.int8)
-    counts = BinaryCounts()
-    in_order = any(METRICS[name].needs_order for name in names)
-    with _row_vector(stream, np.float64, 8 / 9) as scores, _row_vector(stream, np.int8, 1 / 9) as sides:
-        for block in stream:
-            places = codes.codes(_labels_of(block))
-            if codes.n_unknown:
-                continue  # their number is told at the end
-            counts.add(block.scores[:, 0], signs[places])
-            if in_order:
-                scores.append(block.scores[:, 0])
-                sides.append(signs[places])
-        codes.check()
+    for block in stream:
+        places = codes.codes(labels_of(block))
+        if not codes.n_unknown:  # their number is told at the end
+            yield SidedRows(block.scores[:, 0], signs[places], block.qids)
+    codes.check()
+
+
+def _evaluate_sides(
+    stream: ScoreStream, rows: Iterable[SidedRows], names: Sequence[str], share: float, *, optional: bool
+) -> dict[str, float]:
+    """Metrics of two sides, in a share of the spare memory; `optional` leaves out those without a value."""
+    counts, ranking = BinaryCounts(), RankingCounts(names)
+    kinds = {metric(name).counts for name in names}
+    share /= max(len(kinds & {OrderCounts, RankingCounts}), 1)
+    with (
+        _row_vector(stream, np.float64, share * 8 / 9) as scores,
+        _row_vector(stream, np.int8, share / 9) as sides,
+        _ranked_rows(stream, ranking, share) as groups,
+    ):
+        for part in rows:
+            counts.add(part.scores, part.signs)
+            if OrderCounts in kinds:
+                scores.append(part.scores)
+                sides.append(part.signs)
+            if RankingCounts in kinds:
+                groups.add(part.scores, (part.signs > 0).astype(np.float64), part.qids)
         _require_rows(stream, counts.n_rows)
+        # What the rows were read with is free now: as much as is spare.
+        memory_bytes = int(2 * share * stream.spare_bytes)
+        groups.finish(stream.rows.name, memory_bytes)
         order = OrderCounts(counts.positives, counts.negatives)
-        if in_order:
+        if OrderCounts in kinds:
             used = scores.bytes_in_memory + sides.bytes_in_memory
-            # What the rows were read with is free now: as much as is spare.
-            for groups in sorted_groups(scores, sides, 2 * stream.spare_bytes - used):
-                order.add(groups)
-    has_value = {"auc": counts.positives and counts.negatives, "prbep": counts.positives}
-    return {
-        name: METRICS[name].function(order if METRICS[name].needs_order else counts)
-        for name in names
-        if not optional or has_value.get(name, True)
-    }
+            for ties in sorted_groups(scores, sides, memory_bytes - used):
+                order.add(ties)
+    return _values(names, (counts, order, ranking), optional=optional)
+
+
+def _values(names: Sequence[str], counts: Iterable[object], *, optional: bool) -> dict[str, float]:
+    """The metrics from their counts; with `optional` those that have no value are left out, but not all."""
+    of_kind = {type(each): each for each in counts}
+    found: dict[str, float] = {}
+    missing: InputError | None = None
+    for name in names:
+        try:
+            found[name] = metric(name).function(of_kind[metric(name).counts])
+        except InputError as error:
+            missing = error
+            if not optional:
+                raise
+    if missing is not None and not found:
+        raise missing
+    return found
 
 
 def _binary_targets(decision: Decision, model: Model) -> dict[str, int]:
@@ -260,7 +236,7 @@ def _evaluate_classes(stream: ScoreStream, names: Sequence[str]) -> dict[str, fl
     codes = _label_codes(stream, decision.texts)
     counts = ClassCounts(len(decision.texts))
     for block in stream:
-        places = codes.codes(_labels_of(block))
+        places = codes.codes(labels_of(block))
         if not codes.n_unknown:
             counts.add(places, decision.choices(block.scores))
     codes.check()
@@ -269,39 +245,56 @@ def _evaluate_classes(stream: ScoreStream, names: Sequence[str]) -> dict[str, fl
     return {name: results[name] for name in names}
 
 
-def _evaluate_values(stream: ScoreStream, names: Sequence[str]) -> dict[str, float]:
+def _evaluate_values(stream: ScoreStream, names: Sequence[str], *, optional: bool) -> dict[str, float]:
+    """Metrics of labels that are numbers; with `optional` those that have no value are left out."""
     if stream.rows.label_names is not None:
         raise InputError(
             f"{stream.rows.name} has names for labels, and the model gives values; "
             "choose a column of numbers with --label"
         )
-    sums = ValueSums()
-    for values, targets in _fixed_slices(stream):
-        sums.add(values, targets)
-    _require_rows(stream, sums.n_rows)
-    return {name: METRICS[name].function(sums) for name in names}
+    sums, ranking = ValueSums(), RankingCounts(names)
+    kinds = {metric(name).counts for name in names}
+    slices, n_rows = _FixedSlices(sums), 0
+    with _ranked_rows(stream, ranking, 1.0) as groups:
+        for block in stream:
+            values, labels = block.scores[:, 0], labels_of(block)
+            n_rows += len(labels)
+            if ValueSums in kinds:
+                slices.add(values, labels)
+            if RankingCounts in kinds:
+                groups.add(values, labels, block.qids)
+        _require_rows(stream, n_rows)
+        slices.finish()
+        groups.finish(stream.rows.name, 2 * stream.spare_bytes)
+    return _values(names, (sums, ranking), optional=optional)
 
 
-def _fixed_slices(stream: ScoreStream) -> Iterator[tuple[Float64Array, Float64Array]]:
-    """Values and labels in slices of a fixed length; each is valid until the next one is taken.
+class _FixedSlices:
+    """Adds values and targets in slices of a fixed length.
 
     The blocks of a stream depend on the memory allowed, and floating sums must not.
     """
-    values, labels = np.empty(_SLICE_ROWS), np.empty(_SLICE_ROWS)
-    filled = 0
-    for block in stream:
-        given = _labels_of(block)
-        taken = 0
-        while taken < len(given):
-            count = min(len(given) - taken, _SLICE_ROWS - filled)
-            values[filled : filled + count] = block.scores[taken : taken + count, 0]
-            labels[filled : filled + count] = given[taken : taken + count]
-            taken, filled = taken + count, filled + count
-            if filled == _SLICE_ROWS:
-                yield values, labels
-                filled = 0
-    if filled:
-        yield values[:filled], labels[:filled]
+
+    def __init__(self, sums: ValueSums) -> None:
+        self._sums = sums
+        self._values, self._targets = np.empty(_SLICE_ROWS), np.empty(_SLICE_ROWS)
+        self._filled = 0
+
+    def add(self, values: Float64Array, targets: Float64Array) -> None:
+        """Take more rows."""
+        while len(values):
+            count = min(len(values), _SLICE_ROWS - self._filled)
+            room = slice(self._filled, self._filled + count)
+            self._values[room], self._targets[room] = values[:count], targets[:count]
+            values, targets = values[count:], targets[count:]
+            self._filled += count
+            if self._filled == _SLICE_ROWS:
+                self.finish()
+
+    def finish(self) -> None:
+        """Add what there is of a slice."""
+        self._sums.add(self._values[: self._filled], self._targets[: self._filled])
+        self._filled = 0
 
 
 def _require_rows(stream: ScoreStream, n_rows: int) -> None:

@@ -87,6 +87,10 @@ def _liblinear_classes(model: Model) -> str:
     solver = _LIBLINEAR_SOLVERS[model.loss]
     if model.is_regressor:
         return f"solver_type {solver}\nnr_class 2\n"
+    if not model.is_classifier:
+        raise UsageError(
+            f"LIBLINEAR's format has no models of problem {model.problem!r}; export to svmlight instead"
+        )
     labels = [model.positive[k] for k in model.active]
     if model.negative is not None:
         labels.append(model.negative)

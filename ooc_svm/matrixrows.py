@@ -9,7 +9,7 @@ import numpy as np
 
 from ooc_svm.errors import InputError
 from ooc_svm.rows import Float64Array, Int64Array, LabelledRows, RowBlock
-from ooc_svm.source import MatrixSource
+from ooc_svm.source import MatrixSource, qid_column
 from ooc_svm.textrows import TextCounts
 
 
@@ -64,13 +64,11 @@ def read_column(column: Any, name: str, n_rows: int) -> Any:
     """A column of one number a row, in the type of the store; raises InputError."""
     if column is None:
         return None
+    if name == "qid":
+        return qid_column(column, n_rows)
     array = np.asarray(column)
     if array.shape != (n_rows,):
         raise InputError(f"{n_rows} rows but {name} of shape {array.shape}; one {name} a row is needed")
-    if name == "qid":
-        if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.max(initial=0) >= 2**63):
-            raise InputError(f"qid has the type {array.dtype}; whole numbers below 2^63 are needed")
-        return array.astype(np.int64)
     if array.dtype.kind not in "iufb":
         raise InputError(f"{name} has the type {array.dtype}; numbers are needed")
     return array.astype(np.float64)

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import InputError
+from ooc_svm.rankmetrics import (
+    RankingCounts,
+    cutoff,
+    kendall_tau,
+    mean_average_precision,
+    ndcg,
+    swapped_pairs,
+)
 from ooc_svm.rows import Float64Array, Int64Array
+from ooc_svm.sums import TwoTermSum
 from ooc_svm.ties import TieGroups
 
 
@@ -126,25 +136,6 @@ class OrderCounts:
         rest = room - (int(ends[whole - 1]) if whole else 0)
         size = int(positives[whole] + negatives[whole])
         self.positives_below += int(positives[:whole].sum()) + Fraction(rest * int(positives[whole]), size)
-
-
-class TwoTermSum:
-    """A sum whose second term keeps what rounding takes from the first (Neumaier)."""
-
-    def __init__(self) -> None:
-        self._sum = self._lost = 0.0
-
-    def add(self, number: float) -> None:
-        """Add a number."""
-        total = self._sum + number
-        larger, smaller = (self._sum, number) if abs(self._sum) >= abs(number) else (number, self._sum)
-        self._lost += (larger - total) + smaller
-        self._sum = total
-
-    @property
-    def value(self) -> float:
-        """The sum of the numbers so far; not a number where they pass the range of float64."""
-        return self._sum + self._lost
 
 
 class ValueSums:
@@ -328,15 +319,10 @@ def r2(sums: ValueSums) -> float:
 
 
 class Metric(NamedTuple):
-    """A function of `BinaryCounts`, `OrderCounts` or `ValueSums`."""
+    """A function of `BinaryCounts`, `OrderCounts`, `ValueSums` or `RankingCounts`."""
 
     function: Callable[[Any], float]
     counts: type
-
-    @property
-    def needs_order(self) -> bool:
-        """Whether the order of the scores is to be counted."""
-        return self.counts is OrderCounts
 
 
 METRICS: dict[str, Metric] = {
@@ -350,7 +336,16 @@ METRICS: dict[str, Metric] = {
     "mse": Metric(mse, ValueSums),
     "mae": Metric(mae, ValueSums),
     "r2": Metric(r2, ValueSums),
+    "map": Metric(mean_average_precision, RankingCounts),
+    "kendall-tau": Metric(kendall_tau, RankingCounts),
+    "swapped-pairs": Metric(swapped_pairs, RankingCounts),
 }
+
+
+def metric(name: str) -> Metric:
+    """A metric by its name: one of `METRICS`, or ``ndcg@k`` with a number for k; KeyError for others."""
+    k = cutoff(name)
+    return METRICS[name] if k is None else Metric(partial(ndcg, k=k), RankingCounts)
 
 
 def multiclass_metrics(counts: ClassCounts) -> dict[str, float]:

@@ -34,18 +34,20 @@ class Model:
     ----------
     problem, loss, solver : str
         As on the command line: ``"svc"`` with ``"hinge"`` or ``"squared-hinge"``, ``"svr"`` with
-        ``"epsilon-insensitive"`` or ``"squared-epsilon-insensitive"``; ``"streamed-smo"`` ...
+        ``"epsilon-insensitive"`` or ``"squared-epsilon-insensitive"``, ``"ordinal"``, ``"roc-area"`` and
+        ``"ranking"`` with ``"hinge"``; ``"streamed-smo"`` ...
     kernel : str
         ``"linear"``.
     weights : ndarray of float64, shape (K, d)
         In the units of the data: a scale of the columns is folded in.
     bias : ndarray of float64, shape (K,)
     positive : list of float
-        The label that a positive score of model k stands for; empty for a regressor, whose scores are values.
+        The label that a positive score of model k stands for; empty but for classifiers: scores are values
+        then, or an order of rows.
     negative : float or None
-        The other label of a binary classifier; None for one-vs-rest and regressors.
+        The other label of a binary classifier; None for one-vs-rest and all but classifiers.
     classes : tuple of float
-        All labels, ascending; empty for a regressor.
+        All labels, ascending; empty but for classifiers.
     label_names : tuple of str or None
         Names of `classes`, where the data had them.
     C : tuple of float
@@ -134,7 +136,7 @@ class Model:
             raise ValueError(f"the problem is {self.problem[:80]!r}, this release knows {known}")
         if self.loss not in LOSSES_OF[self.problem]:
             raise ValueError(f"the loss is {self.loss[:80]!r}, which {self.problem} does not have")
-        if not self.is_regressor:
+        if self.is_classifier:
             if not self.positive:
                 raise ValueError(f"{self.problem} has no positive labels")
             return
@@ -145,7 +147,7 @@ class Model:
             ("names of classes", self.label_names is not None),
         ):
             if given:
-                raise ValueError(f"{self.problem} gives values, and the model has {name}")
+                raise ValueError(f"{self.problem} gives scores, and the model has {name}")
         if self.epsilon is not None and _numbers("epsilon", [self.epsilon])[0] < 0:
             raise ValueError(f"epsilon is {self.epsilon!r}, less than 0")
 
@@ -158,6 +160,11 @@ class Model:
     def n_features(self) -> int:
         """Number of features, d."""
         return int(self.weights.shape[1])
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether scores stand for labels; else they are what is predicted: values, or an order of rows."""
+        return self.problem == "svc"
 
     @property
     def is_regressor(self) -> bool:
@@ -173,7 +180,7 @@ class Model:
     @property
     def is_one_vs_rest(self) -> bool:
         """Whether there is a model for each of several classes."""
-        return not self.is_regressor and self.negative is None
+        return self.is_classifier and self.negative is None
 
     @property
     def active(self) -> tuple[int, ...]:

@@ -14,9 +14,14 @@ from ooc_svm.errors import UsageError
 LOSSES_OF = {
     "svc": ("hinge", "squared-hinge"),
     "svr": ("epsilon-insensitive", "squared-epsilon-insensitive"),
+    "ordinal": ("hinge",),
+    "roc-area": ("hinge",),
+    "ranking": ("hinge",),
 }
 PROBLEMS = tuple(LOSSES_OF)
-LOSSES = tuple(loss for losses in LOSSES_OF.values() for loss in losses)
+PAIR_PROBLEMS = ("ordinal", "roc-area", "ranking")
+"""Those whose losses are of pairs of rows."""
+LOSSES = tuple(dict.fromkeys(loss for losses in LOSSES_OF.values() for loss in losses))
 SOLVERS = ("auto", "streamed-smo", "cutting-plane", "ocas")
 KERNELS = ("linear",)
 BIASES = ("none", "penalized", "free")
@@ -31,22 +36,23 @@ class TrainOptions:
 
     Attributes
     ----------
-    problem : {"svc", "svr"}
+    problem : {"svc", "svr", "ordinal", "roc-area", "ranking"}
     loss : {"hinge", "squared-hinge", "epsilon-insensitive", "squared-epsilon-insensitive"} or None
-        None is the first of the problem's: the hinge loss for "svc", the epsilon-insensitive one for "svr".
+        None is the first of the problem's: the hinge loss for "svc" and, of pairs of rows, for "ordinal",
+        "roc-area" and "ranking"; the epsilon-insensitive one for "svr".
     epsilon : float or None
         Half width of the tube of "svr" in which a loss is 0; None is 0.1.
     kernel : str
         ``"linear"``.
     solver : {"auto", "streamed-smo", "ocas", "cutting-plane"}
-        "auto" is "streamed-smo", or "ocas" where ``cut_groups`` is given.
+        "auto" is "streamed-smo", or "ocas" where ``cut_groups`` is given or losses are of pairs of rows.
     bias : {"none", "penalized", "free"}
     C : tuple of float
         A model is trained for each value, all on the same reads.
     class_weight : "balanced", mapping of label (or name) to weight, or None
     positive : tuple of float or str
-        Labels of the positive class (names where the data has names); empty: the larger of two labels, or one
-        model a class.
+        Labels of the positive class (names where the data has names), or of the higher rank of "roc-area";
+        empty: the larger of two labels, or one model a class.
     label : str or None
         Column of an AnnData store that holds the labels.
     scale : {"none", "maxabs", "std"}
@@ -68,7 +74,8 @@ class TrainOptions:
         Parts of a round that "streamed-smo" works on at the same time, a power of two up to 64; None: 1, and
         2 for large data.
     cut_groups : int or None
-        Groups of rows with a slack each; None: 1 for "cutting-plane", what fits for "ocas".
+        Groups of rows, or of pairs by their higher row, with a slack each; None: what fits for "ocas" on
+        "svc", else 1.
     checkpoint : path or None
         Folder for saved states.
     resume : bool
@@ -161,13 +168,21 @@ class TrainOptions:
         if self.resolved_loss not in LOSSES_OF[problem]:
             losses = " or ".join(LOSSES_OF[problem])
             raise UsageError(f"problem {problem!r} takes the loss {losses}, not {self.loss!r}")
-        if problem == "svr" and (self.positive or self.class_weight is not None):
-            raise UsageError("positive and class_weight are for classes; problem 'svr' has none")
+        if self.positive and problem not in ("svc", "roc-area"):
+            raise UsageError(f"positive is for the problems 'svc' and 'roc-area', not for {problem!r}")
+        if self.class_weight is not None and problem != "svc":
+            raise UsageError(f"class_weight is for problem 'svc'; {problem!r} has no classes to weigh")
         if self.epsilon is not None and (problem != "svr" or not 0 <= self.epsilon < math.inf):
             raise UsageError(
                 f"epsilon is for problem 'svr', and not negative: {self.epsilon} for {problem!r}"
             )
+        if self.over_pairs and self.bias != "none":
+            raise UsageError(
+                f"problem {problem!r} has no bias, it would cancel in every pair; leave bias out"
+            )
         if solver == "streamed-smo":
+            if self.over_pairs:
+                raise UsageError(f"problem {problem!r} is for the solvers 'ocas' and 'cutting-plane'")
             if self.cut_groups is not None:
                 raise UsageError("cut_groups is for the solvers 'ocas' and 'cutting-plane'")
             return
@@ -198,7 +213,12 @@ class TrainOptions:
         """The solver that "auto" stands for."""
         if self.solver != "auto":
             return self.solver
-        return "streamed-smo" if self.cut_groups is None else "ocas"
+        return "streamed-smo" if self.cut_groups is None and not self.over_pairs else "ocas"
+
+    @property
+    def over_pairs(self) -> bool:
+        """Whether losses are of pairs of rows."""
+        return self.problem in PAIR_PROBLEMS
 
     @property
     def resolved_loss(self) -> str:

@@ -10,20 +10,22 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.assembly import AnySolver, Task, make_solvers
-from ooc_svm.budget import Parameters, PlanItem, divide, to_json
+from ooc_svm.budget import Budget, Parameters, PlanItem, divide, to_json
 from ooc_svm.engine.memory import MemoryEngine
 from ooc_svm.history import seconds_text
 from ooc_svm.memory import format_size, memory_budget
 from ooc_svm.options import TrainOptions
-from ooc_svm.passes import Pass, Piece
+from ooc_svm.passes import PairPass, Pass, Piece
 from ooc_svm.problems.linear import LinearSpace
+from ooc_svm.problems.pairs import Pairs
 from ooc_svm.rows import RowBlock
 from ooc_svm.rowvectors import RowVectors
-from ooc_svm.solvers.ocas import Ocas, guessed_points
+from ooc_svm.solvers.ocas import Ocas
 from ooc_svm.solvers.streamed_smo import StreamedSmo
 from ooc_svm.source import Source
 from ooc_svm.stopping import Stopping
-from ooc_svm.training import Data, fill_row_vectors, make_tasks, normal_options, open_data, workload
+from ooc_svm.training import normal_options
+from ooc_svm.trainingdata import Data, fill_pair_vectors, fill_row_vectors, make_tasks, open_data, workload
 from ooc_svm.warmup import warm_up
 
 # Reads to a gap of 1e-3, as measured on data of several kinds.
@@ -31,6 +33,9 @@ EXPECTED_PASSES = {"streamed-smo": 5, "ocas": 40, "cutting-plane": 200}
 
 # Sweeps over as many rows as the data has, that streamed SMO makes of resident rows in one read.
 EXPECTED_SWEEPS = 3
+
+# Counts of the pairs of rows in one line search.
+EXPECTED_LOOKS = 7
 
 # Blocks that are read and worked on to measure the speed.
 SAMPLED_BLOCKS = 3
@@ -110,12 +115,12 @@ class Plan:
         }
 
 
-def plan(data: Any, labels: Any = None, **options: Any) -> Plan:
+def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> Plan:
     """Say what `train` with these arguments would need; a few blocks are read to measure the speed.
 
     Parameters
     ----------
-    data, labels, **options
+    data, labels, qid, **options
         As `ooc_svm.train` takes them.
 
     Raises
@@ -126,7 +131,7 @@ def plan(data: Any, labels: Any = None, **options: Any) -> Plan:
         As `ooc_svm.train` does before its first pass.
     """
     wanted = TrainOptions(**normal_options(options))
-    opened = open_data(data, labels, None, wanted)
+    opened = open_data(data, labels, None, wanted, qid)
     work = workload(opened, wanted)
     budget = divide(work, wanted, memory_budget(wanted.memory))
     items = budget.items
@@ -137,8 +142,12 @@ def plan(data: Any, labels: Any = None, **options: Any) -> Plan:
     warm_up(wanted, opened.value_type, source.has_weight, lambda message: None)
     classes, tasks = make_tasks(opened, wanted)
     with RowVectors(source.n_rows, budget.row_vector_bytes) as vectors:
-        fill_row_vectors(vectors, source, classes, wanted)
-        seconds = _seconds_per_pass(opened, tasks, wanted, budget.parameters, vectors)
+        pairs = None
+        if wanted.over_pairs:
+            pairs = fill_pair_vectors(vectors, opened, classes, wanted, budget.sorting_bytes)
+        else:
+            fill_row_vectors(vectors, source, classes, wanted.problem)
+        seconds = _seconds_per_pass(opened, tasks, wanted, budget, vectors, pairs, work.threads)
     return Plan(
         items=items,
         total=sum(item.nbytes for item in items),
@@ -148,7 +157,7 @@ def plan(data: Any, labels: Any = None, **options: Any) -> Plan:
         n_nonzeros=source.n_nonzeros,
         n_models=work.n_models,
         pass_bytes=sum(source.block_stored_bytes(index) for index in range(len(source.blocks))),
-        seconds_per_pass=seconds / work.threads,
+        seconds_per_pass=seconds,
         expected_passes=EXPECTED_PASSES[wanted.resolved_solver],
         parameters=budget.parameters,
         threads=work.threads,
@@ -156,18 +165,30 @@ def plan(data: Any, labels: Any = None, **options: Any) -> Plan:
 
 
 def _seconds_per_pass(
-    data: Data, tasks: Sequence[Task], options: TrainOptions, parameters: Parameters, vectors: RowVectors
+    data: Data,
+    tasks: Sequence[Task],
+    options: TrainOptions,
+    budget: Budget,
+    vectors: RowVectors,
+    pairs: Pairs | None,
+    threads: int,
 ) -> float:
-    """Seconds of one thread for a read of all blocks, from a few of them."""
+    """Seconds for a read of all blocks, from a few of them."""
     source = data.source
     scale = None if options.scale == "none" else np.ones(source.n_features)
     space = LinearSpace(source.n_features, scale, options.bias == "penalized")
     stopping = Stopping(options.tol)
-    solvers, wanted = make_solvers(tasks, options, parameters, source, data.value_type, space, stopping)
+    solvers, wanted = make_solvers(
+        tasks, options, budget.parameters, source, data.value_type, space, stopping, pairs
+    )
     for name, dtype in wanted.items():
         vectors.create(name, dtype)
     engine = MemoryEngine(source, vectors)
-    requests = [_typical_pass(solver) for solver in solvers]
+    engine.sorting_bytes = budget.sorting_bytes
+    requests = [_typical_pass(solver, engine) for solver in solvers]
+    # Pairs are counted by one thread, once for each point of a read and several times for its line search.
+    points = budget.parameters.points
+    counting = engine.counters.visiting_seconds * (points + EXPECTED_LOOKS) / points
     partials = [request.empty() for request in requests]
     extent = requests[0].extent
     pieces = _sample(source) if extent is None else [p for s in extent.segments for p in s][:SAMPLED_BLOCKS]
@@ -184,7 +205,7 @@ def _seconds_per_pass(
     whole = visiting * source.n_rows / max(sum(piece.n_rows for piece in pieces), 1)
     if options.resolved_solver == "streamed-smo":
         whole *= 1 + EXPECTED_SWEEPS
-    return whole + reading * len(source.blocks) / max(n_read, 1)
+    return counting + (whole + reading * len(source.blocks) / max(n_read, 1)) / threads
 
 
 def _sample(source: Source) -> list[Piece]:
@@ -194,10 +215,14 @@ def _sample(source: Source) -> list[Piece]:
     return [Piece(index, spans[index].start, spans[index].stop) for index in sample]
 
 
-def _typical_pass(solver: AnySolver) -> Pass:
-    """What the solver asks for in most reads."""
+def _typical_pass(solver: AnySolver, engine: MemoryEngine) -> Pass:
+    """What the solver asks for in most reads, its rows counted if need be."""
     if isinstance(solver, Ocas):
-        solver.state.thetas = guessed_points(0.5, solver.points)
+        solver.state.thetas = solver.problem.places(0.5, solver.points)
     if isinstance(solver, StreamedSmo):
         solver.state.rho = 1.0
-    return next(solver.steps())
+    steps = solver.steps()
+    request = next(steps)
+    while isinstance(request, PairPass):
+        request = steps.send(engine.stream([request])[0])
+    return request

@@ -44,11 +44,14 @@ class ScoreBlock:
         One column for each function that predicts; of one-vs-rest the classes ascending.
     labels : ndarray of float64, shape (n_rows,), or None
         The labels the data bring, if they do.
+    qids : ndarray of int64, shape (n_rows,), or None
+        The group numbers the data bring, if they do.
     """
 
     start: int
     scores: Float64Array
     labels: Float64Array | None
+    qids: Int64Array | None = None
 
 
 class ScoreStream(Iterator[ScoreBlock]):
@@ -112,7 +115,8 @@ class ScoreStream(Iterator[ScoreBlock]):
         def oldest() -> ScoreBlock:
             first, last, future = pending.popleft()
             labels = None if block.labels is None else block.labels[first:last]
-            return ScoreBlock(block.rows.start + first, future.result(), labels)
+            qids = None if block.qids is None else block.qids[first:last]
+            return ScoreBlock(block.rows.start + first, future.result(), labels, qids)
 
         try:
             for first, last in cut_tiles(block.rows.indptr, self._tile_rows, TILE_ELEMENTS):
@@ -142,6 +146,7 @@ def decision_scores(
     data: Any,
     *,
     labels: Any = None,
+    qid: Any = None,
     threads: int | None = None,
     memory: str | int | None = None,
     index_base: int | None = None,
@@ -162,6 +167,8 @@ def decision_scores(
         standard input), an open store, or rows in memory.
     labels : array_like of shape (n_rows,), optional
         Labels of the rows of a matrix.
+    qid : array_like of int, shape (n_rows,), optional
+        Group numbers of the rows of a matrix.
     threads : int, optional
         All that the process may use by default. The scores do not depend on it.
     memory : str or int, optional
@@ -194,7 +201,7 @@ def decision_scores(
     chosen = select_C(model, C)
     decision = Decision.of(chosen)
     base = model.index_base if index_base is None else index_base
-    rows = open_rows(data, labels, index_base=base, dtype=_text_dtype(model), label=label)
+    rows = open_rows(data, labels, qid=qid, index_base=base, dtype=_text_dtype(model), label=label)
     workers = usable_threads(threads)
     left = memory_left(model, decision, rows, workers, memory)
     spare = int(spare_share * left)

@@ -21,7 +21,7 @@ import numpy as np
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.ops.csr import unsigned
 from ooc_svm.ops.known import keep_known
-from ooc_svm.rows import Float64Array, RowBlock
+from ooc_svm.rows import Float64Array, Int64Array, RowBlock
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.sources import BLOCK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
 from ooc_svm.store import Store, open_store
@@ -64,11 +64,14 @@ class StreamBlock:
     labels : ndarray of float64, shape (n_rows,), or None
     ignored : Ignored
         What was left out of these rows.
+    qids : ndarray of int64, shape (n_rows,), or None
+        Group numbers, where the data have them.
     """
 
     rows: RowBlock
     labels: Float64Array | None
     ignored: Ignored
+    qids: Int64Array | None = None
 
 
 class RowStream(ABC):
@@ -84,6 +87,8 @@ class RowStream(ABC):
         Where labels are names: a label is the place of its name here.
     label_counts : mapping of float to int, or None
         Rows of each label, where this is known before the first row is read.
+    has_qid : bool or None
+        Whether rows have group numbers; None where it is not known before the first row is read.
     least_bytes : int
         Memory without which not even one block at a time can be read.
     """
@@ -92,6 +97,7 @@ class RowStream(ABC):
     n_rows: int | None = None
     label_names: tuple[str, ...] | None = None
     label_counts: Mapping[float, int] | None = None
+    has_qid: bool | None = None
     least_bytes: int = 0
 
     @abstractmethod
@@ -130,7 +136,7 @@ class SourceStream(RowStream):
         self._source = source
         self._labelled = labelled
         self.name = "the matrix"
-        self.n_rows = source.n_rows
+        self.n_rows, self.has_qid = source.n_rows, source.has_qid
         self._in_memory = not isinstance(source, Store)
         if isinstance(source, Store):
             self.name = str(source.path)
@@ -171,9 +177,10 @@ class SourceStream(RowStream):
             wait([future for future, _ in coming])
 
     def _read(self, index: int, buffers: Any, n_features: int) -> StreamBlock:
-        block = self._source.read_block(index, buffers)
-        labels = self._source.read_labels(block.start, block.stop) if self._labelled else None
-        return _known(block, labels, n_features, in_place=not self._in_memory)
+        source, block = self._source, self._source.read_block(index, buffers)
+        labels = source.read_labels(block.start, block.stop) if self._labelled else None
+        qids = source.read_qids(block.start, block.stop) if source.has_qid else None
+        return _known(block, labels, qids, n_features, in_place=not self._in_memory)
 
 
 class TextStream(RowStream):
@@ -221,7 +228,7 @@ class TextStream(RowStream):
         with closing(rows):  # type: ignore[type-var]
             try:
                 for labelled in rows:
-                    yield _known(labelled.rows, labelled.labels, n_features, in_place=True)
+                    yield _known(labelled.rows, labelled.labels, labelled.qids, n_features, in_place=True)
             except InputError as error:
                 if isinstance(error.__cause__, LineTooLongError) and memory_bytes < _ENOUGH_FOR_LINES:
                     raise MemoryBudgetError(f"{error} If it is, allow more with --memory") from error
@@ -236,11 +243,18 @@ def _text_bytes(threads: int) -> int:
     return 8 * threads + 13
 
 
-def _known(block: RowBlock, labels: Float64Array | None, n_features: int, *, in_place: bool) -> StreamBlock:
+def _known(
+    block: RowBlock,
+    labels: Float64Array | None,
+    qids: Int64Array | None,
+    n_features: int,
+    *,
+    in_place: bool,
+) -> StreamBlock:
     """The block without columns from `n_features` on."""
     ids = unsigned(block.indices)
     if len(ids) == 0 or int(ids.max()) < n_features:
-        return StreamBlock(block, labels, Ignored())
+        return StreamBlock(block, labels, Ignored(), qids)
     indptr, indices, values = block.indptr, block.indices, block.values
     if not in_place:
         indptr, indices = np.empty_like(indptr), np.empty_like(indices)
@@ -251,11 +265,17 @@ def _known(block: RowBlock, labels: Float64Array | None, n_features: int, *, in_
     )
     n = int(indptr[-1])
     kept = RowBlock(block.start, indptr, indices[:n], None if values is None else values[:n])
-    return StreamBlock(kept, labels, Ignored(int(shorter), n_before - n))
+    return StreamBlock(kept, labels, Ignored(int(shorter), n_before - n), qids)
 
 
 def open_rows(
-    data: Any, labels: Any = None, *, index_base: int = 1, dtype: str = "float32", label: str | None = None
+    data: Any,
+    labels: Any = None,
+    *,
+    qid: Any = None,
+    index_base: int = 1,
+    dtype: str = "float32",
+    label: str | None = None,
 ) -> RowStream:
     """Open any data.
 
@@ -263,8 +283,8 @@ def open_rows(
     ----------
     data : path, paths, Store, Source, sparse matrix or 2-d ndarray
         A path is a store if it is a folder or ends in ``.zarr``, text otherwise; several paths are text.
-    labels : array_like of shape (n_rows,), optional
-        Of a matrix.
+    labels, qid : array_like of shape (n_rows,), optional
+        Labels and group numbers of a matrix.
     index_base, dtype : int, str
         How text is read, see `ooc_svm.textrows.read_rows`.
     label : str, optional
@@ -277,7 +297,8 @@ def open_rows(
     Raises
     ------
     UsageError
-        Labels beside data that bring their own, a label column of something that has no columns, no data.
+        Labels or groups beside data that bring their own, a label column of something that has no columns, no
+        data.
     InputError
         There is no such file or store, or it cannot be read as one.
     DamageError, StorageError
@@ -290,8 +311,10 @@ def open_rows(
         data, is_text, label = open_store(data[0], label=label), False, None
     if label is not None:
         raise UsageError(f"a label column ({label!r:.80}) can be named for a path to a store only")
-    if labels is not None and (is_text or hasattr(data, "read_block")):
-        raise UsageError("labels are given beside a matrix only; text and stores bring their own")
+    if is_text or hasattr(data, "read_block"):
+        for name, given in (("labels", labels), ("qid", qid)):
+            if given is not None:
+                raise UsageError(f"{name} can be given beside a matrix only; text and stores bring their own")
     if is_text:
         stores = [os.fspath(path) for path in data if _names_store(path)]
         if stores:
@@ -299,10 +322,10 @@ def open_rows(
         return TextStream(data, index_base, dtype)
     if hasattr(data, "read_block"):
         return SourceStream(data)
-    return _matrix_stream(data, labels)
+    return _matrix_stream(data, labels, qid)
 
 
-def _matrix_stream(matrix: Any, labels: Any) -> SourceStream:
+def _matrix_stream(matrix: Any, labels: Any, qid: Any) -> SourceStream:
     shape = getattr(matrix, "shape", None)
     if shape is None or len(shape) != 2:
         raise UsageError(
@@ -311,7 +334,7 @@ def _matrix_stream(matrix: Any, labels: Any) -> SourceStream:
     if shape[1] > LARGEST_FEATURE_COUNT:
         raise InputError(f"the matrix has {shape[1]} columns; at most {LARGEST_FEATURE_COUNT} are possible")
     given = np.zeros(shape[0]) if labels is None else labels
-    return SourceStream(MatrixSource(matrix, given), labelled=labels is not None)
+    return SourceStream(MatrixSource(matrix, given, qids=qid), labelled=labels is not None)
 
 
 def _names_store(path: str | os.PathLike[str]) -> bool:

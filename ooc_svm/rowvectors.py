@@ -121,14 +121,17 @@ class MemoryVector(RowVector):
     ----------
     n_rows : int
     dtype : data type
-    fill : number
-        The value of every entry at first.
+    fill : number or None
+        The value of every entry at first; None: any.
     """
 
-    def __init__(self, n_rows: int, dtype: npt.DTypeLike, fill: float = 0) -> None:
+    def __init__(self, n_rows: int, dtype: npt.DTypeLike, fill: float | None = 0) -> None:
         super().__init__(n_rows, dtype)
         # np.zeros takes pages from the system as they are touched, np.full touches all.
-        self._array = np.zeros(n_rows, self.dtype) if fill == 0 else np.full(n_rows, fill, self.dtype)
+        if fill is None:
+            self._array = np.empty(n_rows, self.dtype)
+        else:
+            self._array = np.zeros(n_rows, self.dtype) if fill == 0 else np.full(n_rows, fill, self.dtype)
 
     @classmethod
     def wrap(cls, array: AnyArray) -> MemoryVector:
@@ -163,8 +166,8 @@ class DiskVector(RowVector):
     dtype : data type
     folder : path
         Where the file is made, readable by its owner alone.
-    fill : number
-        The value of every entry at first.
+    fill : number or None
+        The value of every entry at first; None: any.
 
     Raises
     ------
@@ -173,7 +176,7 @@ class DiskVector(RowVector):
         need it.
     """
 
-    def __init__(self, n_rows: int, dtype: npt.DTypeLike, folder: Path, fill: float = 0) -> None:
+    def __init__(self, n_rows: int, dtype: npt.DTypeLike, folder: Path, fill: float | None = 0) -> None:
         super().__init__(n_rows, dtype)
         self._folder = folder
         try:
@@ -182,7 +185,7 @@ class DiskVector(RowVector):
             raise self._failure(error) from error
         try:
             self._reserve()
-            if fill != 0:
+            if fill:
                 constant = np.full(min(n_rows, SLICE_ROWS), fill, self.dtype)
                 for start, stop in row_slices(n_rows):
                     self._write(start, constant[: stop - start])
@@ -311,8 +314,8 @@ class RowVectors:
         """Bytes of the vectors that are in memory."""
         return sum(vector.nbytes for vector in self._vectors.values() if vector.in_memory)
 
-    def create(self, name: str, dtype: npt.DTypeLike, fill: float = 0) -> RowVector:
-        """Make the vector `name`, every entry `fill`.
+    def create(self, name: str, dtype: npt.DTypeLike, fill: float | None = 0) -> RowVector:
+        """Make the vector `name`, every entry `fill` (None: any).
 
         Raises
         ------
@@ -326,7 +329,7 @@ class RowVectors:
         vector = self._vectors[name] = self._make(name, dtype, fill)
         return vector
 
-    def _make(self, name: str, dtype: npt.DTypeLike, fill: float) -> RowVector:
+    def _make(self, name: str, dtype: npt.DTypeLike, fill: float | None) -> RowVector:
         needed = self.n_rows * np.dtype(dtype).itemsize
         if self.bytes_in_memory + needed <= self.memory_bytes:
             return MemoryVector(self.n_rows, dtype, fill)

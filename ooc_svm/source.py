@@ -64,7 +64,12 @@ class Source(Protocol):
     @property
     def has_weight(self) -> bool: ...
 
+    @property
+    def has_qid(self) -> bool: ...
+
     def read_labels(self, start: int, stop: int) -> Float64Array: ...
+
+    def read_qids(self, start: int, stop: int) -> Int64Array: ...
 
     def read_weights(self, start: int, stop: int) -> Float64Array: ...
 
@@ -90,15 +95,23 @@ class MatrixSource:
         Weight of each row's loss.
     spans : sequence of Span, optional
         Row ranges of the blocks; by default about a million stored values each.
+    qids : array_like of int, shape (n_rows,), optional
+        Group number of each row.
 
     Raises
     ------
     InputError
-        Shapes that do not fit, values that are not finite, labels that are not numbers.
+        Shapes that do not fit, values that are not finite, labels that are not numbers, group numbers that
+        are not whole.
     """
 
     def __init__(
-        self, matrix: Any, labels: Any, weights: Any = None, spans: Sequence[Span] | None = None
+        self,
+        matrix: Any,
+        labels: Any,
+        weights: Any = None,
+        spans: Sequence[Span] | None = None,
+        qids: Any = None,
     ) -> None:
         csr = _checked_csr(matrix)
         values = csr.data if csr.data.dtype in (np.float32, np.float64) else csr.data.astype(np.float64)
@@ -107,6 +120,8 @@ class MatrixSource:
         self._labels = _column("labels", labels, csr.shape[0])
         self.has_weight = weights is not None
         self._weights = _column("weights", weights, csr.shape[0]) if self.has_weight else np.empty(0)
+        self.has_qid = qids is not None
+        self._qids = qid_column(qids, csr.shape[0]) if self.has_qid else np.empty(0, np.int64)
         self.n_rows, self.n_features = int(csr.shape[0]), int(csr.shape[1])
         self.n_nonzeros = int(csr.nnz)
         self._indptr: Int64Array = csr.indptr.astype(np.int64)
@@ -119,7 +134,8 @@ class MatrixSource:
     def id(self) -> str:
         """Hash of the content."""
         digest = hashlib.sha256(f"{self.n_rows} {self.n_features} {self.value_type}".encode())
-        for array in (self._indptr, self._indices, self._values, self._labels, self._weights):
+        columns = (self._labels, self._weights, *((self._qids,) if self.has_qid else ()))
+        for array in (self._indptr, self._indices, self._values, *columns):
             digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
@@ -152,6 +168,10 @@ class MatrixSource:
     def read_labels(self, start: int, stop: int) -> Float64Array:
         """Labels of the rows ``start <= i < stop``."""
         return self._labels[start:stop]
+
+    def read_qids(self, start: int, stop: int) -> Int64Array:
+        """Group numbers of the rows ``start <= i < stop``."""
+        return self._qids[start:stop]
 
     def read_weights(self, start: int, stop: int) -> Float64Array:
         """Weights of the rows ``start <= i < stop``."""
@@ -190,3 +210,13 @@ def _column(name: str, entries: Any, n_rows: int) -> Float64Array:
     if not np.isfinite(column).all():
         raise InputError(f"the {name} have values that are not finite; remove those rows or mend the values")
     return column
+
+
+def qid_column(qids: Any, n_rows: int) -> Int64Array:
+    """Group numbers, one a row, as int64; raises InputError."""
+    array = np.asarray(qids)
+    if array.shape != (n_rows,):
+        raise InputError(f"{n_rows} rows but qid of shape {array.shape}; one qid a row is needed")
+    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.max(initial=0) >= 2**63):
+        raise InputError(f"qid has the type {array.dtype}; whole numbers below 2^63 are needed")
+    return array.astype(np.int64)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import InputError, StorageError
+from ooc_svm.mapped import ConstantVector
 from ooc_svm.ops.keys import count_keys, first_invalid, gather_keys, merge_keys, scores_of_keys
 from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.rowvectors import SLICE_ROWS, RowVector, row_slices
@@ -42,6 +43,22 @@ class TieGroups:
     scores: Float64Array
     positives: Int64Array
     negatives: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRange:
+    """The rows with scores from `low` to `high`.
+
+    Attributes
+    ----------
+    low, high : float
+        Scores that occur.
+    rows : int
+    """
+
+    low: float
+    high: float
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +105,72 @@ def sorted_groups(scores: RowVector, targets: RowVector, memory_bytes: int) -> I
             "they must be as many, float64 and int8"
         )
     scan = _Scan(scores, targets, memory_bytes)
-    scan.check()
-    spans = scan.divide(0, _KEY_LIMIT)
-    while spans:
-        span = spans.pop()
+    for span in scan.spans():
         if span.low == span.high:
             yield TieGroups(
                 scores_of_keys(np.array([span.low], np.uint64)),
                 np.array([span.positives]),
                 np.array([span.negatives]),
             )
-        elif span.rows <= scan.capacity:
-            yield from scan.sort(span)
         else:
-            spans.extend(scan.divide(span.low, span.high))
+            yield from scan.sort(span)
+
+
+def score_ranges(
+    scores: RowVector, most_rows: int, memory_bytes: int, enough_rows: int | None = None
+) -> Iterator[ScoreRange]:
+    """Ranges that cover all scores, ascending, each of at most so many rows or of one score.
+
+    Reads and raises as `sorted_groups` does, but for the sorting.
+
+    Parameters
+    ----------
+    scores : RowVector of float64
+    most_rows : int
+    memory_bytes : int
+        What this may use beside the vector (a few kilobytes are always used).
+    enough_rows : int, optional
+        Ranges are not joined to more rows than these (without it: `most_rows`).
+    """
+    one_class = ConstantVector(scores.n_rows, np.int8, 1)
+    for span in _Scan(scores, one_class, memory_bytes, most_rows, enough_rows).spans():
+        low, high = scores_of_keys(np.array([span.low, span.high], np.uint64)).tolist()
+        yield ScoreRange(low, high, span.rows)
 
 
 class _Scan:
     """Reads of the two vectors and the buffers for them; half of the memory is for the keys of one span."""
 
-    def __init__(self, scores: RowVector, targets: RowVector, memory_bytes: int) -> None:
+    def __init__(
+        self,
+        scores: RowVector,
+        targets: RowVector,
+        memory_bytes: int,
+        capacity: int | None = None,
+        enough: int | None = None,
+    ) -> None:
         self._scores, self._targets = scores, targets
-        self.capacity = max(memory_bytes // 2 // 8, _SMALLEST)
+        self.capacity = max(memory_bytes // 2 // 8, _SMALLEST) if capacity is None else capacity
+        self._enough = self.capacity if enough is None else enough
         share = memory_bytes // 8
         self._bin_bits = min(max(share // _BIN_BYTES, _SMALLEST), _MOST_BINS).bit_length() - 1
         self._slice_rows = min(max(share // _ROW_BYTES, _SMALLEST), SLICE_ROWS)
         self._group_slots = min(max(share // _GROUP_BYTES, _SMALLEST), SLICE_ROWS)
         n_rows = scores.n_rows
-        self._keys = np.empty(min(self.capacity, n_rows), np.uint64)
         self._score_buffer = np.empty(min(self._slice_rows, n_rows))
         self._target_buffer = np.empty(min(self._slice_rows, n_rows), np.int8)
+        self._keys: npt.NDArray[np.uint64] | None = None
+
+    def spans(self) -> Iterator[_Span]:
+        """All keys in ascending order, in spans that fit the memory or are one key."""
+        self.check()
+        spans = self.divide(0, _KEY_LIMIT)
+        while spans:
+            span = spans.pop()
+            if span.low == span.high or span.rows <= self.capacity:
+                yield span
+            else:
+                spans.extend(self.divide(span.low, span.high))
 
     def _slices(self) -> Iterator[tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.int8]]]:
         for start, stop in row_slices(self._scores.n_rows, self._slice_rows):
@@ -149,7 +202,7 @@ class _Scan:
             span = _Span(
                 int(smallest[place]), int(largest[place]), int(positives[place]), int(negatives[place])
             )
-            if spans and spans[-1].rows + span.rows <= self.capacity:
+            if spans and spans[-1].rows + span.rows <= self._enough:
                 last = spans.pop()
                 span = _Span(
                     last.low, span.high, last.positives + span.positives, last.negatives + span.negatives
@@ -159,6 +212,8 @@ class _Scan:
 
     def sort(self, span: _Span) -> Iterator[TieGroups]:
         """The groups of a span that fits the memory."""
+        if self._keys is None:
+            self._keys = np.empty(min(self.capacity, self._scores.n_rows), np.uint64)
         gathered = self._keys[: span.rows]
         front, back = 0, len(gathered)
         edges = np.uint64(span.low), np.uint64(span.high)

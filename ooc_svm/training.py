@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,20 @@ from threadpoolctl import threadpool_limits
 
 from ooc_svm import interrupt
 from ooc_svm.allocation import return_freed_memory
-from ooc_svm.assembly import CODES, TARGET, WEIGHT, AnySolver, Task, data_rounds, make_solvers, row_bytes
-from ooc_svm.budget import Budget, Parameters, Workload, divide
+from ooc_svm.assembly import (
+    CODES,
+    POINTS,
+    TARGET,
+    WEIGHT,
+    AnySolver,
+    Task,
+    counted_vectors,
+    data_rounds,
+    make_solvers,
+)
+from ooc_svm.budget import Budget, Parameters, divide
 from ooc_svm.checkpoint import Checkpoints
-from ooc_svm.classes import binary_problems, label_text
+from ooc_svm.classes import label_text
 from ooc_svm.engine.base import Engine
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.memory import MemoryEngine
@@ -30,20 +38,28 @@ from ooc_svm.history import Progress, Recorder, run_report
 from ooc_svm.memory import memory_budget
 from ooc_svm.model import Model
 from ooc_svm.options import TrainOptions
+from ooc_svm.pairdata import HEADS, RANKS
 from ooc_svm.passes import ColumnPass, ColumnSums
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rows import Float64Array
 from ooc_svm.rowvectors import RowVectors
-from ooc_svm.solvers.ocas import GUESSES
 from ooc_svm.solvers.state import Certificate
 from ooc_svm.solvers.streamed_smo import StreamedSmo, effort_for
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.stopping import CERTIFIED, SIGNAL, Stopping
-from ooc_svm.store import Store, open_store
+from ooc_svm.store import Store
+from ooc_svm.trainingdata import (
+    Data,
+    fill_pair_vectors,
+    fill_row_vectors,
+    make_tasks,
+    named_labels,
+    names_of,
+    open_data,
+    workload,
+)
 from ooc_svm.warmstart import family, warm_start
 from ooc_svm.warmup import warm_up
-
-VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
 # Reads after which the columns are looked at, and the spread of their sizes that is worth a word.
 HINT_PASSES, LARGE_SPREAD = 1, 100.0
@@ -58,46 +74,26 @@ KEY_LEAVES_OUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
-    """What is trained on.
-
-    Attributes
-    ----------
-    source : Source
-    counts : dict of float to int, or None
-        Rows of each label; None where there are too many labels.
-    id : callable
-        Gives a text that changes with the content.
-    value_type : str
-    index_base : int
-    label_names : tuple of str or None
-    """
-
-    source: Source
-    counts: Mapping[float, int] | None
-    id: Callable[[], str]
-    value_type: str
-    index_base: int
-    label_names: tuple[str, ...] | None
-
-
 def train(
     data: Any,
     labels: Any = None,
     *,
     sample_weight: Any = None,
+    qid: Any = None,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Model:
     """Train a linear support vector machine to a certified gap.
 
         P(w, b) = 1/2 |w|^2 + C sum_i omega_i loss(w.x_i + b)
+        P(w)    = 1/2 |w|^2 + C/m sum_ij omega_ij max(0, 1 - w.(x_i - x_j))
 
     The loss is ``max(0, 1 - y_i s)`` or its square for classes, ``max(0, |z_i - s| - epsilon)`` or its square
     for values. ``omega_i`` is the weight of the row times that of its class; b is 0 (``bias="none"``), the
     weight of a constant feature, ``|w|^2 + b^2`` being penalised (``bias="penalized"``), or free of penalty
-    (``bias="free"``).
+    (``bias="free"``). The second form is that of "ordinal", "roc-area" and "ranking": the sum is over the
+    pairs of rows of which i has the higher label, for "ranking" inside groups of equal qid; m is the sum of
+    their weights ``omega_ij``, the product of those of the rows or the weight of the group.
 
     Parameters
     ----------
@@ -107,6 +103,8 @@ def train(
         With a matrix only: stores bring their labels.
     sample_weight : array_like of shape (n_rows,), optional
         With a matrix only: weights of the rows' losses, not negative.
+    qid : array_like of int of shape (n_rows,), optional
+        With a matrix only: numbers of the groups of "ranking"; rows of a group follow one another.
     progress : callable, optional
         Called with a `Progress` after each block and each pass.
     **options
@@ -131,88 +129,7 @@ def train(
         By a signal, after a checkpoint if one was asked for.
     """
     wanted = TrainOptions(**normal_options(options))
-    return _Run(open_data(data, labels, sample_weight, wanted), wanted, progress).model()
-
-
-def open_data(data: Any, labels: Any, sample_weight: Any, options: TrainOptions) -> Data:
-    """Open what `train` was given."""
-    if isinstance(data, str | os.PathLike):
-        data = open_store(Path(data), label=options.label)
-    if isinstance(data, Store):
-        if labels is not None or sample_weight is not None:
-            raise UsageError("a store brings its labels and weights; do not give them beside it")
-        if data.n_rows == 0:
-            raise InputError(f"{data.path} has no rows; there is nothing to train on")
-        return Data(
-            data, data.labels.counts, lambda: data.id, data.value_type, data.index_base, data.label_names
-        )
-    if options.engine == "dask":
-        raise UsageError("the engine 'dask' reads a store; convert the matrix first, or leave the engine out")
-    if labels is None:
-        raise UsageError("a matrix needs labels, one a row")
-    if options.label is not None:
-        raise UsageError(f"label {options.label[:80]!r} names a column of a store; a matrix has none")
-    source = MatrixSource(data, labels, sample_weight)
-    if source.n_rows == 0:
-        raise InputError("the matrix has no rows; there is nothing to train on")
-    values, rows = np.unique(source.read_labels(0, source.n_rows), return_counts=True)
-    counts = dict(zip(values.tolist(), rows.tolist(), strict=True))
-    return Data(source, counts, lambda: source.id, source.value_type, 0, None)
-
-
-def worker_threads(options: TrainOptions) -> int:
-    """Threads asked for, else all that the process may use."""
-    return options.threads or len(os.sched_getaffinity(0))
-
-
-def workload(data: Data, options: TrainOptions) -> Workload:
-    """The sizes that a run's memory follows from."""
-    source = data.source
-    n_models = len(make_tasks(data, options)[1])
-    in_memory = isinstance(source, MatrixSource)
-    return Workload(
-        n_rows=source.n_rows,
-        n_nonzeros=source.n_nonzeros,
-        dimension=source.n_features + (options.bias == "penalized"),
-        n_models=n_models,
-        block_nbytes=0 if in_memory else max(span.nbytes for span in source.blocks),
-        data_nbytes=0 if in_memory else sum(span.nbytes for span in source.blocks),
-        vector_bytes=row_bytes(options, source.has_weight, n_models),
-        value_bytes=VALUE_BYTES[data.value_type],
-        threads=1 if in_memory else worker_threads(options),
-    )
-
-
-def make_tasks(data: Data, options: TrainOptions) -> tuple[Float64Array, list[Task]]:
-    """The classes (none where labels are values), and what is to be trained."""
-    if options.problem == "svr":
-        return np.empty(0), [Task(C, None) for C in options.C]
-    classes, problems = binary_problems(data.counts, *_named(data, options))
-    return classes, [Task(C, problem) for C in options.C for problem in problems]
-
-
-def fill_row_vectors(
-    vectors: RowVectors, source: Source, classes: Float64Array, options: TrainOptions
-) -> None:
-    """Class numbers or values, and weights of the rows held, block by block."""
-    regression = options.problem == "svr"
-    targets = vectors.create(*((TARGET, np.float64) if regression else (CODES, np.uint16)))
-    weight = vectors.create(WEIGHT, np.float64) if source.has_weight else None
-    parts = (part for span in source.blocks for part in vectors.held_within(span.start, span.stop))
-    for start, stop in parts:
-        found = source.read_labels(start, stop)
-        if not np.isfinite(found).all():
-            row = start + int(np.argmin(np.isfinite(found)))
-            raise InputError(f"row {row} has no value to learn, {found[row - start]}; remove such rows")
-        if not regression:
-            found = np.searchsorted(classes, found).astype(np.uint16)
-        targets.write(vectors.place(start), found)
-        if weight is not None:
-            weights = source.read_weights(start, stop)
-            if weights.min(initial=0.0) < 0.0:
-                row = start + int(np.argmin(weights))
-                raise InputError(f"row {row} has the negative weight {weights.min()}; weights are 0 or more")
-            weight.write(vectors.place(start), weights)
+    return _Run(open_data(data, labels, sample_weight, wanted, qid), wanted, progress).model()
 
 
 class _Run:
@@ -239,23 +156,29 @@ class _Run:
         with ExitStack() as stack:
             engine = self._open_engine(stack)
             vectors, budget = engine.vectors, self._budget
+            engine.sorting_bytes = budget.sorting_bytes
             certificates: list[Certificate] = []
             recorder = Recorder(engine, lambda: certificates, options.tol, self._progress)
             warm_up(options, self._data.value_type, source.has_weight, recorder.note)
-            engine.fill(partial(fill_row_vectors, classes=self._classes, options=options))
+            pairs = None
+            if options.over_pairs:
+                pairs = fill_pair_vectors(vectors, self._data, self._classes, options, budget.sorting_bytes)
+            else:
+                engine.fill(partial(fill_row_vectors, labels=self._classes, problem=options.problem))
             scale = self._scale(engine)
             space = LinearSpace(source.n_features, scale, options.bias == "penalized")
             deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
             stopping = Stopping(options.tol, options.max_passes, deadline)
+            value_type = self._data.value_type
             solvers, wanted = make_solvers(
-                self._tasks, options, budget.parameters, source, self._data.value_type, space, stopping
+                self._tasks, options, budget.parameters, source, value_type, space, stopping, pairs
             )
             for name, dtype in wanted.items():
                 vectors.create(name, dtype)
             if options.warm_start is not None and not self._resuming:
                 smo = [solver for solver in solvers if isinstance(solver, StreamedSmo)]
-                found = warm_start(options.warm_start, smo, self._tasks, vectors, self._family)
-                recorder.note(f"starting from {found}")
+                start = warm_start(options.warm_start, smo, self._tasks, vectors, self._family)
+                recorder.note(f"starting from {start}")
             if self._resuming:
                 self._restore(solvers, vectors, engine, recorder)
             certificates += [solver.state.certificate for solver in solvers]
@@ -367,7 +290,7 @@ class _Run:
             "bytes_read": engine.counters.bytes_read,
         }
         states = [solver.state for solver in solvers]
-        self._checkpoints.save(engine.counters.passes, states, vectors, _own_vectors(vectors), facts)
+        self._checkpoints.save(engine.counters.passes, states, vectors, _own_vectors(vectors, solvers), facts)
         self._last_saved = time.monotonic()
         self._save_seconds = self._last_saved - began
 
@@ -376,7 +299,7 @@ class _Run:
     ) -> None:
         assert self._checkpoints is not None
         states = [solver.state for solver in solvers]
-        facts = self._checkpoints.restore(states, vectors, _own_vectors(vectors))
+        facts = self._checkpoints.restore(states, vectors, _own_vectors(vectors, solvers))
         if not all(solver.is_sound() for solver in solvers):
             raise DamageError(
                 f"the checkpoint in {self._checkpoints.folder} does not fit the data; start anew"
@@ -404,7 +327,8 @@ class _Run:
             rows.append(_model_report(task, bias, solver.state.certificate, data.label_names))
         positive = [task.classes.positive for task in self._tasks if task.classes is not None]
         negative = None if self._tasks[0].classes is None else self._tasks[0].classes.negative
-        named = () if options.problem == "svr" else _named(data, options)[0]
+        named = named_labels(data, options)[0]
+        classes = self._classes if options.problem == "svc" else np.empty(0)
         report = {
             "problem": options.problem,
             "loss": options.resolved_loss,
@@ -423,8 +347,8 @@ class _Run:
             bias=np.array(biases),
             positive=positive,
             negative=negative,
-            classes=tuple(self._classes.tolist()),
-            label_names=_names_of(self._classes, data.label_names),
+            classes=tuple(classes.tolist()),
+            label_names=names_of(classes, data.label_names) if len(classes) else None,
             C=tuple(task.C for task in self._tasks),
             index_base=data.index_base,
             scale=solvers[0].problem.space.scale,
@@ -433,9 +357,10 @@ class _Run:
         )
 
 
-def _own_vectors(vectors: RowVectors) -> list[str]:
-    """Names of the row vectors that solvers write; the others are read from the data again."""
-    return [name for name in vectors.names() if name not in (CODES, TARGET, WEIGHT)]
+def _own_vectors(vectors: RowVectors, solvers: Sequence[AnySolver]) -> list[str]:
+    """Names of the row vectors that solvers go on from; the others are made from the data or counted anew."""
+    counted = [name for solver in solvers for name in counted_vectors(solver)]
+    return [n for n in vectors.names() if n not in (CODES, TARGET, WEIGHT, RANKS, HEADS, *counted)]
 
 
 def _kept(facts: Mapping[str, Any]) -> Parameters:
@@ -445,7 +370,7 @@ def _kept(facts: Mapping[str, Any]) -> Parameters:
         raise DamageError("the checkpoint does not say its parameters; start the run anew")
     kept = Parameters(**found)
     sizes = kept.max_cuts, kept.capacity
-    if min(kept.groups, max(sizes)) < 1 or min(sizes) < 0 or kept.points not in GUESSES:
+    if min(kept.groups, max(sizes)) < 1 or min(sizes) < 0 or kept.points not in POINTS:
         raise DamageError(f"the checkpoint was made with impossible parameters, {found}; start anew")
     return kept
 
@@ -491,35 +416,6 @@ def _model_report(
         "converged": certificate.stop_reason == CERTIFIED,
         "stop_reason": certificate.stop_reason or SIGNAL,
     }
-
-
-def _names_of(classes: Float64Array, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(names[int(label)] for label in classes)
-
-
-def _named(data: Data, options: TrainOptions) -> tuple[tuple[float, ...], str | dict[float, float] | None]:
-    """Positive labels and class weights, names replaced by the labels they stand for."""
-
-    def label_of(label: float | str) -> float:
-        if isinstance(label, str) and data.label_names is not None:
-            if label not in data.label_names:
-                known = ", ".join(map(repr, data.label_names[:20]))
-                raise InputError(f"no row has the label {label[:80]!r}; the labels are {known}")
-            return float(data.label_names.index(label))
-        try:
-            return float(label)
-        except ValueError as error:
-            raise UsageError(
-                f"the label {label!r:.80} is not a number, and the labels have no names"
-            ) from error
-
-    weight = options.class_weight
-    by_label = {label_of(k): v for k, v in weight.items()} if isinstance(weight, Mapping) else weight
-    if isinstance(weight, Mapping) and len(by_label or ()) < len(weight):
-        labels = [label_of(k) for k in weight]
-        twice = next(label for label in labels if labels.count(label) > 1)
-        raise UsageError(f"the label {label_text(twice)} is given two weights; give one")
-    return tuple(label_of(label) for label in options.positive), by_label
 
 
 def normal_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -44,16 +44,17 @@ def one_vs_rest(weights: Any, bias: Any, classes: tuple[float, ...], **facts: An
 
 @dataclass(frozen=True)
 class Data:
-    """Rows with labels."""
+    """Rows with labels, and group numbers where there are groups."""
 
     matrix: sparse.csr_array
     labels: Floats
+    qids: npt.NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> LabelledRows:
         matrix = self.matrix
         indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
-        return LabelledRows(RowBlock(0, indptr, indices, matrix.data), self.labels)
+        return LabelledRows(RowBlock(0, indptr, indices, matrix.data), self.labels, self.qids)
 
     def scores(self, model: Model) -> Floats:
         """Scores of all functions, shape (n, K), over the columns that both have."""

@@ -275,7 +275,7 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
         (["--tol", "2"], "2.0"),
         (["--tol", "x"], "--tol"),
         (["--loss", "log"], "'log'"),
-        (["--problem", "ordinal"], "'ordinal'"),
+        (["--problem", "nu-svc"], "'nu-svc'"),
         (["--problem", "svr", "--loss", "hinge"], "epsilon-insensitive"),
         (["--problem", "svr", "--positive", "1"], "positive"),
         (["--problem", "svr", "--class-weight", "balanced"], "class_weight"),

@@ -107,7 +107,7 @@ def test_a_pass_has_the_bits_of_the_reference(build, name, in_memory):
     engine = build(name, source, vectors)
     w = np.random.default_rng(0).normal(size=source.n_features)
     for step in (0.0, 0.3, 0.7):
-        request = problem.guess_pass(w * (1 + step), step, np.array([0.2, 0.6]))
+        request = next(problem.read(w * (1 + step), step, np.array([0.2, 0.6])))
         got, expected = engine.stream([request])[0], reference.stream([request])[0]
         assert got.vectors.tobytes() == expected.vectors.tobytes()
         assert got.sums[0].tobytes() == expected.sums[0].tobytes()
@@ -142,7 +142,7 @@ def test_every_block_is_read_once_a_pass_and_pinned_ones_once_in_all():
     assert 0 < len(pinned) < len(source.blocks)
     with LocalEngine(source, vectors, threads=3, cache_bytes=60) as engine:
         for _ in range(4):
-            engine.stream([problem.cut_pass(np.zeros(source.n_features))])
+            engine.stream([next(problem.cut(np.zeros(source.n_features)))])
         expected = [1 if index in pinned else 4 for index in range(len(source.blocks))]
         assert source.reads.tolist() == expected
         assert engine.counters.blocks_read == sum(expected)
@@ -172,7 +172,7 @@ def test_many_solvers_share_their_reads():
 
 def test_a_failing_block_ends_the_pass_and_the_engine_still_works():
     source, problem, vectors = setup()
-    request = problem.cut_pass(np.zeros(source.n_features))
+    request = next(problem.cut(np.zeros(source.n_features)))
     broken = [True]
 
     class Failure(Exception):

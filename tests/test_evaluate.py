@@ -12,8 +12,9 @@ from scored_data import Data, linear_model, one_vs_rest, random_data, regressor
 from sklearn import metrics as sk
 
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
-from ooc_svm.evaluation import BINARY_METRICS, LabelCodes, evaluate
+from ooc_svm.evaluation import BINARY_METRICS, evaluate
 from ooc_svm.growing import GrowingVector
+from ooc_svm.labelcodes import LabelCodes
 from ooc_svm.model import Model
 from ooc_svm.store import Store
 from ooc_svm.svmlight import format_rows

@@ -8,7 +8,6 @@ from problems_data import MatrixSource, cut_rows, hinge_problem, noisy_rows, obj
 from scipy.optimize import minimize_scalar
 
 from ooc_svm.engine.memory import MemoryEngine
-from ooc_svm.passes import LinearPass
 from ooc_svm.problems import hinge, segment
 
 
@@ -43,7 +42,7 @@ def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(ones, groups, weigh
     engine = engine_for(matrix, labels, problem, weights)
     omega = np.where(labels > 0, 2.0, 0.5) * (1.0 if weights is None else weights)
     w = rng.normal(size=matrix.shape[1])
-    loss, n_support, cuts = problem.read_cut(engine.stream([problem.cut_pass(w)])[0])
+    loss, n_support, cuts = answer(engine, problem.cut(w))
     assert loss == pytest.approx(group_losses(matrix, labels, w, groups, omega).sum())
     assert n_support == (labels * (matrix @ w) < 1.0).sum()
     np.testing.assert_allclose(cuts.offsets - cuts.planes @ w, group_losses(matrix, labels, w, groups, omega))
@@ -61,7 +60,7 @@ def test_a_cut_with_scale_and_bias():
     engine = engine_for(matrix, labels, problem)
     seen = np.hstack([matrix.toarray() * scale, np.ones((len(labels), 1))])
     w = rng.normal(size=seen.shape[1])
-    loss, _, cuts = problem.read_cut(engine.stream([problem.cut_pass(w)])[0])
+    loss, _, cuts = answer(engine, problem.cut(w))
     violated = labels * (seen @ w) < 1.0
     np.testing.assert_allclose(cuts.planes[0], seen[violated].T @ labels[violated])
     assert loss == pytest.approx(np.maximum(0, 1 - labels * (seen @ w)).sum())
@@ -76,14 +75,13 @@ def test_guessed_cuts_are_those_of_the_points_on_the_ray(thetas):
     best, old, w = rng.normal(size=(3, matrix.shape[1])) * 0.3
     engine.vectors["model/best"].write(0, matrix @ best)
     engine.vectors["model/previous"].write(0, matrix @ old)
-    request = problem.guess_pass(w, 0.4, np.array(thetas))
-    cuts, _ = problem.read_guess(request, engine.stream([request])[0])
+    cuts, _ = answer(engine, problem.read(w, 0.4, np.array(thetas)))
     moved = best + 0.4 * (old - best)
     np.testing.assert_allclose(engine.vectors["model/best"].read(0, len(labels)), matrix @ moved, atol=1e-12)
     np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), matrix @ w, atol=1e-12)
     for theta, cut in zip(thetas, cuts, strict=True):
         point = moved + theta * (w - moved)
-        _, _, there = problem.read_cut(engine.stream([problem.cut_pass(point)])[0])
+        _, _, there = answer(engine, problem.cut(point))
         np.testing.assert_allclose(cut.planes, there.planes, atol=1e-10)
         np.testing.assert_allclose(cut.offsets, there.offsets)
 
@@ -101,9 +99,7 @@ def test_the_line_search_is_exact(monkeypatch, seed, max_events, C):
     rng = np.random.default_rng(seed)
     best, w = rng.normal(size=(2, matrix.shape[1])) * rng.choice([0.01, 0.3, 3.0], size=(2, 1))
     engine.vectors["model/best"].write(0, matrix @ best)
-    request = problem.guess_pass(w, 0.0, np.array([0.5]))
-    assert isinstance(request, LinearPass)
-    _, loss = problem.read_guess(request, engine.stream([request])[0])
+    _, loss = answer(engine, problem.read(w, 0.0, np.array([0.5])))
     ray = w - best
     t, at = answer(engine, problem.line_search(loss, float(best @ ray), float(ray @ ray)))
 
@@ -122,6 +118,5 @@ def test_a_line_search_without_a_direction_stays_where_it_is():
     matrix, labels = noisy_rows()
     problem = hinge_problem(matrix.shape[1])
     engine = engine_for(matrix, labels, problem)
-    request = problem.guess_pass(np.zeros(matrix.shape[1]), 0.0, np.ones(1))
-    _, loss = problem.read_guess(request, engine.stream([request])[0])
+    _, loss = answer(engine, problem.read(np.zeros(matrix.shape[1]), 0.0, np.ones(1)))
     assert answer(engine, problem.line_search(loss, 0.0, 0.0)) == (0.0, float(len(labels)))

@@ -26,8 +26,8 @@ from ooc_svm.ops.keys import order_key, scores_of_keys
 from ooc_svm.rowvectors import DiskVector, MemoryVector, RowVector, row_slices
 from ooc_svm.ties import TieGroups, sorted_groups
 
-ORDERED = [name for name, metric in METRICS.items() if metric.needs_order]
-BINARY = [name for name, metric in METRICS.items() if metric.counts is not ValueSums]
+ORDERED = [name for name, metric in METRICS.items() if metric.counts is OrderCounts]
+BINARY = [name for name, metric in METRICS.items() if metric.counts in (BinaryCounts, OrderCounts)]
 VALUES = [name for name, metric in METRICS.items() if metric.counts is ValueSums]
 
 ordinary = st.floats(allow_nan=False, allow_infinity=False)
@@ -186,8 +186,8 @@ def test_vectors_on_disk(tmp_path):
         vector = DiskVector(9000, array.dtype, tmp_path)
         vector.write(0, array)
         on_disk.append(vector)
-    found = compute_metrics(list(METRICS), *on_disk, 4000)
-    assert found == compute_metrics(list(METRICS), *vectors(scores, targets), 1 << 24)
+    found = compute_metrics(BINARY + VALUES, *on_disk, 4000)
+    assert found == compute_metrics(BINARY + VALUES, *vectors(scores, targets), 1 << 24)
     for vector in on_disk:
         vector.close()
 

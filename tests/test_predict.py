@@ -281,6 +281,22 @@ def test_a_value_of_C_chooses_the_functions() -> None:  # noqa: N802
         predict(linear_model([1.0]), matrix, C=1.0)
 
 
+def test_groups_come_with_the_scores(tmp_path: Path) -> None:
+    data = random_data(300, 20)
+    qids = np.arange(300) // 7
+    grouped = Data(data.matrix, data.labels, qids)
+    model = linear_model(np.ones(20))
+    for form, options in (
+        (grouped.text(tmp_path / "rows.svm"), {}),
+        (grouped.store(tmp_path / "rows.zarr"), {}),
+        (data.matrix, {"qid": qids}),
+    ):
+        with decision_scores(model, form, **options) as blocks:
+            assert np.concatenate([block.qids for block in blocks]).tolist() == qids.tolist()
+    with decision_scores(model, data.matrix) as blocks:
+        assert all(block.qids is None for block in blocks)
+
+
 # What is refused
 
 
@@ -293,8 +309,9 @@ def test_a_value_of_C_chooses_the_functions() -> None:  # noqa: N802
         (np.ones(3), {}, "ndarray is no data"),
         (np.ones((1, 1)), {"label": "kind"}, "label column"),
         ("rows.svm", {"label": "kind"}, "label column"),
-        ("rows.svm", {"labels": [1.0]}, "labels are given beside a matrix"),
-        ("rows.zarr", {"labels": [1.0]}, "labels are given beside a matrix"),
+        ("rows.svm", {"labels": [1.0]}, "labels can be given beside a matrix"),
+        ("rows.zarr", {"labels": [1.0]}, "labels can be given beside a matrix"),
+        ("rows.svm", {"qid": [1]}, "qid can be given beside a matrix"),
         (["rows.svm", "rows.zarr"], {}, "is a store; give one store"),
         ("rows.svm", {"threads": 0}, "threads must be at least 1"),
         ("rows.svm", {"memory": "much"}, "not a size"),

@@ -87,6 +87,18 @@ def test_labels_and_weights():
     assert source.read_weights(4, 6).tolist() == [4.0, 5.0]
 
 
+def test_groups():
+    assert not MatrixSource(DENSE, LABELS).has_qid
+    source = MatrixSource(DENSE, LABELS, qids=[1, 1, 7, 7, 7, 2**62])
+    assert source.has_qid
+    assert source.read_qids(2, 6).tolist() == [7, 7, 7, 2**62]
+    assert source.id != MatrixSource(DENSE, LABELS).id
+    with pytest.raises(InputError, match=r"6 rows but qid of shape \(2,\)"):
+        MatrixSource(DENSE, LABELS, qids=[1, 2])
+    with pytest.raises(InputError, match="qid has the type float64"):
+        MatrixSource(DENSE, LABELS, qids=np.ones(6))
+
+
 def test_no_rows_and_no_features():
     for shape in ((0, 3), (0, 0)):
         source = MatrixSource(np.zeros(shape), [])

@@ -76,7 +76,10 @@ class TestRefused:
             ({"C": math.inf}, "C must be positive and finite, not inf"),
             ({"C": (1, 1.0)}, "the same C is given twice"),
             ({"C": "1"}, "C must be"),
-            ({"problem": "ordinal"}, "problem 'ordinal' is not known; choose from: svc, svr"),
+            (
+                {"problem": "nu-svc"},
+                "problem 'nu-svc' is not known; choose from: svc, svr, ordinal, roc-area, ranking",
+            ),
             ({"loss": "log"}, "loss 'log' is not known; choose from: hinge, squared-hinge"),
             ({"solver": "sgd"}, "solver 'sgd' is not known"),
             ({"bias": "fixed"}, "bias 'fixed' is not known"),
@@ -157,9 +160,9 @@ class TestRefused:
             train(foreign)
         with pytest.raises(InputError, match=r"300 rows but weights of shape \(3,\)"):
             train(matrix, labels, sample_weight=[1, 2, 3])
-        with pytest.raises(UsageError, match="a store brings its labels and weights"):
+        with pytest.raises(UsageError, match="a store brings its labels, weights and qids"):
             train(path, sample_weight=weights)
-        with pytest.raises(UsageError, match="a store brings its labels and weights"):
+        with pytest.raises(UsageError, match="a store brings its labels, weights and qids"):
             train(open_store(path), labels)
 
     def test_stores(self, tmp_path, rows):

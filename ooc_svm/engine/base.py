@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -10,15 +11,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ooc_svm.activepairs import count_active_pairs
 from ooc_svm.memory import peak_memory
-from ooc_svm.passes import Extent, Pass, Piece, RowSlice, Segment, fuse, split
+from ooc_svm.passes import Extent, PairPass, PairSlope, Pass, Piece, Request, RowSlice, Segment, fuse, split
 from ooc_svm.rows import RowBlock
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.source import Source, Span
 
 MIN_SEGMENTS, MAX_SEGMENTS = 4, 64
 
-Steps = Generator[Pass, Any, None]
+Steps = Generator[Request, Any, None]
 
 
 class Solver(Protocol):
@@ -57,11 +59,17 @@ class Engine(ABC):
     source : Source
     vectors : RowVectors
         The row vectors that passes read and write.
+
+    Attributes
+    ----------
+    sorting_bytes : int
+        Memory for counting pairs, which sorts the rows; what does not fit goes to scratch files.
     """
 
     def __init__(self, source: Source, vectors: RowVectors) -> None:
         self.source = source
         self.vectors = vectors
+        self.sorting_bytes = 1 << 62
         self.counters = Counters()
         self.on_block: Callable[[int, int], None] | None = None
         """Called with the number of blocks done and of all blocks, from any thread."""
@@ -80,13 +88,19 @@ class Engine(ABC):
     def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
         """Results of passes that share one stream over an extent, once all that goes on beside it is done."""
 
-    def stream(self, requests: Sequence[Pass]) -> list[Any]:
-        """Serve several passes; those that need the same part of the data share one read of it."""
+    def stream(self, requests: Sequence[Request]) -> list[Any]:
+        """Serve several requests; passes that need the same part of the data share one read of it."""
         answers: list[Any] = [None] * len(requests)
-        kinds = dict.fromkeys((request.needs_data, request.extent) for request in requests)
+        passes: dict[int, Pass] = {}
+        for place, request in enumerate(requests):
+            if isinstance(request, PairPass):
+                answers[place] = self._count_pairs(request)
+            else:
+                passes[place] = request
+        kinds = dict.fromkeys((request.needs_data, request.extent) for request in passes.values())
         for data, extent in sorted(kinds, key=lambda kind: kind[0]):
-            places = [i for i, r in enumerate(requests) if (r.needs_data, r.extent) == (data, extent)]
-            alike = [requests[i] for i in places]
+            places = [i for i, r in passes.items() if (r.needs_data, r.extent) == (data, extent)]
+            alike = [passes[i] for i in places]
             fused = fuse(alike)
             if extent is None:
                 largest = max(request.partial_nbytes for request in alike)
@@ -99,6 +113,12 @@ class Engine(ABC):
                 answers[i] = answer
         return answers
 
+    def _count_pairs(self, request: PairPass) -> PairSlope:
+        began = time.perf_counter()
+        counted = count_active_pairs(request, self.vectors, self.sorting_bytes)
+        self.counters.visiting_seconds += time.perf_counter() - began
+        return counted
+
     def run(self, solvers: Sequence[Solver], between: Callable[[], None] | None = None) -> None:
         """Drive solvers to their end, all of them on the same reads of the data.
 
@@ -109,7 +129,7 @@ class Engine(ABC):
             Called before every read of the data, when each solver's state is complete.
         """
         running: dict[int, Steps] = {}
-        waiting: dict[int, Pass] = {}
+        waiting: dict[int, Request] = {}
 
         def advance(number: int, answer: Any) -> None:
             try:
@@ -145,8 +165,8 @@ class Engine(ABC):
                 self.vectors[name].write(first, whole[name])
 
 
-def _begins(request: Pass) -> bool:
-    return request.extent is None or request.extent.begins
+def _begins(request: Request) -> bool:
+    return isinstance(request, PairPass) or request.extent is None or request.extent.begins
 
 
 def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> tuple[Segment, ...]:

@@ -164,9 +164,9 @@ class SharedVectors(RowVectors):
             file.write(array.data)
         self.version += 1
 
-    def _make(self, name: str, dtype: npt.DTypeLike, fill: float) -> RowVector:
+    def _make(self, name: str, dtype: npt.DTypeLike, fill: float | None) -> RowVector:
         self.version += 1
-        return SharedVector(self, name, dtype, fill)
+        return SharedVector(self, name, dtype, fill or 0.0)
 
     def _within(self, start: int, stop: int) -> Iterator[tuple[int, Lot]]:
         for number, lot in enumerate(self._lots):

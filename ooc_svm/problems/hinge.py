@@ -16,13 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.ops import hinge
-from ooc_svm.passes import CollectPass, LinearPass, LinearSums, Pass, RowPass, RowSlice
+from ooc_svm.passes import CollectPass, LinearPass, LinearSums, Request, RowPass, RowSlice
+from ooc_svm.problems.cuts import Cuts
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.problems.segment import SegmentLoss, minimise
 from ooc_svm.rows import Float64Array
 
 # Bins of the first look at the breakpoints of a segment.
 BINS = 2048
+
+# Where cuts are taken, as (slope, offset) of theta over the t of the last line search; best of those tried.
+GUESSES = {
+    1: ((0.9, 0.1),),
+    5: ((0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (1.0, 0.4), (2.0, 0.0)),
+    13: (
+        *((0.0, 0.0), (0.25, 0.0), (0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (0.75, 0.01), (1.0, 0.0)),
+        *((1.0, 0.02), (1.5, 0.1), (1.0, 0.4), (2.0, 0.0), (3.0, 0.1), (0.0, 1.0)),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,17 +208,6 @@ class SegmentEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class Cuts:
-    """A cut for each group: ``R_g(v) >= offsets[g] - planes[g].v`` for every v.
-
-    ``planes`` has shape (groups, dimension), ``offsets`` (groups,), both float64.
-    """
-
-    planes: Float64Array
-    offsets: Float64Array
-
-
-@dataclass(frozen=True, slots=True)
 class HingeProblem:
     """What the cutting-plane solvers need to know of a hinge-loss problem.
 
@@ -230,32 +230,34 @@ class HingeProblem:
 
     @property
     def row_vectors(self) -> dict[str, npt.DTypeLike]:
-        """Row vectors that `guess_pass` works on, with types: scores at the best and at the last point."""
+        """Row vectors that `read` works on, with types: scores at the best and at the last point."""
         return {f"{self.name}/best": np.float64, f"{self.name}/previous": np.float64}
 
-    def cut_pass(self, w: Float64Array) -> LinearPass:
-        """One read of the data: the loss and the cut at w."""
-        return self._pass(w, HingeCut(self.targets, self.groups))
+    def places(self, t: float, points: int) -> Float64Array:
+        """Where the next cuts are taken on the ray, 0 the best point and 1 the master problem's.
 
-    def read_cut(self, result: LinearSums) -> tuple[float, int, Cuts]:
-        """Loss R(w), number of rows with a loss, and cuts, out of the result of a `cut_pass`."""
+        The best place is known after the read only, and guessed from the t of the last line search.
+        """
+        return np.array([min(slope * t + offset, max(t, 1.0)) for slope, offset in GUESSES[points]])
+
+    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
+        """One read of the data: the loss R(w), the number of rows with a loss, and cuts at w."""
+        result: LinearSums = yield self._pass(w, HingeCut(self.targets, self.groups))
         losses, offsets, coefficients, rows = result.sums[0]
         planes = self.space.from_data(result.vectors[:, 0], coefficients)
         return float(losses.sum()), int(rows.sum()), Cuts(planes, offsets.copy())
 
-    def guess_pass(self, w: Float64Array, step: float, thetas: Float64Array) -> LinearPass:
-        """One read of the data: scores of w and the cuts at guessed points.
+    def read(
+        self, w: Float64Array, step: float, thetas: Float64Array
+    ) -> Generator[Request, Any, tuple[list[Cuts], SegmentLoss]]:
+        """One read of the data: scores of w, cuts at guessed points, and the loss along the segment.
 
-        The best point moves by ``step`` towards the point of the pass before; the cuts are taken at
+        The best point moves by ``step`` towards the point of the read before; the cuts are taken at
         ``best + theta (w - best)``.
         """
         best, previous = self.row_vectors
-        return self._pass(w, GuessedCut(self.targets, self.groups, best, previous, step, thetas))
-
-    def read_guess(self, request: LinearPass, result: LinearSums) -> tuple[list[Cuts], SegmentLoss]:
-        """Cuts of each guessed point and the loss along the segment, out of the result of a `guess_pass`."""
-        rule = request.rules[0]
-        assert isinstance(rule, GuessedCut)
+        rule = GuessedCut(self.targets, self.groups, best, previous, step, thetas)
+        result: LinearSums = yield self._pass(w, rule)
         (offsets, coefficients), base, bins = rule.parts(result.sums[0])
         cuts = [
             Cuts(self.space.from_data(result.vectors[:, k], coefficients[k]), offsets[k].copy())
@@ -265,7 +267,7 @@ class HingeProblem:
 
     def line_search(
         self, loss: SegmentLoss, slope: float, curvature: float
-    ) -> Generator[Pass, Any, tuple[float, float]]:
+    ) -> Generator[Request, Any, tuple[float, float]]:
         """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
 
         Returns
@@ -274,20 +276,21 @@ class HingeProblem:
         """
         best, end = self.row_vectors
 
-        def refine(low: float, per_unit: float) -> Generator[Pass, Any, Float64Array]:
+        def refine(low: float, per_unit: float) -> Generator[Request, Any, Float64Array]:
             bins: Float64Array = yield RowPass(SegmentBins(self.targets, best, end, low, per_unit))
             return bins
 
-        def collect(low: float, per_unit: float, q: int) -> Generator[Pass, Any, Float64Array]:
+        def collect(low: float, per_unit: float, q: int) -> Generator[Request, Any, Float64Array]:
             events = yield CollectPass(SegmentEvents(self.targets, best, end, low, per_unit, q))
             return np.concatenate([np.empty((0, 3)), *events])
 
         return (yield from minimise(loss, slope, curvature, self.C, refine, collect))
 
-    def count_pass(self, step: float) -> RowPass:
+    def count_support(self, step: float) -> Generator[Request, Any, int]:
         """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""
         best, previous = self.row_vectors
-        return RowPass(LossCount(self.targets, best, previous, step))
+        found: Float64Array = yield RowPass(LossCount(self.targets, best, previous, step))
+        return int(found[0])
 
     def _pass(self, w: Float64Array, rule: HingeCut | GuessedCut) -> LinearPass:
         weights, intercept = self.space.to_data(w)

@@ -4,18 +4,20 @@
 
 R is piecewise linear; c(t) and d(t) are sums over the rows active at t and change at the rows' breakpoints.
 The breakpoints are known by bins first; only those of the bin that holds the minimum are looked at one by
-one, so that memory stays bounded whatever the number of rows.
+one, so that memory stays bounded whatever the number of rows. Where they are too many even for that (there is
+one for each pair of rows), the minimum is searched for by values and derivatives of R.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ooc_svm.passes import Pass
+from ooc_svm.passes import Request
 from ooc_svm.rows import Float64Array
 
 # Breakpoints that are looked at one by one; more of them are split into finer bins first.
@@ -24,8 +26,13 @@ MAX_EVENTS = 1 << 18
 # Finer than this in u, bins are of the size of rounding errors.
 FINEST = 2.0**50
 
-Refine = Callable[[float, float], Generator[Pass, Any, Float64Array]]
-Collect = Callable[[float, float, int], Generator[Pass, Any, Float64Array]]
+# A search ends when phi is known to be this close to its minimum, as a share of its value at 0; or after so
+# many looks, which no search has needed.
+PRECISION, MOST_LOOKS = 1e-9, 60
+
+Look = Callable[[float], Generator[Request, Any, tuple[float, float]]]
+Refine = Callable[[float, float], Generator[Request, Any, Float64Array]]
+Collect = Callable[[float, float, int], Generator[Request, Any, Float64Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ class SegmentLoss:
 
 def minimise(
     loss: SegmentLoss, slope: float, curvature: float, C: float, refine: Refine, collect: Collect
-) -> Generator[Pass, Any, tuple[float, float]]:
+) -> Generator[Request, Any, tuple[float, float]]:
     """Minimise phi.
 
     Parameters
@@ -96,3 +103,76 @@ def _first_bin_of_ascent(
         t = u / np.maximum(1.0 - u, 0.0)
     ascends = slope + curvature * t - C * (d + np.cumsum(bins[2])) >= 0.0
     return int(np.argmax(ascends)) if ascends.any() else bins.shape[1] - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """R and its derivative r at t, and with them phi and its derivative."""
+
+    t: float
+    R: float
+    r: float
+    phi: float
+    derivative: float
+
+
+def descend(
+    look: Look, slope: float, curvature: float, C: float
+) -> Generator[Request, Any, tuple[float, float]]:
+    """Minimise phi where only values and derivatives of R can be had.
+
+    The minimum is kept between two points at which phi falls and rises. The tangents of R there bound phi
+    from below; the next look is where a line through the two derivatives is zero, or halfway where that is
+    slow.
+
+    Parameters
+    ----------
+    look : generator of passes
+        ``look(t)`` gives R(t) and a subgradient of it.
+    slope, curvature, C : float
+
+    Returns
+    -------
+    t, R(t) : float
+    """
+
+    def point(t: float) -> Generator[Request, Any, _Point]:
+        R, r = yield from look(t)
+        phi = slope * t + 0.5 * curvature * t * t + C * R
+        return _Point(t, R, r, phi, slope + curvature * t + C * r)
+
+    low = yield from point(0.0)
+    if curvature <= 0.0 or low.derivative >= 0.0:
+        return 0.0, low.R
+    best, scale, width = low, low.phi, math.inf
+    # Where phi would end to fall if R did not bend; the minimum is hardly ever beyond a part of that.
+    high = yield from point(-(slope + C * low.r) / curvature)
+    for _ in range(MOST_LOOKS):
+        best = min(best, high, low, key=lambda known: known.phi)
+        left, right, bound = _bounds(low, high, slope, curvature, C)
+        if best.phi - bound <= PRECISION * scale or not low.t < 0.5 * (left + right) < high.t:
+            break
+        secant = low.t - low.derivative * (high.t - low.t) / (high.derivative - low.derivative)
+        slow = right - left > 0.5 * width
+        t = 0.5 * (left + right) if slow or not left < secant < right else secant
+        width = right - left
+        found = yield from point(t)
+        if found.derivative < 0.0:
+            low = found
+        else:
+            high = found
+    return best.t, best.R
+
+
+def _bounds(
+    low: _Point, high: _Point, slope: float, curvature: float, C: float
+) -> tuple[float, float, float]:
+    """Least and largest t at which phi can be smallest, and a lower bound on its minimum."""
+    # Between the two, the derivative of R is between those at the two.
+    left = max(low.t, -(slope + C * high.r) / curvature)
+    right = min(high.t, -(slope + C * low.r) / curvature)
+    bend = high.r - low.r
+    kink = low.t if bend <= 0.0 else (low.R - low.r * low.t - high.R + high.r * high.t) / bend
+    t = min(max(kink, left), right)
+    tangents = low.R + low.r * (t - low.t), high.R + high.r * (t - high.t)
+    return left, right, slope * t + 0.5 * curvature * t * t + C * max(tangents)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ooc_svm.problems.hinge import Cuts
+from ooc_svm.problems.cuts import Cuts
 from ooc_svm.qp import solve_master
 from ooc_svm.rows import Float64Array, Int64Array
 

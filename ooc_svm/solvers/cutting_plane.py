@@ -3,7 +3,8 @@
     min_w P(w) = 1/2 |w|^2 + C R(w)          R: a convex loss, here a sum over rows (or over groups of rows)
 
 Repeat: solve the master problem over the working set of cuts (OP2 restricted); at its w take the loss and the
-most violated constraint, ``R(v) >= delta - a.v`` (lines 5 to 7), in one read of the data.
+most violated constraint, ``R(v) >= delta - a.v`` (lines 5 to 7), in one read of the data. (Where a cut needs
+all scores first, as in Algorithm 2, the read brings that of the point before.)
 
 The paper stops when the new constraint is violated by at most n epsilon, ``R(w) - r <= n epsilon``. Here the
 run ends when ``P - D <= tol P``, P the smallest primal value met and D the dual value of the master problem.
@@ -18,8 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ooc_svm.passes import Pass
-from ooc_svm.problems.hinge import Cuts
+from ooc_svm.passes import Request
+from ooc_svm.problems.cuts import Cuts
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rows import Float64Array
 from ooc_svm.solvers.bundle import Bundle
@@ -49,9 +50,7 @@ class CutProblem(Protocol):
     @property
     def groups(self) -> int: ...
 
-    def cut_pass(self, w: Float64Array) -> Pass: ...
-
-    def read_cut(self, result: Any) -> tuple[float, int, Cuts]: ...
+    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]: ...
 
 
 @dataclass(slots=True)
@@ -92,12 +91,12 @@ class CuttingPlane:
     stopping: Stopping
     state: CuttingPlaneState
 
-    def steps(self) -> Generator[Pass, Any, None]:
+    def steps(self) -> Generator[Request, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""
         problem, state = self.problem, self.state
         certificate, bundle = state.certificate, state.bundle
         while certificate.stop_reason is None:
-            loss, n_support, cuts = problem.read_cut((yield problem.cut_pass(state.w)))
+            loss, n_support, cuts = yield from problem.cut(state.w)
             primal = 0.5 * float(state.w @ state.w) + problem.C * loss
             if primal < certificate.primal:
                 certificate.primal, state.best, certificate.n_support = primal, state.w, n_support

@@ -3,14 +3,19 @@
     min_w P(w) = 1/2 |w|^2 + C sum_g R_g(w)          a cut and a slack for each group g of rows
 
 Kept: the best point w_b with its scores. An iteration reads the data once, at the master problem's w: scores
-of w, and cuts at points ``w_b + theta (w - w_b)``, whose scores are row-local combinations. Then P is
-minimised exactly along the ray from w_b through w (score vectors only) and ``w_b <- w_b + t (w - w_b)``.
+of w, and cuts at points of a ray. Then P is minimised exactly along the ray from w_b through w (score vectors
+only) and ``w_b <- w_b + t (w - w_b)``.
 
-The cut is wanted a little behind the best point of the ray, which is known only after the read. A cut is
-valid wherever it is taken, so the place is guessed from the t of the last line search: ``t + 0.1 (1 - t)``.
-Where the data is large beside the number of parameters, five places around t are taken instead, since t
-jumps from one iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen
-places save another tenth to fifth of them, for two to three times the computing.
+The cut is wanted a little behind the best point of the ray, ``w_b + 0.1 (w - w_b)`` after the move, which is
+known only after the read. A cut is valid wherever it is taken:
+
+* Where the loss is a sum over rows, it is taken on the ray of the same read, whose scores are row-local
+  combinations, at a place guessed from the t of the last line search: ``t + 0.1 (1 - t)``. Where the data is
+  large beside the number of parameters, five places around t are taken instead, since t jumps from one
+  iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen places save
+  another tenth to fifth of them, for two to three times the computing.
+* Where a row's part in the cut depends on the scores of all rows, it is taken on the ray of the read before,
+  at the place that is known by then.
 
 The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master problem.
 """
@@ -23,43 +28,29 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ooc_svm.passes import LinearPass, Pass
-from ooc_svm.problems.hinge import Cuts
-from ooc_svm.problems.segment import SegmentLoss
+from ooc_svm.passes import Request
+from ooc_svm.problems.cuts import Cuts
 from ooc_svm.rows import Float64Array
 from ooc_svm.solvers.bundle import Bundle
 from ooc_svm.solvers.cutting_plane import CutProblem, master_tolerance
 from ooc_svm.solvers.state import Certificate
 from ooc_svm.stopping import Stopping
 
-# Where cuts are taken, as (slope, offset) of theta over the t of the last line search; best of those tried.
-GUESSES = {
-    1: ((0.9, 0.1),),
-    5: ((0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (1.0, 0.4), (2.0, 0.0)),
-    13: (
-        *((0.0, 0.0), (0.25, 0.0), (0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (0.75, 0.01), (1.0, 0.0)),
-        *((1.0, 0.02), (1.5, 0.1), (1.0, 0.4), (2.0, 0.0), (3.0, 0.1), (0.0, 1.0)),
-    ),
-}
-
-
-def guessed_points(t: float, points: int) -> Float64Array:
-    """Where the next cuts are taken on the ray, 0 the best point and 1 the master problem's."""
-    return np.array([min(slope * t + offset, max(t, 1.0)) for slope, offset in GUESSES[points]])
-
 
 class SegmentProblem(CutProblem, Protocol):
     """What the solver needs to know of a problem beyond cuts: the loss along a ray."""
 
-    def guess_pass(self, w: Float64Array, step: float, thetas: Float64Array) -> LinearPass: ...
+    def read(
+        self, w: Float64Array, step: float, thetas: Float64Array
+    ) -> Generator[Request, Any, tuple[list[Cuts], Any]]: ...
 
-    def read_guess(self, request: LinearPass, result: Any) -> tuple[list[Cuts], SegmentLoss]: ...
+    def places(self, t: float, points: int) -> Float64Array: ...
 
     def line_search(
-        self, loss: SegmentLoss, slope: float, curvature: float
-    ) -> Generator[Pass, Any, tuple[float, float]]: ...
+        self, loss: Any, slope: float, curvature: float
+    ) -> Generator[Request, Any, tuple[float, float]]: ...
 
-    def count_pass(self, step: float) -> Pass: ...
+    def count_support(self, step: float) -> Generator[Request, Any, int]: ...
 
 
 @dataclass(slots=True)
@@ -92,7 +83,7 @@ class OcasState:
     def is_sound(self, problem: CutProblem) -> bool:
         """Whether the parts fit the problem; a saved state may come from anywhere."""
         dimension = problem.space.dimension
-        points = self.w.shape == self.best.shape == (dimension,) and len(self.thetas) in {1, *GUESSES}
+        points = self.w.shape == self.best.shape == (dimension,)
         return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, problem.groups)
 
 
@@ -100,7 +91,7 @@ class OcasState:
 class Ocas:
     """The solver: `steps` yields one read of the data an iteration, and passes over row vectors.
 
-    ``points`` (1, 5 or 13) cuts are taken at a time.
+    ``points`` cuts are taken at a time, as many as the problem has places for.
     """
 
     problem: SegmentProblem
@@ -108,20 +99,19 @@ class Ocas:
     state: OcasState
     points: int = 1
 
-    def steps(self) -> Generator[Pass, Any, None]:
+    def steps(self) -> Generator[Request, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""
         problem, state = self.problem, self.state
         certificate, bundle = state.certificate, state.bundle
         while certificate.stop_reason is None:
-            request = problem.guess_pass(state.w, state.step, state.thetas)
-            cuts, segment = problem.read_guess(request, (yield request))
+            cuts, segment = yield from problem.read(state.w, state.step, state.thetas)
             direction = state.w - state.best
             slope, curvature = float(state.best @ direction), float(direction @ direction)
             t, loss = yield from problem.line_search(segment, slope, curvature)
             state.best = state.best + t * direction
             state.step = t
             if curvature > 0.0:
-                state.thetas = guessed_points(t, self.points)
+                state.thetas = problem.places(t, self.points)
             certificate.primal = 0.5 * float(state.best @ state.best) + problem.C * loss
             bundle.drop_idle()
             for cut in cuts:
@@ -130,7 +120,7 @@ class Ocas:
                 problem.C, problem.groups, master_tolerance(certificate, self.stopping)
             )
             certificate.record(dual, self.stopping)
-        certificate.n_support = int((yield problem.count_pass(state.step))[0])
+        certificate.n_support = yield from problem.count_support(state.step)
 
     def solution(self) -> tuple[Float64Array, float]:
         """Weights in units of the data, and bias, of the best point."""
@@ -138,4 +128,4 @@ class Ocas:
 
     def is_sound(self) -> bool:
         """Whether the state fits the problem; a saved one may come from anywhere."""
-        return self.state.is_sound(self.problem)
+        return len(self.state.thetas) in {1, self.points} and self.state.is_sound(self.problem)

@@ -60,7 +60,9 @@ def problem_of(store: Store) -> tuple[HingeProblem, LinearPass]:
         Targets("codes", np.array([-1.0, 1.0]), np.ones(2)), 1.0, LinearSpace(store.n_features)
     )
     weights = np.random.default_rng(2).normal(size=store.n_features)
-    return problem, problem.guess_pass(weights, 0.3, np.array([0.2]))
+    request = next(problem.read(weights, 0.3, np.array([0.2])))
+    assert isinstance(request, LinearPass)
+    return problem, request
 
 
 def vectors_of(store: Store, problem: HingeProblem) -> RowVectors:

@@ -1,0 +1,195 @@
+"""The active pairs of rows at a score vector: what a `PairPass` asks for, from row vectors.
+
+Rows that make one group are sorted and swept by `PairSweep`, in memory or in scratch files. Groups of rows
+that follow one another (rows of equal qid) are counted in slices of whole groups; a group that is longer than
+a slice is swept as if it were alone. Where slices are cut follows from the groups, never from the memory, and
+so do the bits of the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.mapped import ConstantVector, MappedVector, PartVector, PointVector
+from ooc_svm.paircounts import count_in_groups, pair_sums
+from ooc_svm.pairsweep import ROW_BYTES, PairSweep
+from ooc_svm.passes import PairPass, PairRows, PairSlope
+from ooc_svm.rows import Int64Array
+from ooc_svm.rowvectors import SLICE_ROWS, MemoryVector, RowVector, RowVectors, row_slices
+
+MARGIN = 1.0
+
+# Bytes a row of what is sorted, and more for each cut group.
+_SORTED_BYTES, _GROUP_BYTES = 80, 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Counts of consecutive rows: active pairs as the higher one, and by cut groups as the lower one."""
+
+    first_row: int
+    plus: RowVector
+    minus: Sequence[RowVector]
+
+
+def count_active_pairs(request: PairPass, vectors: RowVectors, sorting_bytes: int) -> PairSlope:
+    """Serve a `PairPass`.
+
+    Parameters
+    ----------
+    request : PairPass
+    vectors : RowVectors
+        With those that the request names.
+    sorting_bytes : int
+        Memory for sorting; the result does not depend on it.
+    """
+    start, end = vectors[request.start], vectors[request.end]
+    scores, direction = PointVector(start, end, request.t), PointVector(start, end)
+    coefficients = [vectors[name] for name in request.coefficients]
+    groups = max(len(coefficients), 1)
+    losses, slopes, offsets, n_rows = [], [], [], 0
+    for counted in _counts(request.rows, scores, groups, vectors, sorting_bytes):
+        of = counted.first_row, counted.first_row + counted.plus.n_rows
+        found = counted.plus, counted.minus, counted.first_row
+        sums = pair_sums(PartVector(scores, *of), *found, MARGIN)
+        losses += sums.loss.tolist()
+        offsets.append(sums.active)
+        slopes += pair_sums(PartVector(direction, *of), *found, 0.0).loss.tolist()
+        n_rows += _fill(coefficients, counted)
+    by_group = np.array([math.fsum(parts) for parts in zip(*offsets, strict=True)])
+    return PairSlope(math.fsum(by_group), math.fsum(losses), math.fsum(slopes), by_group, n_rows)
+
+
+def sum_of_pairs(rows: PairRows, vectors: RowVectors, sorting_bytes: int) -> float:
+    """Sum of the weights of all pairs: those that are active where all scores are equal."""
+    zeros = ConstantVector(vectors.n_rows, np.float64, 0.0)
+    active: list[float] = []
+    for counted in _counts(rows, zeros, 1, vectors, sorting_bytes):
+        of = counted.first_row, counted.first_row + counted.plus.n_rows
+        found = counted.plus, counted.minus, counted.first_row
+        active += pair_sums(PartVector(zeros, *of), *found, MARGIN).active.tolist()
+    return math.fsum(active)
+
+
+def whole_groups(heads: RowVector, rows: int) -> Iterator[Int64Array]:
+    """Cut rows into slices of whole groups.
+
+    Parameters
+    ----------
+    heads : RowVector of uint8
+        1 at the first row of each group; the first row is one.
+    rows : int
+        Rows of a slice at most, but for a group that has more.
+
+    Yields
+    ------
+    ndarray of int64
+        First rows of the groups of a slice, and the row after the last.
+    """
+    pending = np.empty(0, np.int64)
+    for start, stop in row_slices(heads.n_rows, rows):
+        starts = np.flatnonzero(heads.read(start, stop)) + start
+        for first in (starts, np.array([stop])) if stop == heads.n_rows else (starts,):
+            pending = np.concatenate([pending, first])
+            while len(pending) > 1 and pending[-1] - pending[0] > rows:
+                taken = max(int(np.searchsorted(pending, pending[0] + rows, side="right")), 2)
+                yield pending[:taken]
+                pending = pending[taken - 1 :]
+    if len(pending) > 1:
+        yield pending
+
+
+def _counts(
+    rows: PairRows, scores: RowVector, groups: int, vectors: RowVectors, sorting_bytes: int
+) -> Iterator[_Counted]:
+    """Counts of all rows, in slices; each is valid until the next one is taken."""
+    ranks = vectors[rows.ranks]
+    weight = None if rows.weight is None else vectors[rows.weight]
+    if rows.heads is None:
+        with scratch_vectors(scores.n_rows, groups, vectors, sorting_bytes) as (scratch, most):
+            sweep = PairSweep(scores, ranks, rows.n_ranks, weight, groups, scratch, most)
+            yield _swept(sweep, scratch, groups, 0, np.int64 if weight is None else np.float64)
+        return
+    for starts in whole_groups(vectors[rows.heads], SLICE_ROWS):
+        first, last = int(starts[0]), int(starts[-1])
+        if last - first <= SLICE_ROWS:
+            yield _slice_of_groups(scores, ranks, weight, starts, groups)
+            continue
+        with scratch_vectors(last - first, groups, vectors, sorting_bytes) as (scratch, most):
+            part = PartVector(scores, first, last), PartVector(ranks, first, last)
+            sweep = PairSweep(*part, rows.n_ranks, None, groups, scratch, most)
+            counted = _swept(sweep, scratch, groups, first, np.int64)
+            yield counted if weight is None else _weighted(counted, float(weight.read(first, first + 1)[0]))
+
+
+def _slice_of_groups(
+    scores: RowVector, ranks: RowVector, weight: RowVector | None, starts: Int64Array, groups: int
+) -> _Counted:
+    first, last = int(starts[0]), int(starts[-1])
+    own = starts - first
+    weights = None if weight is None else weight.read(first, last)[own[:-1]]
+    counts = np.int64 if weights is None else np.float64
+    plus, minus = np.empty(last - first, counts), np.empty((last - first, groups), counts)
+    inside = scores.read(first, last), ranks.read(first, last), own
+    count_in_groups(*inside, plus, minus, weights=weights, first_row=first, margin=MARGIN)
+    return _Counted(first, MemoryVector.wrap(plus), [MemoryVector.wrap(column) for column in minus.T])
+
+
+@contextmanager
+def scratch_vectors(
+    n_rows: int, groups: int, vectors: RowVectors, sorting_bytes: int
+) -> Iterator[tuple[RowVectors, int]]:
+    """Where the rows are sorted, and how many of them may be held besides."""
+    fits = n_rows * sorting_row_bytes(groups) <= sorting_bytes
+    held = n_rows if fits else sorting_bytes // 2 // ROW_BYTES
+    room = sorting_bytes if fits else sorting_bytes // 2
+    with RowVectors(n_rows, room, vectors.scratch_dir) as scratch:
+        yield scratch, max(held, 1)
+
+
+def sorting_row_bytes(groups: int) -> int:
+    """Bytes a row that counting takes where all of it is in memory."""
+    return _SORTED_BYTES + _GROUP_BYTES * groups
+
+
+def _swept(
+    sweep: PairSweep, scratch: RowVectors, groups: int, first_row: int, counts: npt.DTypeLike
+) -> _Counted:
+    plus = scratch.create("plus", counts)
+    minus = [scratch.create(f"minus {group}", counts) for group in range(groups)]
+    sweep.count(MARGIN, first_row, plus, minus)
+    return _Counted(first_row, plus, minus)
+
+
+def _weighted(counted: _Counted, omega: float) -> _Counted:
+    """Counts of a group whose pairs all weigh ``omega``."""
+
+    def times(vector: RowVector) -> RowVector:
+        return MappedVector(vector, np.float64, lambda entries: omega * entries)
+
+    return _Counted(counted.first_row, times(counted.plus), [times(column) for column in counted.minus])
+
+
+def _fill(coefficients: Sequence[RowVector], counted: _Counted) -> int:
+    """Write the coefficients of these rows; how many of them are in an active pair."""
+    n_rows, groups = 0, len(coefficients)
+    for start, stop in row_slices(counted.plus.n_rows):
+        plus = counted.plus.read(start, stop)
+        active = plus > 0
+        for group, column in enumerate(counted.minus):
+            minus = column.read(start, stop)
+            active |= minus > 0
+            if groups:
+                entries = -minus
+                own = (group - counted.first_row - start) % groups
+                entries[own::groups] += plus[own::groups]
+                target = coefficients[group]
+                target.write(counted.first_row + start, entries.astype(target.dtype))
+        n_rows += int(np.count_nonzero(active))
+    return n_rows
