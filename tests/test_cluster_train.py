@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cluster_data import Chosen, Some
+from killed_runs import large_effort
 from train_data import answers, bits, make_anndata, make_store, store_rows
 
 from ooc_svm import clustertraining as module
@@ -85,7 +86,7 @@ def same(model, expected):
 @pytest.mark.parametrize("blocks", ["few", "many"])
 @pytest.mark.parametrize("options", SMO + CUTS, ids=lambda options: "-".join(map(str, options.values())))
 def test_a_training_has_the_bits_of_one_machine(on, stores, monkeypatch, options, blocks):
-    monkeypatch.setattr(streamed_smo, "BRISK_ELEMENTS", 0)  # rounds of four lanes
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores[options.get("problem", "svc"), blocks]
     options = {"C": 0.5, "max_passes": 3, **options}
     expected = train(store, threads=2, **options)
@@ -139,7 +140,7 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, so
 def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, solver):
     """The run ends certified on the workers that are left."""
     monkeypatch.setattr(history, "BLOCK_INTERVAL", 0.0)
-    monkeypatch.setattr(streamed_smo, "BRISK_ELEMENTS", 0)
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store, options = stores["svc", "many"], {"solver": solver, "C": 0.5, "resident": None, "tol": 1e-2}
     expected = train(store, threads=2, **options)
     assert expected.report["converged"]

@@ -45,11 +45,15 @@ class TestState:
         store = stores[problem_of(loss), "few"]
         own = options_of(loss, bias=bias, resident=0.3)
         train(store, C=1.0, tol=1e-4, checkpoint=tmp_path / "state", **own)
+        reads = {"cold": 0, "warm": 0}
         for C in (0.3, 1.0, 3.0):
             cold = train(store, C=C, tol=1e-4, **own)
             warm = train(store, C=C, tol=1e-4, warm_start=tmp_path / "state", **own)
             certified(rows, warm, 1e-4, loss, C, bias)
-            assert warm.report["passes"] < cold.report["passes"]
+            assert warm.report["passes"] <= cold.report["passes"]
+            reads["cold"] += cold.report["passes"]
+            reads["warm"] += warm.report["passes"]
+        assert reads["warm"] < reads["cold"]
 
     def test_a_model_is_the_first_point(self, stores, rows, tmp_path, loss, bias):
         store = stores[problem_of(loss), "few"]
