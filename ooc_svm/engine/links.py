@@ -8,6 +8,7 @@ client asks each worker directly, as dask's own servers ask each other.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -152,15 +153,23 @@ class Link:
         try:
             while not (await asyncio.wait({answer}, timeout=PULSE_SECONDS))[0]:
                 beat = asyncio.ensure_future(self._ask(pulse, "pulse", None))
-                if not (await asyncio.wait({beat}, timeout=self._patience))[0]:
-                    beat.cancel()
-                    raise Lost(self.member.address)
+                await self._wait_for(beat)
                 self.done = beat.result()["done"]
                 if on_pulse is not None:
                     on_pulse()
             return self._outbox.unpack(answer.result()["parcel"])
         finally:
             answer.cancel()
+
+    async def _wait_for(self, beat: asyncio.Future[Any]) -> None:
+        """Return when there is a sign of life."""
+        # In steps: if this process was stopped for a while itself, that is one of them.
+        step = min(1.0, self._patience)
+        for _ in range(math.ceil(self._patience / step)):
+            if (await asyncio.wait({beat}, timeout=step))[0]:
+                return
+        beat.cancel()
+        raise Lost(self.member.address)
 
     async def _ask(self, comm: Comm, call: str, parcel: Parcel | None) -> dict[str, Any]:
         try:
