@@ -30,12 +30,17 @@ class TrainArguments:
 
     problem: Annotated[str, choice(*PROBLEMS, help="What is trained.")] = "svc"
     loss: Annotated[
-        str | None, choice(*LOSSES, help="Loss of a row; by default hinge, and epsilon-insensitive for svr.")
+        str | None,
+        choice(
+            *LOSSES, help="Loss of a row or a pair of rows; by default hinge, epsilon-insensitive for svr."
+        ),
     ] = None
     epsilon: Annotated[
         float | None, typer.Option(metavar="FLOAT", help="Half width of the tube of svr; by default 0.1.")
     ] = None
-    solver: Annotated[str, choice(*SOLVERS, help="Algorithm; auto is streamed-smo.")] = "auto"
+    solver: Annotated[
+        str, choice(*SOLVERS, help="Algorithm; auto is streamed-smo, for pairs of rows ocas.")
+    ] = "auto"
     kernel: Annotated[str, choice(*KERNELS, help="Kernel function.")] = "linear"
     bias: Annotated[str, choice(*BIASES, help="Penalized: the weight of a constant feature 1.")] = "none"
     C: Annotated[
@@ -43,7 +48,8 @@ class TrainArguments:
         typer.Option(
             "--C",
             metavar="FLOAT[,FLOAT...]",
-            help="Weight of the sum of the losses; a model is trained for each value, all on the same reads.",
+            help="Weight of the sum of the losses, for pairs of rows of their mean; a model is trained for each "
+            "value, all on the same reads.",
         ),
     ] = "1"
     class_weight: Annotated[
@@ -54,7 +60,7 @@ class TrainArguments:
         str | None,
         typer.Option(
             metavar="LABEL[,LABEL...]",
-            help="Labels against all others. By default the larger of two; of more labels each in turn.",
+            help="Labels against all others. By default the larger of two; svc: of more each in turn.",
         ),
     ] = None
     label: Label = None
@@ -83,7 +89,8 @@ class TrainArguments:
     cut_groups: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Groups of rows with a slack each; by default what fits, 1 for cutting-plane."
+            metavar="N",
+            help="Groups of rows with a slack each; by default what fits for ocas on svc, else 1.",
         ),
     ] = None
     threads: Threads = None
