@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from cluster_data import Chosen, Some
 from killed_runs import large_effort
+from killed_runs import large_effort
 from train_data import answers, bits, make_anndata, make_store, store_rows
 
 from ooc_svm import clustertraining as module
@@ -34,8 +35,8 @@ MANY = {"chunk_elements": 50, "chunk_rows": 25, "block_chunks": 2, "block_rows":
 
 SMO = [
     {"solver": "streamed-smo", "problem": problem, "loss": loss, "bias": bias, "resident": 0.1}
-    for problem, losses in LOSSES_OF.items()
-    for loss in losses
+    for problem in ("svc", "svr")
+    for loss in LOSSES_OF[problem]
     for bias in ("none", "penalized", "free")
 ]
 CUTS = [
@@ -43,6 +44,11 @@ CUTS = [
     {"solver": "ocas", "bias": "penalized", "cut_groups": 2, "C": (0.1, 1.0), "scale": "std"},
     {"solver": "cutting-plane", "bias": "penalized", "cut_groups": 4, "tol": 1e-2},
     {"solver": "streamed-smo", "C": (0.1, 1.0), "scale": "maxabs", "class_weight": "balanced"},
+]
+PAIRS = [
+    {"solver": solver, "problem": problem, "cut_groups": 2}
+    for solver in ("ocas", "cutting-plane")
+    for problem in ("ordinal", "roc-area", "ranking")
 ]
 
 
@@ -53,10 +59,25 @@ def stores(tmp_path_factory):
     matrix, labels = store_rows(1300, 30, density=0.15)
     rng = np.random.default_rng(8)
     values = 2.0 + matrix @ rng.normal(size=30) + 0.3 * rng.normal(size=1300)
+    qid = np.arange(1300) // 90
     weights = rng.integers(0, 3, 1300) * 0.7
+    targets = {
+        "svc": labels,
+        "roc-area": labels,
+        "svr": values,
+        "ordinal": values,
+        "ranking": np.round(values),
+    }
     return {
-        (problem, name): make_store(folder / f"{problem}-{name}", matrix, t, weights=weights, **cut)
-        for problem, t in (("svc", labels), ("svr", values))
+        (problem, name): make_store(
+            folder / f"{problem}-{name}",
+            matrix,
+            t,
+            weights=np.ones(16)[qid] if problem == "ranking" else weights,
+            qids=qid if problem == "ranking" else None,
+            **cut,
+        )
+        for problem, t in targets.items()
         for name, cut in (("few", FEW), ("many", MANY))
     }
 
@@ -84,7 +105,9 @@ def same(model, expected):
 
 
 @pytest.mark.parametrize("blocks", ["few", "many"])
-@pytest.mark.parametrize("options", SMO + CUTS, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.parametrize(
+    "options", SMO + CUTS + PAIRS, ids=lambda options: "-".join(map(str, options.values()))
+)
 def test_a_training_has_the_bits_of_one_machine(on, stores, monkeypatch, options, blocks):
     monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores[options.get("problem", "svc"), blocks]
