@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from cluster_data import Chosen, Some
 from killed_runs import large_effort
-from killed_runs import large_effort
 from train_data import answers, bits, make_anndata, make_store, store_rows
 
 from ooc_svm import clustertraining as module
