@@ -324,7 +324,10 @@ class _Run:
             w, bias = solver.solution()
             weights.append(w)
             biases.append(bias)
-            rows.append(_model_report(task, bias, solver.state.certificate, data.label_names))
+            row = _model_report(task, bias, solver.state.certificate, data.label_names)
+            if isinstance(solver, StreamedSmo):
+                row["visited"] = solver.state.visited / data.source.n_rows
+            rows.append(row)
         positive = [task.classes.positive for task in self._tasks if task.classes is not None]
         negative = None if self._tasks[0].classes is None else self._tasks[0].classes.negative
         named = named_labels(data, options)[0]
