@@ -12,6 +12,7 @@ import numpy as np
 from ooc_svm.assembly import AnySolver, Task, make_solvers
 from ooc_svm.budget import Budget, Parameters, PlanItem, divide, to_json
 from ooc_svm.engine.memory import MemoryEngine
+from ooc_svm.errors import UsageError
 from ooc_svm.history import seconds_text
 from ooc_svm.memory import format_size, memory_budget
 from ooc_svm.options import TrainOptions
@@ -131,6 +132,8 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> P
         As `ooc_svm.train` does before its first pass.
     """
     wanted = TrainOptions(**normal_options(options))
+    if wanted.engine != "local":
+        raise UsageError("a plan is for one machine; leave the engine out")
     opened = open_data(data, labels, None, wanted, qid)
     work = workload(opened, wanted)
     budget = divide(work, wanted, memory_budget(wanted.memory))

@@ -24,6 +24,7 @@ from ooc_svm.cluster import connect
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.localworkers import local_workers
 from ooc_svm.options import LOSSES_OF
+from ooc_svm.rowvectors import default_scratch_folder
 from ooc_svm.solvers import streamed_smo
 
 training = sys.modules[train.__module__]
@@ -103,18 +104,20 @@ def same(model, expected):
     return True
 
 
-@pytest.mark.parametrize("blocks", ["few", "many"])
+CASES = [(options, "many") for options in SMO + CUTS + PAIRS]
+CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + PAIRS[::2]]
+
+
 @pytest.mark.parametrize(
-    "options", SMO + CUTS + PAIRS, ids=lambda options: "-".join(map(str, options.values()))
+    ("options", "blocks"), CASES, ids=["-".join(map(str, (*o.values(), blocks))) for o, blocks in CASES]
 )
 def test_a_training_has_the_bits_of_one_machine(on, stores, monkeypatch, options, blocks):
     monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores[options.get("problem", "svc"), blocks]
     options = {"C": 0.5, "max_passes": 3, **options}
     expected = train(store, threads=2, **options)
-    for n_workers in (2, 3) if options["solver"] == "ocas" else (3,) if blocks == "few" else (2,):
-        on(n_workers)
-        assert same(train(store, engine="dask", **options), expected)
+    on(2 if blocks == "many" else 3)
+    assert same(train(store, engine="dask", **options), expected)
 
 
 def test_the_reads_are_those_of_one_machine(on, stores):
@@ -122,7 +125,7 @@ def test_the_reads_are_those_of_one_machine(on, stores):
     store = stores["svc", "many"]
     expected = train(store, threads=2, resident=0.05, C=0.5)
     assert expected.report["converged"]
-    for n_workers in (1, 2, 3):
+    for n_workers in (1, 3):
         on(n_workers)
         report = train(store, engine="dask", resident=0.05, C=0.5).report
         assert report["passes"] == expected.report["passes"]
@@ -130,13 +133,17 @@ def test_the_reads_are_those_of_one_machine(on, stores):
 
 
 def test_a_cluster_of_its_own(stores):
-    """What ``--engine dask`` alone does: processes of this machine, gone at the end."""
+    """What ``--engine dask`` alone does: processes of this machine; nothing is left of them at the end."""
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    before, folders = children.read_text().split(), set(default_scratch_folder().glob("ooc-svm-rows-*"))
     store, seen = stores["svc", "many"], []
     options = {"resident": 0.1, "C": 0.5, "threads": 2}
     model = train(store, engine="dask", progress=lambda event: seen.append(event.kind), **options)
     assert same(model, train(store, **options))
     assert seen.count("pass") == model.report["passes"]
     assert Counter(seen)["block"] > 0
+    assert children.read_text().split() == before
+    assert set(default_scratch_folder().glob("ooc-svm-rows-*")) <= folders
 
 
 def resumed(store, folder, **options):
@@ -158,16 +165,18 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, so
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
-def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, solver):
+@pytest.mark.parametrize(
+    "options", [{"solver": "ocas", "tol": 0.5}, {"solver": "streamed-smo", "tol": 0.05, "resident": 0.1}]
+)
+def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, options):
     """The run ends certified on the workers that are left."""
     monkeypatch.setattr(history, "BLOCK_INTERVAL", 0.0)
     monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})  # rounds of four lanes
-    store, options = stores["svc", "many"], {"solver": solver, "C": 0.5, "resident": None, "tol": 1e-2}
-    expected = train(store, threads=2, **options)
+    store = stores["svc", "many"]
+    expected = train(store, threads=2, C=0.5, **options)
     assert expected.report["converged"]
-    n_passes = expected.report["passes"]
-    n_kills = min(n_passes, 4)
+    n_kills = expected.report["passes"]
+    assert n_kills in (3, 4)
     with (
         connect(None, workers=1, memory=None) as cluster,
         local_workers(cluster.client.scheduler.address, n_kills, 1) as processes,
@@ -178,21 +187,26 @@ def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, solver):
             if event.kind == "note":
                 notes.append(event.message)
             # In the pass of this number, once something of it is done.
-            if event.kind == "block" and event.passes < n_kills and event.passes not in victims:
+            if event.kind == "block" and event.passes not in victims:
                 process = processes[len(victims)]
                 victims[event.passes] = process
                 process.kill()
                 process.wait()
 
-        while len(cluster.workers()) < n_kills + 1:
-            pass
+        wait_for_workers(cluster, n_kills + 1)
         on(Chosen(cluster, [worker.pid for worker in cluster.workers()]))
-        model = train(store, engine="dask", progress=kill, **options)
+        model = train(store, engine="dask", progress=kill, C=0.5, **options)
         assert same(model, expected)
         assert sorted(victims) == list(range(n_kills))
         assert [process.poll() for process in processes] == [-signal.SIGKILL] * n_kills
-        lost = [note for note in notes if "lost" in note]
-        assert len(lost) == n_kills
+        assert sum(int(note.split()[0]) for note in notes if " lost: " in note) == n_kills
+
+
+def wait_for_workers(cluster, count):
+    deadline = time.monotonic() + 60
+    while len(cluster.workers()) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.fault
@@ -285,15 +299,3 @@ class TestRefused:
         on(2)
         with pytest.raises(InputError, match=r"row 150 has the negative weight -1\.0"):
             train(store, engine="dask")
-
-
-def test_the_processes_are_gone(stores):
-    """No worker outlives the run, and no folder of row vectors is left."""
-    from ooc_svm.rowvectors import default_scratch_folder
-
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    before = children.read_text().split()
-    folders = set(default_scratch_folder().glob("ooc-svm-rows-*"))
-    train(stores["svc", "few"], engine="dask", threads=2, resident=0.1)
-    assert children.read_text().split() == before
-    assert set(default_scratch_folder().glob("ooc-svm-rows-*")) <= folders

@@ -101,3 +101,8 @@ def test_what_training_refuses_is_refused(store, rows, tmp_path):
     (damaged / "X/data/c/1").unlink()
     with pytest.raises(DamageError, match="X/data/c/1 is missing"):
         plan(damaged)
+
+
+def test_a_plan_is_for_one_machine(store):
+    with pytest.raises(UsageError, match="one machine"):
+        plan(store, engine="dask")

@@ -292,15 +292,15 @@ class TestBest:
                     assert sum(size[i] for i in own & kept) + size[next_one] > share
         assert len(kept) < len(key)
 
-    def test_rows_below_the_least_key_are_left(self):
+    @pytest.mark.parametrize("least", [0.3, 1.0, 9.0])
+    def test_those_below_the_least_key_are_left_out(self, least):
         data, held = dual_data("hinge", **DATA), held_rows(400)
-        everybody = Round(data, 1, held=held).answer.best
-        least = float(np.median(np.concatenate([rows.keys for rows in everybody])))
-        best = Round(data, 1, held=held, least=least).answer.best
-        kept = np.concatenate([rows.ids for rows in best])
-        expected = np.concatenate([rows.ids[rows.keys >= least] for rows in everybody])
-        assert kept.tolist() == expected.tolist()
-        assert 0 < len(kept) < sum(len(rows.ids) for rows in everybody)
+        everybody, run = Round(data, 7, held=held), Round(data, 7, held=held, least=least)
+        keys = [rows.keys for rows in everybody.answer.best]
+        expected = [rows.ids[rows.keys >= least].tolist() for rows in everybody.answer.best]
+        assert [rows.ids.tolist() for rows in run.answer.best] == [ids for ids in expected if ids]
+        assert np.concatenate(keys).min() < least
+        assert read_all(run.vectors, run.names[0]).tobytes() == run.after[0].tobytes()
 
     def test_rows_without_features_take_room_too(self):
         data = dual_data("hinge", **DATA)

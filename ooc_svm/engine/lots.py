@@ -68,12 +68,11 @@ class Lots:
         ValueError
             A piece is cut in another way than the lots are.
         """
-        try:
-            return sorted({self._number[piece.block, piece.stop] for piece in segment})
-        except KeyError:
-            raise ValueError(
-                "the pass visits rows across the lots: give it the extent of the lanes"
-            ) from None
+        numbers = [self._number.get((piece.block, piece.stop), -1) for piece in segment]
+        for piece, number in zip(segment, numbers, strict=True):
+            if number < 0 or piece.start < self.lots[number].start:
+                raise ValueError("the pass visits rows across the lots: give it the extent of the lanes")
+        return sorted(set(numbers))
 
     def deal(self, n_workers: int, runs: int) -> list[int]:
         """The worker of each lot.

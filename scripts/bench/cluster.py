@@ -10,7 +10,7 @@ store is in the page cache; compiled functions come from their cache. CPU second
 
 Rounds: the time of a sweep round over next to no rows, with 16 and with 2^20 features, and what each of the
 vectors adds: w that is another one in each round, the reference that stays, and a second vector that comes
-back. The rows are in the worker's memory: nothing is read.
+back; in brackets the CPU time of all processes. The rows are in the worker's memory: nothing is read.
 """
 
 from __future__ import annotations
@@ -168,15 +168,26 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
         yield engine, request
 
 
-def milliseconds(engine, requests: Iterator, count: int = 20) -> float:
-    """The median of some rounds, after three of them."""
-    times = []
-    for _ in range(count + 3):
+def milliseconds(engine, requests: Iterator, pids: list[int], count: int = 40) -> tuple[float, float]:
+    """The median time of some rounds, after three of them, and the mean CPU time of all processes."""
+    times, used = [], 0.0
+    for number in range(count + 3):
+        if number == 3:
+            used = used_by(pids)
         request = next(requests)
         began = time.perf_counter()
         engine.stream([request])
         times.append(time.perf_counter() - began)
-    return 1e3 * statistics.median(times[3:])
+    return 1e3 * statistics.median(times[3:]), 1e3 * (used_by(pids) - used) / count
+
+
+def used_by(pids: list[int]) -> float:
+    """CPU seconds of this process and of others."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def empty_rounds(options: argparse.Namespace) -> None:
@@ -207,7 +218,9 @@ def empty_rounds(options: argparse.Namespace) -> None:
                                 w = w + 1.0
                             yield request(w, reference if case[1] else np.empty(0), case[2])
 
-                    cells.append(f"{milliseconds(engine, requests()):.1f}")
+                    pids = [worker.pid for worker in cluster.workers()]
+                    wall, cpu = milliseconds(engine, requests(), pids)
+                    cells.append(f"{wall:.0f} ({cpu:.0f})")
             print(f"| {title} | {' | '.join(cells)} |", flush=True)
 
 
