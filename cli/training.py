@@ -39,8 +39,8 @@ class TrainArguments:
         typer.Option(
             "--C",
             metavar="FLOAT[,FLOAT...]",
-            help="Weight of the sum of the losses, for pairs of rows of their mean; a model is trained for each "
-            "value, all on the same reads.",
+            help="Weight of the sum of the losses, for pairs of rows of their mean; a model for each value, "
+            "all trained on the same reads.",
         ),
     ] = "1"
     class_weight: Annotated[
