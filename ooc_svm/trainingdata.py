@@ -49,9 +49,7 @@ class Data:
     label_names: tuple[str, ...] | None
 
 
-def open_data(
-    data: Any, labels: Any, sample_weight: Any, options: TrainOptions, qid: Any = None
-) -> Data:
+def open_data(data: Any, labels: Any, sample_weight: Any, options: TrainOptions, qid: Any = None) -> Data:
     """Open what `train` was given."""
     if isinstance(data, str | os.PathLike):
         data = open_store(Path(data), label=options.label)
