@@ -36,7 +36,7 @@ EXPECTED_PASSES = {"streamed-smo": 5, "ocas": 40, "cutting-plane": 200}
 EXPECTED_SWEEPS = 3
 
 # Counts of the pairs of rows in one line search.
-EXPECTED_LOOKS = 7
+EXPECTED_LOOKS = 3
 
 # Blocks that are read and worked on to measure the speed.
 SAMPLED_BLOCKS = 3

@@ -272,7 +272,7 @@ def test_the_search_finds_the_minimum(seed, C):
     def phi(t):
         return slope * t + 0.5 * curvature * t * t + C * np.maximum(slopes * (t - kinks), 0.0).sum()
 
-    t, at = drive(descend(look, slope, curvature, C))
+    t, at = drive(descend(look, drive(look(0.0)), slope, curvature, C, 1e-9))
     assert slope * t + 0.5 * curvature * t * t + C * at == pytest.approx(phi(t), rel=1e-12)
     found = minimize_scalar(phi, bounds=(0.0, 4.0 / curvature), method="bounded", options={"xatol": 1e-13})
     assert phi(t) <= min(found.fun, phi(0.0)) + 1e-8 * abs(phi(0.0))

@@ -42,13 +42,18 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class CountedCut:
-    """Row rule: cuts whose coefficients are known; the best point moves, the scores are kept."""
+    """Row rule: cuts whose coefficients are known; the best point moves, the scores are kept.
+
+    The first ``at_best`` of the coefficients are those of the best point; the derivative of the loss from
+    there towards the new scores is summed up.
+    """
 
     coefficients: tuple[str, ...]
     best: str
     previous: str
     step: float
-    sums_shape: ClassVar[tuple[int, ...]] = (0,)
+    at_best: int
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -70,6 +75,8 @@ class CountedCut:
         best, previous = rows.vectors[self.best], rows.vectors[self.previous]
         if self.step:
             best += self.step * (previous - best)
+        if self.at_best:
+            sums[0] -= (coefficients[: self.at_best].sum(axis=0) * (scores - best)).sum()
         previous[:] = scores
 
 
@@ -87,6 +94,8 @@ class PairProblem:
         Cut groups; 1 is the paper's problem.
     name : str
         Prefix of this problem's row vectors.
+    precision : float
+        Of the line search: how close the objective has to come to its minimum, as a share.
     """
 
     pairs: Pairs
@@ -94,6 +103,7 @@ class PairProblem:
     space: LinearSpace
     groups: int = 1
     name: str = "model"
+    precision: float = 1e-9
 
     @property
     def row_vectors(self) -> dict[str, npt.DTypeLike]:
@@ -121,30 +131,35 @@ class PairProblem:
 
     def read(
         self, w: Float64Array, step: float, thetas: Float64Array
-    ) -> Generator[Request, Any, tuple[list[Cuts], None]]:
-        """One read of the data: scores of w, and cuts on the ray of the last read.
+    ) -> Generator[Request, Any, tuple[list[Cuts], tuple[float, float] | None]]:
+        """One read of the data: scores of w, cuts on the ray of the last read, and how the next ray begins.
 
         The best point moves by ``step`` towards the point of the last read, and the cuts are taken at
-        ``best + theta (previous - best)``.
+        ``best + theta (previous - best)``. Where the first of them is the best point itself, R(0) and its
+        derivative on the ray from there to w are given too.
         """
         best, previous = self.row_vectors
         offsets: list[Float64Array] = []
+        at_best, loss = thetas[0] == 0.0, 0.0
         for point, theta in enumerate(thetas.tolist()):
             t = step + theta * (1.0 - step)
             request = PairPass(self.pairs.rows, best, previous, t, self.coefficients(point))
             found: PairSlope = yield request
             offsets.append(found.offsets / self.pairs.total)
+            if point == 0:
+                loss = found.loss / self.pairs.total
         names = self.all_coefficients(len(thetas))
         weights, _ = self.space.to_data(w)
-        rule = CountedCut(names, best, previous, step)
+        rule = CountedCut(names, best, previous, step, self.groups if at_best else 0)
         result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,))
         sums = result.vectors[:, :, 0] / self.pairs.total
         of_groups = [slice(k * self.groups, (k + 1) * self.groups) for k in range(len(thetas))]
         planes = [self.space.from_data(sums[:, own], np.zeros(self.groups)) for own in of_groups]
-        return [Cuts(*cut) for cut in zip(planes, offsets, strict=True)], None
+        cuts = [Cuts(*cut) for cut in zip(planes, offsets, strict=True)]
+        return cuts, (loss, float(result.sums[0][0]) / self.pairs.total) if at_best else None
 
     def line_search(
-        self, loss: None, slope: float, curvature: float
+        self, start: tuple[float, float] | None, slope: float, curvature: float
     ) -> Generator[Request, Any, tuple[float, float]]:
         """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
 
@@ -158,7 +173,9 @@ class PairProblem:
             found: PairSlope = yield PairPass(self.pairs.rows, best, previous, t)
             return found.loss / self.pairs.total, found.slope / self.pairs.total
 
-        return (yield from descend(at, slope, curvature, self.C))
+        if start is None:
+            start = yield from at(0.0)
+        return (yield from descend(at, start, slope, curvature, self.C, self.precision))
 
     def count_support(self, step: float) -> Generator[Request, Any, int]:
         """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""

@@ -26,9 +26,11 @@ MAX_EVENTS = 1 << 18
 # Finer than this in u, bins are of the size of rounding errors.
 FINEST = 2.0**50
 
-# A search ends when phi is known to be this close to its minimum, as a share of its value at 0; or after so
-# many looks, which no search has needed.
-PRECISION, MOST_LOOKS = 1e-9, 60
+# The first look along a ray, and how much further the next one is while phi falls (measured).
+FIRST_LOOK, GROWTH = 0.2, 4.0
+
+# A search ends after so many looks, which none has needed.
+MOST_LOOKS = 60
 
 Look = Callable[[float], Generator[Request, Any, tuple[float, float]]]
 Refine = Callable[[float, float], Generator[Request, Any, Float64Array]]
@@ -117,46 +119,54 @@ class _Point:
 
 
 def descend(
-    look: Look, slope: float, curvature: float, C: float
+    look: Look, start: tuple[float, float], slope: float, curvature: float, C: float, precision: float
 ) -> Generator[Request, Any, tuple[float, float]]:
     """Minimise phi where only values and derivatives of R can be had.
 
     The minimum is kept between two points at which phi falls and rises. The tangents of R there bound phi
-    from below; the next look is where a line through the two derivatives is zero, or halfway where that is
+    from below. The next look is where a line through the two derivatives is zero, or halfway where that is
     slow.
 
     Parameters
     ----------
     look : generator of passes
         ``look(t)`` gives R(t) and a subgradient of it.
+    start : tuple of float
+        Those at t = 0.
     slope, curvature, C : float
+    precision : float
+        The search ends when phi is known to be this close to its minimum, as a share of phi(0).
 
     Returns
     -------
     t, R(t) : float
     """
 
-    def point(t: float) -> Generator[Request, Any, _Point]:
-        R, r = yield from look(t)
+    def point(t: float, R: float, r: float) -> _Point:
         phi = slope * t + 0.5 * curvature * t * t + C * R
         return _Point(t, R, r, phi, slope + curvature * t + C * r)
 
-    low = yield from point(0.0)
+    low = point(0.0, *start)
     if curvature <= 0.0 or low.derivative >= 0.0:
         return 0.0, low.R
     best, scale, width = low, low.phi, math.inf
-    # Where phi would end to fall if R did not bend; the minimum is hardly ever beyond a part of that.
-    high = yield from point(-(slope + C * low.r) / curvature)
+    # Where phi would end to fall if R did not bend; the minimum is hardly ever that far.
+    end = -(slope + C * low.r) / curvature
+    t = min(FIRST_LOOK, end)
+    high = point(t, *(yield from look(t)))
+    while high.derivative < 0.0 and t < end:
+        low, t = high, min(GROWTH * t, -(slope + C * high.r) / curvature)
+        high = point(t, *(yield from look(t)))
     for _ in range(MOST_LOOKS):
         best = min(best, high, low, key=lambda known: known.phi)
         left, right, bound = _bounds(low, high, slope, curvature, C)
-        if best.phi - bound <= PRECISION * scale or not low.t < 0.5 * (left + right) < high.t:
+        if best.phi - bound <= precision * scale or not low.t < 0.5 * (left + right) < high.t:
             break
         secant = low.t - low.derivative * (high.t - low.t) / (high.derivative - low.derivative)
         slow = right - left > 0.5 * width
         t = 0.5 * (left + right) if slow or not left < secant < right else secant
         width = right - left
-        found = yield from point(t)
+        found = point(t, *(yield from look(t)))
         if found.derivative < 0.0:
             low = found
         else:

@@ -2,7 +2,7 @@
 
     python scripts/bench/reads.py FOLDER [--of cuts|smo]
 
-With ``--of smo`` those of streamed SMO, in brackets the rows looked at in all as multiples of n, else those of
+With ``--of smo`` those of streamed SMO, in brackets the rows looked at as multiples of n, else those of
 the cutting planes. FOLDER holds adult/a9a.bz2, web/w8a.bz2, ijcnn1/ijcnn1.tst.bz2 and
 covtype/covtype.multiclass.bz2 (the LIBSVM collection). What is missing is left out. With ``--reference`` each
 primal value of the cutting planes is compared with that of scikit-learn's LinearSVC run to 1e-8.
