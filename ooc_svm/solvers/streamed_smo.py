@@ -94,7 +94,7 @@ RHO = 0.1
 REBUILD = 100.0
 
 # Lanes offer rows down to this share of the key of the least row that the resident set last kept, and those
-# that can move in any case: that saves copying more than half of the rows, for a read in one of thirteen runs.
+# that can move in any case: that saves copying most rows; it costs a read in one of thirteen runs.
 OFFERED = 0.8
 
 # Points that are looked at together in a search for the smallest P, and how far apart their values may be
