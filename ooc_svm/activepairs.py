@@ -38,7 +38,9 @@ class _Counted:
     minus: Sequence[RowVector]
 
 
-def count_active_pairs(request: PairPass, vectors: RowVectors, sorting_bytes: int) -> PairSlope:
+def count_active_pairs(
+    request: PairPass, vectors: RowVectors, sorting_bytes: int, threads: int = 1
+) -> PairSlope:
     """Serve a `PairPass`.
 
     Parameters
@@ -46,15 +48,15 @@ def count_active_pairs(request: PairPass, vectors: RowVectors, sorting_bytes: in
     request : PairPass
     vectors : RowVectors
         With those that the request names.
-    sorting_bytes : int
-        Memory for sorting; the result does not depend on it.
+    sorting_bytes, threads : int
+        Memory for sorting, and threads for counting; the result does not depend on them.
     """
     start, end = vectors[request.start], vectors[request.end]
     scores, direction = PointVector(start, end, request.t), PointVector(start, end)
     coefficients = [vectors[name] for name in request.coefficients]
     groups = max(len(coefficients), 1)
     losses, slopes, offsets, n_rows = [], [], [], 0
-    for counted in _counts(request.rows, scores, groups, vectors, sorting_bytes):
+    for counted in _counts(request.rows, scores, groups, vectors, sorting_bytes, threads):
         of = counted.first_row, counted.first_row + counted.plus.n_rows
         found = counted.plus, counted.minus, counted.first_row
         sums = pair_sums(PartVector(scores, *of), *found, MARGIN)
@@ -70,7 +72,7 @@ def sum_of_pairs(rows: PairRows, vectors: RowVectors, sorting_bytes: int) -> flo
     """Sum of the weights of all pairs: those that are active where all scores are equal."""
     zeros = ConstantVector(vectors.n_rows, np.float64, 0.0)
     active: list[float] = []
-    for counted in _counts(rows, zeros, 1, vectors, sorting_bytes):
+    for counted in _counts(rows, zeros, 1, vectors, sorting_bytes, 1):
         of = counted.first_row, counted.first_row + counted.plus.n_rows
         found = counted.plus, counted.minus, counted.first_row
         active += pair_sums(PartVector(zeros, *of), *found, MARGIN).active.tolist()
@@ -106,14 +108,19 @@ def whole_groups(heads: RowVector, rows: int) -> Iterator[Int64Array]:
 
 
 def _counts(
-    rows: PairRows, scores: RowVector, groups: int, vectors: RowVectors, sorting_bytes: int
+    rows: PairRows,
+    scores: RowVector,
+    groups: int,
+    vectors: RowVectors,
+    sorting_bytes: int,
+    threads: int,
 ) -> Iterator[_Counted]:
     """Counts of all rows, in slices; each is valid until the next one is taken."""
     ranks = vectors[rows.ranks]
     weight = None if rows.weight is None else vectors[rows.weight]
     if rows.heads is None:
         with scratch_vectors(scores.n_rows, groups, vectors, sorting_bytes) as (scratch, most):
-            sweep = PairSweep(scores, ranks, rows.n_ranks, weight, groups, scratch, most)
+            sweep = PairSweep(scores, ranks, rows.n_ranks, weight, groups, scratch, most, threads)
             yield _swept(sweep, scratch, groups, 0, np.int64 if weight is None else np.float64)
         return
     for starts in whole_groups(vectors[rows.heads], SLICE_ROWS):
@@ -123,7 +130,7 @@ def _counts(
             continue
         with scratch_vectors(last - first, groups, vectors, sorting_bytes) as (scratch, most):
             part = PartVector(scores, first, last), PartVector(ranks, first, last)
-            sweep = PairSweep(*part, rows.n_ranks, None, groups, scratch, most)
+            sweep = PairSweep(*part, rows.n_ranks, None, groups, scratch, most, threads)
             counted = _swept(sweep, scratch, groups, first, np.int64)
             yield counted if weight is None else _weighted(counted, float(weight.read(first, first + 1)[0]))
 

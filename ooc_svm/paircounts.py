@@ -115,6 +115,7 @@ def count_pairs(
     weights: Float64Array | None = None,
     first_row: int = 0,
     margin: float = 1.0,
+    threads: int = 1,
 ) -> PairSums:
     """Count the active pairs of every row; all rows are one group.
 
@@ -134,6 +135,8 @@ def count_pairs(
     first_row : int
         Number of the first row.
     margin : float
+    threads : int
+        The result does not depend on them.
 
     Returns
     -------
@@ -151,6 +154,7 @@ def count_pairs(
         margin,
         RowVectors(len(scores), _NO_LIMIT),
         len(scores),
+        threads,
     )
 
 
@@ -282,9 +286,10 @@ def _count(
     margin: float,
     scratch: RowVectors,
     most: int,
+    threads: int = 1,
 ) -> PairSums:
     with scratch:
-        sweep = PairSweep(scores, ranks, n_ranks, weights, len(minus), scratch, most)
+        sweep = PairSweep(scores, ranks, n_ranks, weights, len(minus), scratch, most, threads)
         sweep.count(margin, first_row, plus, minus)
     return pair_sums(scores, plus, minus, first_row, margin)
 

@@ -7,7 +7,9 @@ which order weights are added, is the same either way.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,8 @@ class PairSweep:
         Makes the columns: as long as the vectors.
     most : int
         Rows that may be held in memory at a time besides, at `ROW_BYTES` each (and some megabytes).
+    threads : int
+        Sweeps that go on at the same time where all columns are in memory; they write columns of their own.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class PairSweep:
         groups: int,
         scratch: RowVectors,
         most: int,
+        threads: int = 1,
     ) -> None:
         self._n_rows, self._n_ranks, self._groups = scores.n_rows, n_ranks, groups
         self._scratch, self._weighted = scratch, weights is not None
@@ -99,7 +104,9 @@ class PairSweep:
         most = max(most, _FEWEST_ROWS)
         if all(column.in_memory for column in self._columns.all() + self._spare.all()):
             self._window, self._slice, self._best = self._n_rows, SLICE_ROWS, BEST_ROWS
+            self._threads = threads
         else:
+            self._threads = 1
             self._window = self._slice = self._best = most
         sources = [scores, ranks, RowNumbers(self._n_rows, self._columns.rows.dtype)]
         if weights is not None:
@@ -150,10 +157,17 @@ class PairSweep:
         if n_digits < 2 or part.stop - part.start < 2:
             return
         digits = part.low, shift, n_digits
-        self._pass(part, digits, DOWN, (1, 0), margin, self._columns.plus)
+        passes = [partial(self._pass, part, digits, DOWN, (1, 0), margin, self._columns.plus)]
         for group, column in enumerate(self._columns.minus):
             chosen = self._groups, (group - first_row) % self._groups
-            self._pass(part, digits, UP, chosen, margin, column)
+            passes.append(partial(self._pass, part, digits, UP, chosen, margin, column))
+        if self._threads == 1 or part.stop - part.start < BEST_ROWS:
+            for one in passes:
+                one()
+            return
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="count") as pool:
+            for done in [pool.submit(one) for one in passes]:
+                done.result()
 
     def _pass(
         self,

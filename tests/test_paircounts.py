@@ -310,6 +310,21 @@ def test_memory_on_disk_is_bounded(on_disk, tmp_path, monkeypatch):
         assert 0 < longest <= most
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("n_ranks", [2, 200_000])
+def test_threads_change_no_bits(n_ranks, groups):
+    rng = np.random.default_rng(4)
+    n_rows = 2 * pairsweep.BEST_ROWS
+    scores, weights = rng.normal(size=n_rows), rng.random(n_rows)
+    ranks = rng.integers(0, n_ranks, n_rows).astype(np.int32)
+    found = []
+    for threads in (1, 3):
+        plus, minus = np.empty(n_rows), np.empty((n_rows, groups))
+        sums = count_pairs(scores, ranks, n_ranks, plus, minus, weights=weights, threads=threads)
+        found.append(b"".join(part.tobytes() for part in (plus, minus, sums.loss, sums.active)))
+    assert found[0] == found[1]
+
+
 def test_a_full_scratch_folder_is_said(tmp_path):
     vectors = [MemoryVector(1000, kind) for kind in (np.float64, np.int32, np.int64, np.int64)]
     with pytest.raises(StorageError, match="scratch data"):

@@ -64,12 +64,15 @@ class Engine(ABC):
     ----------
     sorting_bytes : int
         Memory for counting pairs, which sorts the rows; what does not fit goes to scratch files.
+    threads : int
+        Threads that compute in this process.
     """
 
     def __init__(self, source: Source, vectors: RowVectors) -> None:
         self.source = source
         self.vectors = vectors
         self.sorting_bytes = 1 << 62
+        self.threads = 1
         self.counters = Counters()
         self.on_block: Callable[[int, int], None] | None = None
         """Called with the number of blocks done and of all blocks, from any thread."""
@@ -115,7 +118,7 @@ class Engine(ABC):
 
     def _count_pairs(self, request: PairPass) -> PairSlope:
         began = time.perf_counter()
-        counted = count_active_pairs(request, self.vectors, self.sorting_bytes)
+        counted = count_active_pairs(request, self.vectors, self.sorting_bytes, self.threads)
         self.counters.visiting_seconds += time.perf_counter() - began
         return counted
 

@@ -73,7 +73,7 @@ class LocalEngine(Engine):
         blocks: Sequence[int] | None = None,
     ) -> None:
         super().__init__(source, vectors)
-        self._threads = threads
+        self.threads = threads
         self._feed = Feed(source, threads, cache_bytes, self.counters, blocks)
         self._ahead: list[int] = []
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="compute")
@@ -106,7 +106,7 @@ class LocalEngine(Engine):
         if data:
             stream.due, self._ahead = set(self._ahead), []
         here = {piece.block for segment in extent.segments for piece in segment}
-        ahead = extent.ahead[: self._threads]
+        ahead = extent.ahead[: self.threads]
         # A block that is needed again right away is wanted before anybody can leave it.
         self._want_ahead(index for index in ahead if index in here)
         # What a solver does meanwhile comes first: it is one long task, the segments fill up what is left.
@@ -115,9 +115,7 @@ class LocalEngine(Engine):
             for request in passes
             if request.meanwhile is not None
         ]
-        futures += [
-            self._workers.submit(self._work, stream) for _ in range(min(self._threads, len(segments)))
-        ]
+        futures += [self._workers.submit(self._work, stream) for _ in range(min(self.threads, len(segments)))]
         try:
             self._want_ahead(index for index in ahead if index not in here)
             wait(futures, return_when=FIRST_EXCEPTION)

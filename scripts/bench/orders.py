@@ -3,7 +3,7 @@
 Both are run in turns and medians are compared. Counting is to take at most 3 times as long for a million rows
 whatever the number of ranks, and ten million rows at most 12 times as long as one million.
 
-Run: python scripts/bench/orders.py [--rows 1000000] [--groups 1] [--repeat 5] [--larger 10]
+Run: python scripts/bench/orders.py [--rows 1000000] [--groups 1] [--threads 2] [--repeat 5] [--larger 10]
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def medians(n_rows: int, n_ranks: int, groups: int, repeat: int) -> tuple[float, float]:
+def medians(n_rows: int, n_ranks: int, groups: int, threads: int, repeat: int) -> tuple[float, float]:
     """Median seconds of argsort and of counting, after one call of each that is not counted."""
     rng = np.random.default_rng([n_rows, n_ranks])
     scores = rng.normal(size=n_rows)
@@ -34,7 +34,7 @@ def medians(n_rows: int, n_ranks: int, groups: int, repeat: int) -> tuple[float,
     sorting, counting = [], []
     for _ in range(repeat + 1):
         sorting.append(seconds(lambda: np.argsort(scores)))
-        counting.append(seconds(lambda: count_pairs(scores, ranks, n_ranks, plus, minus)))
+        counting.append(seconds(lambda: count_pairs(scores, ranks, n_ranks, plus, minus, threads=threads)))
     return statistics.median(sorting[1:]), statistics.median(counting[1:])
 
 
@@ -43,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--groups", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2, help="of counting; argsort takes one")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--larger", type=int, default=10, help="also so many times the rows (1: do not)")
     options = parser.parse_args()
@@ -52,7 +53,7 @@ def main() -> None:
     few: dict[str, float] = {}
     for n_rows in sorted({options.rows, options.rows * options.larger}):
         for name, n_ranks in (("2", 2), ("10", 10), ("100000", 100_000), ("all", n_rows)):
-            sorting, counting = medians(n_rows, n_ranks, options.groups, options.repeat)
+            sorting, counting = medians(n_rows, n_ranks, options.groups, options.threads, options.repeat)
             growth = f"{counting / few[name]:>14.1f}" if name in few else ""
             few.setdefault(name, counting)
             ratio = counting / sorting
