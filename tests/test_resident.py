@@ -96,8 +96,10 @@ def test_the_best_by_key_are_kept_and_the_others_leave(dtype, seed, capacity):
         gone, multipliers = held.take(offered, theta, 0.0)
         check(held, data)
         assert sorted(held.ids.tolist()) == sorted(expected)
-        left_out = [key for i, key in offers if i not in expected and size[i] <= capacity]
-        assert held.cut == max(left_out, default=0.0)
+        left_out = any(i not in expected and size[i] <= capacity for i, _ in offers)
+        assert held.least == (
+            min((key for i, key in offers if i in expected), default=0.0) if left_out else 0.0
+        )
         assert sorted(gone.tolist()) == sorted(set(before) - set(expected))
         assert [before[i] for i in gone.tolist()] == multipliers.tolist()
         np.testing.assert_allclose(held.dual, [known[i] for i in held.ids.tolist()])
