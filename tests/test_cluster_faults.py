@@ -16,6 +16,7 @@ from dual_data import dual_data, dual_problem, dual_vectors, held_rows, read_all
 from problems_data import MatrixSource, cut_rows
 
 from ooc_svm.cluster import connect
+from ooc_svm.engine import links
 from ooc_svm.engine.memory import MemoryEngine
 from ooc_svm.errors import StorageError
 from ooc_svm.localworkers import local_workers
@@ -219,3 +220,37 @@ def test_with_no_worker_left_the_run_ends(scheduler, run):
             with pytest.raises(StorageError, match="no worker of the cluster is left"):
                 run.on(engine, kill)
         assert [process.wait() for process in processes] == [-signal.SIGKILL] * 2
+
+
+def test_the_only_worker_may_come_back(scheduler, run):
+    """One that was silent for too long is asked once more before the run ends."""
+    with started(scheduler, 1) as processes:
+        workers, notes = Chosen(scheduler, pids_of(processes)), []
+        opened = partial(MatrixSource, *run.arguments)
+        with cluster_engine(
+            workers, run.source, opened, run.vectors, rounds=run.rounds, patience=1.0
+        ) as engine:
+
+            def wake(message):
+                notes.append(message)
+                assert state_of(processes[0].pid) == "T"
+                os.kill(processes[0].pid, signal.SIGCONT)
+
+            def stop(number):
+                if number == 2:
+                    os.kill(processes[0].pid, signal.SIGSTOP)
+
+            engine.on_note = wake
+            assert run.on(engine, stop) == run.expected
+            assert len(notes) == 1
+
+
+def test_a_worker_that_is_stopped_from_the_start_is_not_waited_for(scheduler, run, monkeypatch):
+    monkeypatch.setattr(links, "CONNECT_SECONDS", 1.0)
+    opened = partial(MatrixSource, *run.arguments)
+    with started(scheduler, 1) as processes:
+        workers = Chosen(scheduler, pids_of(processes))
+        with cluster_engine(workers, run.source, opened, run.vectors, rounds=run.rounds) as engine:
+            with pytest.raises(StorageError, match="no worker of the cluster is left"):
+                run.on(engine, lambda number: os.kill(processes[0].pid, signal.SIGSTOP))
+            assert state_of(processes[0].pid) == "T"

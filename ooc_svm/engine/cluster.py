@@ -212,6 +212,10 @@ class ClusterEngine(Engine):
             if not self._links:
                 self._join()
             if not self._links:
+                # Those that were silent may be back.
+                self._given_up.clear()
+                self._join()
+            if not self._links:
                 raise StorageError(
                     "no worker of the cluster is left; see why they ended, and go on from the last "
                     "checkpoint with --resume if there is one"

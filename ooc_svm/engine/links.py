@@ -125,9 +125,9 @@ class Link:
         """
         try:
             for _ in range(2):
-                self._comms.append(
-                    await connect(self.member.address, timeout=CONNECT_SECONDS, **connection_args)
-                )
+                # A process that is stopped takes up connections all the same.
+                connecting = connect(self.member.address, timeout=CONNECT_SECONDS, **connection_args)
+                self._comms.append(await asyncio.wait_for(connecting, CONNECT_SECONDS))
         except (OSError, TimeoutError) as error:
             raise Lost(self.member.address) from error
         await self.call("greet", None)
