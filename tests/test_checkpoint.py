@@ -146,7 +146,7 @@ class TestResume:
         monkeypatch.setattr("ooc_svm.budget.SHARES", (0.05,))
         resumed = train(store, resume=True, checkpoint=tmp_path / "c")
         assert bits(resumed) == bits(whole) != bits(train(store))
-        assert resumed.report["resident"] == whole.report["resident"] == pytest.approx(0.2, abs=1e-3)
+        assert resumed.report["resident"] == whole.report["resident"] == pytest.approx(0.1, abs=1e-3)
 
     def test_the_parameters_of_the_saved_state_are_kept(self, store, tmp_path, monkeypatch):
         options = {"checkpoint": tmp_path / "c", "cut_groups": 3}
