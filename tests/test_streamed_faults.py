@@ -172,7 +172,7 @@ class TestDifficultData:
 
     def test_a_tiny_c_puts_all_rows_at_the_bound(self, rows, loss, bias):
         t, problem = targets(rows, loss), {"loss": loss, "bias": bias, "C": 1e-8}
-        model = train(rows[0], t, **options_of(**problem, max_passes=30))
+        model = train(rows[0], t, **options_of(**problem, max_passes=60))
         row = model.report["models"][0]
         assert row["converged"]
         own = value_of(rows[0], t, model.weights[0], model.bias[0], **problem)
