@@ -3,6 +3,8 @@
 A run that can stop at a good place looks at `requested` there. One that does not get there in time is
 interrupted by an exception, and one that does not end on that either leaves the process without tidying up:
 files are written so that this harms nothing, see `ooc_svm.atomic`.
+
+On its way that exception is no `Exception`, so that no library takes it for a failure that it can deal with.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -23,7 +26,14 @@ GRACE_SECONDS = 8.0
 TIDY_SECONDS = 1.5
 """What is left for closing files after that, before the process ends whatever it does."""
 
+_AGAIN_SECONDS = 0.01
+"""After what time an exception is raised once more that was raised where nothing propagates."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Signalled(BaseException):
+    """On its way to the end of `install`."""
 
 
 class _Watch:
@@ -35,8 +45,11 @@ class _Watch:
         self.raised = False
         self._handlers: dict[int, Any] = {}
         self._timer = (0.0, 0.0)
+        self._tidy_seconds = TIDY_SECONDS
+        self._unraisable_hook = sys.unraisablehook
 
     def start(self) -> None:
+        sys.unraisablehook = self._on_unraisable
         for number in _SIGNALS:
             self._handlers[number] = signal.signal(number, self._on_signal)
 
@@ -48,6 +61,7 @@ class _Watch:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if self.first is not None:
             signal.setitimer(signal.ITIMER_REAL, *self._timer)
+        sys.unraisablehook = self._unraisable_hook
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.first is None:
@@ -56,26 +70,32 @@ class _Watch:
             self._timer = signal.setitimer(signal.ITIMER_REAL, self.grace)
             if self.grace > 0:
                 return
-            self._raise(number, GRACE_SECONDS + TIDY_SECONDS)
-        self._raise(number, TIDY_SECONDS)
+            self._tidy_seconds += GRACE_SECONDS
+            self._raise(number)
+        self._tidy_seconds = TIDY_SECONDS
+        self._raise(number)
 
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         assert self.first is not None
         if self.raised:
             os._exit(128 + self.first)
-        self._raise(self.first, TIDY_SECONDS)
+        self._raise(self.first)
 
-    def _raise(self, number: int, tidy_seconds: float) -> None:
+    def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Raise again what met a callback (of the garbage collector, say) that lets nothing through."""
+        if not isinstance(unraisable.exc_value, _Signalled):
+            self._unraisable_hook(unraisable)
+            return
+        self.raised = False
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+
+    def _raise(self, number: int) -> None:
         if self.raised:  # whoever sends a third signal gets what it does to any other program
             for each in _SIGNALS:
                 signal.signal(each, signal.SIG_DFL)
         self.raised = True
-        signal.setitimer(signal.ITIMER_REAL, tidy_seconds)
-        name = signal.Signals(number).name
-        raise Interrupted(
-            number,
-            f"interrupted by {name} before the end; run it again, with --resume if it had --checkpoint",
-        )
+        signal.setitimer(signal.ITIMER_REAL, self._tidy_seconds)
+        raise _Signalled(number)
 
 
 _watches: list[_Watch] = []
@@ -90,8 +110,8 @@ def requested() -> int | None:
 def install(grace: float = GRACE_SECONDS) -> Iterator[None]:
     """Answer SIGINT and SIGTERM while the context lasts; outside the main thread this does nothing.
 
-    The first signal is noted for `requested`. After `grace` seconds, or at a second signal, `Interrupted` is
-    raised in the main thread; if tidying up then takes longer than `TIDY_SECONDS`, the process exits with
+    The first signal is noted for `requested`. After `grace` seconds, or at a second signal, the main thread
+    is interrupted wherever it is; if tidying up then takes longer than `TIDY_SECONDS`, the process exits with
     the code of the signal.
 
     Parameters
@@ -102,7 +122,7 @@ def install(grace: float = GRACE_SECONDS) -> Iterator[None]:
     Raises
     ------
     Interrupted
-        Wherever the main thread is, see above.
+        When the context is left after that.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -112,6 +132,13 @@ def install(grace: float = GRACE_SECONDS) -> Iterator[None]:
     watch.start()
     try:
         yield
+    except _Signalled as signalled:
+        [number] = signalled.args
+        name = signal.Signals(number).name
+        raise Interrupted(
+            number,
+            f"interrupted by {name} before the end; run it again, with --resume if it had --checkpoint",
+        ) from None
     finally:
         watch.stop()
         _watches.remove(watch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -38,27 +39,70 @@ def test_the_first_signal_asks_and_the_second_raises(number: signal.Signals) -> 
 
 
 def test_without_grace_the_first_signal_raises() -> None:
-    with interrupt.install(grace=0), pytest.raises(Interrupted):
+    with pytest.raises(Interrupted), interrupt.install(grace=0):
         signal.raise_signal(signal.SIGTERM)
 
 
 def test_it_raises_when_the_grace_is_over() -> None:
-    with interrupt.install(grace=0.05):
+    with pytest.raises(Interrupted) as raised, interrupt.install(grace=0.05):
         signal.raise_signal(signal.SIGTERM)
         assert interrupt.requested() == signal.SIGTERM
-        with pytest.raises(Interrupted) as raised:
-            threading.Event().wait(30)  # a main thread that waits for a worker
+        threading.Event().wait(30)  # a main thread that waits for a worker
     assert raised.value.exit_code == 128 + signal.SIGTERM
 
 
-def test_an_inner_one_takes_over_and_gives_back() -> None:
+@pytest.mark.parametrize("grace", [0, 0.05])
+def test_it_raises_again_what_met_a_callback_that_lets_nothing_through(grace, capfd) -> None:
+    class Closing:
+        def __del__(self) -> None:
+            entered.append(True)
+            signal.raise_signal(signal.SIGTERM)
+            if grace:
+                threading.Event().wait(30)
+                entered.append(False)  # not reached: it is raised here first
+
+    def run() -> None:
+        Closing()
+        threading.Event().wait(30)
+
+    entered: list[bool] = []
+    before = sys.unraisablehook
+    with pytest.raises(Interrupted) as raised, interrupt.install(grace):
+        run()
+    assert raised.value.exit_code == 128 + signal.SIGTERM
+    assert entered == [True]
+    assert sys.unraisablehook is before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_others_raise_in_such_a_callback_is_still_reported(monkeypatch) -> None:
+    class Closing:
+        def __del__(self) -> None:
+            raise ZeroDivisionError
+
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
     with interrupt.install(grace=0):
+        Closing()
+    assert reported == [ZeroDivisionError]
+
+
+def test_an_inner_one_takes_over_and_gives_back() -> None:
+    with pytest.raises(Interrupted), interrupt.install(grace=0):
         with interrupt.install(grace=60):
             signal.raise_signal(signal.SIGINT)
             assert interrupt.requested() == signal.SIGINT
         assert interrupt.requested() is None
-        with pytest.raises(Interrupted):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_no_library_takes_it_for_a_failure_it_can_deal_with() -> None:
+    went_on = False
+    with pytest.raises(Interrupted), interrupt.install(grace=0):
+        with contextlib.suppress(Exception):
             signal.raise_signal(signal.SIGINT)
+        went_on = True
+    assert not went_on
 
 
 def test_the_timer_of_others_is_put_back() -> None:
@@ -127,7 +171,7 @@ def test_a_third_signal_does_what_it_does_to_other_programs() -> None:
         "    try:\n"
         "        print(word, flush=True)\n"
         "        time.sleep(60)\n"
-        "    except interrupt.Interrupted:\n"
+        "    except BaseException:\n"
         "        stubborn('tidying')\n"
         "interrupt.TIDY_SECONDS = 60\n"
         "with interrupt.install(grace=0):\n"
