@@ -67,6 +67,10 @@ def convert(
             help="Rows in random order; the same seed gives the same order.",
         ),
     ] = None,
+    group: Annotated[
+        bool,
+        typer.Option("--group", help="Rows of equal qid together, groups in the order of their first rows."),
+    ] = False,
     threads: Threads = None,
     memory: Memory = None,
     engine: Annotated[str, choice(*ENGINES, help="In threads, or in processes of a dask cluster.")] = "local",
@@ -89,6 +93,7 @@ def convert(
             bad_lines=cast(Literal["stop", "skip"], bad_lines),
             max_bad_lines=max_bad_lines,
             shuffle=shuffle,
+            group=group,
             threads=threads,
             memory=memory,
             engine=cast(Literal["local", "dask"], engine),

@@ -12,18 +12,26 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.abreast import each
 from ooc_svm.mapped import ConstantVector, MappedVector, PartVector, PointVector
-from ooc_svm.paircounts import count_in_groups, pair_sums
+from ooc_svm.paircounts import SliceSums, add_slices, count_in_groups, pair_sums, slice_sums
 from ooc_svm.pairsweep import ROW_BYTES, PairSweep
 from ooc_svm.passes import PairPass, PairRows, PairSlope
 from ooc_svm.rows import Int64Array
 from ooc_svm.rowvectors import SLICE_ROWS, MemoryVector, RowVector, RowVectors, row_slices
+from ooc_svm.tworanks import TwoRanks, can_look_up
 
 MARGIN = 1.0
+
+# With fewer rows a thread, threads take longer to start than they save.
+_THREAD_ROWS = 1 << 17
+# Rows that are added up at a time; with their buffers they fit a core's cache.
+_SUMMED_ROWS = 1 << 15
 
 # Bytes a row of what is sorted, and more for each cut group.
 _SORTED_BYTES, _GROUP_BYTES = 80, 24
@@ -55,17 +63,21 @@ def count_active_pairs(
     scores, direction = PointVector(start, end, request.t), PointVector(start, end)
     coefficients = [vectors[name] for name in request.coefficients]
     groups = max(len(coefficients), 1)
-    losses, slopes, offsets, n_rows = [], [], [], 0
+    threads = max(min(threads, scores.n_rows // _THREAD_ROWS), 1)
+    slices: list[SliceSums] = []
+    n_rows = 0
     for counted in _counts(request.rows, scores, groups, vectors, sorting_bytes, threads):
-        of = counted.first_row, counted.first_row + counted.plus.n_rows
-        found = counted.plus, counted.minus, counted.first_row
-        sums = pair_sums(PartVector(scores, *of), *found, MARGIN)
-        losses += sums.loss.tolist()
-        offsets.append(sums.active)
-        slopes += pair_sums(PartVector(direction, *of), *found, 0.0).loss.tolist()
-        n_rows += _fill(coefficients, counted)
-    by_group = np.array([math.fsum(parts) for parts in zip(*offsets, strict=True)])
-    return PairSlope(math.fsum(by_group), math.fsum(losses), math.fsum(slopes), by_group, n_rows)
+        rows = list(row_slices(counted.plus.n_rows, _SUMMED_ROWS))
+        share = -(-len(rows) // threads)
+        tasks = [(rows[first : first + share],) for first in range(0, len(rows), share)]
+        work = partial(_add_up, counted, [scores, direction], coefficients)
+        for sums, active in each(work, tasks, threads):
+            slices += sums
+            n_rows += active
+    found, slope = add_slices(slices, 0, MARGIN), add_slices(slices, 1, 0.0)
+    return PairSlope(
+        math.fsum(found.active), math.fsum(found.loss), math.fsum(slope.loss), found.active, n_rows
+    )
 
 
 def sum_of_pairs(rows: PairRows, vectors: RowVectors, sorting_bytes: int) -> float:
@@ -119,6 +131,11 @@ def _counts(
     ranks = vectors[rows.ranks]
     weight = None if rows.weight is None else vectors[rows.weight]
     if rows.heads is None:
+        fits = scores.n_rows * sorting_row_bytes(groups) <= sorting_bytes
+        if fits and can_look_up(scores.n_rows, rows.n_ranks, weight is not None):
+            found = TwoRanks(scores, ranks, groups, 0, MARGIN, threads)
+            yield _Counted(0, found.plus, found.minus)
+            return
         with scratch_vectors(scores.n_rows, groups, vectors, sorting_bytes) as (scratch, most):
             sweep = PairSweep(scores, ranks, rows.n_ranks, weight, groups, scratch, most, threads)
             yield _swept(sweep, scratch, groups, 0, np.int64 if weight is None else np.float64)
@@ -183,20 +200,36 @@ def _weighted(counted: _Counted, omega: float) -> _Counted:
     return _Counted(counted.first_row, times(counted.plus), [times(column) for column in counted.minus])
 
 
-def _fill(coefficients: Sequence[RowVector], counted: _Counted) -> int:
-    """Write the coefficients of these rows; how many of them are in an active pair."""
-    n_rows, groups = 0, len(coefficients)
-    for start, stop in row_slices(counted.plus.n_rows):
-        plus = counted.plus.read(start, stop)
-        active = plus > 0
-        for group, column in enumerate(counted.minus):
-            minus = column.read(start, stop)
-            active |= minus > 0
-            if groups:
-                entries = -minus
-                own = (group - counted.first_row - start) % groups
-                entries[own::groups] += plus[own::groups]
-                target = coefficients[group]
-                target.write(counted.first_row + start, entries.astype(target.dtype))
-        n_rows += int(np.count_nonzero(active))
-    return n_rows
+def _add_up(
+    counted: _Counted,
+    vectors: Sequence[RowVector],
+    coefficients: Sequence[RowVector],
+    slices: Sequence[tuple[int, int]],
+) -> tuple[list[SliceSums], int]:
+    """Sums over each of some slices of these rows, and how many rows are in an active pair.
+
+    Writes the coefficients. All slices share buffers: new memory of the system's would take as long again.
+    """
+    sums, n_rows, groups = [], 0, len(counted.minus)
+    longest = max(stop - start for start, stop in slices)
+    entries = np.empty((len(vectors), longest))
+    counts = np.empty((2 + groups, longest), counted.plus.dtype)
+    for start, stop in slices:
+        first, last = counted.first_row + start, counted.first_row + stop
+        plus = counted.plus.read(start, stop, counts[0])
+        minus = [column.read(start, stop, own) for column, own in zip(counted.minus, counts[2:], strict=True)]
+        work = counts[1, : stop - start]
+        for group, (column, target) in enumerate(zip(minus, coefficients, strict=False)):
+            np.negative(column, out=work)
+            own_rows = slice((group - first) % groups, None, groups)
+            work[own_rows] += plus[own_rows]
+            target.write(first, work)
+        work[:] = plus
+        for column in minus:
+            work += column
+        n_rows += int(np.count_nonzero(work))
+        found = entries[:, : stop - start]
+        for vector, own in zip(vectors, found, strict=True):
+            own[:] = vector.read(first, last, own)
+        sums.append(slice_sums(found, plus, minus, first))
+    return sums, n_rows

@@ -21,22 +21,19 @@ from ooc_svm.problems.dual import (
     ValueTargets,
     row_vectors,
 )
-from ooc_svm.problems.hinge import GUESSES, HingeProblem, Targets
+from ooc_svm.problems.hinge import HingeProblem, Targets
 from ooc_svm.problems.linear import LinearSpace
-from ooc_svm.problems.pairs import PLACES, PairProblem, Pairs
+from ooc_svm.problems.pairs import PairProblem, Pairs
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.solvers.resident import Residents
-from ooc_svm.solvers.streamed_smo import SmoState, StreamedSmo, effort_for
+from ooc_svm.solvers.streamed_smo import Effort, SmoState, StreamedSmo, effort_for
 from ooc_svm.source import Source
 from ooc_svm.stopping import Stopping
 from ooc_svm.sweeps import cut_rounds
 
 # Row vectors that are filled from the data.
 CODES, TARGET, WEIGHT = "codes", "target", "weight"
-
-# Numbers of cuts that `Ocas` takes in one read.
-POINTS = (*GUESSES, *PLACES)
 
 # A line search by values of the objective goes as near to the minimum as this share of the gap wanted: nearer
 # takes more sorts of the rows and saves no reads (measured).
@@ -66,11 +63,21 @@ def coefficient_type(has_weight: bool, n_rows: int) -> np.dtype[Any]:
     return np.dtype(np.float64 if has_weight or n_rows > np.iinfo(np.int32).max else np.int32)
 
 
-def data_rounds(options: TrainOptions, source: Source) -> list[Extent]:
+def resident_share(parameters: Parameters, source: Source) -> float:
+    """The share of the data that the resident set may hold."""
+    return min(1.0, parameters.capacity / max(source.n_nonzeros + source.n_rows, 1))
+
+
+def smo_effort(options: TrainOptions, parameters: Parameters, source: Source) -> Effort:
+    """How streamed SMO cuts a read and works on the resident set."""
+    return effort_for(source.n_nonzeros, options.lanes, resident_share(parameters, source))
+
+
+def data_rounds(options: TrainOptions, parameters: Parameters, source: Source) -> list[Extent]:
     """The rounds of one read of the data; none where the solver's passes visit all of it."""
     if options.resolved_solver != "streamed-smo":
         return []
-    effort = effort_for(source.n_nonzeros, options.lanes)
+    effort = smo_effort(options, parameters, source)
     return cut_rounds(source.blocks, effort.rounds, effort.lanes)
 
 
@@ -90,7 +97,8 @@ def make_solvers(
     """
     solvers: list[AnySolver] = []
     vectors: dict[str, npt.DTypeLike] = {}
-    rounds = data_rounds(options, source)
+    rounds = data_rounds(options, parameters, source)
+    effort = smo_effort(options, parameters, source)
     for number, task in enumerate(tasks):
         name = f"model{number}"
         if options.resolved_solver == "streamed-smo":
@@ -99,7 +107,6 @@ def make_solvers(
             ones = value_type == "ones"
             residents = Residents(parameters.capacity, np.empty(0, np.float32 if ones else value_type), ones)
             state = SmoState.fresh(space.n_features, len(rounds), residents)
-            effort = effort_for(source.n_nonzeros, options.lanes)
             solvers.append(
                 StreamedSmo(problem, stopping, state, rounds, source.n_nonzeros, effort, options.seed)
             )
@@ -107,23 +114,21 @@ def make_solvers(
         loss = _cut_problem(task, options, parameters, source, space, name, pairs)
         if isinstance(loss, PairProblem):
             kind = coefficient_type(source.has_weight, source.n_rows)
-            cuts = loss.all_coefficients(parameters.points)
-            vectors |= loss.row_vectors | dict.fromkeys(cuts, kind)
+            vectors |= loss.row_vectors | dict.fromkeys(loss.coefficients, kind)
         elif options.resolved_solver == "ocas":
             vectors |= loss.row_vectors
         if options.resolved_solver == "cutting-plane":
             plain = CuttingPlaneState.fresh(space.dimension, parameters.max_cuts)
             solvers.append(CuttingPlane(loss, stopping, plain))
         else:
-            searching = OcasState.fresh(space.dimension, parameters.max_cuts)
+            searching = OcasState.fresh(loss, parameters.max_cuts)
             solvers.append(Ocas(loss, stopping, searching, parameters.points))
     return solvers, vectors
 
 
 def counted_vectors(solver: AnySolver) -> tuple[str, ...]:
     """Names of the row vectors that a solver fills anew from others in every iteration."""
-    points = solver.points if isinstance(solver, Ocas) else 1
-    return solver.problem.all_coefficients(points) if isinstance(solver.problem, PairProblem) else ()
+    return solver.problem.coefficients if isinstance(solver.problem, PairProblem) else ()
 
 
 def _dual_problem(
@@ -152,7 +157,9 @@ def _cut_problem(
 ) -> HingeProblem | PairProblem:
     if options.over_pairs:
         assert pairs is not None
-        return PairProblem(pairs, task.C, space, parameters.groups, name, SEARCH_SHARE * options.tol)
+        precision = SEARCH_SHARE * options.tol
+        cuts = parameters.points - 1, parameters.bins
+        return PairProblem(pairs, task.C, space, parameters.groups, name, precision, *cuts)
     assert task.classes is not None
     weight = WEIGHT if source.has_weight else None
     targets = Targets(CODES, task.classes.sign, task.classes.weight, weight)

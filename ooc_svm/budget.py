@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ooc_svm.activepairs import sorting_row_bytes
@@ -19,8 +19,16 @@ GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
 # Who asks for groups wants few reads, whatever they cost.
 MOST_POINTS = 13
-# Where losses are of pairs of rows; each point costs a sort of all rows.
-PAIR_POINTS = 2
+# Where losses are of pairs of rows: one exact cut and guessed ones.
+MANY_PAIR_POINTS, FEW_PAIR_POINTS = 4, 2
+
+# Bins of the scores of each rank that guessed cuts are made from: fewer make cuts that are less tight, with
+# 16 of them it takes a fifth to a half more reads. They are as many as cost next to nothing: in numbers, and
+# in elements of the data for each number.
+BIN_CHOICES = (256, 128, 64, 32, 16)
+PLAIN_TABLE, ELEMENTS_A_SUM = 1 << 20, 16
+# Pairs of bins are gone through one by one.
+MOST_PAIRS_OF_BINS = 1 << 24
 
 # Cuts kept for each one that a read adds; with less, cuts that are still needed have to go.
 READS_KEPT = 20
@@ -67,6 +75,8 @@ class Parameters:
     ----------
     groups, points, max_cuts : int
         Cutting planes: groups of rows, points that cuts are taken at in one read, and cuts kept by a model.
+    bins : int
+        Over pairs of rows: bins of the scores of each rank, which all points but one are guessed by.
     capacity : int
         Streamed SMO: nonzeros and rows together that a model holds in memory.
     """
@@ -75,6 +85,7 @@ class Parameters:
     points: int = 1
     max_cuts: int = 0
     capacity: int = 0
+    bins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +139,8 @@ class Workload:
         Bytes a row of the coefficients of one cut, where they are kept.
     sorts : bool
         Whether rows are sorted by their scores, for the pairs of rows.
+    n_ranks : int
+        Ranks of the rows, where all of them are compared; 0: they are not, or there are very many.
     """
 
     n_rows: int
@@ -141,6 +154,7 @@ class Workload:
     threads: int
     coefficient_bytes: int = 0
     sorts: bool = False
+    n_ranks: int = 0
 
 
 def divide(work: Workload, options: TrainOptions, total: int, *, keep: Parameters | None = None) -> Budget:
@@ -209,11 +223,11 @@ def _with_best_cuts(work: Workload, options: TrainOptions, total: int, keep: Par
     """The division for cutting planes: the best of the choices whose cuts fit."""
     usable = int(total * (1 - SLACK))
     budget = None
-    for groups, points in _choices(work, options) if keep is None else [(keep.groups, keep.points)]:
-        added = groups * points
+    for choice in _choices(work, options) if keep is None else [keep]:
+        added = choice.groups * choice.points
         wanted = max(PLAIN_CUTS, READS_KEPT * added) if keep is None else keep.max_cuts
-        fewest = groups + added + 1 if keep is None else wanted
-        budget = _with_cuts(work, total, usable, (groups, points), (fewest, wanted))
+        fewest = choice.groups + added + 1 if keep is None else wanted
+        budget = _with_cuts(work, total, usable, choice, (fewest, wanted))
         enough = budget.parameters.max_cuts >= min(wanted, FEWEST_READS_KEPT * added)
         if budget.needed <= usable and enough:
             break
@@ -221,37 +235,62 @@ def _with_best_cuts(work: Workload, options: TrainOptions, total: int, keep: Par
     return budget
 
 
-def _choices(work: Workload, options: TrainOptions) -> list[tuple[int, int]]:
+def can_follow(work: Workload, options: TrainOptions, kept: Parameters) -> bool:
+    """Whether parameters can be those of a run on this data with these options."""
+    if options.resolved_solver == "streamed-smo":
+        return kept.capacity > 0 and replace(kept, capacity=0) == Parameters()
+    return kept.max_cuts > 0 and replace(kept, max_cuts=0) in _choices(work, options)
+
+
+def _choices(work: Workload, options: TrainOptions) -> list[Parameters]:
     """Groups and points worth trying, the best first."""
     asked = options.cut_groups
     if options.resolved_solver != "ocas":
-        return [(asked or 1, 1)]
-    if options.over_pairs:
-        return [(asked or 1, PAIR_POINTS), (asked or 1, 1)]
+        return [Parameters(asked or 1)]
     groups_worth = work.n_nonzeros // (ELEMENTS_A_PARAMETER * max(work.dimension, 1))
+    if options.over_pairs:
+        return _pair_choices(work, options.problem, asked or 1, groups_worth > 0)
     if groups_worth == 0:
-        return [(asked or 1, 1)]
+        return [Parameters(asked or 1)]
     if asked is not None:
         points = (MOST_POINTS, MANY_POINTS, 1) if asked > 1 else (MANY_POINTS, 1)
-        return [(asked, p) for p in points]
+        return [Parameters(asked, p) for p in points]
     worth = min(groups_worth, work.n_nonzeros // ELEMENTS_A_GROUP)
     groups = [g for g in GROUP_CHOICES if g <= worth] or [1]
-    return [*((g, MANY_POINTS) for g in groups), (1, 1)]
+    return [*(Parameters(g, MANY_POINTS) for g in groups), Parameters()]
+
+
+def _pair_choices(work: Workload, problem: str, groups: int, many: bool) -> list[Parameters]:
+    """Guessed points with as many bins as cost little, then none."""
+    points = (MANY_PAIR_POINTS, FEW_PAIR_POINTS) if many else (FEW_PAIR_POINTS,)
+    if problem == "ranking":
+        return [Parameters(groups, points[0]), Parameters(groups)]
+    each = work.n_ranks * groups * work.dimension
+    # As above, who asks for groups wants few reads.
+    most = max(PLAIN_TABLE, work.n_nonzeros // ELEMENTS_A_SUM) * groups
+    bins = [b for b in BIN_CHOICES if groups * (b * work.n_ranks) ** 2 <= MOST_PAIRS_OF_BINS]
+    fitting = [(p, b) for p in points for b in bins if 0 < (p - 1) * b * each <= most]
+    return [*(Parameters(groups, p, bins=b) for p, b in fitting), Parameters(groups)]
 
 
 def _with_cuts(
-    work: Workload, total: int, usable: int, algorithm: tuple[int, int], cuts_kept: tuple[int, int]
+    work: Workload, total: int, usable: int, choice: Parameters, cuts_kept: tuple[int, int]
 ) -> Budget:
     """The division for these groups and points, with as many of the wanted cuts as fit."""
-    (groups, points), (fewest, wanted) = algorithm, cuts_kept
+    fewest, wanted = cuts_kept
     vector = 8 * work.dimension * work.n_models
-    added = groups * points
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
-    sums_note = f"{partials} times {groups} group(s) at {points} point(s)"
+    sums, what = choice.points * vector, ""
+    if choice.bins:
+        slots = (choice.points - 1) * choice.bins * work.n_ranks
+        # With each slot its weight and its score.
+        sums = vector + slots * (vector + 16 * work.n_models)
+        what = f", {choice.bins} bins of {work.n_ranks} rank(s)"
+    sums_note = f"{partials} times {choice.groups} group(s) at {choice.points} point(s){what}"
     items = [
         *_common_items(work),
         PlanItem("weights", 8 * vector, f"8 vectors of {work.dimension} for {work.n_models} model(s)"),
-        PlanItem("sums of a pass", partials * added * vector, sums_note),
+        PlanItem("sums of a pass", partials * choice.groups * sums, sums_note),
     ]
     left = usable - sum(item.nbytes for item in items)
     cuts = int(min(max(fewest, left * 3 // 4 // max(vector, 1)), max(wanted, fewest)))
@@ -259,7 +298,7 @@ def _with_cuts(
     items.append(
         PlanItem("cuts", cuts * vector + gram, f"{cuts} of {format_size(8 * work.dimension)} a model")
     )
-    return _rest(work, total, Parameters(groups, points, cuts), items)
+    return _rest(work, total, replace(choice, max_cuts=cuts), items)
 
 
 def _sorting(work: Workload, groups: int, left: int) -> PlanItem:
@@ -288,8 +327,7 @@ def _rest(work: Workload, total: int, parameters: Parameters, items: list[PlanIt
         items.append(_sorting(work, parameters.groups, left))
         sorting = items[-1].nbytes
         left = max(0, left - sorting)
-    cuts = parameters.groups * parameters.points * work.n_models
-    row_bytes = work.vector_bytes + work.coefficient_bytes * cuts
+    row_bytes = work.vector_bytes + work.coefficient_bytes * parameters.groups * work.n_models
     row_vectors = min(left, work.n_rows * row_bytes)
     items.append(PlanItem("row vectors", row_vectors, _row_vector_note(work.n_rows, row_bytes, row_vectors)))
     cache = min(left - row_vectors if work.block_nbytes else 0, work.data_nbytes)

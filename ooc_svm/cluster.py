@@ -15,13 +15,13 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ooc_svm.errors import MemoryBudgetError, OocSvmError, StorageError, UsageError
-from ooc_svm.localworkers import LocalWorker, check_running, local_workers
+from ooc_svm.localworkers import LocalWorkers, local_workers
 from ooc_svm.memory import available_memory, format_size
 
 CONNECT_SECONDS = 5.0
@@ -319,11 +319,14 @@ def connect(
             f"the scheduler {scheduler!r:.80} is not at a tls:// address: use TLS, or allow everybody on the "
             "network to read the data and to run programs as you with --insecure-cluster"
         )
-    with _quiet(), ExitStack() as stack:
+    with ExitStack() as stack:
         if scheduler is None:
-            client = stack.enter_context(_local_cluster(workers, threads_per_worker))
+            processes = stack.enter_context(local_workers(workers, threads_per_worker))
+            stack.enter_context(_quiet())
+            client = stack.enter_context(_local_cluster(processes))
             where, own_host = "the local cluster", socket.gethostname()
         else:
+            stack.enter_context(_quiet())
             client = stack.enter_context(_remote_cluster(scheduler))
             where, own_host = f"the scheduler at {scheduler}", None
         cluster = Cluster(client, where, memory=memory, visible=visible, own_host=own_host)
@@ -332,8 +335,8 @@ def connect(
 
 
 @contextmanager
-def _local_cluster(count: int, threads: int) -> Iterator[Any]:
-    """A scheduler in this process, worker processes, and a client."""
+def _local_cluster(workers: LocalWorkers) -> Iterator[Any]:
+    """A scheduler in this process, which the workers join, and a client."""
     import dask
     from distributed import Client, LocalCluster, Security
 
@@ -351,17 +354,18 @@ def _local_cluster(count: int, threads: int) -> Iterator[Any]:
             security=security,
         ) as scheduler,
         Client(scheduler.scheduler_address, security=security, set_as_default=False) as client,
-        local_workers(scheduler.scheduler_address, count, threads) as processes,
+        closing(workers),  # before the scheduler
     ):
-        _wait_for(client, processes)
+        workers.join(scheduler.scheduler_address)
+        _wait_for(client, workers)
         yield client
 
 
-def _wait_for(client: Any, processes: list[LocalWorker]) -> None:
+def _wait_for(client: Any, workers: LocalWorkers) -> None:
     """Return when all processes have joined."""
     deadline = time.monotonic() + START_SECONDS
-    while len(client.nthreads()) < len(processes):
-        check_running(processes)
+    while len(client.nthreads()) < len(workers.processes):
+        workers.check_running()
         if time.monotonic() > deadline:
             raise StorageError(
                 f"the worker processes of the local cluster did not start within {START_SECONDS:.0f} s: "

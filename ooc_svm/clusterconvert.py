@@ -50,8 +50,9 @@ def convert_on_cluster(
     progress: Progress | None,
 ) -> ConvertReport:
     """Convert text on a cluster; parameters and errors are those of `ooc_svm.conversion.convert`."""
-    if request.shuffle is not None:
-        raise UsageError("--shuffle needs all rows in one process: leave it out, or leave out --engine dask")
+    if request.reorders:
+        option = "--group" if request.group else "--shuffle"
+        raise UsageError(f"{option} needs all rows in one process: leave it out, or leave out --engine dask")
     count = count_threads(threads)
     text = cut_text(inputs, count)
     scratch = Scratch(request.output)

@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from ooc_svm.budget import Budget, Workload, divide
-from ooc_svm.cluster import Cluster, connect
+from ooc_svm.cluster import Cluster
 from ooc_svm.engine.cluster import ClusterEngine
 from ooc_svm.engine.links import Member
 from ooc_svm.engine.lots import Lot
 from ooc_svm.engine.worker import Allotment
 from ooc_svm.errors import DamageError, MemoryBudgetError
-from ooc_svm.memory import parse_size
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes import Extent
 from ooc_svm.rowvectors import default_scratch_folder
@@ -58,20 +57,6 @@ class StoreOnWorker:
             )
         warm_up(self.options, store.value_type, store.has_weight, lambda message: None)
         return store
-
-
-@contextmanager
-def training_cluster(options: TrainOptions, store: Store, threads: int) -> Iterator[Cluster]:
-    """The cluster that the options name; one on this machine has a worker for each of the threads."""
-    memory = None if options.memory is None else parse_size(options.memory)
-    with connect(
-        options.scheduler,
-        workers=threads,
-        memory=memory,
-        insecure=options.insecure_cluster,
-        visible=store.path,
-    ) as cluster:
-        yield cluster
 
 
 def client_workload(work: Workload, n_workers: int) -> Workload:

@@ -15,19 +15,18 @@ from ooc_svm.convertplan import ConversionPlan
 from ooc_svm.convertreport import ConvertReport
 from ooc_svm.convertrequest import Meter, Progress, Request, check_rejected
 from ooc_svm.errors import InputError, UsageError
+from ooc_svm.grouping import Grouper
 from ooc_svm.matrixrows import MatrixRows, read_column
 from ooc_svm.options import ENGINES
-from ooc_svm.rows import Float64Array, LabelledRows
 from ooc_svm.scratch import Scratch
 from ooc_svm.shuffle import Shuffler
+from ooc_svm.sorting import Piece
 from ooc_svm.source import MatrixSource
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.textpieces import TextOptions
 from ooc_svm.textrows import Input
 
 __all__ = ["ConvertReport", "convert", "convert_matrix"]
-
-Piece = tuple[LabelledRows, Float64Array | None]
 
 # Rows in memory against the input on disk: 0.7 for plain text, 3 for compressed text; between them.
 _USUAL_GROWTH = 2
@@ -44,6 +43,7 @@ def convert(
     bad_lines: Literal["stop", "skip"] = "stop",
     max_bad_lines: int | None = None,
     shuffle: int | None = None,
+    group: bool = False,
     threads: int | None = None,
     memory: str | int | None = None,
     engine: Literal["local", "dask"] = "local",
@@ -76,6 +76,9 @@ def convert(
         With "skip": InputError when there are more.
     shuffle : int, optional
         Seed of a random order of the rows. Needs free disk space of about the size of the text.
+    group : bool
+        Rows of equal qid together, groups in the order of their first rows, rows of a group in their own.
+        Needs free disk space of about the size of the text.
     threads : int, optional
         Threads that parse; by default as many as processors may be used. Fewer are taken where the memory
         does not allow as many.
@@ -83,15 +86,16 @@ def convert(
         Bytes for the whole process, or text as ``"4GiB"``; by default half of what it may use.
     engine : {"local", "dask"}
         Where the text is parsed: in threads of this process, or in the processes of a cluster, which read it
-        twice. Each of these may use `memory`. A cluster takes neither standard input nor `shuffle`.
+        twice. Each of these may use `memory`. A cluster takes neither standard input nor `shuffle` and
+        `group`.
     scheduler : str, optional
         Address of the cluster's scheduler; by default as many processes as `threads` on this machine. All
         machines must see inputs and output under the same path.
     insecure_cluster : bool
         Allow an address other than ``tls://``.
     progress : callable, optional
-        ``progress(bytes_done, bytes_total or None, rows)`` is called again and again. With `shuffle`, and on
-        a cluster, the bytes count twice: read, and written.
+        ``progress(bytes_done, bytes_total or None, rows)`` is called again and again. With `shuffle` or
+        `group`, and on a cluster, the bytes count twice: read, and written.
 
     Returns
     -------
@@ -110,7 +114,7 @@ def convert(
         The memory is too small for any conversion, or for a line of the text.
     """
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
-    request = Request(Path(output), index_base, features, dtype, overwrite, shuffle)
+    request = Request(Path(output), index_base, features, dtype, overwrite, shuffle, group)
     if bad_lines == "skip":
         check_rejected(request.rejected, names)
     if engine not in ENGINES:
@@ -137,7 +141,7 @@ def convert(
     text = TextOptions(
         index_base, dtype, features, bad_lines, max_bad_lines, plan.block_bytes, plan.max_line_bytes
     )
-    meter = Meter(progress, shuffle is not None)
+    meter = Meter(progress, request.reorders)
     rows = text.rows(names, threads=plan.threads, reject_file=reject_file, progress=meter.read)
     meter.total = rows.total_bytes
     with request.writing(StoreWriter, scratch, plan.write_threads) as writer:
@@ -161,6 +165,7 @@ def convert_matrix(
     dtype: str = "float32",
     overwrite: bool = False,
     shuffle: int | None = None,
+    group: bool = False,
     threads: int | None = None,
     memory: str | int | None = None,
     progress: Progress | None = None,
@@ -184,7 +189,7 @@ def convert_matrix(
         Number of columns; by default those of the matrix.
     memory : int or str, optional
         Bytes for the whole process without the matrix.
-    dtype, overwrite, shuffle, threads, progress
+    dtype, overwrite, shuffle, group, threads, progress
         As for `convert`; bytes are those of the arrays of the matrix.
 
     Returns
@@ -196,7 +201,7 @@ def convert_matrix(
     UsageError, InputError, StorageError, MemoryBudgetError
         As for `convert`.
     """
-    request = Request(Path(output), index_base, features, dtype, overwrite, shuffle)
+    request = Request(Path(output), index_base, features, dtype, overwrite, shuffle, group)
     plan = request.plan(threads, memory)
     source = MatrixSource(matrix, labels)
     if features is not None and features < source.n_features:
@@ -208,7 +213,7 @@ def convert_matrix(
         source, read_column(qid, "qid", source.n_rows), read_column(weight, "weight", source.n_rows)
     )
     scratch = Scratch(request.output)
-    meter = Meter(progress, shuffle is not None, total=sum(span.nbytes for span in source.blocks))
+    meter = Meter(progress, request.reorders, total=sum(span.nbytes for span in source.blocks))
     with request.writing(StoreWriter, scratch, plan.write_threads) as writer:
         _transfer(rows.pieces(meter.read), writer, request, plan, scratch, meter)
         counts = rows.counts
@@ -227,17 +232,22 @@ def _transfer(
     scratch: Scratch,
     meter: Meter,
 ) -> None:
-    """Append all rows, in their own order or shuffled."""
-    if request.shuffle is None:
+    """Append all rows, in their own order or the one asked for."""
+    if not request.reorders:
         for labelled, weights in pieces:
             writer.append(labelled, weights)
             meter.rows += labelled.rows.n_rows
         return
     expected = None if meter.total is None else _USUAL_GROWTH * meter.total
-    shuffler = Shuffler(scratch.make(), request.shuffle, plan.shuffle_bytes, expected)
+    folder, memory = scratch.make(), plan.reorder_bytes
+    order: Shuffler | Grouper
+    if request.shuffle is not None:
+        order = Shuffler(folder, request.shuffle, memory, expected)
+    else:
+        order = Grouper(folder, memory, expected)
     for labelled, weights in pieces:
-        shuffler.add(labelled, weights)
+        order.add(labelled, weights)
         meter.rows += labelled.rows.n_rows
-    for labelled, weights in shuffler.drain():
+    for labelled, weights in order.drain():
         writer.append(labelled, weights)
         meter.written(labelled.rows.stop, meter.rows)

@@ -15,7 +15,7 @@ _SMALLEST_BLOCK = 1 << 18
 # Columns of one entry a row, metadata, the reading buffer.
 _SMALL_PARTS = 16 << 20
 # Rows kept back to be spilled together: with less, the pieces that are written become tiny.
-_SMALLEST_SHUFFLE = 32 << 20
+_SMALLEST_REORDER = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class ConversionPlan:
         Text parsed in one piece.
     max_line_bytes : int
         Longest line that fits.
-    shuffle_bytes : int
-        For rows kept back to be shuffled; 0 without shuffling.
+    reorder_bytes : int
+        For rows kept back to be put into another order; 0 where they keep theirs.
     """
 
     threads: int
     write_threads: int
     block_bytes: int
     max_line_bytes: int
-    shuffle_bytes: int
+    reorder_bytes: int
 
 
 def _writer_bytes(threads: int, value_bytes: int) -> int:
@@ -63,7 +63,7 @@ def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
 
 
 def plan_conversion(
-    budget: int, threads: int, value_bytes: int, *, shuffle: bool, window: int = 0
+    budget: int, threads: int, value_bytes: int, *, reorder: bool, window: int = 0
 ) -> ConversionPlan:
     """Divide the memory: as many of the threads as fit, then blocks of text as large as fit.
 
@@ -75,8 +75,8 @@ def plan_conversion(
         Most threads to use.
     value_bytes : {4, 8}
         Bytes of a value.
-    shuffle : bool
-        Whether rows are shuffled.
+    reorder : bool
+        Whether rows are put into another order.
     window : int
         Bytes that decompressing the text takes (`ooc_svm.windows.window_bytes`).
 
@@ -89,29 +89,29 @@ def plan_conversion(
     MemoryBudgetError
         Not even one thread fits; the message holds the sum.
     """
-    shuffle_least = _SMALLEST_SHUFFLE if shuffle else 0
+    reorder_least = _SMALLEST_REORDER if reorder else 0
     for count in range(threads, 0, -1):
         write_threads = min(count, _MOST_WRITE_THREADS)
         writer, per_byte = _writer_bytes(write_threads, value_bytes), _text_bytes_per_byte(count, value_bytes)
         fixed = INTERPRETER_BYTES + window + writer
-        free = budget - fixed - shuffle_least
-        text = free // 2 if shuffle else free
+        free = budget - fixed - reorder_least
+        text = free // 2 if reorder else free
         if text < _SMALLEST_BLOCK * per_byte:
             continue
         block_bytes = min(text // per_byte, BLOCK_BYTES)
         max_line_bytes = min(text // per_byte, MAX_LINE_BYTES)
         rest = budget - fixed - max(block_bytes, max_line_bytes) * per_byte
-        return ConversionPlan(count, write_threads, block_bytes, max_line_bytes, rest if shuffle else 0)
-    raise _too_little(budget, writer, _SMALLEST_BLOCK * per_byte, shuffle_least, window)
+        return ConversionPlan(count, write_threads, block_bytes, max_line_bytes, rest if reorder else 0)
+    raise _too_little(budget, writer, _SMALLEST_BLOCK * per_byte, reorder_least, window)
 
 
-def _too_little(budget: int, writer: int, text: int, shuffle: int, window: int) -> MemoryBudgetError:
+def _too_little(budget: int, writer: int, text: int, reorder: int, window: int) -> MemoryBudgetError:
     parts = {
         "program": INTERPRETER_BYTES,
         "chunks being written": writer,
         "text": text,
         "decompressing": window,
-        "shuffling": shuffle and text + shuffle,
+        "another order of the rows": reorder and text + reorder,
     }
     listed = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in parts.items() if nbytes)
     return MemoryBudgetError(

@@ -79,11 +79,14 @@ class Request:
     dtype: str
     overwrite: bool
     shuffle: int | None
+    group: bool
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         if self.shuffle is not None and not 0 <= self.shuffle < 2**64:
             raise UsageError(f"the seed of the shuffle is {self.shuffle}: from 0 to 2^64 - 1")
+        if self.shuffle is not None and self.group:
+            raise UsageError("--shuffle and --group are two orders of the rows: choose one")
         if self.dtype not in ("float32", "float64"):
             raise UsageError(f"dtype is {self.dtype!r:.80}: float32 or float64")
 
@@ -94,10 +97,15 @@ class Request:
         count = count_threads(threads)
         window = max(map(window_bytes, inputs), default=0)
         value_bytes = np.dtype(self.dtype).itemsize
-        shuffles = self.shuffle is not None
-        plan = plan_conversion(memory_budget(memory), count, value_bytes, shuffle=shuffles, window=window)
+        budget = memory_budget(memory)
+        plan = plan_conversion(budget, count, value_bytes, reorder=self.reorders, window=window)
         return_freed_memory()
         return plan
+
+    @property
+    def reorders(self) -> bool:
+        """Whether rows are written in another order than they are read."""
+        return self.group or self.shuffle is not None
 
     @property
     def rejected(self) -> Path:
@@ -120,7 +128,8 @@ class Request:
 
     def provenance(self, sources: list[dict[str, Any]], counts: dict[str, int]) -> dict[str, Any]:
         """Where the rows came from, as the manifest keeps it; only `created` differs between two runs."""
-        options = {name: getattr(self, name) for name in ("index_base", "features", "dtype", "shuffle")}
+        names = ("index_base", "features", "dtype", "shuffle", "group")
+        options = {name: getattr(self, name) for name in names}
         return {
             "sources": sources,
             "options": options,

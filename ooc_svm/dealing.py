@@ -78,6 +78,23 @@ def _write_pieces(
     next_places += sizes
 
 
+def check_finite(scores: Float64Array, first_row: int = 0) -> None:
+    """Refuse a score that has no place in an order.
+
+    Raises
+    ------
+    InputError
+        For the first one that is not finite.
+    """
+    finite = np.isfinite(scores)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise InputError(
+            f"row {first_row + row} has the score {float(scores[row])!r}; scores must be finite: "
+            "check the data and the model"
+        )
+
+
 def sort_by_score(
     sources: Columns, targets: Columns, *, best: int, most: int, rows: int, memory_bytes: int
 ) -> None:
@@ -132,13 +149,7 @@ def _sort_at_once(sources: Columns, targets: Columns) -> None:
     """Sort rows of which all columns fit the memory; much faster than counting where there are few."""
     n_rows = sources[0].n_rows
     scores = sources[0].read(0, n_rows)
-    finite = np.isfinite(scores)
-    if not finite.all():
-        row = int(np.argmin(finite))
-        raise InputError(
-            f"row {row} has the score {float(scores[row])!r}; scores must be finite: "
-            "check the data and the model"
-        )
+    check_finite(scores)
     if n_rows:
         order = _order(scores, ScoreRange(float(scores.min()), float(scores.max()), n_rows))
         for source, target in zip(sources, targets, strict=True):

@@ -79,15 +79,13 @@ class PointVector(RowVector):
         """Nothing is held."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        made = np.empty(stop - start) if out is None else out[: stop - start]
         origin = self._start.read(start, stop)
-        made = self._end.read(start, stop) - origin
+        np.subtract(self._end.read(start, stop), origin, out=made)
         if self._t is not None:
             made *= self._t
             made += origin
-        if out is None:
-            return made
-        out[: len(made)] = made
-        return out[: len(made)]
+        return made
 
     def _write(self, start: int, array: AnyArray) -> None:
         raise TypeError("a point between row vectors cannot be written")

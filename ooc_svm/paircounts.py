@@ -27,6 +27,7 @@ from ooc_svm.ops import orders
 from ooc_svm.pairsweep import ROW_BYTES, PairSweep
 from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.rowvectors import MemoryVector, RowVector, RowVectors, row_slices
+from ooc_svm.tworanks import TwoRanks, can_look_up
 
 Ranks = npt.NDArray[np.int32]
 Counts = npt.NDArray[Any]
@@ -143,19 +144,19 @@ def count_pairs(
     PairSums
     """
     wrap = MemoryVector.wrap
-    return _count(
-        wrap(scores),
-        wrap(ranks),
-        n_ranks,
-        wrap(plus),
-        [wrap(column) for column in _columns(minus).T],
-        None if weights is None else wrap(weights),
-        first_row,
-        margin,
-        RowVectors(len(scores), _NO_LIMIT),
-        len(scores),
-        threads,
-    )
+    own, out = (wrap(scores), wrap(ranks)), (wrap(plus), [wrap(column) for column in _columns(minus).T])
+    if can_look_up(len(scores), n_ranks, weights is not None):
+        found = TwoRanks(*own, len(out[1]), first_row, margin, threads)
+        for start, stop in row_slices(len(scores)):
+            out[0].write(start, found.plus.read(start, stop))
+            for target, column in zip(out[1], found.minus, strict=True):
+                target.write(start, column.read(start, stop))
+    else:
+        given = None if weights is None else wrap(weights)
+        with RowVectors(len(scores), _NO_LIMIT) as scratch:
+            sweep = PairSweep(*own, n_ranks, given, len(out[1]), scratch, len(scores), threads)
+            sweep.count(margin, first_row, *out)
+    return pair_sums(own[0], *out, first_row, margin)
 
 
 def count_pairs_external(
@@ -201,8 +202,10 @@ def count_pairs_external(
         If the scratch files cannot be made, written or read.
     """
     half = memory_bytes // 2
-    scratch = RowVectors(scores.n_rows, half, scratch_dir)
-    return _count(scores, ranks, n_ranks, plus, minus, weights, 0, margin, scratch, half // ROW_BYTES)
+    with RowVectors(scores.n_rows, half, scratch_dir) as scratch:
+        most = half // ROW_BYTES
+        PairSweep(scores, ranks, n_ranks, weights, len(minus), scratch, most).count(margin, 0, plus, minus)
+    return pair_sums(scores, plus, minus, 0, margin)
 
 
 def count_in_groups(
@@ -253,45 +256,55 @@ def count_in_groups(
     return pair_sums(wrap(scores), wrap(plus), [wrap(column) for column in columns.T], first_row, margin)
 
 
+@dataclass(frozen=True, slots=True)
+class SliceSums:
+    """What some adjacent rows add to sums over the active pairs, by cut group.
+
+    Attributes
+    ----------
+    active : ndarray of float64, shape (groups,)
+        Weight of the pairs of which the higher row is one of them.
+    dots : ndarray of float64, shape (groups, 2, n_vectors)
+        For some row vectors v: ``sum_i plus_i v_i`` and ``sum_j minus_j v_j``.
+    """
+
+    active: Float64Array
+    dots: Float64Array
+
+
+def slice_sums(vectors: Float64Array, plus: Counts, minus: Sequence[Counts], first_row: int) -> SliceSums:
+    """Sums over some adjacent rows, from their counts and the row vectors (n_vectors, rows)."""
+    groups = len(minus)
+    active, dots = np.empty(groups), np.empty((groups, 2, len(vectors)))
+    for group, column in enumerate(minus):
+        first = (group - first_row) % groups
+        active[group] = plus[first::groups].sum()
+        orders.dots(plus, vectors, first, groups, dots[group, 0])
+        orders.dots(np.ascontiguousarray(column), vectors, 0, 1, dots[group, 1])
+    return SliceSums(active, dots)
+
+
+def add_slices(slices: Sequence[SliceSums], vector: int, margin: float) -> PairSums:
+    """Loss and weight of the active pairs of each cut group, from the sums over slices of fixed length.
+
+    The loss is ``margin sum_i plus_i - sum_i plus_i v_i + sum_j minus_j v_j``, of the row vector of that
+    number; sums of slices are added without rounding.
+    """
+    active, dots = np.stack([own.active for own in slices]), np.stack([own.dots for own in slices])
+    total = np.array([math.fsum(parts) for parts in active.T])
+    moved = [math.fsum(np.concatenate([-up, down])) for up, down in dots[..., vector].transpose(1, 2, 0)]
+    return PairSums(margin * total + moved, total)
+
+
 def pair_sums(
     scores: RowVector, plus: RowVector, minus: Sequence[RowVector], first_row: int, margin: float
 ) -> PairSums:
-    """Loss and weight of the active pairs of each cut group, from the counts.
-
-    The loss is ``margin sum_i plus_i - sum_i plus_i s_i + sum_j minus_j s_j``: products are added in slices
-    of fixed length, and the sums of the slices without rounding.
-    """
-    groups = len(minus)
-    dots: list[list[float]] = [[] for _ in minus]
-    counts: list[list[float]] = [[] for _ in minus]
-    for start, stop in row_slices(scores.n_rows):
-        s, up = scores.read(start, stop), plus.read(start, stop)
-        for group, column in enumerate(minus):
-            first = (group - first_row - start) % groups
-            counts[group].append(up[first::groups].sum().item())
-            dots[group].append(-orders.dot(up, s, first, groups))
-            dots[group].append(orders.dot(np.ascontiguousarray(column.read(start, stop)), s, 0, 1))
-    active = np.array([math.fsum(parts) for parts in counts])
-    return PairSums(margin * active + [math.fsum(parts) for parts in dots], active)
-
-
-def _count(
-    scores: RowVector,
-    ranks: RowVector,
-    n_ranks: int,
-    plus: RowVector,
-    minus: Sequence[RowVector],
-    weights: RowVector | None,
-    first_row: int,
-    margin: float,
-    scratch: RowVectors,
-    most: int,
-    threads: int = 1,
-) -> PairSums:
-    with scratch:
-        sweep = PairSweep(scores, ranks, n_ranks, weights, len(minus), scratch, most, threads)
-        sweep.count(margin, first_row, plus, minus)
-    return pair_sums(scores, plus, minus, first_row, margin)
+    """Loss and weight of the active pairs of each cut group, from the counts of all rows."""
+    slices = []
+    for start, stop in row_slices(scores.n_rows) if scores.n_rows else [(0, 0)]:
+        counts = plus.read(start, stop), [column.read(start, stop) for column in minus]
+        slices.append(slice_sums(scores.read(start, stop)[np.newaxis], *counts, first_row + start))
+    return add_slices(slices, 0, margin)
 
 
 def _columns(minus: Counts) -> Counts:

@@ -7,13 +7,12 @@ which order weights are added, is the same either way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ooc_svm.abreast import each
 from ooc_svm.dealing import deal, sort_by_score
 from ooc_svm.mapped import RowNumbers
 from ooc_svm.ops import orders, parts
@@ -157,17 +156,11 @@ class PairSweep:
         if n_digits < 2 or part.stop - part.start < 2:
             return
         digits = part.low, shift, n_digits
-        passes = [partial(self._pass, part, digits, DOWN, (1, 0), margin, self._columns.plus)]
+        passes = [(part, digits, DOWN, (1, 0), margin, self._columns.plus)]
         for group, column in enumerate(self._columns.minus):
             chosen = self._groups, (group - first_row) % self._groups
-            passes.append(partial(self._pass, part, digits, UP, chosen, margin, column))
-        if self._threads == 1 or part.stop - part.start < BEST_ROWS:
-            for one in passes:
-                one()
-            return
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="count") as pool:
-            for done in [pool.submit(one) for one in passes]:
-                done.result()
+            passes.append((part, digits, UP, chosen, margin, column))
+        each(self._pass, passes, self._threads if part.stop - part.start >= BEST_ROWS else 1)
 
     def _pass(
         self,

@@ -7,11 +7,12 @@ tree, so a result has the same bits on any number of threads and on any engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.ops import csr
 from ooc_svm.rows import Float64Array, RowBlock
@@ -161,6 +162,28 @@ class Pass(Protocol):
         """The partial of two neighbouring segments; may reuse ``left``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Sums that rows are added to, some for each row.
+
+    Attributes
+    ----------
+    numbers : ndarray of int32, shape (places, rows)
+        One of the rule's slots for each place.
+    weights : ndarray of float64, shape (rows,), or None
+        What the rows are added with; None: 1.
+    """
+
+    numbers: npt.NDArray[np.int32]
+    weights: Float64Array | None
+
+
+class NoSlots:
+    """What most rules have in common: rows are summed with coefficients alone."""
+
+    n_slots: ClassVar[int] = 0
+
+
 class RowRule(Protocol):
     """What a pass does with the scores of some rows: mathematics of one loss, rows alone."""
 
@@ -177,9 +200,13 @@ class RowRule(Protocol):
     def width(self) -> int:
         """Number of weighted sums of rows that are wanted."""
 
+    @property
+    def n_slots(self) -> int:
+        """Number of sums of the rows that are put there."""
+
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    ) -> Slots | None:
         """Fill ``coefficients`` (width, rows) from ``scores`` (rows,) and add to ``sums``."""
 
 
@@ -193,10 +220,13 @@ class LinearSums:
         Sums of the rows, weighted with the rules' coefficients.
     sums : list of K ndarrays of float64
         The rules' own sums.
+    tables : list of K ndarrays of float64, shape (slots of the rule, n_features)
+        Sums of the rows in each slot.
     """
 
     vectors: Float64Array
     sums: list[Float64Array]
+    tables: list[Float64Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,17 +240,22 @@ class LinearPass(WholeData):
     rules : tuple of K RowRule
     groups : int
         Rows of the same number modulo ``groups`` are summed together.
+    heads : str or None
+        A row vector that is 1 where rows that belong together begin: rules see them at once where they are in
+        one block.
     """
 
     weights: Float64Array
     intercepts: Float64Array
     rules: tuple[RowRule, ...]
     groups: int = 1
+    heads: str | None = None
     needs_data: ClassVar[bool] = True
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _union(rule.reads for rule in self.rules)
+        heads = () if self.heads is None else (self.heads,)
+        return _union((*(rule.reads for rule in self.rules), heads))
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -233,17 +268,20 @@ class LinearPass(WholeData):
 
     @property
     def partial_nbytes(self) -> int:
-        return 8 * len(self.weights) * self.width * self.groups
+        slots = sum(rule.n_slots for rule in self.rules)
+        return 8 * len(self.weights) * self.width * self.groups + 8 * (len(self.weights) + 2) * slots
 
     def empty(self) -> LinearSums:
-        vectors = np.zeros((len(self.weights), self.width, self.groups))
-        return LinearSums(vectors, [np.zeros(rule.sums_shape) for rule in self.rules])
+        d = len(self.weights)
+        sums = [np.zeros(rule.sums_shape) for rule in self.rules]
+        tables = [np.zeros((rule.n_slots, d)) for rule in self.rules]
+        return LinearSums(np.zeros((d, self.width, self.groups)), sums, tables)
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: LinearSums) -> None:
         assert block is not None
         indptr, indices = csr.unsigned(block.indptr), csr.unsigned(block.indices)
         K, width = len(self.rules), self.width
-        for first, last in tiles(block):
+        for first, last in tiles(block, None if self.heads is None else rows.vectors[self.heads]):
             tile = rows.part(first, last)
             scores = np.empty((last - first, K))
             csr.scores(indptr, indices, block.values, first, last, self.weights, self.intercepts, scores)
@@ -251,7 +289,10 @@ class LinearPass(WholeData):
             at = 0
             for k, rule in enumerate(self.rules):
                 own = coefficients[at : at + rule.width]
-                rule(tile, np.ascontiguousarray(scores[:, k]), own, partial.sums[k])
+                slots = rule(tile, np.ascontiguousarray(scores[:, k]), own, partial.sums[k])
+                if slots is not None:
+                    into = slots.numbers, slots.weights, partial.tables[k]
+                    csr.add_to_slots(indptr, indices, block.values, first, last, *into)
                 at += rule.width
             if width:
                 V = np.ascontiguousarray(coefficients.T)
@@ -261,7 +302,7 @@ class LinearPass(WholeData):
 
     def merge(self, left: LinearSums, right: LinearSums) -> LinearSums:
         left.vectors += right.vectors
-        for a, b in zip(left.sums, right.sums, strict=True):
+        for a, b in zip(left.sums + left.tables, right.sums + right.tables, strict=True):
             a += b
         return left
 
@@ -463,64 +504,27 @@ Request = Pass | PairPass
 """What a solver may yield."""
 
 
-def tiles(block: RowBlock, elements: int = TILE_ELEMENTS) -> Iterator[tuple[int, int]]:
-    """Cut a block's rows into runs of about ``elements`` stored values."""
+def tiles(
+    block: RowBlock, heads: npt.NDArray[np.uint8] | None = None, elements: int = TILE_ELEMENTS
+) -> Iterator[tuple[int, int]]:
+    """Cut a block's rows into runs of about ``elements`` stored values.
+
+    Where ``heads`` are given, runs end before a row at which they are 1, however long that makes them.
+    """
     first, n_rows = 0, block.n_rows
     while first < n_rows:
         reach = int(np.searchsorted(block.indptr, block.indptr[first] + elements, side="right")) - 1
         last = min(max(reach, first + 1), n_rows, first + elements)
+        if heads is not None and last < n_rows:
+            starts = np.flatnonzero(heads[first + 1 : last + 1])
+            if len(starts):
+                last = first + 1 + int(starts[-1])
+            else:
+                behind = np.flatnonzero(heads[last + 1 :])
+                last = last + 1 + int(behind[0]) if len(behind) else n_rows
         yield first, last
         first = last
 
 
-def fuse(passes: Sequence[Pass]) -> list[tuple[Pass, list[int]]]:
-    """Join the linear passes that can share one decode and one cache line.
-
-    Returns
-    -------
-    list of (pass, members)
-        Each pass to run, with the positions in ``passes`` that it serves (`split` undoes the joining).
-    """
-    linear: dict[int, list[int]] = {}
-    fused: list[tuple[Pass, list[int]]] = []
-    for position, request in enumerate(passes):
-        if isinstance(request, LinearPass):
-            linear.setdefault(request.groups, []).append(position)
-        else:
-            fused.append((request, [position]))
-    for groups, members in linear.items():
-        parts = [p for p in (passes[m] for m in members) if isinstance(p, LinearPass)]
-        if len(parts) == 1:
-            fused.append((parts[0], members))
-            continue
-        joined = LinearPass(
-            np.concatenate([p.weights for p in parts], axis=1),
-            np.concatenate([p.intercepts for p in parts]),
-            tuple(rule for p in parts for rule in p.rules),
-            groups,
-        )
-        fused.append((joined, members))
-    return fused
-
-
-def split(
-    passes: Sequence[Pass], fused: Sequence[tuple[Pass, list[int]]], results: Sequence[Any]
-) -> list[Any]:
-    """The result of each pass, from those of the fused ones."""
-    answers: list[Any] = [None] * len(passes)
-    for (_, members), result in zip(fused, results, strict=True):
-        if len(members) == 1:
-            answers[members[0]] = result
-            continue
-        model, column = 0, 0
-        for member in members:
-            part = passes[member]
-            assert isinstance(part, LinearPass)
-            vectors = result.vectors[:, column : column + part.width]
-            answers[member] = LinearSums(vectors, result.sums[model : model + len(part.rules)])
-            model, column = model + len(part.rules), column + part.width
-    return answers
-
-
-def _union(names: Iterator[tuple[str, ...]]) -> tuple[str, ...]:
+def _union(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for group in names for name in group))

@@ -18,7 +18,7 @@ from ooc_svm.memory import format_size, memory_budget
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes import PairPass, Pass, Piece
 from ooc_svm.problems.linear import LinearSpace
-from ooc_svm.problems.pairs import Pairs
+from ooc_svm.problems.pairs import PairProblem, Pairs
 from ooc_svm.rows import RowBlock
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.solvers.ocas import Ocas
@@ -31,11 +31,12 @@ from ooc_svm.warmup import warm_up
 
 # Reads to a gap of 1e-3, as measured on data of several kinds.
 EXPECTED_PASSES = {"streamed-smo": 5, "ocas": 40, "cutting-plane": 200}
+EXPECTED_PAIR_PASSES = {"ocas": 20, "cutting-plane": 200}
 
 # Sweeps over as many rows as the data has, that streamed SMO makes of resident rows in one read.
 EXPECTED_SWEEPS = 3
 
-# Counts of the pairs of rows in one line search.
+# Counts of the pairs of rows in one line search that is not by bins.
 EXPECTED_LOOKS = 3
 
 # Blocks that are read and worked on to measure the speed.
@@ -151,6 +152,7 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> P
         else:
             fill_row_vectors(vectors, source, classes, wanted.problem)
         seconds = _seconds_per_pass(opened, tasks, wanted, budget, vectors, pairs, work.threads)
+    expected = EXPECTED_PAIR_PASSES if wanted.over_pairs else EXPECTED_PASSES
     return Plan(
         items=items,
         total=sum(item.nbytes for item in items),
@@ -161,7 +163,7 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> P
         n_models=work.n_models,
         pass_bytes=sum(source.block_stored_bytes(index) for index in range(len(source.blocks))),
         seconds_per_pass=seconds,
-        expected_passes=EXPECTED_PASSES[wanted.resolved_solver],
+        expected_passes=expected[wanted.resolved_solver],
         parameters=budget.parameters,
         threads=work.threads,
     )
@@ -189,9 +191,9 @@ def _seconds_per_pass(
     engine = MemoryEngine(source, vectors)
     engine.sorting_bytes = budget.sorting_bytes
     requests = [_typical_pass(solver, engine) for solver in solvers]
-    # Pairs are counted by one thread, once for each point of a read and several times for its line search.
-    points = budget.parameters.points
-    counting = engine.counters.visiting_seconds * (points + EXPECTED_LOOKS) / points
+    # Pairs are counted once for each read, and for each look of a line search that is not by bins.
+    looks = sum(map(_expected_counts, solvers)) / len(solvers)
+    counting = engine.counters.visiting_seconds * looks
     partials = [request.empty() for request in requests]
     extent = requests[0].extent
     pieces = _sample(source) if extent is None else [p for s in extent.segments for p in s][:SAMPLED_BLOCKS]
@@ -209,6 +211,12 @@ def _seconds_per_pass(
     if options.resolved_solver == "streamed-smo":
         whole *= 1 + EXPECTED_SWEEPS
     return counting + (whole + reading * len(source.blocks) / max(n_read, 1)) / threads
+
+
+def _expected_counts(solver: AnySolver) -> int:
+    """How often a solver counts pairs for one read."""
+    problem = solver.problem
+    return 1 if isinstance(problem, PairProblem) and problem.searches_by_bins else 1 + EXPECTED_LOOKS
 
 
 def _sample(source: Source) -> list[Piece]:

@@ -73,7 +73,7 @@ class GroupNumbers:
                 number = numbers[int(np.argmax(again))]
                 raise InputError(
                     f"{source}: rows of the group qid:{number} are in several places; "
-                    "rows of a group must follow one another: sort the rows by qid"
+                    "rows of a group must follow one another: sort the rows by qid, or convert with --group"
                 )
 
     def close(self) -> None:

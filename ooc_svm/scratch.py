@@ -96,6 +96,8 @@ def shared_folder(parent: Path, name: str) -> Iterator[Path]:
             stack.callback(os.close, lock)
             with contextlib.suppress(OSError):  # some network file systems know no locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
+            # Another run may have removed it as nobody's before it was locked.
+            os.stat(folder / _LOCK)
         except OSError as error:
             raise StorageError(
                 f"{folder}: cannot be made: {error.strerror}; it is to hold what all processes of the run "

@@ -1,75 +1,20 @@
-"""Rows in random order in bounded memory: put aside in buckets by key, then sorted bucket by bucket.
+"""Rows in random order in bounded memory.
 
 Every row gets a key of 64 bits made from the seed and its number (splitmix64), and rows leave in the order of
 their keys. No two rows share a key, so the order follows from the seed alone: not from the memory, the
 threads, or the pieces in which the rows came.
-
-A bucket is a range of keys. One that turns out too large for the memory is divided again, by the next bits of
-its keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from ooc_svm.ops.shuffles import row_keys
-from ooc_svm.rows import Float64Array, LabelledRows, RowBlock
-from ooc_svm.spill import Bucket, KeyedRows, join
-
-_KEY_BITS = 64
-_MOST_BITS = 10
-_BITS_FOR_UNKNOWN_SIZE = 5
-# Elements and rows of one piece of the output.
-_PIECE_ELEMENTS, _PIECE_ROWS = 2**20, 2**16
-
-
-class _Divider:
-    """Distributes rows over buckets by some bits of their keys.
-
-    Parameters
-    ----------
-    folder : Path
-    prefix : str
-        How the names of the files begin.
-    shift, bits : int
-        A row goes to bucket ``key >> shift``, of which `bits` bits count.
-    batch_bytes : int
-        Rows kept in memory before they are written together.
-    """
-
-    def __init__(self, folder: Path, prefix: str, shift: int, bits: int, batch_bytes: int) -> None:
-        self.shift = shift
-        self._mask = np.uint64(2**bits - 1)
-        self._buckets = [Bucket(folder / f"{prefix}.{number}") for number in range(2**bits)]
-        self._batch_bytes = batch_bytes
-        self._waiting = 0
-        self._spilled = False
-
-    def add(self, rows: KeyedRows) -> None:
-        numbers = ((rows.keys >> np.uint64(self.shift)) & self._mask).astype(np.uint16)
-        sorted_rows = rows.take(np.argsort(numbers, kind="stable"))
-        ends = np.cumsum(np.bincount(numbers, minlength=len(self._buckets))).tolist()
-        for bucket, start, stop in zip(self._buckets, [0, *ends], ends, strict=False):
-            if stop > start:
-                bucket.add(sorted_rows.rows(start, stop))
-        self._waiting += rows.nbytes
-        if self._waiting > self._batch_bytes:
-            self._spill()
-
-    def _spill(self) -> None:
-        for bucket in self._buckets:
-            bucket.flush()
-        self._waiting = 0
-        self._spilled = True
-
-    def finish(self) -> list[Bucket]:
-        """The buckets in the order of their keys, all in files unless nothing ever was."""
-        if self._spilled:
-            self._spill()
-        return [bucket for bucket in self._buckets if bucket.n_rows]
+from ooc_svm.rows import Float64Array, LabelledRows
+from ooc_svm.sorting import Piece, RowSorter, numbered, with_keys
 
 
 class Shuffler:
@@ -84,19 +29,17 @@ class Shuffler:
     memory : int
         Bytes to use; a row that takes more is held all the same.
     expected_bytes : int, optional
-        What all rows take, roughly: the better it is known, the fewer buckets are divided twice.
+        What all rows take, roughly.
     """
 
     def __init__(self, folder: Path, seed: int, memory: int, expected_bytes: int | None = None) -> None:
-        self._folder = folder
         self._seed = np.uint64(seed)
-        # Beside the rows of a bucket stand the joined copy or their order, and a piece of the output.
-        self._limit = max(memory // 3, 1)
-        bits = _BITS_FOR_UNKNOWN_SIZE
-        if expected_bytes is not None:
-            bits = min((2 * expected_bytes // self._limit).bit_length(), _MOST_BITS)
-        self._divider = _Divider(folder, "rows", _KEY_BITS - bits, bits, self._limit)
-        self.divisions = 0
+        self._sorter = RowSorter(folder, "rows", memory, expected_bytes)
+
+    @property
+    def divisions(self) -> int:
+        """How often rows that were put aside together had to be divided again."""
+        return self._sorter.divisions
 
     def add(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
         """Take rows; ``labelled.rows.start`` is the number of the first in the whole data.
@@ -106,14 +49,11 @@ class Shuffler:
         StorageError
             Writing to the folder failed.
         """
-        rows = labelled.rows
-        keys = np.empty(rows.n_rows, np.uint64)
-        row_keys(self._seed, np.uint64(rows.start), keys)
-        columns = {"label": labelled.labels, "qid": labelled.qids, "weight": weights}
-        present = {name: column for name, column in columns.items() if column is not None}
-        self._divider.add(KeyedRows(keys, rows.indptr, rows.indices, rows.values, present))
+        keys = np.empty(labelled.rows.n_rows, np.uint64)
+        row_keys(self._seed, np.uint64(labelled.rows.start), keys)
+        self._sorter.add(with_keys(labelled, weights, keys))
 
-    def drain(self) -> Iterator[tuple[LabelledRows, Float64Array | None]]:
+    def drain(self) -> Iterator[Piece]:
         """All rows in their new order, in pieces, each with the weights if there are any; once.
 
         Raises
@@ -121,42 +61,4 @@ class Shuffler:
         StorageError
             Reading or writing in the folder failed.
         """
-        start = 0
-        for piece in self._in_order(self._divider.finish(), self._divider.shift):
-            rows = RowBlock(start, piece.indptr, piece.indices, piece.values)
-            columns = piece.columns
-            yield LabelledRows(rows, columns["label"], columns.get("qid")), columns.get("weight")
-            start += piece.n_rows
-
-    def _in_order(self, buckets: Iterable[Bucket], shift: int) -> Iterator[KeyedRows]:
-        for bucket in buckets:
-            if bucket.nbytes <= self._limit or bucket.n_rows == 1 or shift == 0:
-                rows = join(bucket.pieces(), bucket.n_rows, bucket.n_nonzeros)
-                bucket.clear()
-                yield from _sorted_pieces(rows)
-                del rows
-            else:
-                yield from self._in_order(*self._divide(bucket, shift))
-
-    def _divide(self, bucket: Bucket, shift: int) -> tuple[list[Bucket], int]:
-        """Distribute the rows of a bucket over new ones by the next bits of their keys."""
-        bits = min((2 * bucket.nbytes // self._limit).bit_length(), _MOST_BITS, shift)
-        self.divisions += 1
-        divider = _Divider(self._folder, f"part{self.divisions}", shift - bits, bits, self._limit)
-        for piece in bucket.pieces():
-            divider.add(piece)
-        bucket.clear()
-        return divider.finish(), divider.shift
-
-
-def _sorted_pieces(rows: KeyedRows) -> Iterator[KeyedRows]:
-    """Rows by ascending key, in pieces of about a million elements."""
-    order = np.argsort(rows.keys)
-    reach = np.cumsum((rows.indptr[1:] - rows.indptr[:-1])[order])
-    start = done = 0
-    while start < rows.n_rows:
-        stop = int(np.searchsorted(reach, done + _PIECE_ELEMENTS, side="right"))
-        stop = min(max(stop, start + 1), start + _PIECE_ROWS)
-        yield rows.take(order[start:stop])
-        done = int(reach[stop - 1])
-        start = stop
+        yield from numbered(self._sorter.drain())

@@ -127,18 +127,24 @@ class Bucket:
     path : Path
     n_rows, n_nonzeros, nbytes : int
         Of all rows added.
+    has_one_key : bool
+        Whether no two of them have different keys.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.n_rows = self.n_nonzeros = self.nbytes = 0
+        self.has_one_key = True
+        self._key: np.uint64 | None = None
         self._pending: list[KeyedRows] = []
         self._records = 0
         self._value_type: np.dtype[Any] | None = None
         self._column_types: dict[str, np.dtype[Any]] = {}
 
     def add(self, rows: KeyedRows) -> None:
-        """Add rows; they stay in memory for now."""
+        """Add rows, at least one; they stay in memory for now."""
+        self._key = rows.keys[0] if self._key is None else self._key
+        self.has_one_key = self.has_one_key and bool((rows.keys == self._key).all())
         self._pending.append(rows)
         self.n_rows += rows.n_rows
         self.n_nonzeros += len(rows.indices)

@@ -31,9 +31,13 @@ class Stopping:
     max_passes: int | None = None
     deadline: float | None = None
 
+    def certifies(self, primal: float, dual: float) -> bool:
+        """Whether the gap of two values is small enough."""
+        return primal - dual <= self.tol * abs(primal)
+
     def reason(self, primal: float, dual: float, passes: int) -> str | None:
         """Why a run at this point ends, or None if it goes on."""
-        if primal - dual <= self.tol * abs(primal):
+        if self.certifies(primal, dual):
             return CERTIFIED
         if self.max_passes is not None and passes >= self.max_passes:
             return MAX_PASSES

@@ -18,7 +18,6 @@ from ooc_svm import interrupt
 from ooc_svm.allocation import return_freed_memory
 from ooc_svm.assembly import (
     CODES,
-    POINTS,
     TARGET,
     WEIGHT,
     AnySolver,
@@ -26,16 +25,19 @@ from ooc_svm.assembly import (
     counted_vectors,
     data_rounds,
     make_solvers,
+    resident_share,
+    smo_effort,
 )
-from ooc_svm.budget import Budget, Parameters, divide
+from ooc_svm.budget import Budget, Parameters, can_follow, divide
 from ooc_svm.checkpoint import Checkpoints
 from ooc_svm.classes import label_text
+from ooc_svm.cluster import connect
 from ooc_svm.engine.base import Engine
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.memory import MemoryEngine
 from ooc_svm.errors import DamageError, InputError, Interrupted, UsageError
 from ooc_svm.history import Progress, Recorder, run_report
-from ooc_svm.memory import memory_budget
+from ooc_svm.memory import memory_budget, parse_size
 from ooc_svm.model import Model
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairdata import HEADS, RANKS
@@ -44,7 +46,7 @@ from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rows import Float64Array
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.solvers.state import Certificate
-from ooc_svm.solvers.streamed_smo import StreamedSmo, effort_for
+from ooc_svm.solvers.streamed_smo import StreamedSmo
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.stopping import CERTIFIED, SIGNAL, Stopping
 from ooc_svm.store import Store
@@ -195,14 +197,25 @@ class _Run:
         """Divide the memory, and open what the options ask for."""
         source, options = self._data.source, self._options
         work, total = workload(self._data, options), memory_budget(options.memory)
+        if self._keep is not None and not can_follow(work, options, self._keep):
+            raise DamageError(f"the checkpoint was made with impossible {self._keep}; start the run anew")
         if options.engine == "dask":
+            assert isinstance(source, Store)
+            # Before what follows is imported: workers load theirs meanwhile.
+            cluster = stack.enter_context(
+                connect(
+                    options.scheduler,
+                    workers=work.threads,
+                    memory=None if options.memory is None else parse_size(options.memory),
+                    insecure=options.insecure_cluster,
+                    visible=source.path,
+                )
+            )
             from ooc_svm import clustertraining as on_cluster
 
-            assert isinstance(source, Store)
-            cluster = stack.enter_context(on_cluster.training_cluster(options, source, work.threads))
             own = on_cluster.client_workload(work, len(cluster.workers()))
             budget = self._budget = divide(own, options, total, keep=self._keep)
-            rounds = data_rounds(options, source)
+            rounds = data_rounds(options, budget.parameters, source)
             return stack.enter_context(on_cluster.open_engine(cluster, source, options, work, budget, rounds))
         budget = self._budget = divide(work, options, total, keep=self._keep)
         vectors = stack.enter_context(RowVectors(source.n_rows, budget.row_vector_bytes))
@@ -371,23 +384,18 @@ def _kept(facts: Mapping[str, Any]) -> Parameters:
     found = _fact(facts, "parameters", dict)
     if set(found) != set(Parameters.__dataclass_fields__) or any(type(n) is not int for n in found.values()):
         raise DamageError("the checkpoint does not say its parameters; start the run anew")
-    kept = Parameters(**found)
-    sizes = kept.max_cuts, kept.capacity
-    if min(kept.groups, max(sizes)) < 1 or min(sizes) < 0 or kept.points not in POINTS:
-        raise DamageError(f"the checkpoint was made with impossible parameters, {found}; start anew")
-    return kept
+    return Parameters(**found)
 
 
 def _parameter_report(options: TrainOptions, parameters: Parameters, source: Source) -> dict[str, Any]:
     """What the memory allowed, where another answer within the gap would follow from other values."""
     if options.resolved_solver == "streamed-smo":
-        size = source.n_nonzeros + source.n_rows
-        effort = effort_for(source.n_nonzeros, options.lanes)
-        resident = min(1.0, parameters.capacity / size)
+        effort, resident = smo_effort(options, parameters, source), resident_share(parameters, source)
         return {"resident": resident, "rounds": effort.rounds, "lanes": effort.lanes}
     return {
         "cut_groups": parameters.groups,
         "cut_points": parameters.points,
+        "bins": parameters.bins,
         "max_cuts": parameters.max_cuts,
     }
 

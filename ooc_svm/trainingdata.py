@@ -98,7 +98,15 @@ def workload(data: Data, options: TrainOptions) -> Workload:
         threads=1 if in_memory else worker_threads(options),
         coefficient_bytes=coefficients if options.over_pairs else 0,
         sorts=options.over_pairs,
+        n_ranks=_ranks_compared(data, options),
     )
+
+
+def _ranks_compared(data: Data, options: TrainOptions) -> int:
+    """Ranks of the rows where all rows are compared; 0 where there are too many to count."""
+    if options.problem == "roc-area":
+        return 2
+    return len(data.counts or ()) if options.problem == "ordinal" else 0
 
 
 def make_tasks(data: Data, options: TrainOptions) -> tuple[Float64Array, list[Task]]:

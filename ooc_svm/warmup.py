@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from ooc_svm.assembly import CODES, TARGET, WEIGHT, Task, make_solvers
-from ooc_svm.budget import PAIR_POINTS, Parameters
+from ooc_svm.budget import Parameters
 from ooc_svm.classes import BinaryProblem
 from ooc_svm.engine.memory import MemoryEngine
 from ooc_svm.options import TrainOptions
@@ -55,18 +56,25 @@ def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:
     source = MatrixSource(values, codes, np.ones(n_rows) if weighted else None)
     classes = BinaryProblem(1.0, -1.0, np.array([-1.0, 1.0]), np.ones(2))
     task = Task(1.0, classes if options.problem == "svc" else None)
-    rows = PairRows(RANKS, 2, WEIGHT if weighted else None, HEADS if options.problem == "ranking" else None)
+    ranks = numbers % 3 if options.problem == "ordinal" else codes
+    rows = PairRows(
+        RANKS,
+        int(ranks.max()) + 1,
+        WEIGHT if weighted else None,
+        HEADS if options.problem == "ranking" else None,
+    )
     scale = None if options.scale == "none" else np.ones(n_features)
     space = LinearSpace(n_features, scale, options.bias == "penalized")
     # So few rows fit the resident set that some come and some leave.
-    points = PAIR_POINTS if options.over_pairs else 1
-    parameters = Parameters(points=points, max_cuts=8, capacity=source.n_nonzeros // 4)
+    parameters = Parameters(max_cuts=8, capacity=source.n_nonzeros // 4)
+    if options.over_pairs and options.resolved_solver == "ocas":
+        parameters = replace(parameters, points=2, bins=4)
     stopping = Stopping(1e-9, max_passes=3)
     with RowVectors(n_rows, 1 << 20) as vectors:
         vectors.create(CODES, np.uint16).write(0, codes)
         vectors.create(TARGET, np.float64).write(0, codes.astype(np.float64))
         vectors.create(WEIGHT, np.float64, fill=1.0)
-        vectors.create(RANKS, np.int32).write(0, codes.astype(np.int32))
+        vectors.create(RANKS, np.int32).write(0, ranks.astype(np.int32))
         vectors.create(HEADS, np.uint8).write(0, (numbers % 16 == 0).astype(np.uint8))
         kind = value_type, space, stopping, Pairs(rows, 1.0)
         solvers, wanted = make_solvers([task], options, parameters, source, *kind)

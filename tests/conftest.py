@@ -71,8 +71,8 @@ def small_classes(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Three worker processes on this machine, for tests that leave them alive."""
+    """Four worker processes on this machine, for tests that leave them alive."""
     from ooc_svm.cluster import connect
 
-    with connect(None, workers=3, memory=None) as connection:
+    with connect(None, workers=4, memory=None) as connection:
         yield connection

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
+from problems_data import cut_rows
 from scipy import sparse
 from sklearn.svm import LinearSVC
+
+from ooc_svm.activepairs import sum_of_pairs
+from ooc_svm.engine.memory import MemoryEngine
+from ooc_svm.passes import PairRows
+from ooc_svm.problems.linear import LinearSpace
+from ooc_svm.problems.pairs import PairProblem, Pairs
+from ooc_svm.rowvectors import RowVectors
+from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
+from ooc_svm.solvers.ocas import Ocas, OcasState
+from ooc_svm.source import MatrixSource
+from ooc_svm.stopping import Stopping
+
+PLENTY = 1 << 40
 
 
 def ranked_rows(n_rows=120, n_features=15, n_ranks=3, seed=0):
@@ -55,3 +71,88 @@ def optimum(matrix, pairs, omega, C):
     svm = LinearSVC(loss="hinge", C=C, fit_intercept=False, tol=1e-9, max_iter=10**6, random_state=0)
     svm.fit(sparse.csr_matrix(sparse.diags(sign) @ differences), sign, sample_weight=omega / omega.sum())
     return svm.coef_.ravel()
+
+
+class Setup:
+    """A problem over pairs, its row vectors and an engine."""
+
+    opened: ClassVar[list[RowVectors]] = []
+
+    def __init__(
+        self,
+        matrix,
+        labels,
+        C=1.0,
+        *,
+        qid=None,
+        weights=None,
+        groups=1,
+        scale=None,
+        memory=PLENTY,
+        guesses=0,
+        n_bins=0,
+        blocks=6,
+        precision=1e-9,
+    ):
+        n_rows = len(labels)
+        self.vectors = vectors = RowVectors(n_rows, memory)
+        self.opened.append(vectors)
+        values = np.unique(labels)
+        vectors.create("ranks", np.int32).write(0, np.searchsorted(values, labels).astype(np.int32))
+        if weights is not None:
+            vectors.create("weight", np.float64).write(0, weights)
+        if qid is not None:
+            heads = np.concatenate([[1], qid[1:] != qid[:-1]])
+            vectors.create("heads", np.uint8).write(0, heads.astype(np.uint8))
+        self.rows = PairRows(
+            "ranks", len(values), None if weights is None else "weight", None if qid is None else "heads"
+        )
+        self.total = sum_of_pairs(self.rows, vectors, PLENTY)
+        space = LinearSpace(matrix.shape[1], scale)
+        self.problem = PairProblem(
+            Pairs(self.rows, self.total),
+            C,
+            space,
+            groups,
+            precision=precision,
+            guesses=guesses,
+            n_bins=n_bins,
+        )
+        for name in self.problem.row_vectors:
+            vectors.create(name, np.float64)
+        for name in self.problem.coefficients:
+            vectors.create(name, np.int32 if weights is None else np.float64)
+        self.engine = MemoryEngine(MatrixSource(matrix, labels, spans=cut_rows(matrix, blocks)), vectors)
+
+    def answer(self, generator):
+        try:
+            request = next(generator)
+            while True:
+                request = generator.send(self.engine.stream([request])[0])
+        except StopIteration as stop:
+            return stop.value
+
+    def solve(self, solver="ocas", *, tol=1e-6, max_passes=2000):
+        stopping, dimension = Stopping(tol, max_passes), self.problem.space.dimension
+        if solver == "ocas":
+            run = Ocas(self.problem, stopping, OcasState.fresh(self.problem, 600), 1 + self.problem.guesses)
+        else:
+            run = CuttingPlane(self.problem, stopping, CuttingPlaneState.fresh(dimension, 600))
+        self.engine.run([run])
+        return run
+
+
+def data_of(kind, seed=0):
+    """Rows, labels, groups and weights: of one group or of several, weighted or not."""
+    matrix, labels = ranked_rows(n_ranks=2 if kind == "two ranks" else 4, seed=seed)
+    rng = np.random.default_rng(seed)
+    qid = group_numbers(len(labels), seed=seed) if "groups" in kind else None
+    weights = None
+    if "weighted" in kind:
+        weights = rng.integers(0, 3, len(labels)) * 0.75
+        if qid is not None:
+            weights = weights[qid]
+    return matrix, labels, qid, weights
+
+
+KINDS = ["two ranks", "ranks", "weighted", "groups", "weighted groups"]

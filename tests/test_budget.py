@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ooc_svm.budget import GROUP_CHOICES, MANY_POINTS, SHARES, SLACK, Parameters, Workload, divide
+from ooc_svm.budget import GROUP_CHOICES, MANY_POINTS, SHARES, SLACK, Parameters, Workload, can_follow, divide
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import parse_size
 from ooc_svm.options import TrainOptions
@@ -233,3 +233,62 @@ def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path,
         assert report["passes"] == 2
         assert 200 * MB < report["peak_memory_bytes"] < memory
         assert len(list(tmp_path.rglob("*.nbc"))) > 5
+
+
+def pairs(n_ranks, **sizes):
+    """A workload over pairs of rows, and its parameters where memory is no matter."""
+    problem = "roc-area" if n_ranks == 2 else "ordinal"
+    sizes = {"coefficient_bytes": 4, "sorts": True, "n_ranks": n_ranks} | sizes
+    return replace(TEXT, **sizes), TrainOptions(problem=problem)
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "dimension", "points", "bins"),
+    [
+        (2, 100, 4, 256),
+        (10, 100, 4, 256),
+        (50, 100, 4, 64),
+        (2, 50_000, 4, 16),
+        (2, 10**6, 1, 0),
+        (0, 100, 1, 0),
+        (10_000, 100, 1, 0),
+    ],
+)
+def test_bins_are_as_many_as_cost_little(n_ranks, dimension, points, bins):
+    work, options = pairs(n_ranks, dimension=dimension, n_nonzeros=10**8)
+    found = divide(work, options, 10**13).parameters
+    assert (found.points, found.bins) == (points, bins)
+    assert found.bins * n_ranks * dimension * (points - 1) <= max(1 << 20, 10**8 // 16)
+
+
+def test_bins_shrink_with_the_memory():
+    work, options = pairs(2, dimension=20_000, n_nonzeros=10**9)
+    totals = np.geomspace(20 * fewest(work, options), fewest(work, options), 40).astype(int)
+    found = [divide(work, options, int(total)) for total in totals]
+    sizes = [(one.parameters.points, one.parameters.bins) for one in found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == (4, 256)
+    assert sizes[-1] == (1, 0)
+    sums = {item.name: item for item in found[0].items}["sums of a pass"]
+    assert "256 bins of 2 rank(s)" in sums.note
+    assert sums.nbytes > 8 * 20_000 * 3 * 256 * 2
+
+
+def test_only_parameters_of_the_data_can_be_kept():
+    work, options = pairs(2, dimension=100, n_nonzeros=10**8)
+    kept = divide(work, options, 10**12).parameters
+    assert can_follow(work, options, kept)
+    for changes in (
+        {"bins": 2**31},
+        {"bins": 0},
+        {"points": 3},
+        {"groups": 0},
+        {"max_cuts": 0},
+        {"capacity": 1},
+    ):
+        assert not can_follow(work, options, replace(kept, **changes))
+    assert not can_follow(replace(work, n_ranks=0), options, kept)
+    resident = divide(TEXT, STREAMED, 10**12).parameters
+    assert can_follow(TEXT, STREAMED, resident)
+    for changes in ({"capacity": 0}, {"capacity": -1}, {"bins": 16}, {"max_cuts": 5}):
+        assert not can_follow(TEXT, STREAMED, replace(resident, **changes))

@@ -370,6 +370,7 @@ COMMON = [
     parameters(groups=0),
     parameters(groups=1.0),
     parameters(points=4),
+    parameters(bins=2**31),
     parameters(capacity=-5, max_cuts=10),
     parameters(capacity=10, max_cuts=-5),
     parameters(capacity=0, max_cuts=0),

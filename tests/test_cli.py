@@ -19,7 +19,7 @@ TRAINING = (
     " --resume --engine"
 )
 OPTIONS = {
-    "convert": "-o --index-base --features --dtype --overwrite --bad-lines --max-bad-lines --shuffle"
+    "convert": "-o --index-base --features --dtype --overwrite --bad-lines --max-bad-lines --shuffle --group"
     " --threads --memory --quiet",
     "info": "--json --label",
     "verify": "--quiet --label",

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cluster_data import Chosen, cluster_engine
+from cluster_data import Chosen, allotment, cluster_engine
 from dual_data import dual_data, dual_problem, dual_vectors, held_rows, read_all, sweep_pass
 from problems_data import MatrixSource, cut_rows
 
 from ooc_svm.cluster import connect
 from ooc_svm.engine import links
 from ooc_svm.engine.memory import MemoryEngine
-from ooc_svm.errors import StorageError
+from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.localworkers import local_workers
 from ooc_svm.passes import ColumnPass, rows_of
 from ooc_svm.problems.dual import names
@@ -59,10 +59,11 @@ def scheduler():
 @contextmanager
 def started(cluster, n_workers):
     """Processes of new workers, once they have joined."""
-    with local_workers(cluster.client.scheduler.address, n_workers, 1) as processes:
-        pids = [process.pid for process in processes]
+    with local_workers(n_workers, 1) as workers:
+        workers.join(cluster.client.scheduler.address)
+        pids = pids_of(workers.processes)
         wait_for(lambda: len(Chosen(cluster, pids).workers()) == n_workers)
-        yield processes
+        yield workers.processes
 
 
 def wait_for(condition):
@@ -179,6 +180,40 @@ def test_a_worker_that_comes_is_given_a_part(scheduler, run):
             first[0].kill()
             assert engine.stream([ColumnPass(run.source.n_features)])
             assert len(notes) == 2
+
+
+def test_a_worker_that_comes_without_the_memory_is_left_out(scheduler, run):
+    with started(scheduler, 2) as processes:
+        first, second = pids_of(processes)
+        workers, notes = Chosen(scheduler, [first]), []
+        opened = partial(MatrixSource, *run.arguments)
+
+        def allot(member, lots):
+            if member.pid == second:
+                raise MemoryBudgetError(f"the worker {member.address}: training needs more")
+            return allotment(member, lots)
+
+        with cluster_engine(
+            workers, run.source, opened, run.vectors, rounds=run.rounds, allot=allot
+        ) as engine:
+            engine.on_note = notes.append
+
+            def join(number):
+                if number == 2:
+                    workers.pids = [first, second]
+
+            assert run.on(engine, join) == run.expected
+            assert engine.stream([ColumnPass(run.source.n_features)])
+            assert len(notes) == 1
+            assert notes[0].startswith("a worker that joined is left out: the worker tcp://")
+        # Whoever is there from the start has to fit.
+        with (
+            cluster_engine(
+                workers, run.source, opened, run.vectors, rounds=run.rounds, allot=allot
+            ) as engine,
+            pytest.raises(MemoryBudgetError, match="training needs more"),
+        ):
+            run.on(engine)
 
 
 def test_a_stopped_worker_is_given_up_and_may_go_on_later(scheduler, run):

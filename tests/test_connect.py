@@ -34,7 +34,11 @@ LONG = 60.0
 def below(pid):
     """Worker processes that a process has started."""
     try:
-        return {child.pid for child in psutil.Process(pid).children() if "dask_worker" in child.cmdline()[2]}
+        return {
+            child.pid
+            for child in psutil.Process(pid).children()
+            if "ooc_svm.localworkers" in child.cmdline()[2]
+        }
     except (psutil.NoSuchProcess, IndexError):
         return set()
 

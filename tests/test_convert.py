@@ -111,6 +111,7 @@ def test_many_files_compressed_or_not_are_one_data_set(tmp_path):
         "features": 60,
         "dtype": "float32",
         "shuffle": None,
+        "group": False,
     }
     assert store.provenance["counts"]["rows"] == 300
 
@@ -273,7 +274,7 @@ def test_threads_and_memory_do_not_change_a_byte(tmp_path):
     matrix, labels = make_data(3, n_rows=20_000, density=0.3)
     matrix.data = rng.integers(1, 5, matrix.nnz).astype(np.float32)
     text = write_text(tmp_path / "a.svm", matrix, labels)
-    assert text.stat().st_size > 2 * plan_conversion(335 * 10**6, 1, 4, shuffle=False).block_bytes
+    assert text.stat().st_size > 2 * plan_conversion(335 * 10**6, 1, 4, reorder=False).block_bytes
     reports, contents = [], []
     for number, options in enumerate(
         ({"threads": 1}, {"threads": 3}, {"threads": 2, "memory": "335MB"}, {"threads": 8, "memory": "700MB"})
@@ -315,14 +316,14 @@ def test_plan_fits_and_grows_with_the_memory():
     for megabytes in range(300, 3000, 30):
         for value_bytes in (4, 8):
             try:
-                plan = plan_conversion(megabytes * 10**6, 4, value_bytes, shuffle=value_bytes == 8)
+                plan = plan_conversion(megabytes * 10**6, 4, value_bytes, reorder=value_bytes == 8)
             except MemoryBudgetError:
                 assert megabytes < 480
                 continue
             assert 1 <= plan.threads <= 4
             assert plan.block_bytes <= plan.max_line_bytes
-            assert (plan.shuffle_bytes > 32 << 20) == (value_bytes == 8)
-            assert plan.shuffle_bytes < megabytes * 10**6 - INTERPRETER_BYTES
+            assert (plan.reorder_bytes > 32 << 20) == (value_bytes == 8)
+            assert plan.reorder_bytes < megabytes * 10**6 - INTERPRETER_BYTES
             if value_bytes == 4:
                 assert plan.threads >= last
                 last = plan.threads

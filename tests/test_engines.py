@@ -107,7 +107,7 @@ def test_a_pass_has_the_bits_of_the_reference(build, name, in_memory):
     engine = build(name, source, vectors)
     w = np.random.default_rng(0).normal(size=source.n_features)
     for step in (0.0, 0.3, 0.7):
-        request = next(problem.read(w * (1 + step), step, np.array([0.2, 0.6])))
+        request = next(problem.read(w * (1 + step), step, np.array([0.2, 0.6]), np.empty(0), None))
         got, expected = engine.stream([request])[0], reference.stream([request])[0]
         assert got.vectors.tobytes() == expected.vectors.tobytes()
         assert got.sums[0].tobytes() == expected.sums[0].tobytes()
@@ -129,7 +129,7 @@ def test_whole_runs_have_the_same_bits(build, name, solver):
 def run_solver(engine, problem, solver):
     stopping = Stopping(1e-6, max_passes=300)
     if solver == "ocas":
-        run = Ocas(problem, stopping, OcasState.fresh(problem.space.dimension, 500))
+        run = Ocas(problem, stopping, OcasState.fresh(problem, 500))
     else:
         run = CuttingPlane(problem, stopping, CuttingPlaneState.fresh(problem.space.dimension, 500))
     engine.run([run])

@@ -75,7 +75,7 @@ def test_guessed_cuts_are_those_of_the_points_on_the_ray(thetas):
     best, old, w = rng.normal(size=(3, matrix.shape[1])) * 0.3
     engine.vectors["model/best"].write(0, matrix @ best)
     engine.vectors["model/previous"].write(0, matrix @ old)
-    cuts, _ = answer(engine, problem.read(w, 0.4, np.array(thetas)))
+    cuts, *_ = answer(engine, problem.read(w, 0.4, np.array(thetas), np.empty(0), None))
     moved = best + 0.4 * (old - best)
     np.testing.assert_allclose(engine.vectors["model/best"].read(0, len(labels)), matrix @ moved, atol=1e-12)
     np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), matrix @ w, atol=1e-12)
@@ -99,9 +99,9 @@ def test_the_line_search_is_exact(monkeypatch, seed, max_events, C):
     rng = np.random.default_rng(seed)
     best, w = rng.normal(size=(2, matrix.shape[1])) * rng.choice([0.01, 0.3, 3.0], size=(2, 1))
     engine.vectors["model/best"].write(0, matrix @ best)
-    _, loss = answer(engine, problem.read(w, 0.0, np.array([0.5])))
+    _, loss, _ = answer(engine, problem.read(w, 0.0, np.array([0.5]), np.empty(0), None))
     ray = w - best
-    t, at = answer(engine, problem.line_search(loss, float(best @ ray), float(ray @ ray)))
+    t, at, _ = answer(engine, problem.line_search(loss, float(best @ ray), float(ray @ ray)))
 
     def value(u):
         return objective(matrix, labels, best + u * ray, C)
@@ -118,5 +118,5 @@ def test_a_line_search_without_a_direction_stays_where_it_is():
     matrix, labels = noisy_rows()
     problem = hinge_problem(matrix.shape[1])
     engine = engine_for(matrix, labels, problem)
-    _, loss = answer(engine, problem.read(np.zeros(matrix.shape[1]), 0.0, np.ones(1)))
-    assert answer(engine, problem.line_search(loss, 0.0, 0.0)) == (0.0, float(len(labels)))
+    _, loss, _ = answer(engine, problem.read(np.zeros(matrix.shape[1]), 0.0, np.ones(1), np.empty(0), None))
+    assert answer(engine, problem.line_search(loss, 0.0, 0.0)) == (0.0, float(len(labels)), None)

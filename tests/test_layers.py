@@ -93,8 +93,14 @@ KEPT_OUT = {
 NEVER = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "joblib", "dill", "cloudpickle"}
 NEVER_CALLED = {"eval", "exec", "compile", "__import__"}
 HEAVY = ("numpy", "numba", "zarr", "scipy", "sklearn", "dask", "distributed", "pandas", "anndata")
-# Who talks to dask; all others are given the connection.
-CLUSTERS = {"ooc_svm.cluster", "ooc_svm.clustercalls", "ooc_svm.engine.links", "ooc_svm.engine.parcels"}
+# Who talks to dask, or is one of its workers; all others are given the connection.
+CLUSTERS = {
+    "ooc_svm.cluster",
+    "ooc_svm.clustercalls",
+    "ooc_svm.engine.links",
+    "ooc_svm.engine.parcels",
+    "ooc_svm.localworkers",
+}
 
 
 def imports(path: Path, *, top: bool = False) -> Iterator[str]:

@@ -76,13 +76,14 @@ def test_a_sweep_in_windows(windows, direction, weighted):
     np.testing.assert_array_equal(found, sums)
 
 
-def test_dot_adds_every_step_once():
+def test_dots_add_every_step_once():
     rng = np.random.default_rng(4)
-    scores = rng.normal(size=103)
+    vectors, found = rng.normal(size=(2, 103)), np.empty(2)
     for counts in (rng.integers(0, 2**40, 103), rng.random(103)):
         for first, step in ((0, 1), (3, 1), (2, 3), (7, 8), (102, 5), (103, 1)):
-            found = orders.dot(counts, scores, first, step)
-            assert found == pytest.approx(np.dot(counts[first::step], scores[first::step]), rel=1e-12)
+            orders.dots(counts, vectors, first, step, found)
+            expected = vectors[:, first::step] @ counts[first::step]
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ooc_svm import paircounts, pairsweep
+from ooc_svm import abreast, paircounts, pairsweep, tworanks
 from ooc_svm.errors import InputError, StorageError
 from ooc_svm.paircounts import (
     MOST_PAIRS,
@@ -80,7 +80,11 @@ ROWS = st.lists(st.tuples(SCORES, st.integers(0, 40), st.integers(0, 28).map(lam
 @pytest.fixture
 def small_parts():
     """Parts so small that a few rows pass through all of them."""
-    with mock.patch.object(pairsweep, "RANK_BITS", 2), mock.patch.object(pairsweep, "BEST_ROWS", 4):
+    with (
+        mock.patch.object(pairsweep, "RANK_BITS", 2),
+        mock.patch.object(pairsweep, "BEST_ROWS", 4),
+        mock.patch.object(tworanks, "_PART_ROWS", 4),
+    ):
         yield
 
 
@@ -108,6 +112,50 @@ def test_counts_of_more_rows(n_ranks, offset):
     expected_plus, expected_minus, _ = reference(scores, labels)
     np.testing.assert_array_equal(plus, expected_plus)
     np.testing.assert_array_equal(minus, expected_minus)
+
+
+FAR = st.sampled_from([1e300, -1e300, np.finfo(float).max, -np.finfo(float).max, 2.0**53, 2.0**53 + 2])
+TWO_RANKS = st.lists(st.tuples(st.one_of(SCORES, FAR), st.integers(0, 1)), max_size=60)
+MARGINS = st.sampled_from([1.0, 0.0, 5e-324, 0.25, 2.5, 2.0**53, -1.0])
+
+
+def check_look_up(scores, labels, groups, first_row, margin):
+    own = MemoryVector.wrap(scores), MemoryVector.wrap(labels.astype(np.int32))
+    found = tworanks.TwoRanks(*own, groups, first_row, margin)
+    with np.errstate(over="ignore"):
+        active, _ = active_pairs(scores, labels, margin)
+    groups_of = (first_row + np.arange(len(scores))) % groups
+    np.testing.assert_array_equal(found.plus.read(0, len(scores)), active.sum(axis=1))
+    for group, column in enumerate(found.minus):
+        np.testing.assert_array_equal(column.read(0, len(scores)), active[groups_of == group].sum(axis=0))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(TWO_RANKS, st.sampled_from([1, 2, 5]), st.integers(0, 5), MARGINS)
+def test_look_up_of_two_ranks_finds_all_pairs(small_parts, rows, groups, first_row, margin):
+    scores, labels = np.array([row[0] for row in rows], float), np.array([row[1] for row in rows], int)
+    check_look_up(scores, labels, groups, first_row, margin)
+
+
+CROWDS = {
+    "equal": lambda rng, n: np.full(n, 0.3),
+    "two clusters": lambda rng, n: rng.choice([-1e6, 1e6], size=n) + rng.normal(size=n),
+    "heavy tails": lambda rng, n: rng.standard_cauchy(n) ** 3,
+    "neighbours": lambda rng, n: 1.0 + rng.integers(0, 20, n) * 2.0**-52,
+    "denormal": lambda rng, n: rng.integers(-50, 50, n) * 5e-324,
+    "lost beside 1": lambda rng, n: np.where(np.arange(n) % 200, rng.random(n) * 3e-16, 1.0),
+    "one far away": lambda rng, n: np.concatenate([rng.normal(size=n - 1), [1e300]]),
+    "ends of the range": lambda rng, n: rng.choice([-1.0, 1.0], size=n) * np.finfo(float).max,
+}
+
+
+@pytest.mark.parametrize("shape", CROWDS)
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_look_up_of_two_ranks_where_scores_crowd_together(small_parts, shape, share):
+    rng = np.random.default_rng(8)
+    scores, labels = CROWDS[shape](rng, 900), (rng.random(900) < share).astype(int)
+    for margin in (1.0, 0.0):
+        check_look_up(scores, labels, 2, 1, margin)
 
 
 def test_swapped_and_tied_pairs_are_counted_exactly():
@@ -311,18 +359,27 @@ def test_memory_on_disk_is_bounded(on_disk, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("n_ranks", [2, 200_000])
-def test_threads_change_no_bits(n_ranks, groups):
+@pytest.mark.parametrize(("n_ranks", "weighted"), [(2, False), (2, True), (200_000, True)])
+def test_threads_change_no_bits(n_ranks, weighted, groups):
     rng = np.random.default_rng(4)
     n_rows = 2 * pairsweep.BEST_ROWS
-    scores, weights = rng.normal(size=n_rows), rng.random(n_rows)
+    scores, weights = rng.normal(size=n_rows), rng.random(n_rows) if weighted else None
     ranks = rng.integers(0, n_ranks, n_rows).astype(np.int32)
+    kind = np.float64 if weighted else np.int64
     found = []
     for threads in (1, 3):
-        plus, minus = np.empty(n_rows), np.empty((n_rows, groups))
+        plus, minus = np.empty(n_rows, kind), np.empty((n_rows, groups), kind)
         sums = count_pairs(scores, ranks, n_ranks, plus, minus, weights=weights, threads=threads)
         found.append(b"".join(part.tobytes() for part in (plus, minus, sums.loss, sums.active)))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_work_abreast_is_answered_in_order_and_fails_as_it_would_alone(threads):
+    assert abreast.each(divmod, [(7, 2), (9, 3)], threads) == [(3, 1), (3, 0)]
+    assert abreast.each(divmod, [], threads) == []
+    with pytest.raises(ZeroDivisionError):
+        abreast.each(divmod, [(1, 1), (1, 0), (2, 1)], threads)
 
 
 def test_a_full_scratch_folder_is_said(tmp_path):

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
-from pairs_data import all_pairs, group_numbers, optimum, pair_loss, pair_weights, ranked_rows
-from problems_data import cut_rows
+from pairs_data import (
+    KINDS,
+    PLENTY,
+    Setup,
+    all_pairs,
+    data_of,
+    group_numbers,
+    optimum,
+    pair_loss,
+    pair_weights,
+    ranked_rows,
+)
 from scipy.optimize import minimize_scalar
 
 from ooc_svm import activepairs
-from ooc_svm.activepairs import count_active_pairs, sum_of_pairs, whole_groups
-from ooc_svm.engine.memory import MemoryEngine
-from ooc_svm.passes import PairPass, PairRows
-from ooc_svm.problems.linear import LinearSpace
-from ooc_svm.problems.pairs import PairProblem, Pairs
+from ooc_svm.activepairs import count_active_pairs, whole_groups
+from ooc_svm.passes import PairPass
+from ooc_svm.problems.pairs import CLOSE
 from ooc_svm.problems.segment import descend
-from ooc_svm.rowvectors import MemoryVector, RowVectors
-from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
-from ooc_svm.solvers.ocas import Ocas, OcasState
-from ooc_svm.source import MatrixSource
-from ooc_svm.stopping import CERTIFIED, Stopping
-
-PLENTY = 1 << 40
+from ooc_svm.rowvectors import MemoryVector
+from ooc_svm.stopping import CERTIFIED
 
 
 @pytest.fixture(autouse=True)
@@ -32,70 +33,6 @@ def closed_vectors():
     yield
     while Setup.opened:
         Setup.opened.pop().close()
-
-
-class Setup:
-    """A problem over pairs, its row vectors and an engine."""
-
-    opened: ClassVar[list[RowVectors]] = []
-
-    def __init__(
-        self, matrix, labels, C=1.0, *, qid=None, weights=None, groups=1, points=1, scale=None, memory=PLENTY
-    ):
-        n_rows = len(labels)
-        self.vectors = vectors = RowVectors(n_rows, memory)
-        self.opened.append(vectors)
-        values = np.unique(labels)
-        vectors.create("ranks", np.int32).write(0, np.searchsorted(values, labels).astype(np.int32))
-        if weights is not None:
-            vectors.create("weight", np.float64).write(0, weights)
-        if qid is not None:
-            heads = np.concatenate([[1], qid[1:] != qid[:-1]])
-            vectors.create("heads", np.uint8).write(0, heads.astype(np.uint8))
-        self.rows = PairRows(
-            "ranks", len(values), None if weights is None else "weight", None if qid is None else "heads"
-        )
-        self.total = sum_of_pairs(self.rows, vectors, PLENTY)
-        space = LinearSpace(matrix.shape[1], scale)
-        self.problem = PairProblem(Pairs(self.rows, self.total), C, space, groups)
-        for name in self.problem.row_vectors:
-            vectors.create(name, np.float64)
-        for name in self.problem.all_coefficients(points):
-            vectors.create(name, np.int32 if weights is None else np.float64)
-        self.engine = MemoryEngine(MatrixSource(matrix, labels, spans=cut_rows(matrix, 6)), vectors)
-
-    def answer(self, generator):
-        try:
-            request = next(generator)
-            while True:
-                request = generator.send(self.engine.stream([request])[0])
-        except StopIteration as stop:
-            return stop.value
-
-    def solve(self, solver="ocas", *, tol=1e-6, points=1, max_passes=2000):
-        stopping, dimension = Stopping(tol, max_passes), self.problem.space.dimension
-        if solver == "ocas":
-            run = Ocas(self.problem, stopping, OcasState.fresh(dimension, 600), points)
-        else:
-            run = CuttingPlane(self.problem, stopping, CuttingPlaneState.fresh(dimension, 600))
-        self.engine.run([run])
-        return run
-
-
-def data_of(kind, seed=0):
-    """Rows, labels, groups and weights: of one group or of several, weighted or not."""
-    matrix, labels = ranked_rows(n_ranks=2 if kind == "two ranks" else 4, seed=seed)
-    rng = np.random.default_rng(seed)
-    qid = group_numbers(len(labels), seed=seed) if "groups" in kind else None
-    weights = None
-    if "weighted" in kind:
-        weights = rng.integers(0, 3, len(labels)) * 0.75
-        if qid is not None:
-            weights = weights[qid]
-    return matrix, labels, qid, weights
-
-
-KINDS = ["two ranks", "ranks", "weighted", "groups", "weighted groups"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +52,7 @@ def test_active_pairs_are_those_of_the_list(monkeypatch, kind, cut_groups, on_di
     best, previous = setup.problem.row_vectors
     setup.vectors[best].write(0, start)
     setup.vectors[previous].write(0, end)
-    names = setup.problem.coefficients(0)
+    names = setup.problem.coefficients
     request = PairPass(setup.rows, best, previous, 0.5, names)
     found = count_active_pairs(request, setup.vectors, 1 if on_disk else PLENTY)
     scores = start + 0.5 * (end - start)
@@ -134,19 +71,23 @@ def test_active_pairs_are_those_of_the_list(monkeypatch, kind, cut_groups, on_di
         assert found.offsets[group] == pytest.approx(omega[own].sum())
 
 
-@pytest.mark.parametrize("kind", ["weighted", "weighted groups"])
-def test_the_bits_of_a_count_do_not_follow_from_the_memory(kind):
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_bits_of_a_count_follow_neither_from_the_memory_nor_from_threads(monkeypatch, kind, groups):
+    monkeypatch.setattr(activepairs, "_THREAD_ROWS", 1)
+    monkeypatch.setattr(activepairs, "_SUMMED_ROWS", 16)
     matrix, labels, qid, weights = data_of(kind)
     found = []
-    for memory, sorting in ((PLENTY, PLENTY), (0, 1)):
-        setup = Setup(matrix, labels, qid=qid, weights=weights, groups=2, memory=memory)
+    for memory, sorting, threads in ((PLENTY, PLENTY, 1), (PLENTY, PLENTY, 3), (PLENTY, 1, 2), (0, 1, 1)):
+        setup = Setup(matrix, labels, qid=qid, weights=weights, groups=groups, memory=memory)
         best, previous = setup.problem.row_vectors
         setup.vectors[best].write(0, np.random.default_rng(2).normal(size=len(labels)))
-        names = setup.problem.coefficients(0)
-        sums = count_active_pairs(PairPass(setup.rows, best, previous, 0.3, names), setup.vectors, sorting)
+        names = setup.problem.coefficients
+        request = PairPass(setup.rows, best, previous, 0.3, names)
+        sums = count_active_pairs(request, setup.vectors, sorting, threads)
         vectors = [setup.vectors[name].read(0, len(labels)).tobytes() for name in names]
-        found.append((sums.loss, sums.slope, sums.active, sums.offsets.tobytes(), vectors))
-    assert found[0] == found[1]
+        found.append((sums.loss, sums.slope, sums.active, sums.n_rows, sums.offsets.tobytes(), vectors))
+    assert all(other == found[0] for other in found)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 7, 1000])
@@ -167,10 +108,11 @@ def test_slices_are_of_whole_groups(monkeypatch, rows, slice_rows):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(kind):
+@pytest.mark.parametrize("step", [0.4, 0.5 * CLOSE])
+def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(kind, step):
     matrix, labels, qid, weights = data_of(kind)
     groups = 3
-    setup = Setup(matrix, labels, qid=qid, weights=weights, groups=groups, points=2)
+    setup = Setup(matrix, labels, qid=qid, weights=weights, groups=groups)
     pairs = all_pairs(labels, qid)
     omega = pair_weights(pairs, weights, qid)
     share = omega / omega.sum()
@@ -185,27 +127,31 @@ def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(kind):
     best, previous = setup.problem.row_vectors
     setup.vectors[best].write(0, matrix @ start)
     setup.vectors[previous].write(0, matrix @ end)
-    cuts, _ = setup.answer(setup.problem.read(w, 0.4, np.array([0.0, 0.3])))
-    moved = start + 0.4 * (end - start)
+    nothing = np.empty(0)
+    (cut,), known, _ = setup.answer(setup.problem.read(w, step, nothing, nothing, None))
+    moved = start + step * (end - start)
     np.testing.assert_allclose(setup.vectors[best].read(0, len(labels)), matrix @ moved, atol=1e-12)
     np.testing.assert_allclose(setup.vectors[previous].read(0, len(labels)), matrix @ w, atol=1e-12)
-    for theta, cut in zip((0.0, 0.3), cuts, strict=True):
-        point = moved + theta * (end - moved)
-        np.testing.assert_allclose(cut.offsets - cut.planes @ point, losses(point), atol=1e-12)
-        for _ in range(20):
-            v = rng.normal(size=matrix.shape[1]) * rng.choice([0.1, 1.0, 10.0])
-            assert (losses(v) >= cut.offsets - cut.planes @ v - 1e-9).all()
+    point = moved if step >= CLOSE else moved + CLOSE * (end - moved)
+    np.testing.assert_allclose(cut.offsets - cut.planes @ point, losses(point), atol=1e-12)
+    for _ in range(20):
+        v = rng.normal(size=matrix.shape[1]) * rng.choice([0.1, 1.0, 10.0])
+        assert (losses(v) >= cut.offsets - cut.planes @ v - 1e-9).all()
+    if step < CLOSE:
+        assert known is None
+        return
+    h = 1e-7 * (w - moved)
+    assert known[0] == pytest.approx(losses(moved).sum())
+    assert known[1] == pytest.approx((losses(moved + h) - losses(moved - h)).sum() / 2e-7, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("solver", "groups", "points"), [("cutting-plane", 1, 1), ("ocas", 1, 2), ("ocas", 4, 2)]
-)
+@pytest.mark.parametrize(("solver", "groups"), [("cutting-plane", 1), ("ocas", 1), ("ocas", 4)])
 @pytest.mark.parametrize("C", [0.1, 10.0])
-def test_the_primal_value_is_that_of_all_pairs(kind, solver, groups, points, C):
+def test_the_primal_value_is_that_of_all_pairs(kind, solver, groups, C):
     matrix, labels, qid, weights = data_of(kind, seed=4)
-    setup = Setup(matrix, labels, C, qid=qid, weights=weights, groups=groups, points=points)
-    run = setup.solve(solver, points=points, tol=1e-5)
+    setup = Setup(matrix, labels, C, qid=qid, weights=weights, groups=groups)
+    run = setup.solve(solver, tol=1e-5)
     certificate, w = run.state.certificate, run.solution()[0]
     pairs = all_pairs(labels, qid)
     omega = pair_weights(pairs, weights, qid)
@@ -224,7 +170,7 @@ def test_the_primal_value_is_that_of_all_pairs(kind, solver, groups, points, C):
 def test_scaled_columns():
     matrix, labels, _, _ = data_of("ranks", seed=5)
     scale = np.random.default_rng(5).random(matrix.shape[1]) + 0.2
-    run = Setup(matrix, labels, 2.0, scale=scale, points=2).solve(points=2)
+    run = Setup(matrix, labels, 2.0, scale=scale).solve()
     scaled = matrix @ np.diag(scale)
     pairs = all_pairs(labels)
     omega = np.ones(len(pairs[0]))
@@ -234,14 +180,10 @@ def test_scaled_columns():
     np.testing.assert_allclose(matrix @ run.solution()[0], scaled @ run.state.best, atol=1e-12)
 
 
-def test_line_search_and_second_point_save_reads():
+def test_a_line_search_saves_reads():
     matrix, labels = ranked_rows(1500, 40, 2, seed=6)
-    reads = []
-    for solver, points in (("cutting-plane", 1), ("ocas", 1), ("ocas", 2)):
-        setup = Setup(matrix, labels, 300.0, points=points)
-        reads.append(setup.solve(solver, tol=1e-3, points=points).state.certificate.passes)
-    assert reads == sorted(reads, reverse=True)
-    assert len(set(reads)) == 3
+    plain, searched = (Setup(matrix, labels, 300.0).solve(s, tol=1e-3) for s in ("cutting-plane", "ocas"))
+    assert searched.state.certificate.passes <= 0.6 * plain.state.certificate.passes
 
 
 def drive(generator):
@@ -252,6 +194,21 @@ def drive(generator):
             found = generator.send(found)
     except StopIteration as stop:
         return stop.value
+
+
+def test_the_search_ends_where_it_is_flat_up_to_rounding():
+    slope, curvature, C = -0.009535675423952927, 0.06723798210347767, 10.0
+    start, flat = (0.14670958663538936, -0.006107695813718459), -0.00046273744019562936
+    looks = []
+
+    def look(t):
+        looks.append(t)
+        yield
+        return 0.14597429594228675 + flat * (t - 0.21064061387375693), flat
+
+    t, _ = drive(descend(look, start, slope, curvature, C, 1e-12))
+    assert t == pytest.approx(0.21064061387375693)
+    assert len(looks) < 10
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -26,7 +26,7 @@ def solve(
     limits = stopping or Stopping(tol, max_passes=3000)
     dimension = problem.space.dimension
     if solver == "ocas":
-        run = Ocas(problem, limits, OcasState.fresh(dimension, max_cuts), points)
+        run = Ocas(problem, limits, OcasState.fresh(problem, max_cuts), points)
     else:
         run = CuttingPlane(problem, limits, CuttingPlaneState.fresh(dimension, max_cuts))
     engine.run([run])

@@ -30,6 +30,7 @@ from train_data import answers, bits, make_store
 from ooc_svm import train
 from ooc_svm.errors import InputError
 from ooc_svm.solvers import streamed_smo
+from ooc_svm.solvers.streamed_smo import StreamedSmo, effort_for
 from ooc_svm.store import Store, open_store
 from ooc_svm.sweeps import cut_rounds
 
@@ -233,3 +234,26 @@ def test_each_block_is_fetched_once_a_pass(stores, monkeypatch):
             assert fetched.most_common()[-1][1] == passes
             assert sum(fetched.values()) <= passes * len(store.blocks) + 1
             assert report["bytes_read"] == pytest.approx(passes * stored, abs=store.block_stored_bytes(0))
+
+
+def test_the_fewer_rows_are_held_the_more_rounds():
+    shares = (1.0, 0.1, 0.05, 0.02, 0.001, 0.0)
+    few, many = ([effort_for(n, resident=share).rounds for share in shares] for n in (10**6, 10**8))
+    assert few == [20, 20, 25, 62, 100, 100]
+    assert many == [10] * len(shares)
+
+
+@pytest.mark.parametrize(("limit", "stop_reason"), [(None, "certified"), (2, "max-passes")])
+def test_the_read_that_certifies_ends_without_solving(stores, monkeypatch, limit, stop_reason):
+    solved: list[bool] = []
+    solve = StreamedSmo._solve_residents
+
+    def counted(self, last=False):
+        if self.n_nonzeros > 600:  # not what is compiled before
+            solved.append(last)
+        solve(self, last)
+
+    monkeypatch.setattr(StreamedSmo, "_solve_residents", counted)
+    report = train(stores["svc", "few"], C=1.0, max_passes=limit).report
+    assert report["stop_reason"] == stop_reason
+    assert sum(solved) == report["passes"] - (limit is None)

@@ -269,7 +269,7 @@ def test_the_plan_counts_sorting_and_coefficients():
     plan = ooc_svm.plan(matrix, labels, problem="ordinal", cut_groups=8)
     items = {item.name: item for item in plan.items}
     assert items["sorting"].nbytes >= 120 * 100
-    assert items["row vectors"].nbytes == 120 * (4 + 16 + 4 * 8 * 2)
+    assert items["row vectors"].nbytes == 120 * (4 + 16 + 4 * 8)
 
 
 def test_the_best_model_is_left_by_a_signal(case, monkeypatch):

@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from ooc_svm.activepairs import count_active_pairs
+from ooc_svm.engine.fusing import fuse, split
 from ooc_svm.memory import peak_memory
-from ooc_svm.passes import Extent, PairPass, PairSlope, Pass, Piece, Request, RowSlice, Segment, fuse, split
+from ooc_svm.passes import Extent, PairPass, PairSlope, Pass, Piece, Request, RowSlice, Segment
 from ooc_svm.rows import RowBlock
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.source import Source, Span
@@ -78,6 +80,18 @@ class Engine(ABC):
         """Called with the number of blocks done and of all blocks, from any thread."""
         self.on_note: Callable[[str], None] | None = None
         """Called with what a user should know."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what the engine holds beside its arguments."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def fill(self, fill: Callable[[RowVectors, Source], None]) -> None:
         """Make the row vectors that come from the data."""

@@ -20,8 +20,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from ooc_svm.engine.base import Counters, Engine, MergeTree
 from ooc_svm.engine.links import Link, Lost, Member, Serving, call_all
@@ -29,7 +28,7 @@ from ooc_svm.engine.lots import Division, Lot, Lots, divide
 from ooc_svm.engine.parcels import Outbox
 from ooc_svm.engine.shared import SharedVectors
 from ooc_svm.engine.worker import Allotment, Answer, Fill, Holding, Work
-from ooc_svm.errors import StorageError
+from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.passes import Extent, Pass
 from ooc_svm.rowvectors import RowVectors
 from ooc_svm.source import Source
@@ -128,14 +127,6 @@ class ClusterEngine(Engine):
         ending.join(GOODBYE_SECONDS)
         self._shared.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @property
     def _client(self) -> Any:
         return self._cluster.client
@@ -182,7 +173,7 @@ class ClusterEngine(Engine):
         fresh = [
             Link(member, self._run, self._outbox, self._patience)
             for member in self._cluster.workers()
-            if member.address not in known
+            if member.address not in known and (not self._links or self._fits(member))
         ]
         opened = self._wait(call_all([link.open(self._client.connection_args) for link in fresh]))
         joined = [link for link, failure in zip(fresh, opened, strict=True) if failure is None]
@@ -193,11 +184,22 @@ class ClusterEngine(Engine):
             self._links += joined
             self._held = None
 
+    def _fits(self, member: Member) -> bool:
+        """Whether a worker that comes later could hold all rows, should it be the only one left."""
+        try:
+            self._allot(member, self._lots.lots)
+        except MemoryBudgetError as error:
+            self._given_up.add(member.address)
+            self._tell(f"a worker that joined is left out: {error}")
+            return False
+        return True
+
     def _give_up(self, lost: Sequence[Link]) -> None:
         self._given_up.update(link.member.address for link in lost)
         self._leave(lost)
         names = ", ".join(link.member.address for link in lost)
-        self._tell(f"{_count(lost)} lost: {names}; their rows go to the {_count(self._links)} that are left")
+        rest = f"their rows go to the {_count(self._links)} that are left" if self._links else "none is left"
+        self._tell(f"{_count(lost)} lost: {names}; {rest}")
 
     def _leave(self, links: Sequence[Link]) -> None:
         """Disconnect from some workers; the lots have to be dealt out anew."""
@@ -222,9 +224,8 @@ class ClusterEngine(Engine):
                 )
             self._owners = self._lots.deal(len(self._links), self._runs)
             version = self._shared.version
-            calls = [
-                link.call("hold", self._holding(number, link)) for number, link in enumerate(self._links)
-            ]
+            holdings = [self._holding(number, link) for number, link in enumerate(self._links)]
+            calls = [link.call("hold", own) for link, own in zip(self._links, holdings, strict=True)]
             if not self._lost(self._links, self._wait(call_all(calls))):
                 self._held = version
                 return

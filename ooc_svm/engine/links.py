@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from distributed import WorkerPlugin
@@ -66,11 +67,20 @@ class Serving(WorkerPlugin):
         self._inbox = Inbox(self._vector_bytes)
         self._turn = asyncio.Lock()
         worker.handlers[self.name] = self.answer
+        self._opening = asyncio.ensure_future(self._open())
 
     async def teardown(self, worker: Any) -> None:
         """The run is over, or the worker ends."""
         worker.handlers.pop(self.name, None)
-        await asyncio.to_thread(self._share.close)
+        # Not under the feet of a call that nobody waits for any more.
+        async with self._turn:
+            await asyncio.to_thread(self._share.close)
+
+    async def _open(self) -> None:
+        """Open the data while the client makes ready; who asks for it first hears what is wrong with it."""
+        async with self._turn:
+            with suppress(Exception):
+                await asyncio.to_thread(self._share.open)
 
     async def answer(self, call: str, parcel: Parcel | None = None) -> dict[str, Any]:
         """What a call of the `Share` returns, or the error it raises."""
@@ -128,9 +138,10 @@ class Link:
                 # A process that is stopped takes up connections all the same.
                 connecting = connect(self.member.address, timeout=CONNECT_SECONDS, **connection_args)
                 self._comms.append(await asyncio.wait_for(connecting, CONNECT_SECONDS))
-        except (OSError, TimeoutError) as error:
+            await self.call("greet", None)
+        except (OSError, TimeoutError, Lost) as error:
+            self.close()
             raise Lost(self.member.address) from error
-        await self.call("greet", None)
 
     def close(self) -> None:
         """Let go of the worker, whatever it is doing."""

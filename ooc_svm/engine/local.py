@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ooc_svm.engine.base import Engine, MergeTree
 from ooc_svm.engine.feed import Feed
@@ -82,14 +81,6 @@ class LocalEngine(Engine):
         """End the threads and let the cache go."""
         self._workers.shutdown(cancel_futures=True)
         self._feed.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
         trees = self.merged(passes, extent, data, range(len(extent.segments)))

@@ -12,6 +12,9 @@ from ooc_svm.passes import Extent, Pass
 class MemoryEngine(Engine):
     """Serves passes one block at a time in the calling thread; made for matrices in memory."""
 
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
     def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
         for request in passes:
             if request.meanwhile is not None:

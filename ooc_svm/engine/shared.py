@@ -130,6 +130,7 @@ class SharedVectors(RowVectors):
     def discard(self, path: str) -> None:
         """Remove a file that is not wanted, if it is there."""
         if not self._uses[path]:
+            del self._uses[path]
             with contextlib.suppress(OSError):
                 os.unlink(path)
 

@@ -126,22 +126,27 @@ class Share:
         self.done = 0
         """Pieces visited of the stream under way, those that came before it in the same read included."""
 
-    def hold(self, holding: Holding) -> None:
-        """Hold these lots and no others, with the entries that were saved."""
+    def open(self) -> Source:
+        """Open the data, unless that was done; it may take a while."""
         if self._source is None:
             return_freed_memory()
             self._source = self._open_source()
+        return self._source
+
+    def hold(self, holding: Holding) -> None:
+        """Hold these lots and no others, with the entries that were saved."""
+        source = self.open()
         held = [(lot.start, lot.stop) for lot in holding.lots]
         allotment = holding.allotment
-        vectors = RowVectors(self._source.n_rows, allotment.row_vector_bytes, held=held)
+        vectors = RowVectors(source.n_rows, allotment.row_vector_bytes, held=held)
         if self._engine is not None and self._of == (holding.lots, allotment):
             self._engine.vectors.close()
             self._engine.vectors = vectors
         else:
             self.close()
-            self._engine = self._make_engine(self._source, vectors, holding)
+            self._engine = self._make_engine(source, vectors, holding)
             self._of = holding.lots, allotment
-        holding.fill(vectors, self._source)
+        holding.fill(vectors, source)
         for name, dtype, fill in holding.vectors:
             vectors.create(name, dtype, fill)
         for name, position, saved in holding.saved:

@@ -189,17 +189,30 @@ def count_small(scores, ranks, starts, weights, most, first_row, margin, plus, m
 
 
 @compiled
-def dot(counts, scores, first, step):  # type: ignore[no-untyped-def]
-    """Sum of ``counts[i] scores[i]`` over ``i = first, first + step, ...``, in four interleaved sums."""
-    s0 = s1 = s2 = s3 = 0.0
-    i, n = first, len(counts)
-    while i + 3 * step < n:
-        s0 += np.float64(counts[i]) * scores[i]
-        s1 += np.float64(counts[i + step]) * scores[i + step]
-        s2 += np.float64(counts[i + 2 * step]) * scores[i + 2 * step]
-        s3 += np.float64(counts[i + 3 * step]) * scores[i + 3 * step]
-        i += 4 * step
-    while i < n:
-        s0 += np.float64(counts[i]) * scores[i]
-        i += step
-    return (s0 + s1) + (s2 + s3)
+def dots(counts, vectors, first, step, out):  # type: ignore[no-untyped-def]
+    """``out[v]``: the sum of ``counts[i] vectors[v, i]`` over ``i = first, first + step, ...``.
+
+    Parameters
+    ----------
+    counts : ndarray of int64 or float64, shape (n,)
+    vectors : ndarray of float64, shape (n_vectors, n)
+    first, step : int
+    out : ndarray of float64, shape (n_vectors,)
+        Products are added in four interleaved sums.
+    """
+    n, step = np.uint64(len(counts)), np.uint64(step)
+    for v in range(len(vectors)):
+        vector = vectors[v]
+        s0 = s1 = s2 = s3 = 0.0
+        i = np.uint64(first)
+        j, k, m = i + step, i + step + step, i + step + step + step
+        while m < n:
+            s0 += np.float64(counts[i]) * vector[i]
+            s1 += np.float64(counts[j]) * vector[j]
+            s2 += np.float64(counts[k]) * vector[k]
+            s3 += np.float64(counts[m]) * vector[m]
+            i, j, k, m = m + step, m + step + step, m + step + step + step, m + step * np.uint64(4)
+        while i < n:
+            s0 += np.float64(counts[i]) * vector[i]
+            i += step
+        out[v] = (s0 + s1) + (s2 + s3)

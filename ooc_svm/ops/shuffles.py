@@ -41,6 +41,18 @@ def row_keys(seed: np.uint64, start: np.uint64, out: Keys) -> None:
 
 
 @compiled
+def mix_keys(numbers: Keys, out: Keys) -> None:
+    """Different keys for different numbers, spread over all 64 bits.
+
+    Parameters
+    ----------
+    numbers, out : ndarrays of uint64, one length
+    """
+    for i in range(len(out)):
+        out[i] = _mix(numbers[i])
+
+
+@compiled
 def gather_rows(
     indptr: npt.NDArray[np.uint64],
     indices: npt.NDArray[np.uint32],

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.ops import losses
-from ooc_svm.passes import Extent, RowPass, RowSlice
+from ooc_svm.passes import Extent, NoSlots, RowPass, RowSlice
 from ooc_svm.problems.hinge import Targets
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.rows import Float64Array
@@ -149,7 +149,7 @@ class DualProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class LossAlong:
+class LossAlong(NoSlots):
     """Row rule: sums of losses at the points (t, b) of a segment of scores."""
 
     problem: DualProblem
@@ -175,7 +175,7 @@ class LossAlong:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveScores:
+class MoveScores(NoSlots):
     """Row rule: the best scores move towards the newest ones."""
 
     best: str
@@ -200,7 +200,7 @@ class MoveScores:
 
 
 @dataclass(frozen=True, slots=True)
-class LossRows:
+class LossRows(NoSlots):
     """Row rule: number of rows with a loss at the best scores."""
 
     problem: DualProblem

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.ops import hinge
-from ooc_svm.passes import CollectPass, LinearPass, LinearSums, Request, RowPass, RowSlice
+from ooc_svm.passes import CollectPass, LinearPass, LinearSums, NoSlots, Request, RowPass, RowSlice
 from ooc_svm.problems.cuts import Cuts
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.problems.segment import SegmentLoss, minimise
@@ -68,7 +68,7 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class HingeCut:
+class HingeCut(NoSlots):
     """Row rule: loss and cut at the scores. Sums (4, groups): loss, offset, sum of coefficients, rows."""
 
     targets: Targets
@@ -91,7 +91,7 @@ class HingeCut:
 
 
 @dataclass(frozen=True, slots=True)
-class GuessedCut:
+class GuessedCut(NoSlots):
     """Row rule: move the best point, cut at guessed points, count the segment's breakpoints."""
 
     targets: Targets
@@ -132,7 +132,7 @@ class GuessedCut:
 
 
 @dataclass(frozen=True, slots=True)
-class LossCount:
+class LossCount(NoSlots):
     """Row rule: number of rows with a loss at the best point, moved by ``step``."""
 
     targets: Targets
@@ -156,7 +156,7 @@ class LossCount:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentBins:
+class SegmentBins(NoSlots):
     """Row rule: the breakpoints in finer bins, shape (3, BINS)."""
 
     targets: Targets
@@ -227,6 +227,7 @@ class HingeProblem:
     space: LinearSpace
     groups: int = 1
     name: str = "model"
+    forecast_size: ClassVar[int] = 0
 
     @property
     def row_vectors(self) -> dict[str, npt.DTypeLike]:
@@ -248,8 +249,8 @@ class HingeProblem:
         return float(losses.sum()), int(rows.sum()), Cuts(planes, offsets.copy())
 
     def read(
-        self, w: Float64Array, step: float, thetas: Float64Array
-    ) -> Generator[Request, Any, tuple[list[Cuts], SegmentLoss]]:
+        self, w: Float64Array, step: float, thetas: Float64Array, forecast: Float64Array, counted: None
+    ) -> Generator[Request, Any, tuple[list[Cuts], SegmentLoss, Float64Array]]:
         """One read of the data: scores of w, cuts at guessed points, and the loss along the segment.
 
         The best point moves by ``step`` towards the point of the read before; the cuts are taken at
@@ -263,11 +264,11 @@ class HingeProblem:
             Cuts(self.space.from_data(result.vectors[:, k], coefficients[k]), offsets[k].copy())
             for k in range(rule.width)
         ]
-        return cuts, SegmentLoss(base[1], base[2], bins)
+        return cuts, SegmentLoss(base[1], base[2], bins), forecast
 
     def line_search(
         self, loss: SegmentLoss, slope: float, curvature: float
-    ) -> Generator[Request, Any, tuple[float, float]]:
+    ) -> Generator[Request, Any, tuple[float, float, None]]:
         """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
 
         Returns
@@ -284,7 +285,8 @@ class HingeProblem:
             events = yield CollectPass(SegmentEvents(self.targets, best, end, low, per_unit, q))
             return np.concatenate([np.empty((0, 3)), *events])
 
-        return (yield from minimise(loss, slope, curvature, self.C, refine, collect))
+        t, found = yield from minimise(loss, slope, curvature, self.C, refine, collect)
+        return t, found, None
 
     def count_support(self, step: float) -> Generator[Request, Any, int]:
         """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""

@@ -5,8 +5,9 @@
 over the m pairs (i, j) of rows of which i has the higher rank, inside their group where rows have groups
 (Joachims 2006, OP4; where pairs have weights, R is their weighted mean). A row's coefficient in the cut,
 c+_i - c-_i, counts the active pairs in which it is the higher and the lower one (Algorithm 2), and that takes
-the scores of all rows. So a cut cannot be made in the read that finds the scores of its point; in the read
-after it, coefficients known, it comes along with the scores of the next point.
+the scores of all rows. So the exact cut cannot be made in the read that finds the scores of its point; in the
+read after it, coefficients known, it comes along with the scores of the next point. Cuts that are nearly
+exact can be made in the same read (`ooc_svm.problems.guessedcuts`), and halve the reads.
 
 With cut groups the pairs are divided by the number of their higher row, and each group has a slack of its
 own.
@@ -21,15 +22,25 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.passes import LinearPass, LinearSums, PairPass, PairRows, PairSlope, Request, RowSlice
+from ooc_svm.passes import LinearPass, LinearSums, NoSlots, PairPass, PairRows, PairSlope, Request, RowSlice
+from ooc_svm.problems.binnedsearch import can_search, look_by_bins
 from ooc_svm.problems.cuts import Cuts
+from ooc_svm.problems.guessedcuts import BinnedCuts, Forecast, QueryCuts, RowCuts
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.problems.segment import descend
 from ooc_svm.rows import Float64Array
 
-# Where cuts are taken: from the best point (0) on towards the end of the ray it lies on (1). The first is
-# that of the algorithm; the best point itself besides saves a fifth of the reads, more places nothing.
-PLACES = {1: (0.1,), 2: (0.0, 0.1)}
+# Where cuts are taken in the read itself, as (slope, offset) of theta over the t of the last line search, by
+# their number; the best of those tried.
+GUESSES: dict[int, tuple[tuple[float, float], ...]] = {
+    0: (),
+    1: ((0.9, 0.1),),
+    3: ((0.9, 0.1), (0.5, 0.0), (0.0, 1.0)),
+}
+
+# Where the cut is taken that comes one read late: at the best point, or so close to it where that has moved
+# by less, since its cut may then be that of the read before, and nothing moves.
+CLOSE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +52,18 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class CountedCut:
-    """Row rule: cuts whose coefficients are known; the best point moves, the scores are kept.
+class CountedCut(NoSlots):
+    """Row rule: a cut whose coefficients are known; the best point moves, the scores are kept.
 
-    The first ``at_best`` of the coefficients are those of the best point; the derivative of the loss from
-    there towards the new scores is summed up.
+    If asked for, the derivative of the loss at the best point, whose coefficients they are, towards the new
+    scores is summed up.
     """
 
     coefficients: tuple[str, ...]
     best: str
     previous: str
     step: float
-    at_best: int
+    starts: bool
     sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     @property
@@ -75,8 +86,8 @@ class CountedCut:
         best, previous = rows.vectors[self.best], rows.vectors[self.previous]
         if self.step:
             best += self.step * (previous - best)
-        if self.at_best:
-            sums[0] -= (coefficients[: self.at_best].sum(axis=0) * (scores - best)).sum()
+        if self.starts:
+            sums[0] -= (coefficients.sum(axis=0) * (scores - best)).sum()
         previous[:] = scores
 
 
@@ -96,6 +107,10 @@ class PairProblem:
         Prefix of this problem's row vectors.
     precision : float
         Of the line search: how close the objective has to come to its minimum, as a share.
+    guesses : int
+        Cuts taken in the read that finds the scores of their points, beside one that comes a read late.
+    n_bins : int
+        Bins of the scores that they are made from, where all rows are one group.
     """
 
     pairs: Pairs
@@ -104,78 +119,143 @@ class PairProblem:
     groups: int = 1
     name: str = "model"
     precision: float = 1e-9
+    guesses: int = 0
+    n_bins: int = 0
+
+    @property
+    def forecast_size(self) -> int:
+        """How many numbers a solver keeps for this from one read to the next."""
+        has_bins = self.guesses > 0 and self.pairs.rows.heads is None
+        return Forecast.size(self.space.n_features) if has_bins else 0
+
+    @property
+    def searches_by_bins(self) -> bool:
+        """Whether the looks of a line search sum up bins; if not, each of them counts pairs."""
+        return can_search(self.pairs.rows, self.precision)
 
     @property
     def row_vectors(self) -> dict[str, npt.DTypeLike]:
         """Row vectors that this works on, with types: scores at the best and at the last point."""
         return {f"{self.name}/best": np.float64, f"{self.name}/previous": np.float64}
 
-    def coefficients(self, point: int) -> tuple[str, ...]:
-        """Names of the row vectors of coefficients at one of the points, one for each cut group."""
-        return tuple(f"{self.name}/cut{point}/group{group}" for group in range(self.groups))
-
-    def all_coefficients(self, points: int) -> tuple[str, ...]:
-        """The same of the first so many points."""
-        return tuple(name for point in range(points) for name in self.coefficients(point))
+    @property
+    def coefficients(self) -> tuple[str, ...]:
+        """Names of the row vectors of coefficients, one for each cut group."""
+        return tuple(f"{self.name}/cut/group{group}" for group in range(self.groups))
 
     def places(self, t: float, points: int) -> Float64Array:
-        """Where the next cuts are taken, from the best point (0) towards the end of its ray (1)."""
-        return np.array(PLACES[points])
+        """Where cuts are guessed on the next ray, 0 the best point and 1 the master problem's."""
+        return np.array([slope * t + offset for slope, offset in GUESSES[points - 1]])
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
         """One read of the data: the loss at w, rows with a loss, and cuts at the point of the last read."""
-        read = yield from self.read(w, 0.0, np.ones(1))
         _, previous = self.row_vectors
+        weights, _ = self.space.to_data(w)
+        counted, rule = yield from self._late_cut(0.0, 1.0, None)
+        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,))
+        cuts = self._cut((result.vectors[:, :, 0], counted.offsets))
         found: PairSlope = yield PairPass(self.pairs.rows, previous, previous, 0.0)
-        return found.loss / self.pairs.total, found.n_rows, read[0][0]
+        return found.loss / self.pairs.total, found.n_rows, cuts
 
     def read(
-        self, w: Float64Array, step: float, thetas: Float64Array
-    ) -> Generator[Request, Any, tuple[list[Cuts], tuple[float, float] | None]]:
-        """One read of the data: scores of w, cuts on the ray of the last read, and how the next ray begins.
+        self,
+        w: Float64Array,
+        step: float,
+        thetas: Float64Array,
+        forecast: Float64Array,
+        counted: PairSlope | None,
+    ) -> Generator[Request, Any, tuple[list[Cuts], tuple[float, float] | None, Float64Array]]:
+        """One read of the data: scores of w, cuts, how the next ray begins, and a forecast of the next read.
 
-        The best point moves by ``step`` towards the point of the last read, and the cuts are taken at
-        ``best + theta (previous - best)``. Where the first of them is the best point itself, R(0) and its
-        derivative on the ray from there to w are given too.
+        The best point moves by ``step`` towards the point of the last read. There or close to it an exact cut
+        is taken; ``counted`` is what the line search has counted for that, if it has. Others are guessed at
+        ``best + theta (w - best)``. Where the exact one is that of the best point and the line search has use
+        for it, R(0) and its derivative on the ray from there to w are given too.
         """
-        best, previous = self.row_vectors
-        offsets: list[Float64Array] = []
-        at_best, loss = thetas[0] == 0.0, 0.0
-        for point, theta in enumerate(thetas.tolist()):
-            t = step + theta * (1.0 - step)
-            request = PairPass(self.pairs.rows, best, previous, t, self.coefficients(point))
-            found: PairSlope = yield request
-            offsets.append(found.offsets / self.pairs.total)
-            if point == 0:
-                loss = found.loss / self.pairs.total
-        names = self.all_coefficients(len(thetas))
+        counted, known = yield from self._late_cut(step, 0.0 if step >= CLOSE else CLOSE, counted)
         weights, _ = self.space.to_data(w)
-        rule = CountedCut(names, best, previous, step, self.groups if at_best else 0)
-        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,))
-        sums = result.vectors[:, :, 0] / self.pairs.total
-        of_groups = [slice(k * self.groups, (k + 1) * self.groups) for k in range(len(thetas))]
-        planes = [self.space.from_data(sums[:, own], np.zeros(self.groups)) for own in of_groups]
-        cuts = [Cuts(*cut) for cut in zip(planes, offsets, strict=True)]
-        return cuts, (loss, float(result.sums[0][0]) / self.pairs.total) if at_best else None
+        rule: CountedCut | BinnedCuts | QueryCuts = known
+        rows = self.pairs.rows
+        if self.guesses and rows.heads is None:
+            next_one = Forecast.of(forecast).moved(step, weights)
+            foreseen = next_one.spread, next_one.at_best, next_one.at_end
+            rule = BinnedCuts(known, rows, self.groups, known.best, thetas, self.n_bins, *foreseen)
+        elif self.guesses and rows.heads is not None:
+            rule = QueryCuts(known, rows, self.groups, known.best, thetas, rows.heads)
+        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,), heads=rows.heads)
+        cuts = [self._cut((result.vectors[:, : self.groups, 0], counted.offsets))]
+        if not isinstance(rule, CountedCut):
+            cuts += [self._cut(cut) for cut in rule.cuts(result)]
+        if isinstance(rule, BinnedCuts):
+            forecast = rule.next_forecast(result).numbers
+        start = counted.loss / self.pairs.total, float(result.sums[0][0]) / self.pairs.total
+        return cuts, start if known.starts else None, forecast
+
+    def _late_cut(
+        self, step: float, theta: float, counted: PairSlope | None
+    ) -> Generator[Request, Any, tuple[PairSlope, CountedCut]]:
+        """Coefficients of the cut at ``best + theta (previous - best)``, once the best point has moved."""
+        best, previous = self.row_vectors
+        if counted is None:
+            t = step + theta * (1.0 - step)
+            counted = yield PairPass(self.pairs.rows, best, previous, t, self.coefficients)
+        starts = theta == 0.0 and not self.searches_by_bins
+        return counted, CountedCut(self.coefficients, best, previous, step, starts)
+
+    def _cut(self, cut: RowCuts) -> Cuts:
+        """A cut in the solver's coordinates, divided by m."""
+        planes, offsets = cut
+        own = self.space.from_data(planes / self.pairs.total, np.zeros(self.groups))
+        return Cuts(own, offsets / self.pairs.total)
 
     def line_search(
         self, start: tuple[float, float] | None, slope: float, curvature: float
-    ) -> Generator[Request, Any, tuple[float, float]]:
+    ) -> Generator[Request, Any, tuple[float, float, PairSlope | None]]:
         """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
+
+        A search by bins minimises a loss that is nowhere above R: it ends as far above the minimum of P as
+        that is below R where it ends. Where this is too much, pairs are counted at each look.
 
         Returns
         -------
         t, R(t) : float
+        counted : PairSlope or None
+            The count of the cut that the next read takes late, where that is at t.
         """
         best, previous = self.row_vectors
+        rows, total = self.pairs.rows, self.pairs.total
+        ray = slope, curvature, self.C, self.precision
 
-        def at(t: float) -> Generator[Request, Any, tuple[float, float]]:
-            found: PairSlope = yield PairPass(self.pairs.rows, best, previous, t)
-            return found.loss / self.pairs.total, found.slope / self.pairs.total
+        def count(
+            t: float, names: tuple[str, ...] = ()
+        ) -> Generator[Request, Any, tuple[float, float, PairSlope]]:
+            found: PairSlope = yield PairPass(rows, best, previous, t, names)
+            return found.loss / total, found.slope / total, found
 
+        def look(t: float) -> Generator[Request, Any, tuple[float, float]]:
+            loss, derivative, _ = yield from count(t)
+            return loss, derivative
+
+        if self.searches_by_bins:
+            by_bins = yield from look_by_bins(rows, best, previous, total)
+            at_start = yield from by_bins(0.0)
+            t, nearly = yield from descend(by_bins, at_start, *ray)
+            names = self._names(t)
+            loss, _, counted = yield from count(t, names)
+            if loss - nearly <= self.precision * at_start[0]:
+                return t, loss, counted if names else None
         if start is None:
-            start = yield from at(0.0)
-        return (yield from descend(at, start, slope, curvature, self.C, self.precision))
+            start = yield from look(0.0)
+        t, loss = yield from descend(look, start, *ray)
+        names = self._names(t)
+        if not names:
+            return t, loss, None
+        loss, _, counted = yield from count(t, names)
+        return t, loss, counted
+
+    def _names(self, t: float) -> tuple[str, ...]:
+        """Row vectors for the coefficients at t, if the next late cut is taken there."""
+        return self.coefficients if t >= CLOSE else ()
 
     def count_support(self, step: float) -> Generator[Request, Any, int]:
         """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""

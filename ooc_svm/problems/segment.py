@@ -155,7 +155,11 @@ def descend(
     t = min(FIRST_LOOK, end)
     high = point(t, *(yield from look(t)))
     while high.derivative < 0.0 and t < end:
-        low, t = high, min(GROWTH * t, -(slope + C * high.r) / curvature)
+        further = min(GROWTH * t, -(slope + C * high.r) / curvature)
+        if not further > t:
+            # It is flat there, up to rounding.
+            break
+        low, t = high, further
         high = point(t, *(yield from look(t)))
     for _ in range(MOST_LOOKS):
         best = min(best, high, low, key=lambda known: known.phi)

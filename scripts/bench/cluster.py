@@ -1,12 +1,15 @@
 """Whole trainings on a cluster beside one machine, and what a round costs that has nothing to do.
 
 Run: python scripts/bench/cluster.py [--store STORE | --nonzeros 110M] [--workers 1,2] [--solvers ocas]
+     python scripts/bench/cluster.py --processor 0.6 [...]
      python scripts/bench/cluster.py --rounds [--workers 1,2]
 
 Trainings: `ooc-svm train` to a gap of 1e-3, every run a process of its own, from start to end: with
 `--engine local` on `--threads` threads, and with `--engine dask` on so many workers of one thread each. The
 store is in the page cache; compiled functions come from their cache. CPU seconds are those of all processes.
-"same bits" compares the weights with those of the local engine.
+"same bits" compares the weights with those of the local engine. With ``--processor SHARE`` each process has
+that share of a processor and no more (needs root, and control groups of version 1): so client and workers do
+not take each other's time, as on machines of their own. The local engine then has it for each thread.
 
 Rounds: the time of a sweep round over next to no rows, with 16 and with 2^20 features, and what each of the
 vectors adds: w that is another one in each round, the reference that stays, and a second vector that comes
@@ -25,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +40,7 @@ from ooc_svm.memory import format_size, parse_size
 
 COMMAND = [sys.executable, "-m", "ooc_svm.cli"]
 FEATURES = 1 << 20
+PERIOD_MICROSECONDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,13 @@ def train(
     if options.max_passes:
         command += ["--max-passes", str(options.max_passes)]
     before, began = cpu_seconds(), time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        if options.processor is not None:
+            threads = count if engine == "local" else 1
+            limit_processors(process, options.processor, threads)
     seconds = time.perf_counter() - began
+    if process.returncode:
+        raise SystemExit(process.returncode)
 
     from ooc_svm import load_model
 
@@ -75,6 +84,27 @@ def train(
         json.loads(report.read_text()),
         load_model(model).weights.tobytes(),
     )
+
+
+def limit_processors(process: subprocess.Popen, share: float, threads: int) -> None:
+    """Until a process ends, let it use this share of so many processors, and its children of one each."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    own = next(path for _, names, path in (line.split(":", 2) for line in lines) if names == "cpu")
+    groups: dict[int, Path] = {}
+    while process.poll() is None:
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+        with suppress(OSError):  # one has just ended
+            children = [int(pid) for task in tasks for pid in task.read_text().split()]
+            for pid in {process.pid, *children} - groups.keys():
+                groups[pid] = group = Path(f"/sys/fs/cgroup/cpu{own}/bench-{pid}")
+                group.mkdir()
+                quota = PERIOD_MICROSECONDS * share * (threads if pid == process.pid else 1)
+                (group / "cpu.cfs_period_us").write_text(str(PERIOD_MICROSECONDS))
+                (group / "cpu.cfs_quota_us").write_text(str(int(quota)))
+                (group / "cgroup.procs").write_text(str(pid))
+        time.sleep(0.05)
+    for group in groups.values():
+        group.rmdir()
 
 
 def cpu_seconds() -> float:
@@ -247,6 +277,7 @@ def main() -> None:
     parser.add_argument("--resident", default="0.05")
     parser.add_argument("--max-passes", type=int)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--processor", type=float, metavar="SHARE")
     parser.add_argument("--rounds", action="store_true")
     options = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
