@@ -44,10 +44,14 @@ def test_without_grace_the_first_signal_raises() -> None:
 
 
 def test_it_raises_when_the_grace_is_over() -> None:
-    with pytest.raises(Interrupted) as raised, interrupt.install(grace=0.05):
-        signal.raise_signal(signal.SIGTERM)
-        assert interrupt.requested() == signal.SIGTERM
-        threading.Event().wait(30)  # a main thread that waits for a worker
+    def run() -> None:
+        with interrupt.install(grace=0.05):
+            signal.raise_signal(signal.SIGTERM)
+            assert interrupt.requested() == signal.SIGTERM
+            threading.Event().wait(30)  # a main thread that waits for a worker
+
+    with pytest.raises(Interrupted) as raised:
+        run()
     assert raised.value.exit_code == 128 + signal.SIGTERM
 
 
@@ -88,20 +92,28 @@ def test_what_others_raise_in_such_a_callback_is_still_reported(monkeypatch) -> 
 
 
 def test_an_inner_one_takes_over_and_gives_back() -> None:
-    with pytest.raises(Interrupted), interrupt.install(grace=0):
-        with interrupt.install(grace=60):
+    def run() -> None:
+        with interrupt.install(grace=0):
+            with interrupt.install(grace=60):
+                signal.raise_signal(signal.SIGINT)
+                assert interrupt.requested() == signal.SIGINT
+            assert interrupt.requested() is None
             signal.raise_signal(signal.SIGINT)
-            assert interrupt.requested() == signal.SIGINT
-        assert interrupt.requested() is None
-        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run()
 
 
 def test_no_library_takes_it_for_a_failure_it_can_deal_with() -> None:
-    went_on = False
-    with pytest.raises(Interrupted), interrupt.install(grace=0):
-        with contextlib.suppress(Exception):
-            signal.raise_signal(signal.SIGINT)
-        went_on = True
+    def run() -> None:
+        with interrupt.install(grace=0):
+            with contextlib.suppress(Exception):
+                signal.raise_signal(signal.SIGINT)
+            went_on.append(True)
+
+    went_on: list[bool] = []
+    with pytest.raises(Interrupted):
+        run()
     assert not went_on
 
 
