@@ -70,7 +70,7 @@ def resident_share(parameters: Parameters, source: Source) -> float:
 
 def smo_effort(options: TrainOptions, parameters: Parameters, source: Source) -> Effort:
     """How streamed SMO cuts a read and works on the resident set."""
-    return effort_for(source.n_nonzeros, options.lanes, resident_share(parameters, source))
+    return effort_for(source.n_nonzeros, resident_share(parameters, source), options.lanes)
 
 
 def data_rounds(options: TrainOptions, parameters: Parameters, source: Source) -> list[Extent]:

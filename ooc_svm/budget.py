@@ -188,34 +188,40 @@ def divide(work: Workload, options: TrainOptions, total: int, *, keep: Parameter
 def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Parameters | None) -> Budget:
     """The division for streamed SMO: the resident set before row vectors in memory and the block cache."""
     vector = 8 * work.dimension * work.n_models
-    lanes = effort_for(work.n_nonzeros, options.lanes).lanes
-    # Those being swept, and those that wait for a neighbour to be merged with.
-    alive, alive_alone = min(lanes, work.threads + 3), min(lanes, 4)
     items = [
         *_common_items(work),
         PlanItem("weights", 9 * vector, f"9 vectors of {work.dimension} for {work.n_models} model(s)"),
         PlanItem("compiling", COMPILING_BYTES, "the steps' code, once"),
-        PlanItem("lanes", 3 * alive * vector, f"3 vectors for each of {alive}"),
     ]
-    size = work.n_nonzeros + work.n_rows
-    row_share = work.n_rows / max(size, 1)
+    size = max(work.n_nonzeros + work.n_rows, 1)
     # Rows offered by a round come on top of those held.
-    each = work.n_models * (2 * (4 + work.value_bytes) + RESIDENT_ROW_BYTES * row_share)
-    left = int(total * (1 - SLACK)) - sum(item.nbytes for item in items)
+    each = work.n_models * (2 * (4 + work.value_bytes) + RESIDENT_ROW_BYTES * work.n_rows / size)
+    usable = int(total * (1 - SLACK)) - sum(item.nbytes for item in items)
     # The share is a parameter of the algorithm: as far as memory lets it, it does not follow from threads.
     blocks = (work.threads - 1) * (BLOCKS_A_THREAD + 1) * work.block_nbytes
-    alone = left + blocks + 3 * (alive - alive_alone) * vector
+
+    def alive(share: float, threads: int) -> int:
+        """Lanes being swept, and those that wait for a neighbour to be merged with."""
+        return min(effort_for(work.n_nonzeros, share, options.lanes).lanes, threads + 3)
+
+    def fits(share: float) -> bool:
+        left = usable - 3 * vector * alive(share, work.threads)
+        alone = usable - 3 * vector * alive(share, 1) + blocks
+        return share * size * each <= min(RESIDENT_PART * alone, max(left, 0))
+
     if keep is not None:
         capacity = keep.capacity
     elif options.resident is not None:
         capacity = math.ceil(options.resident * size)
     else:
-        most = min(RESIDENT_PART * alone, max(left, 0))
-        fitting = [share for share in SHARES if share * size * each <= most]
-        capacity = math.ceil((fitting or SHARES[-1:])[0] * size)
-    held = int(min(capacity, size) * each)
-    share = f"{100 * capacity / max(size, 1):.3g} % of the data for each of {work.n_models} model(s)"
-    items.append(PlanItem("resident rows", held, share))
+        capacity = math.ceil(next(filter(fits, SHARES), SHARES[-1]) * size)
+    share = min(1.0, capacity / size)
+    lanes = alive(share, work.threads)
+    note = f"{100 * capacity / size:.3g} % of the data for each of {work.n_models} model(s)"
+    items += [
+        PlanItem("lanes", 3 * lanes * vector, f"3 vectors for each of {lanes}"),
+        PlanItem("resident rows", int(share * size * each), note),
+    ]
     return _rest(work, total, Parameters(capacity=capacity), items)
 
 

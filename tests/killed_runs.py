@@ -43,7 +43,7 @@ def large_effort() -> Any:
     """How streamed SMO works on large data, with lanes to be merged."""
     from ooc_svm.solvers.streamed_smo import EFFORTS
 
-    return replace(EFFORTS[max(EFFORTS)], lanes=4)
+    return replace(EFFORTS[20_000_000, 0.0], lanes=4)
 
 
 def _child(run: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _child(run: dict[str, Any]) -> dict[str, Any]:
 
     module.CHECKPOINT_SHARE = math.inf  # a checkpoint after every pass
     if run.get("large"):
-        streamed_smo.EFFORTS = {0: large_effort()}
+        streamed_smo.EFFORTS = {(0, 0.0): large_effort()}
     calls = 0
 
     def counted(function):

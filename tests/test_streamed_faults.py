@@ -57,7 +57,7 @@ class TestStopped:
     def test_killed_after_each_pass_in_turn(self, stores, tmp_path, options, blocks, monkeypatch):
         store, large = stores[options["problem"], blocks], blocks == "many"
         if large:
-            monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})
+            monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): large_effort()})
         whole = train(store, **options)
         numbers = [row["pass"] for row in whole.report["history"]]
         assert len(numbers) >= 3

@@ -172,7 +172,7 @@ class TestSameBits:
     def store(self, stores, options, blocks, monkeypatch):
         """A store; with many blocks it is worked on as large data are, with more lanes and less solving."""
         if blocks == "many":
-            monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})
+            monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): large_effort()})
         return stores[options["problem"], blocks]
 
     def test_threads(self, store, options):
@@ -238,9 +238,12 @@ def test_each_block_is_fetched_once_a_pass(stores, monkeypatch):
 
 def test_the_fewer_rows_are_held_the_more_rounds():
     shares = (1.0, 0.1, 0.05, 0.02, 0.001, 0.0)
-    few, many = ([effort_for(n, resident=share).rounds for share in shares] for n in (10**6, 10**8))
-    assert few == [20, 20, 25, 62, 100, 100]
-    assert many == [10] * len(shares)
+    few, more, most = ([effort_for(n, share) for share in shares] for n in (10**6, 6 * 10**7, 10**8))
+    assert [effort.rounds for effort in few] == [20, 20, 25, 62, 100, 100]
+    assert [effort.rounds for effort in more] == [5, 5, 10, 10, 10, 10]
+    assert [effort.lanes for effort in more] == [1, 1, 1, 2, 2, 2]
+    assert {(effort.rounds, effort.lanes) for effort in most} == {(10, 2)}
+    assert effort_for(6 * 10**7, 1.0, lanes=8).lanes == 8
 
 
 @pytest.mark.parametrize(("limit", "stop_reason"), [(None, "certified"), (2, "max-passes")])

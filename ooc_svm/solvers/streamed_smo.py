@@ -50,7 +50,9 @@ class Effort:
     Parameters
     ----------
     rounds, most_rounds : int
-        More than the first with so small a resident set that a round brings many more rows than it holds.
+    brought : float
+        More rounds than the first, up to the second, where a round would bring more than so many times what
+        the resident set holds.
     lanes : int
         Of a round; a power of two.
     share, last_share : float
@@ -64,6 +66,7 @@ class Effort:
 
     rounds: int
     most_rounds: int
+    brought: float
     lanes: int
     share: float
     last_share: float
@@ -71,26 +74,28 @@ class Effort:
     sweeps: float
 
 
-# By the number of nonzeros from which on they are worth it (measured): with little data a read is dear beside
-# the steps, with much data the steps are what takes the time. Each lane more takes more reads.
+# By the number of nonzeros and the share resident from which on they are worth it (measured): with little data
+# a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes more
+# reads (generated documents: 9 instead of 6); one is enough where solving the resident set keeps another
+# processor busy, and there are two where the data is such that several machines may work on it. With 2 %
+# resident 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8.
 EFFORTS = {
-    0: Effort(20, 100, 1, 0.05, 0.005, 0.03, 300.0),
-    2_000_000: Effort(20, 100, 1, 0.1, 0.01, 0.1, 60.0),
-    20_000_000: Effort(10, 10, 2, 0.1, 0.01, 0.1, 60.0),
+    (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.03, 300.0),
+    (2_000_000, 0.0): Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.1, 60.0),
+    (20_000_000, 0.0): Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0),
+    (20_000_000, 0.05): Effort(5, 10, 2.0, 1, 0.1, 0.03, 0.1, 60.0),
+    (100_000_000, 0.0): Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0),
 }
 
-# What a round brings, as a share of what is held. With 2 % resident 20 rounds take 17 and 11 reads (covtype,
-# a9a), 60 take 13 and 8.
-BROUGHT = 0.8
 
-
-def effort_for(n_nonzeros: int, lanes: int | None = None, resident: float = 1.0) -> Effort:
-    """The effort for data of a size, with so many lanes where they are given, and a share resident.
+def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None) -> Effort:
+    """The effort for data of a size with a share of it resident, and so many lanes where they are given.
 
     It must not follow from a clock, since the bits follow from it.
     """
-    effort = EFFORTS[max(size for size in EFFORTS if size <= n_nonzeros)]
-    rounds = round(min(max(1.0 / (BROUGHT * max(resident, 1e-9)), effort.rounds), effort.most_rounds))
+    effort = EFFORTS[max(key for key in EFFORTS if key[0] <= n_nonzeros and key[1] <= resident)]
+    wanted = 1.0 / (effort.brought * max(resident, 1e-9))
+    rounds = round(min(max(wanted, effort.rounds), effort.most_rounds))
     return replace(effort, rounds=rounds, lanes=effort.lanes if lanes is None else lanes)
 
 
