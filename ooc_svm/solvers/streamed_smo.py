@@ -74,9 +74,9 @@ class Effort:
     sweeps: float
 
 
-# By the number of nonzeros and the share resident from which on they are worth it (measured): with little data
-# a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes more
-# reads (generated documents: 9 instead of 6); one is enough where solving the resident set keeps another
+# By the number of nonzeros and the share resident from which on they are worth it (measured): with little
+# data a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes
+# more reads (generated documents: 9 instead of 6); one is enough where solving the resident set keeps another
 # processor busy, and there are two where the data is such that several machines may work on it. With 2 %
 # resident 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8.
 EFFORTS = {
