@@ -205,8 +205,8 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
         return min(effort_for(work.n_nonzeros, share, options.lanes).lanes, threads + 3)
 
     def fits(share: float) -> bool:
-        left = usable - 3 * vector * alive(share, work.threads)
-        alone = usable - 3 * vector * alive(share, 1) + blocks
+        left = usable - 2 * vector * alive(share, work.threads)
+        alone = usable - 2 * vector * alive(share, 1) + blocks
         return share * size * each <= min(RESIDENT_PART * alone, max(left, 0))
 
     if keep is not None:
@@ -219,7 +219,7 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     lanes = alive(share, work.threads)
     note = f"{100 * capacity / size:.3g} % of the data for each of {work.n_models} model(s)"
     items += [
-        PlanItem("lanes", 3 * lanes * vector, f"3 vectors for each of {lanes}"),
+        PlanItem("lanes", 2 * lanes * vector, f"2 vectors for each of {lanes}"),
         PlanItem("resident rows", int(share * size * each), note),
     ]
     return _rest(work, total, Parameters(capacity=capacity), items)

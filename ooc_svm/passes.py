@@ -116,6 +116,7 @@ class WholeData:
 
     extent: ClassVar[None] = None
     meanwhile: ClassVar[None] = None
+    beside: ClassVar[None] = None
 
 
 class Pass(Protocol):
@@ -131,6 +132,9 @@ class Pass(Protocol):
         The part of the data that is visited; None is all of it, in segments that the engine cuts.
     meanwhile : callable or None
         Work of the solver that may go on while the data is visited; done when the answer comes.
+    beside : callable or None
+        Work on a block's rows that needs nothing of `visit` and leaves alone what that reads and writes: it
+        may go on at the same time.
     """
 
     @property
@@ -138,6 +142,9 @@ class Pass(Protocol):
 
     @property
     def meanwhile(self) -> Callable[[], None] | None: ...
+
+    @property
+    def beside(self) -> Callable[[RowBlock, RowSlice], None] | None: ...
 
     @property
     def needs_data(self) -> bool: ...
@@ -315,6 +322,7 @@ class RowPass:
     extent: Extent | None = None
     needs_data: ClassVar[bool] = False
     meanwhile: ClassVar[None] = None
+    beside: ClassVar[None] = None
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -85,8 +85,8 @@ class LaneSums:
 
     Attributes
     ----------
-    weights : ndarray of float64, shape (n_features, 2)
-        The weights that all began with, plus what each lane added; beside them the reference.
+    w : ndarray of float64, shape (n_features,)
+        The weights that all began with, plus what each lane added.
     rebuilt : ndarray of float64, shape (n_features,) or (0,)
         Sum of ``v_i x_i`` over the rows not held at the pass's start, before their steps.
     sums : ndarray of float64, shape (N_SUMS,)
@@ -94,19 +94,10 @@ class LaneSums:
         The rows best worth keeping, in the order of the lanes.
     """
 
-    weights: Float64Array
+    w: Float64Array
     rebuilt: Float64Array
     sums: Float64Array
     best: list[Rows]
-
-    @property
-    def w(self) -> Float64Array:
-        """The weights alone."""
-        return self.weights[:, 0]
-
-    def __reduce__(self) -> tuple[type[LaneSums], tuple[Any, ...]]:
-        # The reference need not travel.
-        return LaneSums, (self.weights[:, :1].copy(), self.rebuilt, self.sums, self.best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +152,21 @@ class SweepPass:
 
     @property
     def partial_nbytes(self) -> int:
-        return 8 * len(self.w) * (2 + self.rebuild)
+        return 8 * len(self.w) * (1 + self.rebuild)
+
+    @property
+    def beside(self) -> Callable[[RowBlock, RowSlice], None] | None:
+        return self._score if len(self.reference) else None
 
     def empty(self) -> LaneSums:
         rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
-        weights = np.empty((len(self.w), 2))
-        sweeps.side_by_side(self.w, self.reference, weights)
-        return LaneSums(weights, rebuilt, np.zeros(sweeps.N_SUMS), [])
+        return LaneSums(self.w.copy(), rebuilt, np.zeros(sweeps.N_SUMS), [])
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: LaneSums) -> None:
         assert block is not None
         names_ = names(self.problem)
         dual, step = (rows.vectors[name] for name in names_[:2])
         n_rows = len(dual)
-        scores = rows.vectors[names_[2]] if len(self.reference) else np.empty(0)
         dual += self.theta * step
         held = self.held
         back, place = places(held.returned, rows)
@@ -186,9 +178,9 @@ class SweepPass:
         first = rows.start - block.start
         sweeps.sweep(
             csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values, np.uint64(first),
-            np.uint64(rows.step), seed_of(self.seed, rows.start), self.problem.metric, partial.weights,
-            partial.rebuilt, bias, box, self.problem.epsilon, held.marks(rows), dual, step,
-            scores, keys, partial.sums,
+            np.uint64(rows.step), seed_of(self.seed, rows.start), self.problem.metric, partial.w,
+            partial.rebuilt, bias, box, self.problem.epsilon, held.marks(rows), dual, step, keys,
+            partial.sums,
         )  # fmt: skip
         own = first + rows.step * np.arange(n_rows)
         sizes = block.indptr[own + 1] - block.indptr[own] + 1
@@ -196,6 +188,13 @@ class SweepPass:
         if len(chosen):
             taken = box[chosen], dual[chosen], step[chosen], keys[chosen]
             partial.best.append(_rows(block, own[chosen], taken))
+
+    def _score(self, block: RowBlock, rows: RowSlice) -> None:
+        """Score the rows with the reference: their steps need nothing of it."""
+        out = rows.vectors[names(self.problem)[2]]
+        first, every = np.uint64(rows.start - block.start), np.uint64(rows.step)
+        arrays = csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values
+        sweeps.scores(*arrays, first, every, self.reference, out)
 
     def _rows_of_lane(self, start: int) -> int:
         """Rows of the lane that has a piece which begins at this row."""
@@ -205,7 +204,7 @@ class SweepPass:
         )
 
     def merge(self, left: LaneSums, right: LaneSums) -> LaneSums:
-        sweeps.add_change(left.w, 1.0, right.weights, self.w)
+        sweeps.add_change(left.w, 1.0, self.w, right.w)
         left.rebuilt += right.rebuilt
         left.sums += right.sums
         left.best += right.best
@@ -222,6 +221,7 @@ class NormPass:
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
     meanwhile: ClassVar[None] = None
+    beside: ClassVar[None] = None
     partial_nbytes: ClassVar[int] = 16
 
     def empty(self) -> Float64Array:

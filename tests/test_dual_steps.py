@@ -13,7 +13,6 @@ from scipy.optimize import minimize_scalar
 
 from ooc_svm.ops import losses, sweeps
 
-NO_SCORES = np.empty(0)
 SMALL = st.one_of(st.sampled_from([0.0, 0.1, -0.1, 1.0, -1.0]), st.floats(-4, 4, width=32))
 
 
@@ -206,18 +205,21 @@ class Sweep:
         self.marks = self.marks.astype(np.uint8)
         self.box = np.ascontiguousarray(data.box[self.own])
 
-    def compiled(self, *, scored=True, building=True):
+    def compiled(self, *, building=True):
         m = len(self.own)
-        self.weights = np.column_stack([self.w, self.reference])
-        self.w_after = self.weights[:, 0]
+        self.w_after = self.w.copy()
         self.rebuilt = np.zeros(len(self.w) if building else 0)
         self.bias = np.array([self.b, self.data.rho])
         self.dual, self.sums = self.v.copy(), np.zeros(sweeps.N_SUMS)
         self.step, self.scores, self.keys = np.full((3, m), np.nan)
         sweeps.sweep(
             *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every), self.seed,
-            self.data.metric, self.weights, self.rebuilt, self.bias, self.box, self.data.eps, self.marks,
-            self.dual, self.step, self.scores if scored else NO_SCORES, self.keys, self.sums,
+            self.data.metric, self.w_after, self.rebuilt, self.bias, self.box, self.data.eps, self.marks,
+            self.dual, self.step, self.keys, self.sums,
+        )  # fmt: skip
+        sweeps.scores(
+            *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every), self.reference,
+            self.scores,
         )  # fmt: skip
         return self
 
@@ -322,12 +324,11 @@ class TestSweep:
 
     def test_what_is_not_wanted_changes_nothing_else(self):
         data = dual_data("hinge")
-        whole, bare = Sweep(data).compiled(), Sweep(data).compiled(scored=False, building=False)
+        whole, bare = Sweep(data).compiled(), Sweep(data).compiled(building=False)
         assert bare.step.tobytes() == whole.step.tobytes()
         assert bare.w_after.tobytes() == whole.w_after.tobytes()
         assert bare.keys.tobytes() == whole.keys.tobytes()
         assert bare.sums.tobytes() == whole.sums.tobytes()
-        assert np.isnan(bare.scores).all()
 
     def test_the_seed_decides_the_order(self):
         data = dual_data("hinge")
@@ -342,9 +343,9 @@ class TestSweep:
         before = again.sums.copy()
         again.w_after[:], again.bias = again.w, np.zeros(2)
         sweeps.sweep(
-            *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None, again.weights,
-            again.rebuilt, again.bias, again.box, 0.0, again.marks, again.dual, again.step, again.scores,
-            again.keys, again.sums,
+            *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None, again.w_after,
+            again.rebuilt, again.bias, again.box, 0.0, again.marks, again.dual, again.step, again.keys,
+            again.sums,
         )  # fmt: skip
         np.testing.assert_array_equal(again.sums, 2 * before)
         np.testing.assert_allclose(again.rebuilt, 2 * sweep.rebuilt)
@@ -366,7 +367,7 @@ class TestLanes:
                 one = Sweep(data, first=lane, every=4, seed=10 * number + lane, b=b)
                 one.w, one.v = w, v[lane::4]
                 one.marks[:] = 0
-                one.compiled(scored=False, building=False)
+                one.compiled(building=False)
                 change += one.w_after - w
                 s += one.sums
                 steps[lane::4] = one.step

@@ -23,12 +23,12 @@ from ooc_svm.engine.base import MergeTree, cut_segments
 from ooc_svm.engine.feed import pinned_blocks
 from ooc_svm.engine.local import BLOCKS_A_THREAD, LocalEngine
 from ooc_svm.engine.memory import MemoryEngine
-from ooc_svm.passes import ColumnPass, rows_of
+from ooc_svm.passes import ColumnPass, Extent, rows_of
 from ooc_svm.problems.dual import names
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.stopping import Stopping
-from ooc_svm.sweeps import cut_rounds
+from ooc_svm.sweeps import NormPass, cut_rounds
 
 
 class CountingSource(MatrixSource):
@@ -364,6 +364,62 @@ class TestSweeps:
         engine.run(sweepers, between=lambda: calls.append(engine.counters.passes))
         assert calls == [0, 1, 2]
         assert engine.counters.passes == 3
+
+
+def scoring(extent, beside, visit=lambda: None):
+    """A pass that counts its rows, with calls made beside each piece and in each visit."""
+
+    class Watched(NormPass):
+        def visit(self, block, rows, partial):
+            visit()
+            NormPass.visit(self, block, rows, partial)
+
+    Watched.beside = staticmethod(beside)
+    return Watched(None, extent)
+
+
+class TestBeside:
+    @pytest.mark.parametrize("name", LOCAL_ENGINES)
+    def test_is_done_once_for_each_piece_when_the_answer_comes(self, build, name):
+        source, _, vectors, rounds = sweep_setup(23)
+        engine, seen = build(name, source, vectors, rounds), []
+
+        def note(block, rows):
+            seen.append((rows.start, rows.stop, block.start <= rows.start < rows.stop <= block.stop))
+
+        for extent in rounds:
+            pieces = [piece for segment in extent.segments for piece in segment]
+            _, n_rows = engine.stream([scoring(extent, note)])[0]
+            assert n_rows == sum(piece.n_rows for piece in pieces)
+            assert sorted(seen) == sorted((piece.start, piece.stop, True) for piece in pieces)
+            seen.clear()
+
+    def test_a_free_thread_does_it_during_the_visit(self):
+        source, _, vectors, rounds = sweep_setup(23)
+        lane = Extent((rounds[0].segments[0][:1],))
+        done = threading.Event()
+
+        def wait_for_it():
+            assert done.wait(LONG)
+
+        with LocalEngine(source, vectors, threads=2) as engine:
+            engine.stream([scoring(lane, lambda block, rows: done.set(), wait_for_it)])
+        assert done.is_set()
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_a_failure_there_ends_the_stream(self, threads):
+        source, _, vectors, rounds = sweep_setup(23)
+
+        class Failure(Exception):
+            pass
+
+        def fail(block, rows):
+            raise Failure
+
+        with LocalEngine(source, vectors, threads=threads) as engine:
+            with pytest.raises(Failure):
+                engine.stream([scoring(rounds[0], fail)])
+            assert engine.stream([scoring(rounds[0], lambda block, rows: None)])[0][1] > 0
 
 
 class TestMeanwhile:

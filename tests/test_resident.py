@@ -156,6 +156,9 @@ def test_the_least_key_that_was_kept():
     held = residents(500)
     held.take([rows_of(data, range(100), np.arange(100.0) / 30)], 1.0, 0.0)
     assert held.least == held.ids.min() / 30 > 0.0
+    least = held.least
+    held.take([], 1.0, 0.0)
+    assert held.least == least  # nothing came that could tell another one
 
 
 def test_memory_is_taken_once():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -166,6 +168,10 @@ class Engine(ABC):
             for number, answer in zip(served, answers, strict=True):
                 advance(number, answer)
 
+    def _begin(self, task: Callable[[], None]) -> Callable[[], None]:
+        """Begin what may go on at the same time; what is returned ends it."""
+        return task
+
     def visit(
         self, passes: Sequence[Pass], block: RowBlock | None, piece: Piece, partials: list[Any]
     ) -> None:
@@ -175,8 +181,12 @@ class Engine(ABC):
         whole = {name: self.vectors[name].read(first, first + piece.stop - piece.start) for name in names}
         every = {name: entries[:: piece.step] for name, entries in whole.items()}
         rows = RowSlice(piece.start, piece.stop, every, piece.step)
-        for request, partial in zip(passes, partials, strict=True):
-            request.visit(block, rows, partial)
+        with ExitStack() as besides:
+            for request in passes:
+                if request.beside is not None and block is not None:
+                    besides.callback(self._begin(partial(request.beside, block, rows)))
+            for request, sums in zip(passes, partials, strict=True):
+                request.visit(block, rows, sums)
         for name in dict.fromkeys(name for request in passes for name in request.writes):
             if not self.vectors[name].in_memory:
                 self.vectors[name].write(first, whole[name])

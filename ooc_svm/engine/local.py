@@ -135,6 +135,18 @@ class LocalEngine(Engine):
         if due:
             self._feed.leave(index)
 
+    def _begin(self, task: Callable[[], None]) -> Callable[[], None]:
+        """Have a thread do it that has nothing else to do before this one comes to its end."""
+        begun = self._workers.submit(self._timed, task)
+
+        def end() -> None:
+            if begun.cancel():
+                task()
+            else:
+                begun.result()
+
+        return end
+
     def _timed(self, task: Callable[[], None]) -> None:
         began = time.perf_counter()
         task()

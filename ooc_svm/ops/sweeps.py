@@ -199,26 +199,6 @@ def _products(indices, values, metric, w, p, end):  # type: ignore[no-untyped-de
 
 
 @njit(inline="always")
-def _both_products(indices, values, metric, weights, p, end):  # type: ignore[no-untyped-def]
-    """``x.w``, ``x.reference`` and ``x.x`` (with the metric) of one row, the two weights side by side."""
-    s = r = q = 0.0
-    one = np.uint64(1)
-    if values is None and metric is None:
-        q = np.float64(end - p)
-    while p < end:
-        j = indices[p]
-        x = 1.0 if values is None else np.float64(values[p])
-        s += x * weights[j, 0]
-        r += x * weights[j, 1]
-        if metric is not None:
-            q += x * x * metric[j]
-        elif values is not None:
-            q += x * x
-        p += one
-    return s, r, q
-
-
-@njit(inline="always")
 def _add_row(indices, values, metric, w, p, end, v):  # type: ignore[no-untyped-def]
     """``w += v x``, in units of the data."""
     while p < end:
@@ -230,10 +210,10 @@ def _add_row(indices, values, metric, w, p, end, v):  # type: ignore[no-untyped-
 
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
-    indptr, indices, values, first, every, seed, metric, weights, rebuilt, bias, box, eps, marks,
-    dual, step, scores, keys, sums
+    indptr, indices, values, first, every, seed, metric, w, rebuilt, bias, box, eps, marks,
+    dual, step, keys, sums
 ):  # fmt: skip
-    """Move the multipliers of a piece's rows once, one after another; rows that are held are only scored.
+    """Move the multipliers of a piece's rows once, one after another; rows that are held stay as they are.
 
     Parameters
     ----------
@@ -243,8 +223,8 @@ def sweep(  # type: ignore[no-untyped-def]
     seed : uint64
         Of the order of the steps.
     metric : ndarray of float64, shape (n_features,), or None
-    weights : ndarray of float64, shape (n_features, 2)
-        Live weights, changed, and those that all rows are scored with: one cache line has both.
+    w : ndarray of float64, shape (n_features,)
+        Changed.
     rebuilt : ndarray of float64, shape (n_features,) or (0,)
         The sum of ``v_i x_i`` before the steps; not wanted where it is empty.
     bias : ndarray of float64, shape (2,)
@@ -255,8 +235,6 @@ def sweep(  # type: ignore[no-untyped-def]
         HELD and HELD_AT_START.
     dual, step : ndarrays of float64, shape (m,)
         Multipliers, unchanged, and what the steps add to them (out).
-    scores : ndarray of float64, shape (m,) or (0,)
-        Out: ``x.reference``; not wanted where it is empty.
     keys : ndarray of float64, shape (m,)
         Out: what a row is worth keeping (-1 where it is held).
     sums : ndarray of float64, shape (N_SUMS,)
@@ -264,8 +242,7 @@ def sweep(  # type: ignore[no-untyped-def]
     b, rho = bias[0], bias[1]
     gap = linear = quadratic = moved = 0.0
     rows = elements = 0
-    w = weights[:, 0]
-    scored, building = len(scores) > 0, len(rebuilt) > 0
+    building = len(rebuilt) > 0
     m = len(dual)
     last = indptr[first + every * np.uint64(m - 1) + np.uint64(1)]
     window = _window(m, np.int64((last - indptr[first]) // every))
@@ -277,16 +254,14 @@ def sweep(  # type: ignore[no-untyped-def]
         for i in part:
             row = first + every * np.uint64(i)
             p, end = indptr[row], indptr[row + np.uint64(1)]
-            t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
-            s, score, q = _both_products(indices, values, metric, weights, p, end)
-            if scored:
-                scores[i] = score
             if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
                 _add_row(indices, values, metric, rebuilt, p, end, dual[i])
             step[i] = 0.0
             if marks[i] & HELD:
                 keys[i] = -1.0
                 continue
+            t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
+            s, q = _products(indices, values, metric, w, p, end)
             v, r = dual[i], t - s - b
             gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
             d = r - damping * v
@@ -393,22 +368,19 @@ def solve(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def side_by_side(w, reference, weights):  # type: ignore[no-untyped-def]
-    """Fill ``weights`` (d, 2) with w and the reference; 0 for one that is empty."""
-    for j in range(len(w)):
-        weights[j, 0] = w[j]
-        weights[j, 1] = reference[j] if len(reference) else 0.0
+def scores(indptr, indices, values, first, every, w, out):  # type: ignore[no-untyped-def]
+    """``out[i] = x.w`` of the rows of a piece, see `sweep`."""
+    for i in range(len(out)):
+        row = first + every * np.uint64(i)
+        out[i] = _products(indices, values, None, w, indptr[row], indptr[row + np.uint64(1)])[0]
 
 
 @compiled
-def lane_products(w, before, weights, metric):  # type: ignore[no-untyped-def]
-    """``w.change`` and ``change.change`` of the change that lanes made to the weights ``before``.
-
-    ``weights`` is as a lane left it, shape (d, 2) or (d, 1); all others have the shape (d,).
-    """
+def lane_products(w, before, after, metric):  # type: ignore[no-untyped-def]
+    """``w.change`` and ``change.change`` of the change that lanes made to weights, all of shape (d,)."""
     first = second = 0.0
     for j in range(len(w)):
-        change = weights[j, 0] - before[j]
+        change = after[j] - before[j]
         scaled = change if metric is None else change / metric[j]
         first += w[j] * scaled
         second += change * scaled
@@ -416,10 +388,10 @@ def lane_products(w, before, weights, metric):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_change(w, theta, weights, before):  # type: ignore[no-untyped-def]
+def add_change(w, theta, before, after):  # type: ignore[no-untyped-def]
     """``w += theta change``; see `lane_products`."""
     for j in range(len(w)):
-        w[j] += theta * (weights[j, 0] - before[j])
+        w[j] += theta * (after[j] - before[j])
 
 
 @compiled

@@ -14,6 +14,9 @@ from ooc_svm.problems.dual import DualProblem
 from ooc_svm.rows import Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.sweeps import Rows, by_falling_key
 
+# Elements that tell how the columns differ.
+_SAMPLE = 1 << 18
+
 
 def _floats() -> Float64Array:
     return np.empty(0)
@@ -78,8 +81,9 @@ class Residents:
         order = by_falling_key(keys)
         kept = np.zeros(len(keys), dtype=np.bool_)
         kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
-        full = kept.any() and not kept[keys >= 0.0].all()
-        self.least = float(keys[kept].min()) if full else 0.0
+        if offered:
+            full = kept.any() and not kept[keys >= 0.0].all()
+            self.least = float(keys[kept].min()) if full else 0.0
         at = len(self.ids)
         own = kept[:at]
         leaving = self.ids[~own], self.dual[~own]
@@ -155,11 +159,14 @@ class Residents:
         return float(gains.sum()), max(rest, 0.0)
 
     def column_spread(self, n_features: int) -> float:
-        """How the sizes of the columns differ: the 95th percentile of their largest values over the 5th."""
+        """How the sizes of the columns differ: the 95th percentile of their largest values over the 5th.
+
+        The first elements are enough to tell.
+        """
         if self.all_ones or not len(self.indices):
             return 1.0
         largest = np.zeros(n_features)
-        np.maximum.at(largest, self.indices, np.abs(self.values))
+        np.maximum.at(largest, self.indices[:_SAMPLE], np.abs(self.values[:_SAMPLE]))
         small, large = np.percentile(largest[largest > 0.0], (5, 95))
         return float(large / small)
 
