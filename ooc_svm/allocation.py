@@ -1,22 +1,33 @@
-"""Memory that was freed is used again by all threads, or goes back to the system."""
+"""Memory that was freed goes back to the system or is used again: what a process holds follows what it uses.
+
+By itself glibc has a heap for each thread, and keeps blocks of up to 32 MiB there once it has seen them freed:
+what one thread frees is of no use to the others, and with several threads the peak grows with the time of a
+run. Under another C library nothing is done here.
+"""
 
 from __future__ import annotations
 
 import ctypes
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
-_LARGE = 16 << 20
 
 
 def return_freed_memory() -> None:
-    """Have the C library keep one heap for all threads, and blocks of 16 MiB and more out of it.
+    """Have the C library give blocks of 1 MiB and more back to the system as soon as they are freed."""
+    _set({_M_MMAP_THRESHOLD: 1 << 20})
 
-    glibc otherwise has a heap for each thread, and raises that size to that of the blocks it sees freed, up
-    to 32 MiB: what one thread frees is of no use to the others, and the peak grows with the time of a run.
-    With blocks of 1 MiB out of it (each then comes from the system anew, page by page) training takes up to
-    a third longer. Does nothing under another C library.
+
+def share_freed_memory() -> None:
+    """Have the C library keep one heap for all threads, with all blocks below 16 MiB in it.
+
+    For work that needs blocks of the same sizes again and again: memory that comes from the system anew comes
+    page by page, which made training take up to a third longer.
     """
+    _set({_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 16 << 20})
+
+
+def _set(parameters: dict[int, int]) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
-        mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        for parameter, value in parameters.items():
+            mallopt(parameter, value)

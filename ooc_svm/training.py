@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ooc_svm import interrupt
-from ooc_svm.allocation import return_freed_memory
+from ooc_svm.allocation import share_freed_memory
 from ooc_svm.assembly import (
     CODES,
     TARGET,
@@ -221,7 +221,7 @@ class _Run:
         vectors = stack.enter_context(RowVectors(source.n_rows, budget.row_vector_bytes))
         if isinstance(source, MatrixSource):
             return MemoryEngine(source, vectors)
-        return_freed_memory()
+        share_freed_memory()
         return stack.enter_context(
             LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from ooc_svm.allocation import return_freed_memory
+from ooc_svm.allocation import share_freed_memory
 from ooc_svm.atomic import atomic_write
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.lots import Lot
@@ -129,7 +129,7 @@ class Share:
     def open(self) -> Source:
         """Open the data, unless that was done; it may take a while."""
         if self._source is None:
-            return_freed_memory()
+            share_freed_memory()
             self._source = self._open_source()
         return self._source
 
