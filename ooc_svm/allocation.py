@@ -1,8 +1,8 @@
-"""Memory that was freed goes back to the system or is used again: what a process holds follows what it uses.
+"""Memory that was freed goes back to the system or is used again: a process holds little more than it uses.
 
-By itself glibc has a heap for each thread, and keeps blocks of up to 32 MiB there once it has seen them freed:
-what one thread frees is of no use to the others, and with several threads the peak grows with the time of a
-run. Under another C library nothing is done here.
+By itself glibc has a heap for each thread, and keeps blocks of up to 32 MiB there once it has seen them
+freed: what one thread frees is of no use to the others, and with several threads the peak grows with the time
+of a run. Under another C library nothing is done here.
 """
 
 from __future__ import annotations
