@@ -59,7 +59,7 @@ def exit_code(run: Callable[[], object]) -> int:
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else BUG
     except BaseException as error:
-        return _explain(error)
+        return _explain(interrupt.told(error))
 
 
 def reader_gone() -> int:

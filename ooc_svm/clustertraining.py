@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from ooc_svm.assembly import smo_effort
 from ooc_svm.budget import Budget, Workload, divide
 from ooc_svm.cluster import Cluster
 from ooc_svm.engine.cluster import ClusterEngine
@@ -116,6 +117,9 @@ def _allot(
     )
     # Cuts are kept by the client. A round's best rows lie with the workers before they are sent.
     parameters = replace(budget.parameters, max_cuts=min(budget.parameters.max_cuts, 1))
+    if options.resolved_solver == "streamed-smo":
+        # The lanes are those of all the data.
+        options = replace(options, lanes=smo_effort(options, budget.parameters, store).lanes)
     try:
         division = divide(own, options, member.memory, keep=parameters)
     except MemoryBudgetError as error:

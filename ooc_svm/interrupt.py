@@ -57,7 +57,7 @@ class _Watch:
         """Put back what was there before."""
         if self.first is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in self._handlers.items():
+        for number, handler in list(self._handlers.items()):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if self.first is not None:
             signal.setitimer(signal.ITIMER_REAL, *self._timer)
@@ -129,16 +129,25 @@ def install(grace: float = GRACE_SECONDS) -> Iterator[None]:
         return
     watch = _Watch(grace)
     _watches.append(watch)
-    watch.start()
     try:
+        watch.start()
         yield
     except _Signalled as signalled:
-        [number] = signalled.args
-        name = signal.Signals(number).name
-        raise Interrupted(
-            number,
-            f"interrupted by {name} before the end; run it again, with --resume if it had --checkpoint",
-        ) from None
+        raise told(signalled).with_traceback(signalled.__traceback__) from None
     finally:
-        watch.stop()
         _watches.remove(watch)
+        watch.stop()
+
+
+def told(error: BaseException) -> BaseException:
+    """The error that users see: `Interrupted` for what a signal raised, any other one as it is.
+
+    `install` does this; its caller may be left with the first by a signal in its last moments.
+    """
+    if not isinstance(error, _Signalled):
+        return error
+    [number] = error.args
+    name = signal.Signals(number).name
+    return Interrupted(
+        number, f"interrupted by {name} before the end; run it again, with --resume if it had --checkpoint"
+    )

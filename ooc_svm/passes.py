@@ -133,8 +133,8 @@ class Pass(Protocol):
     meanwhile : callable or None
         Work of the solver that may go on while the data is visited; done when the answer comes.
     beside : callable or None
-        Work on a block's rows that needs nothing of `visit` and leaves alone what that reads and writes: it
-        may go on at the same time.
+        Work on a block's rows (not asked for without a block) that needs nothing of `visit` and leaves alone
+        what that reads and writes: it may go on at the same time.
     """
 
     @property

@@ -232,6 +232,7 @@ def _typical_pass(solver: AnySolver, engine: MemoryEngine) -> Pass:
         solver.state.thetas = solver.problem.places(0.5, solver.points)
     if isinstance(solver, StreamedSmo):
         solver.state.rho = 1.0
+        solver.state.start = np.zeros(solver.problem.space.n_features)
     steps = solver.steps()
     request = next(steps)
     while isinstance(request, PairPass):

@@ -179,7 +179,7 @@ class _Run:
                 vectors.create(name, dtype)
             if options.warm_start is not None and not self._resuming:
                 smo = [solver for solver in solvers if isinstance(solver, StreamedSmo)]
-                start = warm_start(options.warm_start, smo, self._tasks, vectors, self._family)
+                start = warm_start(options.warm_start, smo, self._tasks, vectors, self._family, source.blocks)
                 recorder.note(f"starting from {start}")
             if self._resuming:
                 self._restore(solvers, vectors, engine, recorder)
@@ -297,6 +297,7 @@ class _Run:
             "C": [task.C for task in self._tasks],
             "family": self._family,
             "parameters": asdict(self._budget.parameters),
+            "cut": self._cut(),
             "seconds": recorder.seconds,
             "history": recorder.history,
             "passes": engine.counters.passes,
@@ -307,13 +308,20 @@ class _Run:
         self._last_saved = time.monotonic()
         self._save_seconds = self._last_saved - began
 
+    def _cut(self) -> list[int]:
+        """Rounds and lanes of a read, which saved steps are to be understood by; none for other solvers."""
+        if self._options.resolved_solver != "streamed-smo":
+            return []
+        effort = smo_effort(self._options, self._budget.parameters, self._data.source)
+        return [effort.rounds, effort.lanes]
+
     def _restore(
         self, solvers: Sequence[AnySolver], vectors: RowVectors, engine: Engine, recorder: Recorder
     ) -> None:
         assert self._checkpoints is not None
         states = [solver.state for solver in solvers]
         facts = self._checkpoints.restore(states, vectors, _own_vectors(vectors, solvers))
-        if not all(solver.is_sound() for solver in solvers):
+        if _fact(facts, "cut", list) != self._cut() or not all(solver.is_sound() for solver in solvers):
             raise DamageError(
                 f"the checkpoint in {self._checkpoints.folder} does not fit the data; start anew"
             )

@@ -1,7 +1,9 @@
 """Begin a run of streamed SMO where another one ended: a saved state for another C, or a model.
 
 From a saved state every multiplier is taken over, times the ratio of the two values of C: that is feasible,
-and keeps w as their sum. A model has no multipliers; its weights are the first point that P is taken at.
+and keeps w as their sum. Steps that were still to be taken, by the theta of their round, are taken: this run
+may cut its rounds in another way. A model has no multipliers; its weights are the first point that P is taken
+at.
 """
 
 from __future__ import annotations
@@ -14,14 +16,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ooc_svm.assembly import Task
 from ooc_svm.checkpoint import Saved, newest_saved
 from ooc_svm.errors import DamageError, InputError, UsageError
 from ooc_svm.model import Model, load_model
 from ooc_svm.options import TrainOptions
+from ooc_svm.passes import Extent
 from ooc_svm.problems.dual import names
-from ooc_svm.rowvectors import RowVectors, row_slices
+from ooc_svm.rowvectors import RowVector, RowVectors, row_slices
 from ooc_svm.solvers.streamed_smo import StreamedSmo
+from ooc_svm.source import Span
+from ooc_svm.sweeps import cut_rounds
 
 # What a saved state does not depend on, so that it can be gone on from.
 _FREE = ("C", "tol", "seed", "resident", "memory", "threads", "max_passes", "time_limit")
@@ -40,6 +47,7 @@ def warm_start(
     tasks: Sequence[Task],
     vectors: RowVectors,
     own_family: str,
+    blocks: Sequence[Span],
 ) -> str:
     """Put the start that is found at ``path`` into fresh solvers.
 
@@ -52,6 +60,8 @@ def warm_start(
         With the solvers' row vectors.
     own_family : str
         See `family`.
+    blocks : sequence of Span
+        Of the data.
 
     Returns
     -------
@@ -75,7 +85,7 @@ def warm_start(
     saved = newest_saved(place)
     if saved is None:
         raise InputError(f"{place} holds no checkpoint; give a model file or a folder of checkpoints")
-    return _from_state(saved, place, solvers, tasks, vectors, own_family)
+    return _from_state(saved, place, solvers, tasks, vectors, own_family, blocks)
 
 
 def _from_model(model: Model, place: Path, solvers: Sequence[StreamedSmo], tasks: Sequence[Task]) -> str:
@@ -103,31 +113,50 @@ def _from_state(
     tasks: Sequence[Task],
     vectors: RowVectors,
     own_family: str,
+    blocks: Sequence[Span],
 ) -> str:
-    costs = saved.facts.get("C")
+    costs, cut = saved.facts.get("C"), saved.facts.get("cut")
     if saved.facts.get("family") != own_family or not isinstance(costs, list):
         raise UsageError(
             f"{place} holds the state of a run on other data, or with other options beside C; "
             "give the options of that run or another folder"
         )
+    misfit = DamageError(f"the checkpoint in {place} does not fit the data; give another folder")
+    if not (isinstance(cut, list) and [type(number) for number in cut] == [int, int] and min(cut) > 0):
+        raise misfit
+    rounds = cut_rounds(blocks, *cut)
     # Models come by C, and for each C by class.
     n_classes = len(tasks) // len({task.C for task in tasks})
     for number, (solver, task) in enumerate(zip(solvers, tasks, strict=True)):
         same_class = range(number % n_classes, len(costs), n_classes)
         old = _nearest(task.C, [(costs[k], k) for k in same_class])
         ratio = task.C / costs[old]
-        residents = solver.state.residents
+        state, residents = solver.state, solver.state.residents
         capacity, residents.capacity = residents.capacity, sys.maxsize  # the first round makes them fit
-        saved.fill(old, solver.state)
-        if not solver.is_sound():
-            raise DamageError(f"the checkpoint in {place} does not fit the data; give another folder")
-        residents.capacity = capacity
+        saved.fill(old, state)
+        thetas, gap = state.thetas, float(state.gaps.sum())
+        n_rounds = len(solver.rounds)
+        state.thetas, state.gaps = np.zeros(n_rounds), np.full(n_rounds, gap / n_rounds)
+        if thetas.shape != (len(rounds),) or not solver.is_sound():
+            raise misfit
+        residents.capacity, residents.least = capacity, 0.0
         solver.rescale(ratio)
         for name in names(solver.problem):
             saved.load(name.replace(solver.problem.name, f"model{old}", 1), name, vectors)
-        for name in names(solver.problem)[:2]:
-            _multiply(name, ratio, vectors)
+        dual, step, *_ = names(solver.problem)
+        for extent, theta in zip(rounds, thetas.tolist(), strict=True):
+            _take_steps(extent, theta, vectors[dual], vectors[step])
+        for name, factor in ((dual, ratio), (step, 0.0)):
+            _multiply(name, factor, vectors)
     return f"the state in {place}"
+
+
+def _take_steps(extent: Extent, theta: float, dual: RowVector, step: RowVector) -> None:
+    """Take the share of the steps of a round that the round decided on."""
+    for piece in (piece for segment in extent.segments for piece in segment):
+        multipliers = dual.read(piece.start, piece.stop).copy()
+        multipliers[:: piece.step] += theta * step.read(piece.start, piece.stop)[:: piece.step]
+        dual.write(piece.start, multipliers)
 
 
 def _nearest(C: float, candidates: Sequence[tuple[float, int]]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from contextlib import ExitStack
 from functools import partial
 
@@ -405,6 +406,26 @@ class TestBeside:
         with LocalEngine(source, vectors, threads=2) as engine:
             engine.stream([scoring(lane, lambda block, rows: done.set(), wait_for_it)])
         assert done.is_set()
+
+    def test_no_rows_are_kept(self):
+        """Row vectors on disk are read into memory for a visit, and no longer."""
+        source, problems, vectors, rounds = sweep_setup(60, memory_bytes=0)
+        name = names(problems[0])[0]
+        seen, alive = [], []
+
+        class Reading(NormPass):
+            reads = (name,)
+
+            def visit(self, block, rows, partial):
+                alive.append(sum(vector() is not None for vector in seen))
+                seen.append(weakref.ref(rows.vectors[name]))
+
+        Reading.beside = staticmethod(lambda block, rows: None)
+        with LocalEngine(source, vectors, threads=1) as engine:
+            engine.stream([Reading(None, rounds[0])])
+        vectors.close()
+        assert len(alive) == rounds[0].n_pieces > 10
+        assert max(alive) == 0
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_a_failure_there_ends_the_stream(self, threads):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from dual_data import LOSSES
 from streamed_data import (
@@ -19,6 +21,8 @@ from train_data import answers, bits, make_store
 from ooc_svm import train
 from ooc_svm.errors import DamageError, InputError, UsageError
 from ooc_svm.model import save_model
+from ooc_svm.solvers import streamed_smo
+from ooc_svm.solvers.streamed_smo import Effort
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +94,35 @@ def test_a_smaller_resident_set(stores, rows, tmp_path):
     warm = train(store, C=2.0, resident=0.05, tol=1e-4, warm_start=tmp_path / "state")
     certified(rows, warm, 1e-4, "hinge", 2.0)
     assert warm.report["resident"] == pytest.approx(0.05, rel=0.01)
+
+
+@pytest.mark.parametrize("shares", [(0.02, 0.3), (0.3, 0.02), (0.02, 0.6), (0.6, 0.3)])
+@pytest.mark.parametrize("name", ["few", "many"])
+def test_rounds_that_are_cut_in_another_way(stores, rows, tmp_path, monkeypatch, name, shares):
+    """Steps that wait for the theta of their round are not taken by that of another one."""
+    rest = 0.1, 0.03, 0.1, 60.0
+    efforts = {0.0: Effort(8, 8, 1.0, 2, *rest), 0.1: Effort(8, 8, 1.0, 1, *rest)}
+    efforts[0.5] = Effort(5, 5, 1.0, 1, *rest)
+    table = {(0, share): effort for share, effort in efforts.items()}
+    monkeypatch.setattr(streamed_smo, "EFFORTS", table)
+    before, after = shares
+    store = stores["svc", name]
+    train(store, C=1.0, resident=before, max_passes=2, tol=1e-9, checkpoint=tmp_path / "state")
+    for tol, C in ((1e-1, 1.0), (1e-5, 1.0), (1e-5, 2.0)):
+        warm = train(store, C=C, resident=after, tol=tol, warm_start=tmp_path / "state")
+        [found] = warm.report["models"]
+        assert found["converged"]
+        assert found["dual"] <= found["primal"]
+        certified(rows, warm, tol, "hinge", C)
+
+
+def test_a_checkpoint_of_another_cut_is_not_gone_on_from(stores, tmp_path, monkeypatch):
+    store, options = stores["svc", "few"], {"tol": 1e-9, "checkpoint": tmp_path / "state"}
+    train(store, max_passes=2, **options)
+    small = streamed_smo.EFFORTS[0, 0.0]
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): replace(small, lanes=2)})
+    with pytest.raises(DamageError, match="does not fit the data"):
+        train(store, max_passes=3, resume=True, **options)
 
 
 @pytest.mark.parametrize("options", KINDS)

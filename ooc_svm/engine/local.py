@@ -2,8 +2,9 @@
 
 Each computing thread takes whole segments. While it works on a block the next one is being read and decoded,
 so that at most ``BLOCKS_A_THREAD`` decoded blocks a thread are alive, and as many again as the threads for
-what comes behind a part of the data. Every second pass over all of it takes the segments in reverse, which
-finds the most recent blocks still in the system's page cache.
+what comes behind a part of the data. A thread that has nothing else to do takes what may go on beside a
+visit. Every second pass over all of it takes the segments in reverse, which finds the most recent blocks
+still in the system's page cache.
 """
 
 from __future__ import annotations
@@ -136,12 +137,14 @@ class LocalEngine(Engine):
             self._feed.leave(index)
 
     def _begin(self, task: Callable[[], None]) -> Callable[[], None]:
-        """Have a thread do it that has nothing else to do before this one comes to its end."""
-        begun = self._workers.submit(self._timed, task)
+        """Offer it to a thread that has nothing else to do; if none has begun it, it is done in the end."""
+        # The queue keeps what is cancelled: it must not keep the rows.
+        waiting = [task]
+        begun = self._workers.submit(lambda: waiting.pop()())
 
         def end() -> None:
             if begun.cancel():
-                task()
+                waiting.pop()()
             else:
                 begun.result()
 

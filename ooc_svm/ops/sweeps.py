@@ -377,7 +377,7 @@ def scores(indptr, indices, values, first, every, w, out):  # type: ignore[no-un
 
 @compiled
 def lane_products(w, before, after, metric):  # type: ignore[no-untyped-def]
-    """``w.change`` and ``change.change`` of the change that lanes made to weights, all of shape (d,)."""
+    """``w.change`` and ``change.change``, lanes having changed weights from ``before`` to ``after``."""
     first = second = 0.0
     for j in range(len(w)):
         change = after[j] - before[j]

@@ -50,9 +50,9 @@ class Effort:
     Parameters
     ----------
     rounds, most_rounds : int
+        Of a read: the second at most, and
     brought : float
-        More rounds than the first, up to the second, where a round would bring more than so many times what
-        the resident set holds.
+        so many that a round brings at most so many times what the resident set holds.
     lanes : int
         Of a round; a power of two.
     share, last_share : float
@@ -77,8 +77,8 @@ class Effort:
 # By the number of nonzeros and the share resident from which on they are worth it (measured): with little
 # data a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes
 # more reads (generated documents: 9 instead of 6); one is enough where solving the resident set keeps another
-# processor busy, and there are two where the data is such that several machines may work on it. With 2 %
-# resident 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8.
+# processor busy. Of more data several machines may take part, so there are two again. With 2 % resident
+# 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8.
 EFFORTS = {
     (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.03, 300.0),
     (2_000_000, 0.0): Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.1, 60.0),
