@@ -104,7 +104,7 @@ class Race:
         self._prepare()
         self.facts = json.loads(self._succeed((*OOC_SVM, "info", data.store, "--json")).output)
         self.csr = 8 * (self.facts["n_nonzeros"] + self.facts["n_rows"])
-        self.memory = INTERPRETER_BYTES + self.csr // SHARE_OF_CSR
+        self.memory = options.memory or INTERPRETER_BYTES + self.csr // SHARE_OF_CSR
         self.failures: list[str] = []
         # The largest dual value that is known, a lower bound of the optimum.
         self.bound = -math.inf

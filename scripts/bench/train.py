@@ -223,6 +223,7 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--C", type=float, default=1.0)
     parser.add_argument("--threads", type=int, help="of ours; by default one for each processor")
+    parser.add_argument("--memory", type=parse_size, help="of ours; by default as said above")
     parser.add_argument("--repeat", type=int, default=1, help="runs; medians are printed")
     parser.add_argument("--liblinear", help="LIBLINEAR's program for training, or 'package'")
     parser.add_argument("--time-limit", type=float, default=3600.0, help="seconds of a process (%(default)s)")
