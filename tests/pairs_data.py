@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+import pytest
 from problems_data import cut_rows
 from scipy import sparse
 from sklearn.svm import LinearSVC
@@ -18,7 +19,7 @@ from ooc_svm.rowvectors import RowVectors
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.source import MatrixSource
-from ooc_svm.stopping import Stopping
+from ooc_svm.stopping import CERTIFIED, Stopping
 
 PLENTY = 1 << 40
 
@@ -156,3 +157,21 @@ def data_of(kind, seed=0):
 
 
 KINDS = ["two ranks", "ranks", "weighted", "groups", "weighted groups"]
+
+
+def assert_primal_of_all_pairs(setup, run, data, C):
+    """Whether a run is certified, its primal value that of all pairs one by one, and the gap true."""
+    matrix, labels, qid, weights = data
+    certificate, w = run.state.certificate, run.solution()[0]
+    pairs = all_pairs(labels, qid)
+    omega = pair_weights(pairs, weights, qid)
+
+    def primal(v):
+        return 0.5 * v @ v + C * pair_loss(matrix @ v, pairs, omega)
+
+    assert certificate.stop_reason == CERTIFIED
+    assert primal(w) == pytest.approx(certificate.primal, rel=1e-10)
+    best = primal(optimum(matrix, pairs, omega, C))
+    assert certificate.dual <= best * (1 + 1e-7)
+    assert best * (1 - 1e-7) <= certificate.primal <= best + certificate.gap + 1e-7 * best
+    assert setup.engine.counters.passes == certificate.passes

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pairs_data import KINDS, Setup, all_pairs, data_of, optimum, pair_loss, pair_weights, ranked_rows
+from pairs_data import (
+    KINDS,
+    Setup,
+    all_pairs,
+    assert_primal_of_all_pairs,
+    data_of,
+    pair_weights,
+    ranked_rows,
+)
 from problems_data import cut_rows
 from scipy import sparse
 
@@ -172,19 +180,7 @@ def test_the_primal_value_is_that_of_all_pairs(kind, groups, guesses, n_bins, C,
         matrix, labels, C, qid=qid, weights=weights, n_bins=0 if qid is not None else n_bins, **sizes
     )
     run = setup.solve(tol=tol)
-    certificate, w = run.state.certificate, run.solution()[0]
-    pairs = all_pairs(labels, qid)
-    omega = pair_weights(pairs, weights, qid)
-
-    def primal(v):
-        return 0.5 * v @ v + C * pair_loss(matrix @ v, pairs, omega)
-
-    assert certificate.stop_reason == CERTIFIED
-    assert primal(w) == pytest.approx(certificate.primal, rel=1e-10)
-    best = primal(optimum(matrix, pairs, omega, C))
-    assert certificate.dual <= best * (1 + 1e-7)
-    assert best * (1 - 1e-7) <= certificate.primal <= best + certificate.gap + 1e-7 * best
-    assert setup.engine.counters.passes == certificate.passes
+    assert_primal_of_all_pairs(setup, run, (matrix, labels, qid, weights), C)
 
 
 @pytest.mark.parametrize("kind", ["two ranks", "groups"])

@@ -9,6 +9,7 @@ from pairs_data import (
     PLENTY,
     Setup,
     all_pairs,
+    assert_primal_of_all_pairs,
     data_of,
     group_numbers,
     optimum,
@@ -24,7 +25,6 @@ from ooc_svm.passes import PairPass
 from ooc_svm.problems.pairs import CLOSE
 from ooc_svm.problems.segment import descend
 from ooc_svm.rowvectors import MemoryVector
-from ooc_svm.stopping import CERTIFIED
 
 
 @pytest.fixture(autouse=True)
@@ -152,19 +152,7 @@ def test_the_primal_value_is_that_of_all_pairs(kind, solver, groups, C):
     matrix, labels, qid, weights = data_of(kind, seed=4)
     setup = Setup(matrix, labels, C, qid=qid, weights=weights, groups=groups)
     run = setup.solve(solver, tol=1e-5)
-    certificate, w = run.state.certificate, run.solution()[0]
-    pairs = all_pairs(labels, qid)
-    omega = pair_weights(pairs, weights, qid)
-
-    def primal(v):
-        return 0.5 * v @ v + C * pair_loss(matrix @ v, pairs, omega)
-
-    assert certificate.stop_reason == CERTIFIED
-    assert primal(w) == pytest.approx(certificate.primal, rel=1e-10)
-    best = primal(optimum(matrix, pairs, omega, C))
-    assert certificate.dual <= best * (1 + 1e-7)
-    assert best * (1 - 1e-7) <= certificate.primal <= best + certificate.gap + 1e-7 * best
-    assert setup.engine.counters.passes == certificate.passes
+    assert_primal_of_all_pairs(setup, run, (matrix, labels, qid, weights), C)
 
 
 def test_scaled_columns():
