@@ -74,6 +74,8 @@ class Effort:
     sweeps: float
 
 
+_TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0)
+
 # By the number of nonzeros and the share resident from which on they are worth it (measured): with little
 # data a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes
 # more reads (generated documents: 9 instead of 6); one is enough where solving the resident set keeps another
@@ -82,9 +84,9 @@ class Effort:
 EFFORTS = {
     (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.03, 300.0),
     (2_000_000, 0.0): Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.1, 60.0),
-    (20_000_000, 0.0): Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0),
+    (20_000_000, 0.0): _TWO_LANES,
     (20_000_000, 0.05): Effort(5, 10, 2.0, 1, 0.1, 0.03, 0.1, 60.0),
-    (100_000_000, 0.0): Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0),
+    (100_000_000, 0.0): _TWO_LANES,
 }
 
 
