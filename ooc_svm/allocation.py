@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def return_freed_memory() -> None:
@@ -20,10 +20,12 @@ def return_freed_memory() -> None:
 def share_freed_memory() -> None:
     """Have the C library keep one heap for all threads, with all blocks below 16 MiB in it.
 
+    So much may be left free at its end.
+
     For work that needs blocks of the same sizes again and again: memory that comes from the system anew comes
     page by page, which made training take up to a third longer.
     """
-    _set({_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 16 << 20})
+    _set({_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 16 << 20, _M_TRIM_THRESHOLD: 16 << 20})
 
 
 def _set(parameters: dict[int, int]) -> None:

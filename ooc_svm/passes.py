@@ -177,8 +177,8 @@ class Slots:
     ----------
     numbers : ndarray of int32, shape (places, rows)
         One of the rule's slots for each place.
-    weights : ndarray of float64, shape (rows,), or None
-        What the rows are added with; None: 1.
+    weights : ndarray of float64, shape (places, rows), or None
+        What the rows are added with, not at all where it is 0; None: 1.
     """
 
     numbers: npt.NDArray[np.int32]

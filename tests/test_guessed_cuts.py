@@ -234,7 +234,7 @@ def test_rows_are_added_to_their_slots(dtype, weighted):
         (np.ones(matrix.nnz) if values is None else values, matrix.indices, matrix.indptr)
     )
     numbers = rng.integers(0, 6, (2, 40)).astype(np.int32)
-    weights = rng.integers(0, 3, 40) / 4 if weighted else None
+    weights = rng.integers(0, 3, (2, 40)) / 4 if weighted else None
     out = np.zeros((6, 7))
     block = (
         csr.unsigned(matrix.indptr.astype(np.int64)),
@@ -243,7 +243,7 @@ def test_rows_are_added_to_their_slots(dtype, weighted):
     )
     csr.add_to_slots(*block, 5, 45, numbers, weights, out)
     expected = np.zeros((6, 7))
-    for place in numbers:
-        for k, slot in enumerate(place):
-            expected[slot] += (1.0 if weights is None else weights[k]) * rows[[5 + k]].toarray()[0]
+    for place, row in np.ndindex(numbers.shape):
+        weight = 1.0 if weights is None else weights[place, row]
+        expected[numbers[place, row]] += weight * rows[[5 + row]].toarray()[0]
     np.testing.assert_allclose(out, expected, atol=1e-12)

@@ -79,7 +79,7 @@ def test_guessed_cuts_are_those_of_the_points_on_the_ray(thetas):
     moved = best + 0.4 * (old - best)
     np.testing.assert_allclose(engine.vectors["model/best"].read(0, len(labels)), matrix @ moved, atol=1e-12)
     np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), matrix @ w, atol=1e-12)
-    for theta, cut in zip(thetas, cuts, strict=True):
+    for theta, cut in zip(sorted(thetas), cuts, strict=True):
         point = moved + theta * (w - moved)
         _, _, there = answer(engine, problem.cut(point))
         np.testing.assert_allclose(cut.planes, there.planes, atol=1e-10)

@@ -122,7 +122,7 @@ def add_rows(indptr, indices, values, first, last, V, row_number, groups, out): 
 
 @compiled
 def add_to_slots(indptr, indices, values, first, last, numbers, weights, out):  # type: ignore[no-untyped-def]
-    """Add each row to its slots: ``out[numbers[k, i - first], j] += weights[i - first] X[i, j]``.
+    """Add each row to its slots: ``out[numbers[k, i - first], j] += weights[k, i - first] X[i, j]``.
 
     Parameters
     ----------
@@ -130,15 +130,15 @@ def add_to_slots(indptr, indices, values, first, last, numbers, weights, out):  
     first, last : int
         Row range inside the block.
     numbers : ndarray of int32, shape (places, last - first)
-    weights : ndarray of float64, shape (last - first,), or None
-        None: all are 1.
+    weights : ndarray of float64, shape (places, last - first), or None
+        Places of weight 0 are skipped; None: all are 1.
     out : ndarray of float64, shape (slots, n_features)
     """
     for i in range(first, last):
-        weight = 1.0 if weights is None else weights[i - first]
-        if weight == 0.0:
-            continue
         for k in range(len(numbers)):
+            weight = 1.0 if weights is None else weights[k, i - first]
+            if weight == 0.0:
+                continue
             slot = out[np.uint32(numbers[k, i - first])]
             for p in range(indptr[i], indptr[i + 1]):
                 if values is None:

@@ -141,7 +141,7 @@ class BinnedCuts(_GuessedCuts):
         points = scores, rows.vectors[self.best], self.thetas
         out = numbers, sums[1:].reshape(-1, 2)
         bins.put(*points, low, per_unit, self.n_bins, *ranks, weights, self.groups, rows.start, *out)
-        return Slots(numbers, weights)
+        return Slots(numbers, None if weights is None else np.tile(weights, (len(numbers), 1)))
 
     def cuts(self, found: LinearSums) -> list[RowCuts]:
         """The cuts of each place."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.ops import hinge
-from ooc_svm.passes import CollectPass, LinearPass, LinearSums, NoSlots, Request, RowPass, RowSlice
+from ooc_svm.passes import CollectPass, LinearPass, LinearSums, NoSlots, Request, RowPass, RowSlice, Slots
 from ooc_svm.problems.cuts import Cuts
 from ooc_svm.problems.linear import LinearSpace
 from ooc_svm.problems.segment import SegmentLoss, minimise
@@ -91,8 +91,19 @@ class HingeCut(NoSlots):
 
 
 @dataclass(frozen=True, slots=True)
-class GuessedCut(NoSlots):
-    """Row rule: move the best point, cut at guessed points, count the segment's breakpoints."""
+class GuessedCut:
+    """Row rule: move the best point, cut at guessed points, count the segment's breakpoints.
+
+    On a ray a row has a loss up to some place, or from some place on. So a row is not added to the cuts of
+    all places at which it has one, but, once, to the slot of the last of these; where it has none up to some
+    place, it is taken out of the slot of that one again. The cut of a place is the sum of its slot and of all
+    behind it (`sum_up`): a read costs about as much for many cuts as for one.
+
+    Parameters
+    ----------
+    thetas : ndarray of float64
+        The places, ascending.
+    """
 
     targets: Targets
     groups: int
@@ -100,6 +111,7 @@ class GuessedCut(NoSlots):
     previous: str
     step: float
     thetas: Float64Array
+    width: ClassVar[int] = 0
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -111,24 +123,36 @@ class GuessedCut(NoSlots):
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
-        return (2 * self.width * self.groups + 3 + 3 * BINS,)
+        return (2 * self.n_slots + 3 + 3 * BINS,)
 
     @property
-    def width(self) -> int:
-        return len(self.thetas)
+    def n_slots(self) -> int:
+        return len(self.thetas) * self.groups
 
     def parts(self, sums: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """Cuts (2, width, groups), base (3,) and bins (3, BINS) as views of the sums."""
-        end = 2 * self.width * self.groups
-        cuts = sums[:end].reshape(2, self.width, self.groups)
+        """Cuts (2, places, groups), base (3,) and bins (3, BINS) as views of the sums."""
+        end = 2 * self.n_slots
+        cuts = sums[:end].reshape(2, -1, self.groups)
         return cuts, sums[end : end + 3], sums[end + 3 :].reshape(3, BINS)
 
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    ) -> Slots:
         best, previous = rows.vectors[self.best], rows.vectors[self.previous]
         moves = (scores, best, previous, self.step, self.thetas)
+        coefficients = np.empty((len(self.thetas), len(scores)))
         hinge.guessed_cut(*moves, *self.targets.of(rows), rows.start, coefficients, *self.parts(sums))
+        coefficients[:-1] -= coefficients[1:]
+        groups = (rows.start + np.arange(len(scores))) % self.groups
+        first = np.arange(0, self.n_slots, self.groups)[:, np.newaxis]
+        return Slots((first + groups).astype(np.int32), coefficients)
+
+    def sum_up(self, table: Float64Array) -> Float64Array:
+        """The cuts' sums of rows, shape (places, groups, n_features), in the place of the slots' ones."""
+        cuts = table.reshape(len(self.thetas), self.groups, -1)
+        for k in reversed(range(len(cuts) - 1)):
+            cuts[k] += cuts[k + 1]
+        return cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,15 +278,15 @@ class HingeProblem:
         """One read of the data: scores of w, cuts at guessed points, and the loss along the segment.
 
         The best point moves by ``step`` towards the point of the read before; the cuts are taken at
-        ``best + theta (w - best)``.
+        ``best + theta (w - best)``, theta ascending.
         """
         best, previous = self.row_vectors
-        rule = GuessedCut(self.targets, self.groups, best, previous, step, thetas)
+        rule = GuessedCut(self.targets, self.groups, best, previous, step, np.sort(thetas))
         result: LinearSums = yield self._pass(w, rule)
         (offsets, coefficients), base, bins = rule.parts(result.sums[0])
         cuts = [
-            Cuts(self.space.from_data(result.vectors[:, k], coefficients[k]), offsets[k].copy())
-            for k in range(rule.width)
+            Cuts(self.space.from_data(rows.T, coefficients[k]), offsets[k].copy())
+            for k, rows in enumerate(rule.sum_up(result.tables[0]))
         ]
         return cuts, SegmentLoss(base[1], base[2], bins), forecast
 
