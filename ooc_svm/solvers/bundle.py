@@ -68,22 +68,22 @@ class Bundle:
             return False
         return bool(((self.group >= 0) & (self.group < n_groups)).all() and (self.beta >= 0.0).all())
 
-    def add(self, cuts: Cuts) -> None:
-        """Add one cut for each group; the Gram matrix grows by as many rows."""
-        new = len(cuts.offsets)
+    def add(self, *cuts: Cuts) -> None:
+        """Add cuts, of each one for each group; the Gram matrix grows by as many rows."""
+        new = sum(len(each.offsets) for each in cuts)
         self._make_room(new)
         m, room = self.n_cuts, self._rows()
-        room[m : m + new] = cuts.planes
+        np.concatenate([each.planes for each in cuts], out=room[m : m + new])
         self.planes = room[: m + new]
-        products = self.planes @ cuts.planes.T
+        products = self.planes @ room[m : m + new].T
         gram = np.empty((m + new, m + new))
         gram[:m, :m] = self.gram
         gram[:, m:] = products
         gram[m:, :m] = products[:m].T
         self.gram = gram
-        self.offsets = np.concatenate([self.offsets, cuts.offsets])
+        self.offsets = np.concatenate([self.offsets, *(each.offsets for each in cuts)])
         self.beta = np.concatenate([self.beta, np.zeros(new)])
-        self.group = np.concatenate([self.group, np.arange(new)])
+        self.group = np.concatenate([self.group, *(np.arange(len(each.offsets)) for each in cuts)])
         self.idle = np.concatenate([self.idle, np.zeros(new, dtype=np.int64)])
 
     def solve(self, C: float, n_groups: int, tolerance: float) -> tuple[Float64Array, float]:

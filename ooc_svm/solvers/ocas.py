@@ -129,8 +129,7 @@ class Ocas:
             else:
                 state.best, state.step, certificate.primal = best, t, primal
             bundle.drop_idle()
-            for cut in cuts:
-                bundle.add(cut)
+            bundle.add(*cuts)
             state.w, dual = bundle.solve(
                 problem.C, problem.groups, master_tolerance(certificate, self.stopping)
             )
