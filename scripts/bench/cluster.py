@@ -121,13 +121,18 @@ def trainings(store: Path, options: argparse.Namespace) -> None:
                 f"\n| {solver} | seconds | CPU seconds | reads | bytes read | peak | of local | same bits |"
             )
             print("|---|--:|--:|--:|--:|--:|--:|---|")
-            local = None
-            for engine, count in [("local", options.threads), *(("dask", n) for n in options.workers)]:
-                runs = [
-                    train(store, Path(name), engine, count, options, solver) for _ in range(options.repeat)
-                ]
-                run = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
-                local = local or run
+            kinds = [("local", options.threads), *(("dask", n) for n in options.workers)]
+            # By turns: the speed of a machine may change from one minute to the next.
+            rounds = [
+                [train(store, Path(name), *kind, options, solver) for kind in kinds]
+                for _ in range(options.repeat)
+            ]
+            medians = [
+                sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+                for runs in zip(*rounds, strict=True)
+            ]
+            local = medians[0]
+            for run in medians:
                 report, same = run.report, "yes" if run.weights == local.weights else "NO"
                 print(
                     f"| {run.engine} | {run.seconds:.1f} | {run.cpu_seconds:.1f} | {report['passes']} | "
