@@ -20,7 +20,7 @@ def return_freed_memory() -> None:
 def share_freed_memory() -> None:
     """Have the C library keep one heap for all threads, with all blocks below 16 MiB in it.
 
-    So much may be left free at its end.
+    As many bytes may be left free at the heap's end.
 
     For work that needs blocks of the same sizes again and again: memory that comes from the system anew comes
     page by page, which made training take up to a third longer.

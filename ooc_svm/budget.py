@@ -13,6 +13,7 @@ from ooc_svm.engine.local import BLOCKS_A_THREAD
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import INTERPRETER_BYTES, format_size
 from ooc_svm.options import TrainOptions
+from ooc_svm.problems.hinge import slots_of
 from ooc_svm.solvers.streamed_smo import effort_for
 
 GROUP_CHOICES = (8, 4, 2, 1)
@@ -286,7 +287,7 @@ def _with_cuts(
     fewest, wanted = cuts_kept
     vector = 8 * work.dimension * work.n_models
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
-    sums, what = choice.points * vector, ""
+    sums, what = slots_of(choice.points) * vector, ""
     if choice.bins:
         slots = (choice.points - 1) * choice.bins * work.n_ranks
         # With each slot its weight and its score.

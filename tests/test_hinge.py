@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from problems_data import MatrixSource, cut_rows, hinge_problem, noisy_rows, objective, row_vectors
+from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from ooc_svm.engine.memory import MemoryEngine
+from ooc_svm.passes import RowSlice
 from ooc_svm.problems import hinge, segment
 
 
@@ -66,24 +68,55 @@ def test_a_cut_with_scale_and_bias():
     assert loss == pytest.approx(np.maximum(0, 1 - labels * (seen @ w)).sum())
 
 
-@pytest.mark.parametrize("thetas", [[0.0], [1.0], [0.3, 0.0, 0.8]])
-def test_guessed_cuts_are_those_of_the_points_on_the_ray(thetas):
-    matrix, labels = noisy_rows()
-    problem = hinge_problem(matrix.shape[1], groups=2)
-    engine = engine_for(matrix, labels, problem)
+@pytest.mark.parametrize("thetas", [[0.0], [1.0], [0.3, 0.0, 0.8], [0.5, 0.5], [0.0] * 13])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_guessed_cuts_are_those_of_the_points_on_the_ray(thetas, weighted):
+    matrix, labels = noisy_rows(ones=weighted)
     rng = np.random.default_rng(3)
-    best, old, w = rng.normal(size=(3, matrix.shape[1])) * 0.3
-    engine.vectors["model/best"].write(0, matrix @ best)
-    engine.vectors["model/previous"].write(0, matrix @ old)
+    weights = rng.integers(0, 3, len(labels)) / 2 if weighted else None
+    problem = hinge_problem(matrix.shape[1], groups=2, weighted=weighted, penalized_bias=weighted)
+    engine = engine_for(matrix, labels, problem, weights)
+    seen = np.hstack([matrix.toarray(), np.ones((len(labels), int(weighted)))])
+    best, old, w = rng.normal(size=(3, seen.shape[1])) * 0.3
+    engine.vectors["model/best"].write(0, seen @ best)
+    engine.vectors["model/previous"].write(0, seen @ old)
     cuts, *_ = answer(engine, problem.read(w, 0.4, np.array(thetas), np.empty(0), None))
     moved = best + 0.4 * (old - best)
-    np.testing.assert_allclose(engine.vectors["model/best"].read(0, len(labels)), matrix @ moved, atol=1e-12)
-    np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), matrix @ w, atol=1e-12)
+    np.testing.assert_allclose(engine.vectors["model/best"].read(0, len(labels)), seen @ moved, atol=1e-12)
+    np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), seen @ w, atol=1e-12)
     for theta, cut in zip(sorted(thetas), cuts, strict=True):
         point = moved + theta * (w - moved)
         _, _, there = answer(engine, problem.cut(point))
         np.testing.assert_allclose(cut.planes, there.planes, atol=1e-10)
         np.testing.assert_allclose(cut.offsets, there.offsets)
+
+
+def test_a_row_is_summed_up_once_for_all_places():
+    rule = hinge.GuessedCut(hinge_problem(1).targets, 1, "best", "previous", 0.0, np.array([0.1, 0.5, 0.9]))
+    # A loss everywhere, up to a place, nowhere, behind a place.
+    scores = np.array([-1.0, 3.0, 3.0, -1.0])
+    best = np.array([-1.0, 0.0, 3.0, 3.0])
+    codes = np.ones(4, np.uint16)
+    rows = RowSlice(0, 4, {"best": best, "previous": best.copy(), rule.targets.codes: codes})
+    slots = rule(rows, scores, np.empty((0, 4)), np.zeros(rule.sums_shape))
+    assert slots.weights is not None
+    assert slots.weights.tolist() == [[1, 1, 0, 1]]
+    assert slots.numbers.tolist() == [[2, 0, 0, 4]]
+    assert slots.numbers.dtype == np.int32
+    assert rule.n_slots == 5
+
+
+def test_a_heavy_row_leaves_the_cuts_alone_that_it_is_not_in():
+    # Its weight is so large that taking it away again would take the others' sum along.
+    matrix, labels = np.ones((2, 1)), np.array([1.0, 1.0])
+    problem = hinge_problem(1, weighted=True)
+    engine = engine_for(sparse.csr_array(matrix), labels, problem, np.array([1e17, 1.0]))
+    engine.vectors["model/best"].write(0, np.array([2.0, 0.0]))
+    engine.vectors["model/previous"].write(0, np.array([2.0, 0.0]))
+    # At 0 only the light row has a loss, at 1 both.
+    first, last = answer(engine, problem.read(np.zeros(1), 0.0, np.array([0.0, 1.0]), np.empty(0), None))[0]
+    assert first.planes.tolist() == [[1.0]]
+    assert last.planes.tolist() == [[1e17 + 1.0]]
 
 
 @pytest.mark.parametrize("seed", range(12))

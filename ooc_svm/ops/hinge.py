@@ -129,6 +129,38 @@ def guessed_cut(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def ends_of_losses(coefficients):  # type: ignore[no-untyped-def]
+    """Where on a ray rows have a loss: up to a place, or from a place on.
+
+    Parameters
+    ----------
+    coefficients : ndarray of float64, shape (places, rows)
+        Of each row in the cut of each place: 0, or its own.
+
+    Returns
+    -------
+    slots : ndarray of int32, shape (1, rows)
+        k of a row with a loss up to place k; ``places + k`` of one with a loss behind place k.
+    weights : ndarray of float64, shape (1, rows)
+        Its coefficient; 0 where it has no loss.
+    """
+    places, n_rows = coefficients.shape
+    slots, weights = np.zeros((1, n_rows), np.int32), np.zeros((1, n_rows))
+    for i in range(n_rows):
+        if coefficients[0, i] != 0.0:
+            k = 0
+            while k + 1 < places and coefficients[k + 1, i] != 0.0:
+                k += 1
+            slots[0, i], weights[0, i] = k, coefficients[0, i]
+        elif coefficients[places - 1, i] != 0.0:
+            k = 0
+            while coefficients[k + 1, i] == 0.0:
+                k += 1
+            slots[0, i], weights[0, i] = places + k, coefficients[places - 1, i]
+    return slots, weights
+
+
+@compiled
 def refine_bins(best, end, low, per_unit, codes, sign, class_weight, row_weight, bins):  # type: ignore[no-untyped-def]
     """Count the breakpoints in finer bins that begin at ``u = low``, ``per_unit`` of them to a unit of u."""
     for i in range(len(best)):

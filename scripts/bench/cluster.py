@@ -132,8 +132,9 @@ def trainings(store: Path, options: argparse.Namespace) -> None:
                 for runs in zip(*rounds, strict=True)
             ]
             local = medians[0]
-            for run in medians:
-                report, same = run.report, "yes" if run.weights == local.weights else "NO"
+            for run, runs in zip(medians, zip(*rounds, strict=True), strict=True):
+                alike = all(each.weights == local.weights for each in runs)
+                report, same = run.report, "yes" if alike else "NO"
                 print(
                     f"| {run.engine} | {run.seconds:.1f} | {run.cpu_seconds:.1f} | {report['passes']} | "
                     f"{format_size(report['bytes_read'])} | {format_size(report['peak_memory_bytes'])} | "
