@@ -148,7 +148,8 @@ class GuessedCut:
 
     def sum_up(self, table: Float64Array) -> Float64Array:
         """The cuts' sums of rows, shape (places, groups, n_features), in the place of the slots' ones."""
-        slots, places = table.reshape(-1, self.groups, table.shape[1]), len(self.thetas)
+        places = len(self.thetas)
+        slots = table.reshape(slots_of(places), self.groups, table.shape[1])
         cuts, behind = slots[:places], slots[places:]
         for k in reversed(range(places - 1)):
             cuts[k] += cuts[k + 1]
