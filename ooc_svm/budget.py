@@ -41,9 +41,10 @@ PLAIN_CUTS = 200
 ELEMENTS_A_GROUP = 2_000_000
 ELEMENTS_A_PARAMETER = 1000
 
-# Shares of the data that may be held in memory (larger ones take more time than they save), and the part of
-# what is left that they may take.
-SHARES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 1e-4, 1e-5, 1e-6)
+# Shares of the data that may be held in memory; larger ones take more time than they save, and of little data
+# the first ones do too. If row vectors do not fit beside them they may take a part of what is left.
+SHARES = (0.2, 0.15, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 1e-4, 1e-5, 1e-6)
+LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
 RESIDENT_PART = 0.6
 
 # What sorting takes where most of it is in scratch files.
@@ -52,9 +53,6 @@ LEAST_SORTING_BYTES = 16 * 10**6
 # Bytes of a resident row beside its nonzeros: the same row being offered, the two being put together, and
 # having left.
 RESIDENT_ROW_BYTES = 400
-
-# What compiling the steps takes beside what is counted for every solver.
-COMPILING_BYTES = 15 * 10**6
 
 SLACK = 0.05
 
@@ -189,40 +187,43 @@ def divide(work: Workload, options: TrainOptions, total: int, *, keep: Parameter
 def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Parameters | None) -> Budget:
     """The division for streamed SMO: the resident set before row vectors in memory and the block cache."""
     vector = 8 * work.dimension * work.n_models
-    items = [
-        *_common_items(work),
-        PlanItem("weights", 9 * vector, f"9 vectors of {work.dimension} for {work.n_models} model(s)"),
-        PlanItem("compiling", COMPILING_BYTES, "the steps' code, once"),
-    ]
     size = max(work.n_nonzeros + work.n_rows, 1)
     # Rows offered by a round come on top of those held.
     each = work.n_models * (2 * (4 + work.value_bytes) + RESIDENT_ROW_BYTES * work.n_rows / size)
-    usable = int(total * (1 - SLACK)) - sum(item.nbytes for item in items)
-    # The share is a parameter of the algorithm: as far as memory lets it, it does not follow from threads.
-    blocks = (work.threads - 1) * (BLOCKS_A_THREAD + 1) * work.block_nbytes
 
-    def alive(share: float, threads: int) -> int:
-        """Lanes being swept, and those that wait for a neighbour to be merged with."""
-        return min(effort_for(work.n_nonzeros, share, options.lanes).lanes, threads + 3)
+    def lanes_of(share: float) -> int:
+        return effort_for(work.n_nonzeros, share, options.lanes).lanes
+
+    def without_rows(share: float, threads: int) -> list[PlanItem]:
+        """What is needed beside the resident rows; no more threads read than there are lanes."""
+        # Lanes being swept, and those that wait for a neighbour to be merged with.
+        alive = min(lanes_of(share), threads + 3)
+        return [
+            *_common_items(work, min(threads, lanes_of(share))),
+            PlanItem("weights", 9 * vector, f"9 vectors of {work.dimension} for {work.n_models} model(s)"),
+            PlanItem("lanes", 2 * alive * vector, f"2 vectors for each of {alive}"),
+        ]
+
+    def left(share: float, threads: int) -> int:
+        return int(total * (1 - SLACK)) - sum(item.nbytes for item in without_rows(share, threads))
 
     def fits(share: float) -> bool:
-        left = usable - 2 * vector * alive(share, work.threads)
-        alone = usable - 2 * vector * alive(share, 1) + blocks
-        return share * size * each <= min(RESIDENT_PART * alone, max(left, 0))
+        # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
+        alone = left(share, 1)
+        most = max(RESIDENT_PART * alone, alone - work.n_rows * work.vector_bytes)
+        return share * size * each <= min(most, max(left(share, work.threads), 0))
 
     if keep is not None:
         capacity = keep.capacity
     elif options.resident is not None:
         capacity = math.ceil(options.resident * size)
     else:
-        capacity = math.ceil(next(filter(fits, SHARES), SHARES[-1]) * size)
+        shares = SHARES if work.n_nonzeros >= LITTLE_DATA else SHARES[SHARES.index(MOST_OF_LITTLE) :]
+        capacity = math.ceil(next(filter(fits, shares), shares[-1]) * size)
     share = min(1.0, capacity / size)
-    lanes = alive(share, work.threads)
     note = f"{100 * capacity / size:.3g} % of the data for each of {work.n_models} model(s)"
-    items += [
-        PlanItem("lanes", 2 * lanes * vector, f"2 vectors for each of {lanes}"),
-        PlanItem("resident rows", int(share * size * each), note),
-    ]
+    rows = PlanItem("resident rows", int(share * size * each), note)
+    items = [*without_rows(share, work.threads), rows]
     return _rest(work, total, Parameters(capacity=capacity), items)
 
 
@@ -295,7 +296,7 @@ def _with_cuts(
         what = f", {choice.bins} bins of {work.n_ranks} rank(s)"
     sums_note = f"{partials} times {choice.groups} group(s) at {choice.points} point(s){what}"
     items = [
-        *_common_items(work),
+        *_common_items(work, work.threads),
         PlanItem("weights", 8 * vector, f"8 vectors of {work.dimension} for {work.n_models} model(s)"),
         PlanItem("sums of a pass", partials * choice.groups * sums, sums_note),
     ]
@@ -316,9 +317,9 @@ def _sorting(work: Workload, groups: int, left: int) -> PlanItem:
     return PlanItem("sorting", min(nbytes, max(wanted, LEAST_SORTING_BYTES)), f"{work.n_rows} rows{rest}")
 
 
-def _common_items(work: Workload) -> list[PlanItem]:
-    """What every solver needs."""
-    blocks = (BLOCKS_A_THREAD + 1) * work.threads
+def _common_items(work: Workload, threads: int) -> list[PlanItem]:
+    """What every solver needs that so many threads work on blocks for."""
+    blocks = (BLOCKS_A_THREAD + 1) * threads
     note = f"{blocks} of {format_size(work.block_nbytes)}"
     return [
         PlanItem("Python and libraries", INTERPRETER_BYTES, "before any data"),

@@ -240,6 +240,28 @@ class NormPass:
         return left
 
 
+@dataclass(frozen=True, slots=True)
+class Interlude:
+    """No rows are visited: the solver works, and the blocks that its next read begins with are read."""
+
+    meanwhile: Callable[[], None]
+    extent: Extent
+    needs_data: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ()
+    beside: ClassVar[None] = None
+    partial_nbytes: ClassVar[int] = 0
+
+    def empty(self) -> None:
+        return None
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: None) -> None:
+        raise AssertionError("there is nothing to visit")
+
+    def merge(self, left: None, right: None) -> None:
+        return None
+
+
 def by_falling_key(keys: Float64Array) -> Int64Array:
     """Positions by falling key, those of nearly equal keys in their order.
 

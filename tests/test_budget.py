@@ -13,7 +13,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ooc_svm.budget import GROUP_CHOICES, MANY_POINTS, SHARES, SLACK, Parameters, Workload, can_follow, divide
+from ooc_svm.budget import (
+    GROUP_CHOICES,
+    LITTLE_DATA,
+    MANY_POINTS,
+    MOST_OF_LITTLE,
+    SHARES,
+    SLACK,
+    Parameters,
+    Workload,
+    can_follow,
+    divide,
+)
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import parse_size
 from ooc_svm.options import TrainOptions
@@ -106,8 +117,12 @@ def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
 def test_more_work_needs_more():
     for options in (OCAS, PLAIN, STREAMED):
         least = fewest(TEXT, options)
-        for change in ({"n_models": 3}, {"threads": 5}, {"dimension": 10**6}, {"block_nbytes": 80 * MB}):
+        for change in ({"n_models": 3}, {"dimension": 10**6}, {"block_nbytes": 80 * MB}):
             assert fewest(replace(TEXT, **change), options) > least
+        alone, many = (fewest(replace(TEXT, threads=threads), options) for threads in (1, 5))
+        # No more threads sweep than there are lanes.
+        assert alone < least
+        assert many == least if options is STREAMED else many > least
         huge = fewest(replace(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options)
         assert huge == least if options is not STREAMED else least < huge < 1.2 * least
 
@@ -162,6 +177,24 @@ def test_the_resident_share_shrinks_with_the_memory():
     assert shares[-1] == pytest.approx(SHARES[0])
     assert len(set(shares)) >= 5
     assert {min(SHARES, key=lambda share: abs(share - found)) for found in shares} <= set(SHARES)
+
+
+def test_of_little_data_a_smaller_share_is_resident():
+    for n_nonzeros, share in ((LITTLE_DATA, SHARES[0]), (LITTLE_DATA - 1, MOST_OF_LITTLE)):
+        work = replace(TEXT, n_nonzeros=n_nonzeros)
+        capacity = divide(work, STREAMED, 10**12).parameters.capacity
+        assert capacity == math.ceil(share * (n_nonzeros + TEXT.n_rows))
+
+
+def test_rows_are_held_before_blocks_once_row_vectors_fit():
+    """The most that fits beside the row vectors, where that is more than a part of what is left."""
+    work = replace(TEXT, n_nonzeros=60_000_000)
+    for total in np.geomspace(fewest(work, STREAMED), 10**9, 40).astype(int).tolist():
+        used = divide(work, STREAMED, total)
+        share = used.parameters.capacity / (work.n_rows + work.n_nonzeros)
+        place = min(range(len(SHARES)), key=lambda k: abs(SHARES[k] - share))
+        rows = next(item.nbytes for item in used.items if item.name == "resident rows")
+        assert place == 0 or rows * SHARES[place - 1] / share > used.cache_bytes
 
 
 @pytest.mark.parametrize("share", [0.003, 0.1, 1.0])

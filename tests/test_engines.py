@@ -29,7 +29,7 @@ from ooc_svm.problems.dual import names
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.stopping import Stopping
-from ooc_svm.sweeps import NormPass, cut_rounds
+from ooc_svm.sweeps import Interlude, NormPass, cut_rounds
 
 
 class CountingSource(MatrixSource):
@@ -331,6 +331,46 @@ class TestSweeps:
         with LocalEngine(source, vectors, threads=1) as engine:
             engine.stream([sweep_pass(problems[0], rounds[0], meanwhile=wait_for_it)])
         assert came.is_set()
+
+    @pytest.mark.parametrize("name", ENGINES)
+    def test_an_interlude_does_the_work_and_visits_nothing(self, build, name):
+        source, problems, vectors, rounds = sweep_setup(60)
+        engine, done = build(name, source, vectors, rounds), []
+        ahead = tuple(segment[0].block for segment in rounds[0].segments)
+        for k in range(2):
+            between = Interlude(partial(done.append, k), Extent(((),), ahead))
+            assert engine.stream([between, between]) == [None, None]
+        assert done == [0, 0, 1, 1]
+        assert engine.counters.passes == 0
+        swept(engine, problems, rounds)
+        assert engine.counters.passes == 2
+        assert engine.counters.blocks_read <= 2 * len(source.blocks)
+
+    @pytest.mark.parametrize("threads", [1, 2, 5])
+    def test_with_one_lane_three_blocks_are_alive(self, threads):
+        """However many threads there are; and what an interlude has read ahead is not read again."""
+        source, problems, vectors, _ = sweep_setup(60)
+        rounds = cut_rounds(source.blocks, 4, 1)
+        first = rounds[0].segments[0][0].block
+        came, read_block = threading.Event(), source.read_block
+
+        def watched(index, buffers=None):
+            if index == first:
+                came.set()
+            return read_block(index, buffers)
+
+        def wait_for_it():
+            assert came.wait(LONG)
+
+        source.read_block = watched
+        with LocalEngine(source, vectors, threads=threads) as engine:
+            for read in range(2):
+                came.clear()
+                engine.stream([Interlude(wait_for_it, Extent(((),), (first,)))])
+                for extent in rounds:
+                    engine.stream([sweep_pass(problems[0], extent, seed=read)])
+        assert (source.reads == 2).all()
+        assert source.buffers_made <= BLOCKS_A_THREAD + 1
 
     @pytest.mark.parametrize("name", ENGINES)
     def test_progress_counts_the_pieces_of_a_whole_read(self, build, name):

@@ -148,6 +148,29 @@ def test_no_capacity(dtype):
     check(held, data)
 
 
+def test_rows_of_too_little_worth_are_not_kept():
+    data = data_of()
+    held = residents(10**6)
+    keys = np.arange(100) / 50
+    held.take([rows_of(data, range(100), keys)], 1.0, 0.0, 0.7)
+    assert held.ids.tolist() == np.flatnonzero(keys >= 0.7).tolist()
+    assert held.least == 0.7
+    # Those that have gone far from the margin leave, and there is room.
+    held.dual[:], held.stationarity[:] = 0.0, -np.arange(len(held.ids)) / 10
+    far = own_keys(held) < 0.7
+    assert 0 < far.sum() < len(far)
+    ids, multipliers = held.ids.copy(), held.dual.copy()
+    gone, values = held.take([], 1.0, 0.0, 0.7)
+    assert gone.tolist() == ids[far].tolist()
+    assert values.tolist() == multipliers[far].tolist()
+    assert held.ids.tolist() == ids[~far].tolist()
+    check(held, data)
+    # Where there is no room for all, the least that was kept tells.
+    held = residents(100)
+    held.take([rows_of(data, range(100), keys)], 1.0, 0.0, 0.7)
+    assert held.least == held.ids.min() / 50 > 0.7
+
+
 def test_the_least_key_that_was_kept():
     data = data_of()
     held = residents(10**6)

@@ -124,8 +124,9 @@ class LocalEngine(Engine):
 
     def _want_ahead(self, blocks: Iterable[int]) -> None:
         for index in blocks:
-            self._feed.want(index)
-            self._ahead.append(index)
+            if index not in self._ahead:
+                self._feed.want(index)
+                self._ahead.append(index)
 
     def _want(self, stream: _Stream, index: int) -> None:
         """Want a block; if it was read ahead for this stream, that is done with."""

@@ -36,9 +36,16 @@ def boxes(t, cost, two_sided, squared, out):  # type: ignore[no-untyped-def]
 @compiled
 def along(best, newest, box, eps, points, sums):  # type: ignore[no-untyped-def]
     """Add the losses at ``best + t (newest - best) + b`` for each point (t, b) to ``sums`` (points,)."""
+    first, last = points[:, 0].min(), points[:, 0].max()
+    least, most = points[:, 1].min(), points[:, 1].max()
     for i in range(len(best)):
         s, change = best[i], newest[i] - best[i]
         t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
+        begin, end = change * first, change * last
+        lowest, highest = t - s - max(begin, end) - most, t - s - min(begin, end) - least
+        # Most rows have no loss at any of the points.
+        if (highest < eps or high == 0.0) and (lowest > -eps or low == 0.0):
+            continue
         for k in range(len(points)):
             r = t - (s + points[k, 0] * change) - points[k, 1]
             sums[k] += row_loss(r, low, high, eps, damping)

@@ -40,7 +40,8 @@ class Residents:
     dual, stationarity : ndarray of float64, shape (m,)
         Multipliers, and how far each row was from being stationary when last looked at.
     least : float
-        The key of the least row that was kept when there was no room for all; rows below need no offering.
+        The key of the least row that was kept when there was no room for all, or what rows must be worth to
+        be kept at all; rows below need no offering.
     all_ones : bool
         Whether there are no values.
     """
@@ -58,7 +59,9 @@ class Residents:
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=_floats)
 
-    def take(self, offered: Sequence[Rows], theta: float, eps: float) -> tuple[Int64Array, Float64Array]:
+    def take(
+        self, offered: Sequence[Rows], theta: float, eps: float, worth: float = 0.0
+    ) -> tuple[Int64Array, Float64Array]:
         """Keep the best of the rows offered and of those here.
 
         Parameters
@@ -67,6 +70,8 @@ class Residents:
         theta : float
             The share of their steps that was taken.
         eps : float
+        worth : float
+            Rows with a smaller key are not kept.
 
         Returns
         -------
@@ -77,13 +82,14 @@ class Residents:
         priorities(self.dual, self.stationarity, self.box, eps, own_keys)
         keys = np.concatenate([own_keys, *(rows.keys for rows in offered)])
         sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in offered)]) + 1
-        keys[sizes > self.capacity] = -1.0
+        wanted = (keys >= worth) & (sizes <= self.capacity)
         order = by_falling_key(keys)
+        order = order[wanted[order]]
         kept = np.zeros(len(keys), dtype=np.bool_)
         kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
         if offered:
-            full = kept.any() and not kept[keys >= 0.0].all()
-            self.least = float(keys[kept].min()) if full else 0.0
+            full = kept.any() and not kept[wanted].all()
+            self.least = float(keys[kept].min()) if full else worth
         at = len(self.ids)
         own = kept[:at]
         leaving = self.ids[~own], self.dual[~own]

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.solvers.resident import Residents
 from ooc_svm.solvers.state import Certificate
 from ooc_svm.stopping import Stopping
-from ooc_svm.sweeps import Held, LaneSums, NormPass, Rows, SweepPass, places, seed_of
+from ooc_svm.sweeps import Held, Interlude, LaneSums, NormPass, Rows, SweepPass, places, seed_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Effort:
         But no further than this share of the gap that the run is to end with.
     sweeps : float
         And with no more steps than this many times those of a round.
+    near : float
+        Rows at a bound are held if a change of their margin of at most this much would move them.
     """
 
     rounds: int
@@ -72,20 +75,22 @@ class Effort:
     last_share: float
     floor: float
     sweeps: float
+    near: float
 
 
-_TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0)
+_TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0, 0.43)
 
 # By the number of nonzeros and the share resident from which on they are worth it (measured): with little
 # data a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes
 # more reads (generated documents: 9 instead of 6); one is enough where solving the resident set keeps another
 # processor busy. Of more data several machines may take part, so there are two again. With 2 % resident
-# 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8.
+# 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8. Rows further from the margin than ``near``
+# hardly ever move: without them no data takes more reads, and arXiv two thirds of the time.
 EFFORTS = {
-    (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.03, 300.0),
-    (2_000_000, 0.0): Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.1, 60.0),
+    (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.03, 300.0, 0.67),
+    (2_000_000, 0.0): Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.1, 60.0, 0.67),
     (20_000_000, 0.0): _TWO_LANES,
-    (20_000_000, 0.05): Effort(5, 10, 2.0, 1, 0.1, 0.03, 0.1, 60.0),
+    (20_000_000, 0.05): Effort(5, 10, 2.0, 1, 0.3, 0.03, 0.1, 60.0, 0.43),
     (100_000_000, 0.0): _TWO_LANES,
 }
 
@@ -249,7 +254,7 @@ class StreamedSmo:
             bound = self._bound()
             if not self.stopping.certifies(certificate.primal, bound):
                 # The w of the moment is the next reference.
-                self._solve_residents(last=True)
+                yield Interlude(partial(self._solve_residents, last=True), self._before_next_read())
                 self._adopt()
                 bound = self._bound()
             certificate.record(bound, self.stopping)
@@ -353,6 +358,14 @@ class StreamedSmo:
             # Many small steps leave a residue.
             state.w = state.w + (rebuilt - reference)
 
+    def _before_next_read(self) -> Extent:
+        """No rows, and the blocks that a next read begins with, if it is likely that there is one."""
+        most = self.stopping.max_passes
+        if most is not None and self.state.certificate.passes + 1 >= most:
+            return Extent(((),))
+        first = self.rounds[0].segments
+        return Extent(((),), tuple(dict.fromkeys(segment[0].block for segment in first if segment)))
+
     def _held(self, extent: Extent, at_start: Int64Array, back: npt.NDArray[np.bool_]) -> Held:
         """What concerns the rows of a round; ``back`` says which of those given back are there."""
         state = self.state
@@ -367,10 +380,12 @@ class StreamedSmo:
     def _solve_residents(self, last: bool = False) -> None:
         """Take in what the last round offered, and improve the resident rows."""
         state, problem = self.state, self.problem
-        leaving = state.residents.take(self._offered, self._theta, problem.epsilon)
+        effort = self.effort
+        # What is near for values of a regression depends on their unit.
+        worth = 0.0 if problem.two_sided else 1.0 / (1.0 + effort.near)
+        leaving = state.residents.take(self._offered, self._theta, problem.epsilon, worth)
         self._offered = []
         w = state.w.copy()
-        effort = self.effort
         floor = effort.floor * self.stopping.tol * max(self._dual(w, state.linear), 0.0)
         wanted = max((effort.last_share if last else effort.share) * float(state.gaps.sum()), floor)
         most = int(effort.sweeps * self.n_nonzeros / len(self.rounds))
