@@ -63,8 +63,8 @@ class Effort:
         But no further than this share of the gap that the run is to end with.
     sweeps : float
         And with no more steps than this many times those of a round.
-    near : float
-        Rows at a bound are held if a change of their margin of at most this much would move them.
+    reach : float
+        Rows at a bound are held if a change of their margin by at most this much would move them.
     """
 
     rounds: int
@@ -75,7 +75,7 @@ class Effort:
     last_share: float
     floor: float
     sweeps: float
-    near: float
+    reach: float
 
 
 _TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0, 0.43)
@@ -84,7 +84,7 @@ _TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0, 0.43)
 # data a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes
 # more reads (generated documents: 9 instead of 6); one is enough where solving the resident set keeps another
 # processor busy. Of more data several machines may take part, so there are two again. With 2 % resident
-# 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8. Rows further from the margin than ``near``
+# 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8. Rows further from the margin than ``reach``
 # hardly ever move: without them no data takes more reads, and arXiv two thirds of the time.
 EFFORTS = {
     (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.03, 300.0, 0.67),
@@ -381,8 +381,8 @@ class StreamedSmo:
         """Take in what the last round offered, and improve the resident rows."""
         state, problem = self.state, self.problem
         effort = self.effort
-        # What is near for values of a regression depends on their unit.
-        worth = 0.0 if problem.two_sided else 1.0 / (1.0 + effort.near)
+        # What is far for values of a regression depends on their unit.
+        worth = 0.0 if problem.two_sided else 1.0 / (1.0 + effort.reach)
         leaving = state.residents.take(self._offered, self._theta, problem.epsilon, worth)
         self._offered = []
         w = state.w.copy()
