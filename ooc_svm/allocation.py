@@ -23,8 +23,8 @@ def share_freed_memory() -> None:
     Up to 64 MiB may be left free at the heap's end.
 
     For work that needs blocks of the same sizes again and again: memory that comes from the system anew comes
-    page by page, which made training take up to a third longer. The peak does not rise with what is left at
-    the end, since it is used again before anything new is asked for (measured: it falls).
+    page by page, which made training take up to a third longer. (Measured: with
+    16 MiB left free it takes longer, and the peak of a training is 719 MB instead of 647.)
     """
     _set({_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 16 << 20, _M_TRIM_THRESHOLD: 64 << 20})
 

@@ -42,9 +42,11 @@ ELEMENTS_A_GROUP = 2_000_000
 ELEMENTS_A_PARAMETER = 1000
 
 # Shares of the data that may be held in memory; larger ones take more time than they save, and of little data
-# the first ones do too. If row vectors do not fit beside them they may take a part of what is left.
+# the first ones do too.
 SHARES = (0.2, 0.15, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 1e-4, 1e-5, 1e-6)
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
+
+# The part of what is left that resident rows may take if row vectors are elsewhere or do not fit beside them.
 RESIDENT_PART = 0.6
 
 # What sorting takes where most of it is in scratch files.
@@ -195,11 +197,14 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
         return effort_for(work.n_nonzeros, share, options.lanes).lanes
 
     def without_rows(share: float, threads: int) -> list[PlanItem]:
-        """What is needed beside the resident rows; no more threads read than there are lanes."""
+        """What is needed beside the resident rows."""
+        # No more threads have blocks than there are lanes, but where columns are measured first.
+        blocks = (BLOCKS_A_THREAD + 1) * min(threads, lanes_of(share))
+        blocks = max(blocks, BLOCKS_A_THREAD * threads if options.scale != "none" else 0)
         # Lanes being swept, and those that wait for a neighbour to be merged with.
         alive = min(lanes_of(share), threads + 3)
         return [
-            *_common_items(work, min(threads, lanes_of(share))),
+            *_common_items(work, blocks),
             PlanItem("weights", 9 * vector, f"9 vectors of {work.dimension} for {work.n_models} model(s)"),
             PlanItem("lanes", 2 * alive * vector, f"2 vectors for each of {alive}"),
         ]
@@ -209,8 +214,9 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
 
     def fits(share: float) -> bool:
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
-        alone = left(share, 1)
-        most = max(RESIDENT_PART * alone, alone - work.n_rows * work.vector_bytes)
+        room = left(share, lanes_of(share))
+        row_vectors = work.n_rows * work.vector_bytes
+        most = max(RESIDENT_PART * room, room - row_vectors if row_vectors else 0)
         return share * size * each <= min(most, max(left(share, work.threads), 0))
 
     if keep is not None:
@@ -296,7 +302,7 @@ def _with_cuts(
         what = f", {choice.bins} bins of {work.n_ranks} rank(s)"
     sums_note = f"{partials} times {choice.groups} group(s) at {choice.points} point(s){what}"
     items = [
-        *_common_items(work, work.threads),
+        *_common_items(work, (BLOCKS_A_THREAD + 1) * work.threads),
         PlanItem("weights", 8 * vector, f"8 vectors of {work.dimension} for {work.n_models} model(s)"),
         PlanItem("sums of a pass", partials * choice.groups * sums, sums_note),
     ]
@@ -317,9 +323,8 @@ def _sorting(work: Workload, groups: int, left: int) -> PlanItem:
     return PlanItem("sorting", min(nbytes, max(wanted, LEAST_SORTING_BYTES)), f"{work.n_rows} rows{rest}")
 
 
-def _common_items(work: Workload, threads: int) -> list[PlanItem]:
-    """What every solver needs that so many threads work on blocks for."""
-    blocks = (BLOCKS_A_THREAD + 1) * threads
+def _common_items(work: Workload, blocks: int) -> list[PlanItem]:
+    """What every solver needs, so many blocks being alive."""
     note = f"{blocks} of {format_size(work.block_nbytes)}"
     return [
         PlanItem("Python and libraries", INTERPRETER_BYTES, "before any data"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ooc_svm.assembly import smo_effort
-from ooc_svm.budget import Budget, Workload, divide
+from ooc_svm.budget import Budget, Parameters, Workload, divide
 from ooc_svm.cluster import Cluster
 from ooc_svm.engine.cluster import ClusterEngine
 from ooc_svm.engine.links import Member
@@ -63,6 +63,34 @@ class StoreOnWorker:
 def client_workload(work: Workload, n_workers: int) -> Workload:
     """What the client has of the work: no blocks and no row vectors, but what each worker comes back with."""
     return replace(work, block_nbytes=0, data_nbytes=0, vector_bytes=0, threads=n_workers)
+
+
+def client_budget(
+    work: Workload,
+    options: TrainOptions,
+    total: int,
+    workers: Sequence[Member],
+    keep: Parameters | None,
+) -> Budget:
+    """Divide the client's memory.
+
+    No more rows are resident than the smallest worker has room to offer, whose memory may be less. Where it
+    has too little for any, it says so itself when rows are dealt to it.
+
+    Raises
+    ------
+    MemoryBudgetError
+        Not even the smallest division fits the client.
+    """
+    own = client_workload(work, len(workers))
+    budget = divide(own, options, total, keep=keep)
+    if options.resolved_solver == "streamed-smo" and keep is None and options.resident is None:
+        smallest = min(workers, key=lambda worker: worker.memory)
+        with suppress(MemoryBudgetError):
+            there = divide(replace(work, threads=smallest.threads), options, smallest.memory).parameters
+            if there.capacity < budget.parameters.capacity:
+                return divide(own, options, total, keep=there)
+    return budget
 
 
 @contextmanager

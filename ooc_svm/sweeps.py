@@ -242,9 +242,16 @@ class NormPass:
 
 @dataclass(frozen=True, slots=True)
 class Interlude:
-    """No rows are visited: the solver works, and the blocks that its next read begins with are read."""
+    """No rows are visited: the solver works, and the blocks that its next read begins with are read.
 
-    meanwhile: Callable[[], None]
+    Parameters
+    ----------
+    meanwhile : callable or None
+    extent : Extent
+        One segment without pieces, and the blocks ahead.
+    """
+
+    meanwhile: Callable[[], None] | None
     extent: Extent
     needs_data: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ()

@@ -213,8 +213,8 @@ class _Run:
             )
             from ooc_svm import clustertraining as on_cluster
 
-            own = on_cluster.client_workload(work, len(cluster.workers()))
-            budget = self._budget = divide(own, options, total, keep=self._keep)
+            members = cluster.workers()
+            budget = self._budget = on_cluster.client_budget(work, options, total, members, self._keep)
             rounds = data_rounds(options, budget.parameters, source)
             return stack.enter_context(on_cluster.open_engine(cluster, source, options, work, budget, rounds))
         budget = self._budget = divide(work, options, total, keep=self._keep)

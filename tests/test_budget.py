@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +25,8 @@ from ooc_svm.budget import (
     can_follow,
     divide,
 )
+from ooc_svm.clustertraining import client_budget
+from ooc_svm.engine.local import BLOCKS_A_THREAD
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import parse_size
 from ooc_svm.options import TrainOptions
@@ -195,6 +197,51 @@ def test_rows_are_held_before_blocks_once_row_vectors_fit():
         place = min(range(len(SHARES)), key=lambda k: abs(SHARES[k] - share))
         rows = next(item.nbytes for item in used.items if item.name == "resident rows")
         assert place == 0 or rows * SHARES[place - 1] / share > used.cache_bytes
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a division asks of a worker."""
+
+    memory: int
+    threads: int = 1
+    address: str = "w"
+
+
+@pytest.mark.parametrize("n_nonzeros", [60_000_000, 100_000_000, 10**9])
+@pytest.mark.parametrize("part", [1.0, 0.4])
+def test_workers_have_room_for_what_the_client_holds(n_nonzeros, part):
+    """Each as much memory as the client, or less: where workers can hold all rows at all, they fit."""
+    work = replace(TEXT, n_nonzeros=n_nonzeros, n_rows=n_nonzeros // 100)
+    shares = []
+    for total in np.geomspace(500 * MB, 16 * 10**9, 40).astype(int).tolist():
+        member = Member(int(part * total))
+        try:
+            divide(replace(work, threads=1), STREAMED, member.memory)
+        except MemoryBudgetError:
+            continue
+        kept = client_budget(work, STREAMED, total, [Member(total), member], None).parameters
+        divide(replace(work, threads=1), STREAMED, member.memory, keep=kept)
+        shares.append(kept.capacity / (work.n_rows + n_nonzeros))
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(SHARES[0])
+    assert len(set(shares)) >= 4
+
+
+def test_measuring_the_columns_needs_blocks_for_every_thread():
+    work = replace(TEXT, n_nonzeros=60_000_000, threads=8)
+    plain = divide(work, STREAMED, 10**12).items
+    scaled = divide(work, TrainOptions(scale="maxabs"), 10**12).items
+    notes = [next(i.note for i in items if i.name == "blocks being read") for items in (plain, scaled)]
+    assert [note.split()[0] for note in notes] == [str(BLOCKS_A_THREAD + 1), str(8 * BLOCKS_A_THREAD)]
+
+
+def test_the_resident_share_does_not_follow_from_threads():
+    for n_nonzeros in (60_000_000, 100_000_000):
+        work = replace(TEXT, n_nonzeros=n_nonzeros)
+        for total in np.geomspace(fewest(work, STREAMED), 4 * 10**9, 100).astype(int).tolist():
+            made = [divide(replace(work, threads=threads), STREAMED, total) for threads in (1, 2, 8)]
+            assert len({budget.parameters.capacity for budget in made}) == 1
 
 
 @pytest.mark.parametrize("share", [0.003, 0.1, 1.0])

@@ -254,7 +254,8 @@ class StreamedSmo:
             bound = self._bound()
             if not self.stopping.certifies(certificate.primal, bound):
                 # The w of the moment is the next reference.
-                yield Interlude(partial(self._solve_residents, last=True), self._before_next_read())
+                ahead = self._ahead(bound)
+                yield Interlude(partial(self._solve_residents, last=True), Extent(((),), ahead))
                 self._adopt()
                 bound = self._bound()
             certificate.record(bound, self.stopping)
@@ -343,7 +344,7 @@ class StreamedSmo:
                 self._held(extent, at_start, back),
                 seed_of(self.seed, number),
                 state.residents.capacity // self.effort.lanes,
-                OFFERED * state.residents.least,
+                max(OFFERED * state.residents.least, self._worth),
                 extent,
                 self._solve_residents,
             )
@@ -358,13 +359,18 @@ class StreamedSmo:
             # Many small steps leave a residue.
             state.w = state.w + (rebuilt - reference)
 
-    def _before_next_read(self) -> Extent:
-        """No rows, and the blocks that a next read begins with, if it is likely that there is one."""
-        most = self.stopping.max_passes
-        if most is not None and self.state.certificate.passes + 1 >= most:
-            return Extent(((),))
+    def _ahead(self, bound: float) -> tuple[int, ...]:
+        """The blocks that the next read begins with, unless it is known that there is none."""
+        certificate = self.state.certificate
+        if self.stopping.reason(certificate.primal, bound, certificate.passes + 1) is not None:
+            return ()
         first = self.rounds[0].segments
-        return Extent(((),), tuple(dict.fromkeys(segment[0].block for segment in first if segment)))
+        return tuple(dict.fromkeys(segment[0].block for segment in first if segment))
+
+    @property
+    def _worth(self) -> float:
+        """The key of a row that is out of reach; far in a regression depends on the unit of its values."""
+        return 0.0 if self.problem.two_sided else 1.0 / (1.0 + self.effort.reach)
 
     def _held(self, extent: Extent, at_start: Int64Array, back: npt.NDArray[np.bool_]) -> Held:
         """What concerns the rows of a round; ``back`` says which of those given back are there."""
@@ -381,9 +387,7 @@ class StreamedSmo:
         """Take in what the last round offered, and improve the resident rows."""
         state, problem = self.state, self.problem
         effort = self.effort
-        # What is far for values of a regression depends on their unit.
-        worth = 0.0 if problem.two_sided else 1.0 / (1.0 + effort.reach)
-        leaving = state.residents.take(self._offered, self._theta, problem.epsilon, worth)
+        leaving = state.residents.take(self._offered, self._theta, problem.epsilon, self._worth)
         self._offered = []
         w = state.w.copy()
         floor = effort.floor * self.stopping.tol * max(self._dual(w, state.linear), 0.0)
