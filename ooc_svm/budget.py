@@ -224,7 +224,8 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     elif options.resident is not None:
         capacity = math.ceil(options.resident * size)
     else:
-        shares = SHARES if work.n_nonzeros >= LITTLE_DATA else SHARES[SHARES.index(MOST_OF_LITTLE) :]
+        most = MOST_OF_LITTLE if work.n_nonzeros < LITTLE_DATA else 1.0
+        shares = [share for share in SHARES if share <= most]
         capacity = math.ceil(next(filter(fits, shares), shares[-1]) * size)
     share = min(1.0, capacity / size)
     note = f"{100 * capacity / size:.3g} % of the data for each of {work.n_models} model(s)"
