@@ -46,8 +46,8 @@ ELEMENTS_A_PARAMETER = 1000
 SHARES = (0.2, 0.15, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 1e-4, 1e-5, 1e-6)
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
 
-# The part of what is left that resident rows may take if row vectors are elsewhere or do not fit beside them.
-RESIDENT_PART = 0.6
+# The part of what is left that resident rows may take: they save more than row vectors and blocks in memory.
+RESIDENT_PART = 0.95
 
 # What sorting takes where most of it is in scratch files.
 LEAST_SORTING_BYTES = 16 * 10**6
@@ -214,10 +214,8 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
 
     def fits(share: float) -> bool:
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
-        room = left(share, lanes_of(share))
-        row_vectors = work.n_rows * work.vector_bytes
-        most = max(RESIDENT_PART * room, room - row_vectors if row_vectors else 0)
-        return share * size * each <= min(most, max(left(share, work.threads), 0))
+        room = min(left(share, lanes_of(share)), left(share, work.threads))
+        return share * size * each <= RESIDENT_PART * max(room, 0)
 
     if keep is not None:
         capacity = keep.capacity

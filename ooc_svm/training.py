@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -131,6 +132,8 @@ def train(
         By a signal, after a checkpoint if one was asked for.
     """
     wanted = TrainOptions(**normal_options(options))
+    if isinstance(data, str | os.PathLike | Store):
+        share_freed_memory()
     return _Run(open_data(data, labels, sample_weight, wanted, qid), wanted, progress).model()
 
 
@@ -221,7 +224,6 @@ class _Run:
         vectors = stack.enter_context(RowVectors(source.n_rows, budget.row_vector_bytes))
         if isinstance(source, MatrixSource):
             return MemoryEngine(source, vectors)
-        share_freed_memory()
         return stack.enter_context(
             LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
         )

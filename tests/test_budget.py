@@ -188,8 +188,8 @@ def test_of_little_data_a_smaller_share_is_resident():
         assert capacity == math.ceil(share * (n_nonzeros + TEXT.n_rows))
 
 
-def test_rows_are_held_before_blocks_once_row_vectors_fit():
-    """The most that fits beside the row vectors, where that is more than a part of what is left."""
+def test_rows_are_held_before_blocks():
+    """A larger share would not have fitted."""
     work = replace(TEXT, n_nonzeros=60_000_000)
     for total in np.geomspace(fewest(work, STREAMED), 10**9, 40).astype(int).tolist():
         used = divide(work, STREAMED, total)
