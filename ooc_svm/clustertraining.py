@@ -60,11 +60,6 @@ class StoreOnWorker:
         return store
 
 
-def client_workload(work: Workload, n_workers: int) -> Workload:
-    """What the client has of the work: no blocks and no row vectors, but what each worker comes back with."""
-    return replace(work, block_nbytes=0, data_nbytes=0, vector_bytes=0, threads=n_workers)
-
-
 def client_budget(
     work: Workload,
     options: TrainOptions,
@@ -82,7 +77,8 @@ def client_budget(
     MemoryBudgetError
         Not even the smallest division fits the client.
     """
-    own = client_workload(work, len(workers))
+    # No blocks and no row vectors, but what each worker comes back with.
+    own = replace(work, block_nbytes=0, data_nbytes=0, vector_bytes=0, threads=len(workers))
     budget = divide(own, options, total, keep=keep)
     if options.resolved_solver == "streamed-smo" and keep is None and options.resident is None:
         smallest = min(workers, key=lambda worker: worker.memory)

@@ -349,6 +349,11 @@ def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Exte
     return _extents([tuple(runs[i : i + n_lanes]) for i in range(0, len(runs), n_lanes)], n_lanes)
 
 
+def first_blocks(segments: Sequence[Segment]) -> tuple[int, ...]:
+    """The blocks that the segments of a round begin with."""
+    return tuple(dict.fromkeys(segment[0].block for segment in segments if segment))
+
+
 def _strided(index: int, span: Span, n_rounds: int, n_lanes: int) -> list[tuple[Segment, ...]]:
     """Rounds of one block: each takes every ``n_rounds``-th row, its lanes a part of the block each."""
     edges = np.linspace(span.start, span.stop, n_lanes + 1).astype(np.int64).tolist()
@@ -366,7 +371,7 @@ def _extents(rounds: Sequence[tuple[Segment, ...]], n_lanes: int) -> list[Extent
     for number, segments in enumerate(rounds):
         # Nothing is read ahead past the end of a read, which may be the last one.
         behind = rounds[number + 1] if number + 1 < len(rounds) else ()
-        ahead = tuple(dict.fromkeys(segment[0].block for segment in behind))
+        ahead = first_blocks(behind)
         full = segments + ((),) * (n_lanes - len(segments))
         extents.append(Extent(full, ahead, before, total))
         before += extents[-1].n_pieces

@@ -263,6 +263,22 @@ def swept(engine, problems, rounds, meanwhile=None):
     return found + [read_all(engine.vectors, name).tobytes() for p in problems for name in names(p)]
 
 
+def arrival(source, block):
+    """An event that tells that a block is being read, and what waits for it."""
+    came, read = threading.Event(), source.read_block
+
+    def read_block(index, buffers=None):
+        if index == block:
+            came.set()
+        return read(index, buffers)
+
+    def wait_for_it():
+        assert came.wait(LONG)
+
+    source.read_block = read_block
+    return came, wait_for_it
+
+
 class TestSweeps:
     @pytest.mark.parametrize("in_memory", [True, False])
     @pytest.mark.parametrize("n_blocks", [2, 60])
@@ -316,18 +332,7 @@ class TestSweeps:
         source, problems, vectors, rounds = sweep_setup(60)
         ahead = rounds[0].ahead[0]
         assert ahead not in {piece.block for segment in rounds[0].segments for piece in segment}
-        came = threading.Event()
-        read = source.read_block
-
-        def read_block(index, buffers=None):
-            if index == ahead:
-                came.set()
-            return read(index, buffers)
-
-        def wait_for_it():
-            assert came.wait(LONG)
-
-        source.read_block = read_block
+        came, wait_for_it = arrival(source, ahead)
         with LocalEngine(source, vectors, threads=1) as engine:
             engine.stream([sweep_pass(problems[0], rounds[0], meanwhile=wait_for_it)])
         assert came.is_set()
@@ -352,17 +357,7 @@ class TestSweeps:
         source, problems, vectors, _ = sweep_setup(60)
         rounds = cut_rounds(source.blocks, 4, 1)
         first = rounds[0].segments[0][0].block
-        came, read_block = threading.Event(), source.read_block
-
-        def watched(index, buffers=None):
-            if index == first:
-                came.set()
-            return read_block(index, buffers)
-
-        def wait_for_it():
-            assert came.wait(LONG)
-
-        source.read_block = watched
+        came, wait_for_it = arrival(source, first)
         with LocalEngine(source, vectors, threads=threads) as engine:
             for read in range(2):
                 came.clear()

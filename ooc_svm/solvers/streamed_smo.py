@@ -41,7 +41,17 @@ from ooc_svm.rows import Float64Array, Int64Array
 from ooc_svm.solvers.resident import Residents
 from ooc_svm.solvers.state import Certificate
 from ooc_svm.stopping import Stopping
-from ooc_svm.sweeps import Held, Interlude, LaneSums, NormPass, Rows, SweepPass, places, seed_of
+from ooc_svm.sweeps import (
+    Held,
+    Interlude,
+    LaneSums,
+    NormPass,
+    Rows,
+    SweepPass,
+    first_blocks,
+    places,
+    seed_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,8 +374,7 @@ class StreamedSmo:
         certificate = self.state.certificate
         if self.stopping.reason(certificate.primal, bound, certificate.passes + 1) is not None:
             return ()
-        first = self.rounds[0].segments
-        return tuple(dict.fromkeys(segment[0].block for segment in first if segment))
+        return first_blocks(self.rounds[0].segments)
 
     @property
     def _worth(self) -> float:
