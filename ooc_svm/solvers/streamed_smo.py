@@ -26,7 +26,7 @@ being the b that a round begins with. P takes the b that is best for the scores,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from ooc_svm.ops import sweeps
 from ooc_svm.passes import Extent, Pass, rows_of
 from ooc_svm.problems.dual import DualProblem, names
 from ooc_svm.rows import Float64Array, Int64Array
+from ooc_svm.solvers.gridsearch import lowest
 from ooc_svm.solvers.resident import Residents
 from ooc_svm.solvers.state import Certificate
 from ooc_svm.stopping import Stopping
@@ -126,9 +127,8 @@ REBUILD = 100.0
 # copying most rows (measured: it costs no reads).
 OFFERED = 0.95
 
-# Points that are looked at together in a search for the smallest P, and how far apart their values may be
-# in the end, as a share of the gap wanted.
-GRID, FLAT = 9, 0.01
+# How far apart the values around the smallest P may be at the end of a search, as a share of the gap wanted.
+FLAT = 0.01
 
 
 def _no_ids() -> Int64Array:
@@ -483,40 +483,3 @@ def _inside(ids: Int64Array, extent: Extent) -> Any:
         near = np.flatnonzero(inside)
         inside[near] = np.any([places(ids[near], piece)[0] for piece in pieces], axis=0)
     return inside
-
-
-def lowest(
-    values: Callable[[Float64Array], Generator[Pass, Any, Float64Array]],
-    low: float,
-    high: float,
-    tolerance: float,
-) -> Generator[Pass, Any, tuple[float, float]]:
-    """The smallest value of a convex function, on grids that close in on it.
-
-    Parameters
-    ----------
-    values : callable
-        Gives the values at some points, by way of passes.
-    low, high : float
-        Where to look first; a minimum at an end is followed outwards.
-    tolerance : float
-        As a share of the value: how far the neighbours of the lowest point may be above it in the end.
-
-    Returns
-    -------
-    point, value : float
-    """
-    point, value = 0.0, math.inf
-    for _ in range(30):
-        points = np.linspace(low, high, GRID)
-        found = yield from values(points)
-        k = int(np.argmin(found))
-        if found[k] < value:
-            point, value = float(points[k]), float(found[k])
-        before, behind = max(k - 1, 0), min(k + 1, GRID - 1)
-        if max(found[before], found[behind]) - value <= tolerance * abs(value):
-            break
-        width = high - low
-        low = float(points[before]) - (width if k == 0 else 0.0)
-        high = float(points[behind]) + (width if k == GRID - 1 else 0.0)
-    return point, value
