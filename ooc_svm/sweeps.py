@@ -230,9 +230,10 @@ class NormPass:
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
         assert block is not None
         own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
-        partial[0] += sweeps.squared_norms(
-            csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values, self.metric, own
-        )
+        squares = np.empty(len(own))
+        arrays = csr.unsigned(block.indptr), csr.unsigned(block.indices), block.values
+        sweeps.row_squares(*arrays, self.metric, own, squares)
+        partial[0] += squares.sum()
         partial[1] += len(own)
 
     def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:

@@ -52,6 +52,11 @@ class DualData:
         dense = self.matrix.toarray()
         return dense if self.metric is None else dense * np.sqrt(self.metric)
 
+    @property
+    def squares(self):
+        """Squared norms of the rows, in the scaled space."""
+        return (self.scaled**2).sum(axis=1)
+
     def weights(self, v):
         """``sum_i v_i x_i`` in units of the data."""
         w = self.matrix.T @ v

@@ -23,8 +23,8 @@ class Solving:
         self.bias = np.array([data.rho * self.v.sum(), data.rho])
         self.sums = np.zeros(sweeps.N_SUMS)
         sweeps.solve(
-            *data.arrays(dtype), data.metric, self.w, self.bias, data.box, data.eps, self.dual, self.far,
-            np.uint64(seed), wanted, most_elements, self.sums,
+            *data.arrays(dtype), data.squares, data.metric, self.w, self.bias, data.box, data.eps, self.dual,
+            self.far, np.uint64(seed), wanted, most_elements, self.sums,
         )  # fmt: skip
 
 

@@ -209,9 +209,11 @@ class TestSolve:
         sums = held.solve(problem, w, bias, seed_of(1), 1e-6, 10**7)
         dual, far = np.zeros((2, N_ROWS))
         expected, expected_w = np.zeros(sweeps.N_SUMS), np.zeros(30)
+        squares = np.empty(N_ROWS)
+        sweeps.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
         sweeps.solve(
-            *data.arrays(dtype), None, expected_w, np.zeros(2), data.box, 0.0, dual, far, seed_of(1), 1e-6,
-            10**7, expected,
+            *data.arrays(dtype), squares, None, expected_w, np.zeros(2), data.box, 0.0, dual, far,
+            seed_of(1), 1e-6, 10**7, expected,
         )  # fmt: skip
         assert held.dual.tobytes() == dual.tobytes()
         assert w.tobytes() == expected_w.tobytes()
@@ -241,6 +243,7 @@ class TestSolve:
             np.testing.assert_allclose(w, data.weights(v), atol=1e-9)
             values.append(data.dual(v))
             check(held, data)
+            np.testing.assert_allclose(held.squares, data.squares[held.ids])
         assert (np.diff(values) >= -1e-12).all()
         assert values[-1] > values[1] > 0.0
         assert len(left) > 20

@@ -152,12 +152,10 @@ def priority(v, stationarity, low, high, eps):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _products(indices, values, metric, w, p, end):  # type: ignore[no-untyped-def]
-    """``x.w`` and ``x.x`` (with the metric) of one row."""
+def _dot(indices, values, w, p, end):  # type: ignore[no-untyped-def]
+    """``x.w`` of one row."""
     s0 = s1 = s2 = s3 = 0.0
-    q0 = q1 = 0.0
     two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
-    begin = p
     while p + four <= end:
         j0, j1, j2, j3 = indices[p], indices[p + one], indices[p + two], indices[p + three]
         if values is None:
@@ -165,37 +163,48 @@ def _products(indices, values, metric, w, p, end):  # type: ignore[no-untyped-de
             s1 += w[j1]
             s2 += w[j2]
             s3 += w[j3]
-            if metric is not None:
-                q0 += metric[j0] + metric[j2]
-                q1 += metric[j1] + metric[j3]
         else:
-            x0, x1 = np.float64(values[p]), np.float64(values[p + one])
-            x2, x3 = np.float64(values[p + two]), np.float64(values[p + three])
-            s0 += x0 * w[j0]
-            s1 += x1 * w[j1]
-            s2 += x2 * w[j2]
-            s3 += x3 * w[j3]
-            if metric is None:
-                q0 += x0 * x0 + x2 * x2
-                q1 += x1 * x1 + x3 * x3
-            else:
-                q0 += x0 * x0 * metric[j0] + x2 * x2 * metric[j2]
-                q1 += x1 * x1 * metric[j1] + x3 * x3 * metric[j3]
+            s0 += np.float64(values[p]) * w[j0]
+            s1 += np.float64(values[p + one]) * w[j1]
+            s2 += np.float64(values[p + two]) * w[j2]
+            s3 += np.float64(values[p + three]) * w[j3]
         p += four
     while p < end:
-        j0 = indices[p]
-        if values is None:
-            s0 += w[j0]
-            if metric is not None:
-                q0 += metric[j0]
-        else:
-            x0 = np.float64(values[p])
-            s0 += x0 * w[j0]
-            q0 += x0 * x0 if metric is None else x0 * x0 * metric[j0]
+        s0 += w[indices[p]] if values is None else np.float64(values[p]) * w[indices[p]]
         p += one
+    return (s0 + s1) + (s2 + s3)
+
+
+@njit(inline="always")
+def _term(indices, values, metric, p):  # type: ignore[no-untyped-def]
+    """What one element adds to ``x.x``."""
+    if metric is None:
+        square = 1.0
+    else:
+        square = metric[indices[p]]
+    if values is not None:
+        x = np.float64(values[p])
+        square *= x * x
+    return square
+
+
+@njit(inline="always")
+def _square(indices, values, metric, p, end):  # type: ignore[no-untyped-def]
+    """``x.x`` (with the metric) of one row."""
     if values is None and metric is None:
-        q0 = np.float64(end - begin)
-    return (s0 + s1) + (s2 + s3), q0 + q1
+        return np.float64(end - p)
+    q0 = q1 = q2 = q3 = 0.0
+    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
+    while p + four <= end:
+        q0 += _term(indices, values, metric, p)
+        q1 += _term(indices, values, metric, p + one)
+        q2 += _term(indices, values, metric, p + two)
+        q3 += _term(indices, values, metric, p + three)
+        p += four
+    while p < end:
+        q0 += _term(indices, values, metric, p)
+        p += one
+    return (q0 + q1) + (q2 + q3)
 
 
 @njit(inline="always")
@@ -261,28 +270,29 @@ def sweep(  # type: ignore[no-untyped-def]
                 keys[i] = -1.0
                 continue
             t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
-            s, q = _products(indices, values, metric, w, p, end)
-            v, r = dual[i], t - s - b
+            v, r = dual[i], t - _dot(indices, values, w, p, end) - b
             gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
             d = r - damping * v
             rows += 1
             elements += int(end - p)
-            before = violation(v, d, low, high, eps)
-            new = new_multiplier(v, d, q + rho + damping, low, high, eps)
-            # With |v| in the dual a step ends at 0, so that D is a parabola along it.
-            if eps > 0.0 and new * v < 0.0:
-                new = 0.0
-            change = new - v
-            if change != 0.0:
-                _add_row(indices, values, metric, w, p, end, change)
-                b += rho * change
-                moved += change
-                linear += t * change - eps * (abs(new) - abs(v)) - damping * v * change
-                quadratic += damping * change * change
-                step[i] = change
-                d -= (q + rho + damping) * change
-            now = violation(new, d, low, high, eps)
-            keys[i] = priority(new, max(before, now) if before > 0.0 else now, low, high, eps)
+            new, far = v, violation(v, d, low, high, eps)
+            # NaN too has to reach w.
+            if not far <= 0.0:
+                curvature = _square(indices, values, metric, p, end) + rho + damping
+                new = new_multiplier(v, d, curvature, low, high, eps)
+                # With |v| in the dual a step ends at 0, so that D is a parabola along it.
+                if eps > 0.0 and new * v < 0.0:
+                    new = 0.0
+                change = new - v
+                if change != 0.0:
+                    _add_row(indices, values, metric, w, p, end, change)
+                    b += rho * change
+                    moved += change
+                    linear += t * change - eps * (abs(new) - abs(v)) - damping * v * change
+                    quadratic += damping * change * change
+                    step[i] = change
+                    far = max(far, violation(new, d - curvature * change, low, high, eps))
+            keys[i] = priority(new, far, low, high, eps)
     bias[0] = b
     sums[GAP] += gap
     sums[LINEAR] += linear
@@ -294,13 +304,16 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @compiled
 def solve(  # type: ignore[no-untyped-def]
-    indptr, indices, values, metric, w, bias, box, eps, dual, stationarity, seed, wanted, most_elements, sums
+    indptr, indices, values, squares, metric, w, bias, box, eps, dual, stationarity, seed, wanted,
+    most_elements, sums
 ):  # fmt: skip
     """Sweep resident rows, those that stay at a bound set aside, until their gaps sum up to ``wanted``.
 
     Parameters
     ----------
     indptr, indices, values : CSR rows (uint64, uint32, float or None)
+    squares : ndarray of float64, shape (m,)
+        See `row_squares`.
     metric, w, bias, box, eps : see `sweep`
     dual, stationarity : ndarrays of float64, shape (m,)
         Multipliers (changed), and how far each row was from being stationary when last looked at.
@@ -329,8 +342,7 @@ def solve(  # type: ignore[no-untyped-def]
             for i in part:
                 p, end = indptr[i], indptr[i + 1]
                 t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
-                s, q = _products(indices, values, metric, w, p, end)
-                v, r = dual[i], t - s - b
+                v, r = dual[i], t - _dot(indices, values, w, p, end) - b
                 d = r - damping * v
                 gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
                 rows += 1
@@ -338,7 +350,7 @@ def solve(  # type: ignore[no-untyped-def]
                 far = violation(v, d, low, high, eps)
                 stationarity[i] = far
                 if far > 0.0:
-                    new = new_multiplier(v, d, q + rho + damping, low, high, eps)
+                    new = new_multiplier(v, d, squares[i] + rho + damping, low, high, eps)
                     change = new - v
                     # A step that rounding swallows would be tried for ever.
                     if change != 0.0:
@@ -372,7 +384,7 @@ def scores(indptr, indices, values, first, every, w, out):  # type: ignore[no-un
     """``out[i] = x.w`` of the rows of a piece, see `sweep`."""
     for i in range(len(out)):
         row = first + every * np.uint64(i)
-        out[i] = _products(indices, values, None, w, indptr[row], indptr[row + np.uint64(1)])[0]
+        out[i] = _dot(indices, values, w, indptr[row], indptr[row + np.uint64(1)])
 
 
 @compiled
@@ -395,14 +407,10 @@ def add_change(w, theta, before, after):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def squared_norms(indptr, indices, values, metric, rows):  # type: ignore[no-untyped-def]
-    """Sum of ``x.x`` (with the metric) over some rows of a block."""
-    total = 0.0
-    for i in rows:
-        for p in range(indptr[i], indptr[i + 1]):
-            x = 1.0 if values is None else np.float64(values[p])
-            total += x * x if metric is None else x * x * metric[indices[p]]
-    return total
+def row_squares(indptr, indices, values, metric, rows, out):  # type: ignore[no-untyped-def]
+    """``out[k] = x.x`` (with the metric) of row ``rows[k]``."""
+    for k in range(len(rows)):
+        out[k] = _square(indices, values, metric, indptr[rows[k]], indptr[rows[k] + 1])
 
 
 @compiled

@@ -44,6 +44,8 @@ class Residents:
         be kept at all; rows below need no offering.
     all_ones : bool
         Whether there are no values.
+    squares : ndarray of float64, shape (k,)
+        Squared norms of the first rows; those that came since the last solving have none yet.
     """
 
     capacity: int = field(metadata={"saved": False})
@@ -56,6 +58,7 @@ class Residents:
     dual: Float64Array = field(default_factory=_floats)
     stationarity: Float64Array = field(default_factory=_floats)
     least: float = 0.0
+    squares: Float64Array = field(default_factory=_floats, metadata={"saved": False})
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=_floats)
 
@@ -124,8 +127,8 @@ class Residents:
         sums = np.zeros(sweeps.N_SUMS)
         if len(self.ids):
             sweeps.solve(
-                *self.matrix, problem.metric, w, bias, self.box, problem.epsilon, self.dual,
-                self.stationarity, seed, wanted, most_elements, sums,
+                *self.matrix, self._all_squares(problem), problem.metric, w, bias, self.box, problem.epsilon,
+                self.dual, self.stationarity, seed, wanted, most_elements, sums,
             )  # fmt: skip
         return sums
 
@@ -193,6 +196,13 @@ class Residents:
         values = None if self.all_ones else self.values
         return csr.unsigned(self.indptr), csr.unsigned(self.indices), values
 
+    def _all_squares(self, problem: DualProblem) -> Float64Array:
+        new = np.arange(len(self.squares), len(self.ids))
+        squares = np.empty(len(new))
+        sweeps.row_squares(*self.matrix, problem.metric, new, squares)
+        self.squares = np.concatenate([self.squares, squares])
+        return self.squares
+
     def _drop(self, kept: np.ndarray) -> None:
         if not kept.all():
             size = compact(*self.matrix, kept)
@@ -201,6 +211,7 @@ class Residents:
             self.indices, self.values = self.indices[:size], self.values[:size]
             self.ids, self.box = self.ids[kept], self.box[kept]
             self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
+            self.squares = self.squares[kept[: len(self.squares)]]
         self._make_room()
 
     def _append(self, rows: Rows, chosen: Int64Array, theta: float) -> None:
