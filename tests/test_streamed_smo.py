@@ -246,6 +246,18 @@ def test_the_fewer_rows_are_held_the_more_rounds():
     assert effort_for(6 * 10**7, 1.0, lanes=8).lanes == 8
 
 
+@pytest.mark.parametrize("near", [streamed_smo.NEAR, np.inf])
+def test_reads_that_end_far_from_the_gap_wanted_end_with_less_solving(stores, monkeypatch, near):
+    monkeypatch.setattr(streamed_smo, "NEAR", near)
+    models = []
+    for share in (0.01, 10.0):
+        effort = replace(effort_for(10**6, 0.1), early_share=share, last_share=0.01)
+        monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): effort})
+        models.append(train(stores["svc", "many"], C=1.0, resident=0.1, max_passes=3, tol=1e-5))
+    fine, coarse = (model.report["models"][0]["visited"] for model in models)
+    assert (coarse < fine) == (bits(models[0]) != bits(models[1])) == np.isfinite(near)
+
+
 @pytest.mark.parametrize(("limit", "stop_reason"), [(None, "certified"), (2, "max-passes")])
 def test_the_read_that_certifies_ends_without_solving(stores, monkeypatch, limit, stop_reason):
     solved: list[bool] = []

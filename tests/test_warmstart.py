@@ -100,7 +100,7 @@ def test_a_smaller_resident_set(stores, rows, tmp_path):
 @pytest.mark.parametrize("name", ["few", "many"])
 def test_rounds_that_are_cut_in_another_way(stores, rows, tmp_path, monkeypatch, name, shares):
     """Steps that wait for the theta of their round are not taken by that of another one."""
-    rest = 0.1, 0.03, 0.1, 60.0, 0.67
+    rest = 0.1, 0.03, 0.03, 0.1, 60.0, 0.67
     efforts = {0.0: Effort(8, 8, 1.0, 2, *rest), 0.1: Effort(8, 8, 1.0, 1, *rest)}
     efforts[0.5] = Effort(5, 5, 1.0, 1, *rest)
     table = {(0, share): effort for share, effort in efforts.items()}

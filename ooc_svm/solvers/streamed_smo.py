@@ -67,9 +67,10 @@ class Effort:
         so many that a round brings at most so many times what the resident set holds.
     lanes : int
         Of a round; a power of two.
-    share, last_share : float
-        Until its row gaps sum up to this share of the gaps of all other rows, as last seen; ``last_share`` at
-        the end of a read, since that w is the next reference.
+    share, early_share, last_share : float
+        Until its row gaps sum up to this share of the gaps of all other rows, as last seen; the smaller
+        ``last_share`` at the end of a read, since that w is the next reference, and ``early_share`` there as
+        long as the gap is more than `NEAR` times the one wanted.
     floor : float
         But no further than this share of the gap that the run is to end with.
     sweeps : float
@@ -83,13 +84,14 @@ class Effort:
     brought: float
     lanes: int
     share: float
+    early_share: float
     last_share: float
     floor: float
     sweeps: float
     reach: float
 
 
-_TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0, 0.43)
+_TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.01, 0.1, 60.0, 0.43)
 
 # By the number of nonzeros and the share resident from which on they are worth it (measured): with little
 # data a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes
@@ -98,10 +100,10 @@ _TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.1, 60.0, 0.43)
 # 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8. Rows further from the margin than ``reach``
 # hardly ever move: without them no data takes more reads, and arXiv two thirds of the time.
 EFFORTS = {
-    (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.03, 300.0, 0.67),
-    (2_000_000, 0.0): Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.1, 60.0, 0.67),
+    (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.005, 0.03, 300.0, 0.67),
+    (2_000_000, 0.0): Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.01, 0.1, 60.0, 0.67),
     (20_000_000, 0.0): _TWO_LANES,
-    (20_000_000, 0.05): Effort(5, 10, 2.0, 1, 0.3, 0.03, 0.1, 60.0, 0.43),
+    (20_000_000, 0.05): Effort(5, 10, 2.0, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43),
     (100_000_000, 0.0): _TWO_LANES,
 }
 
@@ -120,8 +122,9 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None) -> Ef
 # rho of a free bias, as a share of the mean squared norm of a row.
 RHO = 0.1
 
-# w is rebuilt from the multipliers in a read that begins with a gap of at most so many times the one wanted.
-REBUILD = 100.0
+# A gap of at most so many times the one wanted: from then on w is rebuilt from the multipliers in each read,
+# and no solving is an early one.
+NEAR = 100.0
 
 # Lanes offer rows down to this share of the key of the least row that the resident set last kept: that saves
 # copying most rows (measured: it costs no reads).
@@ -337,7 +340,7 @@ class StreamedSmo:
         problem, state = self.problem, self.state
         certificate = state.certificate
         number = certificate.passes
-        rebuild = number > 0 and certificate.relative_gap <= REBUILD * self.stopping.tol
+        rebuild = number > 0 and self._near
         at_start = np.sort(state.residents.ids)
         rebuilt = state.residents.sum_of_rows(problem) if rebuild else np.empty(0)
         scoring = reference if scored else np.empty(0)
@@ -377,6 +380,10 @@ class StreamedSmo:
         return first_blocks(self.rounds[0].segments)
 
     @property
+    def _near(self) -> bool:
+        return self.state.certificate.relative_gap <= NEAR * self.stopping.tol
+
+    @property
     def _worth(self) -> float:
         """The key of a row that is out of reach; far in a regression depends on the unit of its values."""
         return 0.0 if self.problem.two_sided else 1.0 / (1.0 + self.effort.reach)
@@ -400,7 +407,8 @@ class StreamedSmo:
         self._offered = []
         w = state.w.copy()
         floor = effort.floor * self.stopping.tol * max(self._dual(w, state.linear), 0.0)
-        wanted = max((effort.last_share if last else effort.share) * float(state.gaps.sum()), floor)
+        share = (effort.last_share if self._near else effort.early_share) if last else effort.share
+        wanted = max(share * float(state.gaps.sum()), floor)
         most = int(effort.sweeps * self.n_nonzeros / len(self.rounds))
         seed = seed_of(self.seed, state.certificate.passes, int(state.visited))
         bias = np.array([state.bias, state.rho])
