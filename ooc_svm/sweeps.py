@@ -350,9 +350,10 @@ def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Exte
     return _extents([tuple(runs[i : i + n_lanes]) for i in range(0, len(runs), n_lanes)], n_lanes)
 
 
-def first_blocks(segments: Sequence[Segment]) -> tuple[int, ...]:
-    """The blocks that the segments of a round begin with."""
-    return tuple(dict.fromkeys(segment[0].block for segment in segments if segment))
+def first_blocks(segments: Sequence[Segment], each: int = 1) -> tuple[int, ...]:
+    """The blocks that the segments of a round begin with, so many of each segment."""
+    pieces = [segment[k] for k in range(each) for segment in segments if k < len(segment)]
+    return tuple(dict.fromkeys(piece.block for piece in pieces))
 
 
 def _strided(index: int, span: Span, n_rounds: int, n_lanes: int) -> list[tuple[Segment, ...]]:

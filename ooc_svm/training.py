@@ -51,6 +51,7 @@ from ooc_svm.solvers.streamed_smo import StreamedSmo
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.stopping import CERTIFIED, SIGNAL, Stopping
 from ooc_svm.store import Store
+from ooc_svm.sweeps import first_blocks
 from ooc_svm.trainingdata import (
     Data,
     fill_pair_vectors,
@@ -224,9 +225,14 @@ class _Run:
         vectors = stack.enter_context(RowVectors(source.n_rows, budget.row_vector_bytes))
         if isinstance(source, MatrixSource):
             return MemoryEngine(source, vectors)
-        return stack.enter_context(
+        engine = stack.enter_context(
             LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
         )
+        rounds = data_rounds(options, budget.parameters, source)
+        if rounds and options.scale == "none":
+            # While compiled functions are loaded.
+            engine.read_ahead(first_blocks(rounds[0].segments, 2))
+        return engine
 
     def _open_checkpoints(self) -> Checkpoints | None:
         options = self._options

@@ -29,7 +29,7 @@ from ooc_svm.problems.dual import names
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.stopping import Stopping
-from ooc_svm.sweeps import Interlude, NormPass, cut_rounds
+from ooc_svm.sweeps import Interlude, NormPass, cut_rounds, first_blocks
 
 
 class CountingSource(MatrixSource):
@@ -353,15 +353,19 @@ class TestSweeps:
 
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_with_one_lane_three_blocks_are_alive(self, threads):
-        """However many threads there are; and what an interlude has read ahead is not read again."""
+        """However many threads there are; and what was read ahead is not read again."""
         source, problems, vectors, _ = sweep_setup(60)
         rounds = cut_rounds(source.blocks, 4, 1)
-        first = rounds[0].segments[0][0].block
-        came, wait_for_it = arrival(source, first)
+        first = first_blocks(rounds[0].segments, 2)
+        assert first == tuple(piece.block for piece in rounds[0].segments[0][:2])
+        came, wait_for_it = arrival(source, first[:threads][-1])
         with LocalEngine(source, vectors, threads=threads) as engine:
+            engine.read_ahead(first)
+            wait_for_it()
             for read in range(2):
-                came.clear()
-                engine.stream([Interlude(wait_for_it, Extent(((),), (first,)))])
+                if read > 0:
+                    came.clear()
+                engine.stream([Interlude(wait_for_it, Extent(((),), first))])
                 for extent in rounds:
                     engine.stream([sweep_pass(problems[0], extent, seed=read)])
         assert (source.reads == 2).all()

@@ -83,6 +83,10 @@ class LocalEngine(Engine):
         self._workers.shutdown(cancel_futures=True)
         self._feed.close()
 
+    def read_ahead(self, blocks: Sequence[int]) -> None:
+        """Begin to read what the next pass begins with, no more blocks than there are threads."""
+        self._want_ahead(blocks[: self.threads])
+
     def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
         trees = self.merged(passes, extent, data, range(len(extent.segments)))
         return [tree.total for tree in trees]

@@ -276,8 +276,8 @@ def sweep(  # type: ignore[no-untyped-def]
             rows += 1
             elements += int(end - p)
             new, far = v, violation(v, d, low, high, eps)
-            # NaN too has to reach w.
-            if not far <= 0.0:
+            # What rounding has put out of its box goes back, and NaN has to reach w.
+            if not (far <= 0.0 and low <= v <= high):
                 curvature = _square(indices, values, metric, p, end) + rho + damping
                 new = new_multiplier(v, d, curvature, low, high, eps)
                 # With |v| in the dual a step ends at 0, so that D is a parabola along it.

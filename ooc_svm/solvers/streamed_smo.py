@@ -309,8 +309,7 @@ class StreamedSmo:
         if not self.problem.free_bias:
             return float(self.problem.space.penalized_bias)
         first = next(segment for segment in self.rounds[0].segments if segment)[:1]
-        ahead = (first[0].block,)
-        squares, n_rows = yield NormPass(self.problem.metric, Extent((first,), ahead, 0, 2))
+        squares, n_rows = yield NormPass(self.problem.metric, Extent((first,), self._first_blocks, 0, 2))
         all_rows = sum(p.n_rows for extent in self.rounds for segment in extent.segments for p in segment)
         # With a small C all multipliers together are small, and have to move b all the same.
         return max(RHO * float(squares / n_rows), 1.0 / (self.problem.C * all_rows))
@@ -377,7 +376,12 @@ class StreamedSmo:
         certificate = self.state.certificate
         if self.stopping.reason(certificate.primal, bound, certificate.passes + 1) is not None:
             return ()
-        return first_blocks(self.rounds[0].segments)
+        return self._first_blocks
+
+    @property
+    def _first_blocks(self) -> tuple[int, ...]:
+        """What a read begins with, two blocks of each lane: nothing else is read meanwhile."""
+        return first_blocks(self.rounds[0].segments, 2)
 
     @property
     def _near(self) -> bool:
