@@ -207,7 +207,7 @@ def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> tuple[Segment, 
         return ()
     sizes = np.array([span.n_nonzeros + (span.stop - span.start) for span in blocks], dtype=np.int64)
     total = int(sizes.sum())
-    worth = 8 * total // (4 * max(partial_nbytes, 1))
+    worth = 2 * total // max(partial_nbytes, 1)
     wanted = min(max(worth, MIN_SEGMENTS), MAX_SEGMENTS, len(blocks))
     count = 1 << (wanted.bit_length() - 1)
     finest = 1 << (min(MAX_SEGMENTS, len(blocks)).bit_length() - 1)

@@ -72,6 +72,7 @@ def train(
             threads = count if engine == "local" else 1
             limit_processors(process, options.processor, threads)
     seconds = time.perf_counter() - began
+    print(f"{solver}, {engine}, {count}: {seconds:.1f} seconds", file=sys.stderr)
     if process.returncode:
         raise SystemExit(process.returncode)
 
