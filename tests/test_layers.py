@@ -26,7 +26,7 @@ PLAIN = {"__future__", "collections", "dataclasses", "functools", "itertools", "
 WALLS = {
     "ooc_svm.errors": set(),
     "ooc_svm.rows": {"numpy"},
-    "ooc_svm.ops": {"numpy", "numba", "ooc_svm.ops"},
+    "ooc_svm.ops": {"numpy", "numba", "llvmlite", "ooc_svm.ops"},
     "ooc_svm.passes": {"numpy", "ooc_svm.ops", "ooc_svm.rows"},
     "ooc_svm.qp": {"numpy", "ooc_svm.ops", "ooc_svm.rows"},
     "ooc_svm.stopping": {"time"},

@@ -19,9 +19,9 @@ as it does data without values.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.compiled import compiled, inlined
+from ooc_svm.ops.prefetch import prefetch
 from ooc_svm.ops.shuffles import _mix
 
 # Sums of a sweep.
@@ -33,6 +33,11 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Steps come in a random order, but in windows that fit a core's own cache: rows anywhere in memory in random
 # order take three to five times as long.
 WINDOW_ELEMENTS = 1 << 13
+
+# Rows are asked for so many steps ahead. Their weights one step ahead, where there are more than a core's own
+# cache holds: a step that nobody can guess, taken or not, keeps a processor from looking further by itself.
+AHEAD = 4
+NEAR_WEIGHTS = 1 << 17
 
 PACKET = 16
 
@@ -72,19 +77,34 @@ def _window(n_rows, n_elements):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _touch(indptr, indices, values, rows, first, every):  # type: ignore[no-untyped-def]
-    """Look at each cache line of some rows, so that they are near when they are needed in another order."""
-    seen = np.uint64(0)
-    weight = 0.0
-    for i in rows:
-        row = first + every * np.uint64(i)
-        p, end = indptr[row], indptr[row + np.uint64(1)]
-        while p < end:
-            seen += np.uint64(indices[p])
-            if values is not None:
-                weight += values[p]
-            p += np.uint64(8)
-    return weight + np.float64(seen)
+def _random_order(rows, window, seed):  # type: ignore[no-untyped-def]
+    """The rows in a random order: neighbours stay near each other, within so many places."""
+    order = packets(rows, seed)
+    for start in range(0, len(order), window):
+        shuffle(order[start : start + window], seed + np.uint64(start))
+    return order
+
+
+@inlined
+def _prefetch_row(indptr, indices, values, row):  # type: ignore[no-untyped-def]
+    """Ask for the elements of a row."""
+    p, end = indptr[row], indptr[row + np.uint64(1)]
+    while p < end:
+        prefetch(indices, p)
+        if values is not None:
+            prefetch(values, p)
+            if values.itemsize == 8:
+                prefetch(values, p + np.uint64(8))
+        p += np.uint64(16)
+
+
+@inlined
+def _prefetch_weights(indptr, indices, w, row):  # type: ignore[no-untyped-def]
+    """Ask for the weights of a row."""
+    p, end = indptr[row], indptr[row + np.uint64(1)]
+    while p < end:
+        prefetch(w, indices[p])
+        p += np.uint64(1)
 
 
 @compiled
@@ -151,7 +171,7 @@ def priority(v, stationarity, low, high, eps):  # type: ignore[no-untyped-def]
     return size
 
 
-@njit(inline="always")
+@inlined
 def _dot(indices, values, w, p, end):  # type: ignore[no-untyped-def]
     """``x.w`` of one row."""
     s0 = s1 = s2 = s3 = 0.0
@@ -175,7 +195,7 @@ def _dot(indices, values, w, p, end):  # type: ignore[no-untyped-def]
     return (s0 + s1) + (s2 + s3)
 
 
-@njit(inline="always")
+@inlined
 def _term(indices, values, metric, p):  # type: ignore[no-untyped-def]
     """What one element adds to ``x.x``."""
     if metric is None:
@@ -188,7 +208,7 @@ def _term(indices, values, metric, p):  # type: ignore[no-untyped-def]
     return square
 
 
-@njit(inline="always")
+@inlined
 def _square(indices, values, metric, p, end):  # type: ignore[no-untyped-def]
     """``x.x`` (with the metric) of one row."""
     if values is None and metric is None:
@@ -207,7 +227,7 @@ def _square(indices, values, metric, p, end):  # type: ignore[no-untyped-def]
     return (q0 + q1) + (q2 + q3)
 
 
-@njit(inline="always")
+@inlined
 def _add_row(indices, values, metric, w, p, end, v):  # type: ignore[no-untyped-def]
     """``w += v x``, in units of the data."""
     while p < end:
@@ -255,44 +275,47 @@ def sweep(  # type: ignore[no-untyped-def]
     m = len(dual)
     last = indptr[first + every * np.uint64(m - 1) + np.uint64(1)]
     window = _window(m, np.int64((last - indptr[first]) // every))
-    order = packets(np.arange(m), seed)
-    for start in range(0, m, window):
-        part = order[start : start + window]
-        _touch(indptr, indices, values, part, first, every)
-        shuffle(part, seed + np.uint64(start))
-        for i in part:
-            row = first + every * np.uint64(i)
-            p, end = indptr[row], indptr[row + np.uint64(1)]
-            if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
-                _add_row(indices, values, metric, rebuilt, p, end, dual[i])
-            step[i] = 0.0
-            if marks[i] & HELD:
-                keys[i] = -1.0
-                continue
-            t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
-            v, r = dual[i], t - _dot(indices, values, w, p, end) - b
-            gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
-            d = r - damping * v
-            rows += 1
-            elements += int(end - p)
-            new, far = v, violation(v, d, low, high, eps)
-            # What rounding has put out of its box goes back, and NaN has to reach w.
-            if not (far <= 0.0 and low <= v <= high):
-                curvature = _square(indices, values, metric, p, end) + rho + damping
-                new = new_multiplier(v, d, curvature, low, high, eps)
-                # With |v| in the dual a step ends at 0, so that D is a parabola along it.
-                if eps > 0.0 and new * v < 0.0:
-                    new = 0.0
-                change = new - v
-                if change != 0.0:
-                    _add_row(indices, values, metric, w, p, end, change)
-                    b += rho * change
-                    moved += change
-                    linear += t * change - eps * (abs(new) - abs(v)) - damping * v * change
-                    quadratic += damping * change * change
-                    step[i] = change
-                    far = max(far, violation(new, d - curvature * change, low, high, eps))
-            keys[i] = priority(new, far, low, high, eps)
+    order, far_weights = _random_order(np.arange(m), window, seed), len(w) > NEAR_WEIGHTS
+    for k in range(m):
+        i, following, later = order[k], order[min(k + 1, m - 1)], order[min(k + AHEAD, m - 1)]
+        prefetch(box, 4 * later)
+        prefetch(dual, later)
+        prefetch(keys, later)
+        _prefetch_row(indptr, indices, values, first + every * np.uint64(later))
+        if far_weights:
+            _prefetch_weights(indptr, indices, w, first + every * np.uint64(following))
+        row = first + every * np.uint64(i)
+        p, end = indptr[row], indptr[row + np.uint64(1)]
+        if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
+            _add_row(indices, values, metric, rebuilt, p, end, dual[i])
+        step[i] = 0.0
+        if marks[i] & HELD:
+            keys[i] = -1.0
+            continue
+        t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
+        v, r = dual[i], t - _dot(indices, values, w, p, end) - b
+        gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
+        d = r - damping * v
+        rows += 1
+        elements += int(end - p)
+        new, far = v, violation(v, d, low, high, eps)
+        # What rounding has put out of its box goes back, and NaN has to reach w.
+        if not (far <= 0.0 and low <= v <= high):
+            curvature = _square(indices, values, metric, p, end) + rho + damping
+            new = new_multiplier(v, d, curvature, low, high, eps)
+            # With |v| in the dual a step ends at 0, so that D is a parabola along it.
+            if eps > 0.0 and new * v < 0.0:
+                new = 0.0
+            change = new - v
+            if change != 0.0:
+                _add_row(indices, values, metric, w, p, end, change)
+                b += rho * change
+                moved += change
+                linear += t * change - eps * (abs(new) - abs(v)) - damping * v * change
+                quadratic += damping * change * change
+                step[i] = change
+                far = max(far, violation(new, d - curvature * change, low, high, eps))
+        keys[i] = priority(new, far, low, high, eps)
     bias[0] = b
     sums[GAP] += gap
     sums[LINEAR] += linear
@@ -331,37 +354,42 @@ def solve(  # type: ignore[no-untyped-def]
     elements = rows = 0
     active, farthest = np.arange(m), np.inf
     aside = np.zeros(m, dtype=np.bool_)
-    window = _window(m, np.int64(indptr[m]))
+    window, far_weights = _window(m, np.int64(indptr[m])), len(w) > NEAR_WEIGHTS
     while True:
-        order = packets(active, seed)
+        order = _random_order(active, window, seed)
         gap = largest = 0.0
-        for start in range(0, len(order), window):
-            part = order[start : start + window]
-            _touch(indptr, indices, values, part, np.uint64(0), np.uint64(1))
-            shuffle(part, seed + np.uint64(start))
-            for i in part:
-                p, end = indptr[i], indptr[i + 1]
-                t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
-                v, r = dual[i], t - _dot(indices, values, w, p, end) - b
-                d = r - damping * v
-                gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
-                rows += 1
-                elements += int(end - p)
-                far = violation(v, d, low, high, eps)
-                stationarity[i] = far
-                if far > 0.0:
-                    new = new_multiplier(v, d, squares[i] + rho + damping, low, high, eps)
-                    change = new - v
-                    # A step that rounding swallows would be tried for ever.
-                    if change != 0.0:
-                        largest = max(largest, far)
-                        _add_row(indices, values, metric, w, p, end, change)
-                        b += rho * change
-                        moved += change
-                        gain += t * change - eps * (abs(new) - abs(v)) - 0.5 * damping * (new * new - v * v)
-                        dual[i] = new
-                elif -far > farthest:
-                    aside[i] = True
+        last = len(order) - 1
+        for k in range(len(order)):
+            i, following, later = order[k], order[min(k + 1, last)], order[min(k + AHEAD, last)]
+            prefetch(box, 4 * later)
+            prefetch(dual, later)
+            prefetch(stationarity, later)
+            prefetch(squares, later)
+            _prefetch_row(indptr, indices, values, np.uint64(later))
+            if far_weights:
+                _prefetch_weights(indptr, indices, w, np.uint64(following))
+            p, end = indptr[i], indptr[i + 1]
+            t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
+            v, r = dual[i], t - _dot(indices, values, w, p, end) - b
+            d = r - damping * v
+            gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
+            rows += 1
+            elements += int(end - p)
+            far = violation(v, d, low, high, eps)
+            stationarity[i] = far
+            if far > 0.0:
+                new = new_multiplier(v, d, squares[i] + rho + damping, low, high, eps)
+                change = new - v
+                # A step that rounding swallows would be tried for ever.
+                if change != 0.0:
+                    largest = max(largest, far)
+                    _add_row(indices, values, metric, w, p, end, change)
+                    b += rho * change
+                    moved += change
+                    gain += t * change - eps * (abs(new) - abs(v)) - 0.5 * damping * (new * new - v * v)
+                    dual[i] = new
+            elif -far > farthest:
+                aside[i] = True
         seed += _GOLDEN
         whole = len(active) == m
         if elements + rows >= most_elements or (whole and (gap <= wanted or largest == 0.0)):
