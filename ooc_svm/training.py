@@ -229,7 +229,7 @@ class _Run:
             LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
         )
         rounds = data_rounds(options, budget.parameters, source)
-        if rounds and options.scale == "none":
+        if rounds and options.scale == "none" and not self._resuming:
             # While compiled functions are loaded.
             engine.read_ahead(first_blocks(rounds[0].segments, 2))
         return engine

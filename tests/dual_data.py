@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from problems_data import SIGN, noisy_rows
@@ -55,7 +55,8 @@ class DualData:
     @property
     def squares(self):
         """Squared norms of the rows, in the scaled space."""
-        return (self.scaled**2).sum(axis=1)
+        metric = np.ones(self.matrix.shape[1]) if self.metric is None else self.metric
+        return self.matrix.multiply(self.matrix) @ metric
 
     def weights(self, v):
         """``sum_i v_i x_i`` in units of the data."""
@@ -107,6 +108,16 @@ def dual_data(
     metric = (0.2 + rng.random(n_features)) ** 2 if scaled else None
     width = eps if is_regression(loss) else 0.0
     return DualData(loss, matrix, t, C * weight, box, width, rho, metric)
+
+
+def spread_columns(data, every):
+    """The same problem with its columns so far apart in a wider matrix."""
+    narrow = data.matrix
+    parts, shape = (
+        (narrow.data, narrow.indices * every, narrow.indptr),
+        (narrow.shape[0], every * narrow.shape[1]),
+    )
+    return replace(data, matrix=type(narrow)(parts, shape=shape))
 
 
 def best_multiplier(v, d, curvature, low, high, eps):

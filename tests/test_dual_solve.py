@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from dual_data import LOSSES, dual_data, is_regression, is_squared, plain_losses
+from dual_data import LOSSES, dual_data, is_regression, is_squared, plain_losses, spread_columns
 from sklearn.svm import LinearSVC, LinearSVR
 
 from ooc_svm.ops import sweeps
@@ -56,6 +56,17 @@ class TestSolve:
         assert data.dual(run.dual) == pytest.approx(best_value(data), rel=1e-6)
         np.testing.assert_allclose(run.w, data.weights(run.dual), atol=1e-9)
         assert run.bias[0] == pytest.approx(rho * run.dual.sum(), abs=1e-9)
+
+    @pytest.mark.parametrize("dtype", [None, np.float32, np.float64])
+    def test_more_columns_change_no_bit(self, dtype):
+        """Where there are more weights than a core's own cache holds they are asked for ahead."""
+        data = dual_data("hinge", n_rows=150, ones=dtype is None)
+        every = sweeps.NEAR_WEIGHTS // data.matrix.shape[1] + 1
+        one, other = (Solving(each, dtype=dtype, wanted=1e-6) for each in (data, spread_columns(data, every)))
+        assert len(one.w) < sweeps.NEAR_WEIGHTS < len(other.w)
+        assert one.w.tobytes() == other.w[::every].tobytes()
+        assert one.dual.tobytes() == other.dual.tobytes()
+        assert one.sums.tobytes() == other.sums.tobytes()
 
     @pytest.mark.parametrize("dtype", [None, np.float32])
     def test_kinds_of_values(self, dtype):

@@ -14,14 +14,18 @@ _HOW = (_INT(0), _INT(3), _INT(1))
 
 
 def _prefetch(_: Any, array: Any, position: Any) -> Any:
-    """Bring the cache line of an element nearer; ``position`` counts from the array's first, untested.
+    """Bring the cache line of an element nearer; ``position`` counts along the memory, by the first stride.
 
     Nothing waits for it, and nothing fails where there is no such element.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        memory = context.make_array(signature.args[0])(context, builder, arguments[0])
-        address = builder.bitcast(builder.gep(memory.data, [arguments[1]]), ir.IntType(8).as_pointer())
+        kind, place = signature.args[0], arguments[1]
+        memory = context.make_array(kind)(context, builder, arguments[0])
+        if kind.layout != "C":
+            stride = builder.sdiv(builder.extract_value(memory.strides, 0), memory.itemsize)
+            place = builder.mul(place, stride)
+        address = builder.bitcast(builder.gep(memory.data, [place]), ir.IntType(8).as_pointer())
         of = ir.FunctionType(ir.VoidType(), [address.type, _INT, _INT, _INT])
         builder.call(builder.module.declare_intrinsic("llvm.prefetch", [address.type], of), [address, *_HOW])
         return context.get_dummy_value()

@@ -36,8 +36,10 @@ WINDOW_ELEMENTS = 1 << 13
 
 # Rows are asked for so many steps ahead. Their weights one step ahead, where there are more than a core's own
 # cache holds: a step that nobody can guess, taken or not, keeps a processor from looking further by itself.
+# Of a long row the first elements are enough.
 AHEAD = 4
 NEAR_WEIGHTS = 1 << 17
+MOST_AHEAD = np.uint64(1024)
 
 PACKET = 16
 
@@ -87,8 +89,12 @@ def _random_order(rows, window, seed):  # type: ignore[no-untyped-def]
 
 @inlined
 def _prefetch_row(indptr, indices, values, row):  # type: ignore[no-untyped-def]
-    """Ask for the elements of a row."""
+    """Ask for the elements of a row: its first ones, and the last."""
     p, end = indptr[row], indptr[row + np.uint64(1)]
+    last, end = end - np.uint64(1), min(end, p + MOST_AHEAD)
+    prefetch(indices, last)
+    if values is not None:
+        prefetch(values, last)
     while p < end:
         prefetch(indices, p)
         if values is not None:
@@ -100,8 +106,9 @@ def _prefetch_row(indptr, indices, values, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def _prefetch_weights(indptr, indices, w, row):  # type: ignore[no-untyped-def]
-    """Ask for the weights of a row."""
-    p, end = indptr[row], indptr[row + np.uint64(1)]
+    """Ask for the first weights of a row."""
+    p = indptr[row]
+    end = min(indptr[row + np.uint64(1)], p + MOST_AHEAD)
     while p < end:
         prefetch(w, indices[p])
         p += np.uint64(1)

@@ -265,7 +265,8 @@ class StreamedSmo:
             yield from self._read(reference, scored)
             yield from self._improve_best(reference, reference_b, scored)
             bound = self._bound()
-            if not self.stopping.certifies(certificate.primal, bound):
+            certificate.dual = max(certificate.dual, bound)
+            if not self.stopping.certifies(certificate.primal, certificate.dual):
                 # The w of the moment is the next reference.
                 ahead = self._ahead(bound)
                 yield Interlude(partial(self._solve_residents, last=True), Extent(((),), ahead))
