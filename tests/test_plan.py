@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from train_data import make_store, store_rows
 from ooc_svm import plan, train
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
 from ooc_svm.store import open_store
+from ooc_svm.sweeps import SweepPass
 
 module = sys.modules[train.__module__]
 
@@ -69,6 +71,21 @@ def test_of_a_matrix(rows):
     assert (planned.pass_bytes, planned.threads) == (0, 1)
     assert all(item.name != "block cache" for item in planned.items)
     assert plan(np.zeros((4, 0)), [1, 1, -1, -1]).n_features == 0
+
+
+def test_a_first_meeting_with_rows_is_not_what_a_pass_takes(store, monkeypatch):
+    """All rows move then, and none has been copied before."""
+    visit, met = SweepPass.visit, set()
+
+    def slow_at_first(self, block, rows, partial):
+        if rows.stop - rows.start > 1 and (rows.start, rows.stop) not in met:
+            met.add((rows.start, rows.stop))
+            time.sleep(0.5)
+        visit(self, block, rows, partial)
+
+    monkeypatch.setattr(SweepPass, "visit", slow_at_first)
+    assert plan(store, threads=1).seconds_per_pass < 0.5
+    assert len(met) > 1
 
 
 def test_many_classes_make_as_many_models(rows):
