@@ -357,6 +357,11 @@ def first_blocks(segments: Sequence[Segment], each: int = 1) -> tuple[int, ...]:
     return tuple(dict.fromkeys(piece.block for piece in pieces))
 
 
+def opening(rounds: Sequence[Extent]) -> tuple[int, ...]:
+    """What a read begins with, two blocks of each lane: for when nothing else is read."""
+    return first_blocks(rounds[0].segments, 2)
+
+
 def _strided(index: int, span: Span, n_rounds: int, n_lanes: int) -> list[tuple[Segment, ...]]:
     """Rounds of one block: each takes every ``n_rounds``-th row, its lanes a part of the block each."""
     edges = np.linspace(span.start, span.stop, n_lanes + 1).astype(np.int64).tolist()

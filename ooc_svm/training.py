@@ -51,7 +51,7 @@ from ooc_svm.solvers.streamed_smo import StreamedSmo
 from ooc_svm.source import MatrixSource, Source
 from ooc_svm.stopping import CERTIFIED, SIGNAL, Stopping
 from ooc_svm.store import Store
-from ooc_svm.sweeps import first_blocks
+from ooc_svm.sweeps import opening
 from ooc_svm.trainingdata import (
     Data,
     fill_pair_vectors,
@@ -231,7 +231,7 @@ class _Run:
         rounds = data_rounds(options, budget.parameters, source)
         if rounds and options.scale == "none" and not self._resuming:
             # While compiled functions are loaded.
-            engine.read_ahead(first_blocks(rounds[0].segments, 2))
+            engine.read_ahead(opening(rounds))
         return engine
 
     def _open_checkpoints(self) -> Checkpoints | None:

@@ -118,6 +118,8 @@ class TestRow:
 
         (a, key_a), (b, key_b) = rank(one, d), rank(other, other_d)
         assert key_a > 0.0
+        if a[0] > b[0]:
+            assert key_a >= key_b
         # A violation too small for rounding is as good as none.
         if (a[0] == 2 and b[0] < 2) or (a[0] >= b[0] and a[1] > b[1] + 1e-9):
             assert key_a > key_b

@@ -29,7 +29,7 @@ from ooc_svm.problems.dual import names
 from ooc_svm.solvers.cutting_plane import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.ocas import Ocas, OcasState
 from ooc_svm.stopping import Stopping
-from ooc_svm.sweeps import Interlude, NormPass, cut_rounds, first_blocks
+from ooc_svm.sweeps import Interlude, NormPass, cut_rounds, opening
 
 
 class CountingSource(MatrixSource):
@@ -356,7 +356,7 @@ class TestSweeps:
         """However many threads there are; and what was read ahead is not read again."""
         source, problems, vectors, _ = sweep_setup(60)
         rounds = cut_rounds(source.blocks, 4, 1)
-        first = first_blocks(rounds[0].segments, 2)
+        first = opening(rounds)
         assert first == tuple(piece.block for piece in rounds[0].segments[0][:2])
         came, wait_for_it = arrival(source, first[:threads][-1])
         with LocalEngine(source, vectors, threads=threads) as engine:

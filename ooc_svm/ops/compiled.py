@@ -20,5 +20,6 @@ def inlined(function: Callable[..., Any]) -> Any:
     """Compile likewise, and put the code into every caller.
 
     A call counts references to each of its arrays, with two atomic operations: more than a short row costs.
+    They are left out of the code of functions with one loop, not of those with several: keep to one.
     """
     return njit(nogil=True, cache=True, forceinline=True)(function)

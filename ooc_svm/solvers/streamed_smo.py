@@ -49,7 +49,7 @@ from ooc_svm.sweeps import (
     NormPass,
     Rows,
     SweepPass,
-    first_blocks,
+    opening,
     places,
     seed_of,
 )
@@ -268,8 +268,7 @@ class StreamedSmo:
             certificate.dual = max(certificate.dual, bound)
             if not self.stopping.certifies(certificate.primal, certificate.dual):
                 # The w of the moment is the next reference.
-                ahead = self._ahead(bound)
-                yield Interlude(partial(self._solve_residents, last=True), Extent(((),), ahead))
+                yield Interlude(partial(self._solve_residents, last=True), Extent(((),), self._ahead))
                 self._adopt()
                 bound = self._bound()
             certificate.record(bound, self.stopping)
@@ -310,7 +309,7 @@ class StreamedSmo:
         if not self.problem.free_bias:
             return float(self.problem.space.penalized_bias)
         first = next(segment for segment in self.rounds[0].segments if segment)[:1]
-        squares, n_rows = yield NormPass(self.problem.metric, Extent((first,), self._first_blocks, 0, 2))
+        squares, n_rows = yield NormPass(self.problem.metric, Extent((first,), opening(self.rounds), 0, 2))
         all_rows = sum(p.n_rows for extent in self.rounds for segment in extent.segments for p in segment)
         # With a small C all multipliers together are small, and have to move b all the same.
         return max(RHO * float(squares / n_rows), 1.0 / (self.problem.C * all_rows))
@@ -372,17 +371,13 @@ class StreamedSmo:
             # Many small steps leave a residue.
             state.w = state.w + (rebuilt - reference)
 
-    def _ahead(self, bound: float) -> tuple[int, ...]:
+    @property
+    def _ahead(self) -> tuple[int, ...]:
         """The blocks that the next read begins with, unless it is known that there is none."""
         certificate = self.state.certificate
-        if self.stopping.reason(certificate.primal, bound, certificate.passes + 1) is not None:
+        if self.stopping.reason(certificate.primal, certificate.dual, certificate.passes + 1) is not None:
             return ()
-        return self._first_blocks
-
-    @property
-    def _first_blocks(self) -> tuple[int, ...]:
-        """What a read begins with, two blocks of each lane: nothing else is read meanwhile."""
-        return first_blocks(self.rounds[0].segments, 2)
+        return opening(self.rounds)
 
     @property
     def _near(self) -> bool:
