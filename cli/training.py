@@ -83,7 +83,7 @@ class TrainArguments:
         int | None,
         typer.Option(
             metavar="N",
-            help="Parts of a round worked on at the same time (streamed-smo); by default 1, or 2.",
+            help="Parts of a round worked on together (streamed-smo); by default 1, from 1e9 nonzeros 2.",
         ),
     ] = None
     cut_groups: Annotated[

@@ -14,7 +14,7 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import INTERPRETER_BYTES, format_size
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.hinge import slots_of
-from ooc_svm.solvers.streamed_smo import effort_for
+from ooc_svm.solvers.streamed_smo import OFFERED_ROOM, effort_for
 
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
@@ -43,8 +43,13 @@ ELEMENTS_A_PARAMETER = 1000
 
 # Shares of the data that may be held in memory; larger ones take more time than they save, and of little data
 # the first ones do too.
-SHARES = (0.2, 0.15, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 1e-4, 1e-5, 1e-6)
+SHARES = (
+    *(0.2, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.015, 0.01),
+    *(0.007, 0.005, 0.003, 0.002, 0.001, 1e-4, 1e-5, 1e-6),
+)
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
+# Nonzeros and rows together that are all held, if there are no more: a megabyte of them saves reads.
+FEW_ELEMENTS = 1 << 16
 
 # The part of what is left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
@@ -191,31 +196,28 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     vector = 8 * work.dimension * work.n_models
     size = max(work.n_nonzeros + work.n_rows, 1)
     # Rows offered by a round come on top of those held.
-    each = work.n_models * (2 * (4 + work.value_bytes) + RESIDENT_ROW_BYTES * work.n_rows / size)
+    element = (1 + OFFERED_ROOM) * (4 + work.value_bytes)
+    each = work.n_models * (element + RESIDENT_ROW_BYTES * work.n_rows / size)
+    lanes = effort_for(work.n_nonzeros, 1.0, options.lanes).lanes
 
-    def lanes_of(share: float) -> int:
-        return effort_for(work.n_nonzeros, share, options.lanes).lanes
-
-    def without_rows(share: float, threads: int) -> list[PlanItem]:
+    def without_rows(threads: int) -> list[PlanItem]:
         """What is needed beside the resident rows."""
         # No more threads have blocks than there are lanes, but where columns are measured first.
-        blocks = (BLOCKS_A_THREAD + 1) * min(threads, lanes_of(share))
+        blocks = (BLOCKS_A_THREAD + 1) * min(threads, lanes)
         blocks = max(blocks, BLOCKS_A_THREAD * threads if options.scale != "none" else 0)
         # Lanes being swept, and those that wait for a neighbour to be merged with.
-        alive = min(lanes_of(share), threads + 3)
+        alive = min(lanes, threads + 3)
         return [
             *_common_items(work, blocks),
             PlanItem("weights", 9 * vector, f"9 vectors of {work.dimension} for {work.n_models} model(s)"),
             PlanItem("lanes", 2 * alive * vector, f"2 vectors for each of {alive}"),
         ]
 
-    def left(share: float, threads: int) -> int:
-        return int(total * (1 - SLACK)) - sum(item.nbytes for item in without_rows(share, threads))
+    def left(threads: int) -> int:
+        return int(total * (1 - SLACK)) - sum(item.nbytes for item in without_rows(threads))
 
-    def fits(share: float) -> bool:
-        # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
-        room = min(left(share, lanes_of(share)), left(share, work.threads))
-        return share * size * each <= RESIDENT_PART * max(room, 0)
+    # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
+    room = RESIDENT_PART * max(min(left(lanes), left(work.threads)), 0)
 
     if keep is not None:
         capacity = keep.capacity
@@ -224,11 +226,15 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     else:
         most = MOST_OF_LITTLE if work.n_nonzeros < LITTLE_DATA else 1.0
         shares = [share for share in SHARES if share <= most]
-        capacity = math.ceil(next(filter(fits, shares), shares[-1]) * size)
+        fitting = [share for share in shares if share * size * each <= room]
+        capacity = math.ceil((fitting or shares[-1:])[0] * size)
+        few = min(size, FEW_ELEMENTS)
+        if few * each <= room:
+            capacity = max(capacity, few)
     share = min(1.0, capacity / size)
     note = f"{100 * capacity / size:.3g} % of the data for each of {work.n_models} model(s)"
     rows = PlanItem("resident rows", int(share * size * each), note)
-    items = [*without_rows(share, work.threads), rows]
+    items = [*without_rows(work.threads), rows]
     return _rest(work, total, Parameters(capacity=capacity), items)
 
 

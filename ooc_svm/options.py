@@ -72,7 +72,7 @@ class TrainOptions:
         Share of the data that "streamed-smo" holds in memory; None: what fits.
     lanes : int or None
         Parts of a round that "streamed-smo" works on at the same time, a power of two up to 64; None: 1, and
-        2 for large data.
+        2 from 1e9 nonzeros on.
     cut_groups : int or None
         Groups of rows, or of pairs by their higher row, with a slack each; None: what fits for "ocas" on
         "svc", else 1.

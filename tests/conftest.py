@@ -69,6 +69,12 @@ def small_classes(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
     return make_small_data(tmp_path_factory.mktemp("classes"), ("1", "2", "5"))
 
 
+@pytest.fixture
+def few_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little data is streamed as large data is: not all of it is resident."""
+    monkeypatch.setattr("ooc_svm.budget.FEW_ELEMENTS", 0)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Four worker processes on this machine, for tests that leave them alive."""

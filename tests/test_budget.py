@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ooc_svm.budget import (
+    FEW_ELEMENTS,
     GROUP_CHOICES,
     LITTLE_DATA,
     MANY_POINTS,
@@ -117,16 +118,17 @@ def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
 
 
 def test_more_work_needs_more():
-    for options in (OCAS, PLAIN, STREAMED):
+    for options in (OCAS, PLAIN, replace(STREAMED, lanes=2)):
+        streamed = options.resolved_solver == "streamed-smo"
         least = fewest(TEXT, options)
         for change in ({"n_models": 3}, {"dimension": 10**6}, {"block_nbytes": 80 * MB}):
             assert fewest(replace(TEXT, **change), options) > least
         alone, many = (fewest(replace(TEXT, threads=threads), options) for threads in (1, 5))
         # No more threads sweep than there are lanes.
         assert alone < least
-        assert many == least if options is STREAMED else many > least
+        assert many == least if streamed else many > least
         huge = fewest(replace(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options)
-        assert huge == least if options is not STREAMED else least < huge < 1.2 * least
+        assert huge == least if not streamed else least < huge < 1.2 * least
 
 
 def test_groups_points_and_cuts_shrink_with_the_memory():
@@ -186,6 +188,17 @@ def test_of_little_data_a_smaller_share_is_resident():
         work = replace(TEXT, n_nonzeros=n_nonzeros)
         capacity = divide(work, STREAMED, 10**12).parameters.capacity
         assert capacity == math.ceil(share * (n_nonzeros + TEXT.n_rows))
+
+
+def test_few_rows_are_all_held_where_they_fit():
+    for n_nonzeros in (6, FEW_ELEMENTS - 10, FEW_ELEMENTS + 10):
+        work = replace(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
+        capacity = divide(work, STREAMED, 10**12).parameters.capacity
+        assert capacity == min(n_nonzeros + 2, FEW_ELEMENTS)
+        asked = divide(work, replace(STREAMED, resident=0.5), 10**12).parameters.capacity
+        assert asked == math.ceil(0.5 * (n_nonzeros + 2))
+        if n_nonzeros > 10**4:
+            assert divide(work, STREAMED, fewest(work, STREAMED)).parameters.capacity < capacity
 
 
 def test_rows_are_held_before_blocks():

@@ -21,6 +21,8 @@ from ooc_svm.arrayfile import read_arrays, write_arrays
 from ooc_svm.checkpoint import CHECKPOINT_FILE
 from ooc_svm.errors import DamageError, MemoryBudgetError, StorageError, UsageError
 
+pytestmark = pytest.mark.usefixtures("few_held")
+
 module = sys.modules[train.__module__]
 
 SOLVERS = ["ocas", "cutting-plane", "streamed-smo"]

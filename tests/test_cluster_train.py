@@ -26,6 +26,8 @@ from ooc_svm.options import LOSSES_OF
 from ooc_svm.rowvectors import default_scratch_folder
 from ooc_svm.solvers import streamed_smo
 
+pytestmark = pytest.mark.usefixtures("few_held")
+
 training = sys.modules[train.__module__]
 
 # Fewer blocks than rounds: rounds of every so manieth row; more: rounds of whole blocks.
@@ -111,7 +113,7 @@ CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + PAIRS[::2]]
     ("options", "blocks"), CASES, ids=["-".join(map(str, (*o.values(), blocks))) for o, blocks in CASES]
 )
 def test_a_training_has_the_bits_of_one_machine(on, stores, monkeypatch, options, blocks):
-    monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): large_effort()})  # rounds of four lanes
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores[options.get("problem", "svc"), blocks]
     options = {"C": 0.5, "max_passes": 3, **options}
     expected = train(store, threads=2, **options)
@@ -121,7 +123,7 @@ def test_a_training_has_the_bits_of_one_machine(on, stores, monkeypatch, options
 
 def test_the_reads_are_those_of_one_machine(on, stores, monkeypatch):
     """Certified after as many reads, each block fetched once in each of them, and with the same bits."""
-    monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): large_effort()})  # rounds of four lanes
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores["svc", "many"]
     expected = train(store, threads=2, resident=0.05, C=0.5)
     assert expected.report["converged"]
@@ -171,7 +173,7 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, so
 def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, options):
     """The run ends certified on the workers that are left."""
     monkeypatch.setattr(history, "BLOCK_INTERVAL", 0.0)
-    monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): large_effort()})  # rounds of four lanes
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores["svc", "many"]
     expected = train(store, threads=2, C=0.5, **options)
     assert expected.report["converged"]

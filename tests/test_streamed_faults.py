@@ -32,6 +32,8 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.solvers import streamed_smo
 from ooc_svm.store import open_store
 
+pytestmark = pytest.mark.usefixtures("few_held")
+
 BIASES = ["none", "penalized", "free"]
 
 
@@ -57,7 +59,7 @@ class TestStopped:
     def test_killed_after_each_pass_in_turn(self, stores, tmp_path, options, blocks, monkeypatch):
         store, large = stores[options["problem"], blocks], blocks == "many"
         if large:
-            monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): large_effort()})
+            monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})
         whole = train(store, **options)
         numbers = [row["pass"] for row in whole.report["history"]]
         assert len(numbers) >= 3

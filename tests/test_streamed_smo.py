@@ -34,6 +34,8 @@ from ooc_svm.solvers.streamed_smo import StreamedSmo, effort_for
 from ooc_svm.store import Store, open_store
 from ooc_svm.sweeps import cut_rounds
 
+pytestmark = pytest.mark.usefixtures("few_held")
+
 module = sys.modules[train.__module__]
 
 
@@ -172,7 +174,7 @@ class TestSameBits:
     def store(self, stores, options, blocks, monkeypatch):
         """A store; with many blocks it is worked on as large data are, with more lanes and less solving."""
         if blocks == "many":
-            monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): large_effort()})
+            monkeypatch.setattr(streamed_smo, "EFFORTS", {0: large_effort()})
         return stores[options["problem"], blocks]
 
     def test_threads(self, store, options):
@@ -238,11 +240,12 @@ def test_each_block_is_fetched_once_a_pass(stores, monkeypatch):
 
 def test_the_fewer_rows_are_held_the_more_rounds():
     shares = (1.0, 0.1, 0.05, 0.02, 0.001, 0.0)
-    few, more, most = ([effort_for(n, share) for share in shares] for n in (10**6, 6 * 10**7, 10**8))
+    few, more, most = ([effort_for(n, share) for share in shares] for n in (10**6, 6 * 10**7, 10**9))
     assert [effort.rounds for effort in few] == [20, 20, 25, 62, 100, 100]
-    assert [effort.rounds for effort in more] == [5, 5, 10, 10, 10, 10]
-    assert [effort.lanes for effort in more] == [1, 1, 1, 2, 2, 2]
-    assert {(effort.rounds, effort.lanes) for effort in most} == {(10, 2)}
+    assert [effort.rounds for effort in more] == [5, 5, 10, 20, 20, 20]
+    assert [effort.rounds for effort in most] == [5, 5, 10, 20, 20, 20]
+    assert {effort.lanes for effort in few + more} == {1}
+    assert {effort.lanes for effort in most} == {2}
     assert effort_for(6 * 10**7, 1.0, lanes=8).lanes == 8
 
 
@@ -252,7 +255,7 @@ def test_reads_that_end_far_from_the_gap_wanted_end_with_less_solving(stores, mo
     models = []
     for share in (0.01, 10.0):
         effort = replace(effort_for(10**6, 0.1), early_share=share, last_share=0.01)
-        monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): effort})
+        monkeypatch.setattr(streamed_smo, "EFFORTS", {0: effort})
         models.append(train(stores["svc", "many"], C=1.0, resident=0.1, max_passes=3, tol=1e-5))
     fine, coarse = (model.report["models"][0]["visited"] for model in models)
     assert (coarse < fine) == (bits(models[0]) != bits(models[1])) == np.isfinite(near)

@@ -270,6 +270,21 @@ class TestReference:
         assert model.report["converged"]
 
 
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge"])
+@pytest.mark.parametrize("shape", [(2, 1), (2, 3), (4, 3), (10, 30), (40, 100)])
+def test_a_handful_of_rows(shape, loss, bias):
+    """All of them are held, so that a few reads do."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=shape)
+    labels = np.sign(matrix[:, 0])
+    labels[:2] = 1.0, -1.0
+    report = train(matrix, labels, loss=loss, bias=bias).report
+    assert report["converged"]
+    assert report["resident"] == 1.0
+    assert report["passes"] <= 10
+
+
 class TestClasses:
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_the_larger_of_two_labels_is_positive(self, rows, solver):

@@ -24,6 +24,8 @@ from ooc_svm.model import save_model
 from ooc_svm.solvers import streamed_smo
 from ooc_svm.solvers.streamed_smo import Effort
 
+pytestmark = pytest.mark.usefixtures("few_held")
+
 
 @pytest.fixture(scope="module")
 def rows():
@@ -101,13 +103,13 @@ def test_a_smaller_resident_set(stores, rows, tmp_path):
 def test_rounds_that_are_cut_in_another_way(stores, rows, tmp_path, monkeypatch, name, shares):
     """Steps that wait for the theta of their round are not taken by that of another one."""
     rest = 0.1, 0.03, 0.03, 0.1, 60.0, 0.67
-    efforts = {0.0: Effort(8, 8, 1.0, 2, *rest), 0.1: Effort(8, 8, 1.0, 1, *rest)}
-    efforts[0.5] = Effort(5, 5, 1.0, 1, *rest)
-    table = {(0, share): effort for share, effort in efforts.items()}
-    monkeypatch.setattr(streamed_smo, "EFFORTS", table)
+    efforts = {0.02: Effort(8, 8, 1.0, 2, *rest), 0.3: Effort(8, 8, 1.0, 1, *rest)}
+    efforts[0.6] = Effort(5, 5, 1.0, 1, *rest)
     before, after = shares
     store = stores["svc", name]
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {0: efforts[before]})
     train(store, C=1.0, resident=before, max_passes=2, tol=1e-9, checkpoint=tmp_path / "state")
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {0: efforts[after]})
     for tol, C in ((1e-1, 1.0), (1e-5, 1.0), (1e-5, 2.0)):
         warm = train(store, C=C, resident=after, tol=tol, warm_start=tmp_path / "state")
         [found] = warm.report["models"]
@@ -119,8 +121,8 @@ def test_rounds_that_are_cut_in_another_way(stores, rows, tmp_path, monkeypatch,
 def test_a_checkpoint_of_another_cut_is_not_gone_on_from(stores, tmp_path, monkeypatch):
     store, options = stores["svc", "few"], {"tol": 1e-9, "checkpoint": tmp_path / "state"}
     train(store, max_passes=2, **options)
-    small = streamed_smo.EFFORTS[0, 0.0]
-    monkeypatch.setattr(streamed_smo, "EFFORTS", {(0, 0.0): replace(small, lanes=2)})
+    small = streamed_smo.EFFORTS[0]
+    monkeypatch.setattr(streamed_smo, "EFFORTS", {0: replace(small, lanes=2)})
     with pytest.raises(DamageError, match="does not fit the data"):
         train(store, max_passes=3, resume=True, **options)
 

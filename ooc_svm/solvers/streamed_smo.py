@@ -91,20 +91,18 @@ class Effort:
     reach: float
 
 
-_TWO_LANES = Effort(10, 10, 0.8, 2, 0.1, 0.01, 0.01, 0.1, 60.0, 0.43)
-
-# By the number of nonzeros and the share resident from which on they are worth it (measured): with little
-# data a read is dear beside the steps, with much data the steps are what takes the time. Each lane more takes
-# more reads (generated documents: 9 instead of 6); one is enough where solving the resident set keeps another
-# processor busy. Of more data several machines may take part, so there are two again. With 2 % resident
-# 20 rounds take 17 and 11 reads (covtype, a9a), 60 take 13 and 8. Rows further from the margin than ``reach``
-# hardly ever move: without them no data takes more reads, and arXiv two thirds of the time.
+# By the number of nonzeros from which on they are worth it (measured): with little data a read is dear beside
+# the steps, with much data the steps are what takes the time. Each lane more takes more reads and memory, and
+# one is enough where solving the resident set keeps another processor busy; only of very large data, which
+# several machines may take part of, there are two. With 2 % resident 20 rounds take 17 and 11 reads (covtype,
+# a9a), 60 take 13 and 8. Rows further from the margin than ``reach`` hardly ever move: without them no data
+# takes more reads, and arXiv two thirds of the time.
+_LARGE = Effort(5, 20, 2.0, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43)
 EFFORTS = {
-    (0, 0.0): Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.005, 0.03, 300.0, 0.67),
-    (2_000_000, 0.0): Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.01, 0.1, 60.0, 0.67),
-    (20_000_000, 0.0): _TWO_LANES,
-    (20_000_000, 0.05): Effort(5, 10, 2.0, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43),
-    (100_000_000, 0.0): _TWO_LANES,
+    0: Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.005, 0.03, 300.0, 0.67),
+    2_000_000: Effort(20, 100, 0.8, 1, 0.1, 0.01, 0.01, 0.1, 60.0, 0.67),
+    20_000_000: _LARGE,
+    1_000_000_000: replace(_LARGE, lanes=2),
 }
 
 
@@ -113,7 +111,7 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None) -> Ef
 
     It must not follow from a clock, since the bits follow from it.
     """
-    effort = EFFORTS[max(key for key in EFFORTS if key[0] <= n_nonzeros and key[1] <= resident)]
+    effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
     wanted = 1.0 / (effort.brought * max(resident, 1e-9))
     rounds = round(min(max(wanted, effort.rounds), effort.most_rounds))
     return replace(effort, rounds=rounds, lanes=effort.lanes if lanes is None else lanes)
@@ -129,6 +127,10 @@ NEAR = 100.0
 # Lanes offer rows down to this share of the key of the least row that the resident set last kept: that saves
 # copying most rows (measured: it costs no reads).
 OFFERED = 0.95
+
+# The lanes of a round offer at most this share of what the resident set holds. As much as it holds takes more
+# memory, and up to two thirds more reads where little is resident: too many rows leave before their time.
+OFFERED_ROOM = 0.5
 
 # How far apart the values around the smallest P may be at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
@@ -355,7 +357,7 @@ class StreamedSmo:
                 float(state.thetas[r]),
                 self._held(extent, at_start, back),
                 seed_of(self.seed, number),
-                state.residents.capacity // self.effort.lanes,
+                math.ceil(OFFERED_ROOM * state.residents.capacity / self.effort.lanes),
                 max(OFFERED * state.residents.least, self._worth),
                 extent,
                 self._solve_residents,

@@ -63,7 +63,7 @@ def train(
     command += ["--engine", engine, "--threads", str(count), "--solver", solver, "--C", options.C]
     command += ["--memory", options.memory, "--tol", "1e-3"]
     if solver == "streamed-smo":
-        command += ["--resident", options.resident]
+        command += ["--resident", options.resident, "--lanes", options.lanes]
     if options.max_passes:
         command += ["--max-passes", str(options.max_passes)]
     before, began = cpu_seconds(), time.perf_counter()
@@ -282,6 +282,7 @@ def main() -> None:
     parser.add_argument("--C", default="1")
     parser.add_argument("--memory", default="2GB")
     parser.add_argument("--resident", default="0.05")
+    parser.add_argument("--lanes", default="2")
     parser.add_argument("--max-passes", type=int)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--processor", type=float, metavar="SHARE")
