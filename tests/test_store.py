@@ -182,6 +182,41 @@ def test_each_chunk_is_fetched_once_in_a_pass(tmp_path, monkeypatch):
     assert store.bytes_read - before == stored + tails
 
 
+@pytest.mark.parametrize("ones", [False, True])
+def test_the_disk_is_told_of_a_block_before_it_is_read(tmp_path, monkeypatch, ones):
+    matrix, labels = random_rows(5, n_rows=60, density=0.5, ones=ones)
+    write_store(tmp_path / "s", matrix, labels)
+    store = open_store(tmp_path / "s")
+    events, decode, advise = [], ChunkFiles._decode, os.posix_fadvise
+
+    def decoding(self, index, out):
+        events.append(("read", self._info.key(index)))
+        decode(self, index, out)
+
+    def advising(descriptor, *arguments):
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        events.append(("told", str(path.relative_to(tmp_path / "s"))))
+        advise(descriptor, *arguments)
+
+    monkeypatch.setattr(ChunkFiles, "_decode", decoding)
+    monkeypatch.setattr(os, "posix_fadvise", advising)
+    names = ("X/indices/c/",) if ones else ("X/indices/c/", "X/data/c/")
+    for span in store.blocks:
+        events.clear()
+        store.read_block(span.index)
+        elements = [event for event in events if event[1].startswith(names)]
+        told = [key for kind, key in elements if kind == "told"]
+        assert elements == [("told", key) for key in told] + [("read", key) for key in told]
+        assert bool(told) == (span.n_nonzeros > 0)
+
+
+def test_a_system_that_takes_no_advice(tmp_path, monkeypatch):
+    matrix, labels = random_rows(5)
+    write_store(tmp_path / "s", matrix, labels)
+    monkeypatch.delattr(os, "posix_fadvise")
+    assert_same(read_all(open_store(tmp_path / "s")), matrix)
+
+
 def test_all_ones_never_fetches_values(tmp_path):
     matrix, labels = random_rows(6, ones=True)
     write_store(tmp_path / "s", matrix, labels)

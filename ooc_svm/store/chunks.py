@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,11 +26,16 @@ from ooc_svm.store.metadata import ArrayInfo
 _HEADER_BYTES = 16
 _CHECKSUM_BYTES = 4
 
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
 _scratch = threading.local()
 
 
 class Elements(Protocol):
     """An array on disk."""
+
+    def announce(self, start: int, stop: int) -> None:
+        """Say that these elements will be read next, so that the disk can begin with all of them at once."""
 
     def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
         """Decode the elements ``start <= i < stop`` into ``out``; any thread may do it.
@@ -54,6 +60,9 @@ class ZarrElements:
     def __init__(self, array: ZarrArray) -> None:
         self._array = array
 
+    def announce(self, start: int, stop: int) -> None:
+        """See `Elements`: nothing is done here, Zarr reads several chunks at a time."""
+
     def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
         """See `Elements`."""
         read_into(self._array, start, stop, out)
@@ -75,10 +84,23 @@ class ChunkFiles:
     def __init__(self, root: Path, info: ArrayInfo, on_read: Callable[[int], None]) -> None:
         self._root, self._info, self._on_read = root, info, on_read
 
+    def announce(self, start: int, stop: int) -> None:
+        """See `Elements`."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        for index in self._chunks(start, stop):
+            # What is wrong with a file is said when it is read.
+            with suppress(OSError):
+                descriptor = os.open(self._root / self._info.key(index), _FLAGS)
+                try:
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+                finally:
+                    os.close(descriptor)
+
     def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
         """See `Elements`."""
         chunk = self._info.chunk
-        for index in range(start // chunk, -(-stop // chunk)):
+        for index in self._chunks(start, stop):
             first, last = max(start, index * chunk), min(stop, (index + 1) * chunk)
             part = out[first - start : last - start]
             if last - first == chunk:
@@ -87,6 +109,9 @@ class ChunkFiles:
             whole = _buffer("decoded", chunk * self._info.dtype.itemsize).view(self._info.dtype)
             self._decode(index, whole)
             part[:] = whole[first - index * chunk : last - index * chunk]
+
+    def _chunks(self, start: int, stop: int) -> range:
+        return range(start // self._info.chunk, -(-stop // self._info.chunk))
 
     def _decode(self, index: int, out: npt.NDArray[Any]) -> None:
         """Read a chunk's file, check it, and decompress it into ``out``."""
@@ -110,7 +135,7 @@ class ChunkFiles:
 def _read_file(path: Path) -> npt.NDArray[np.uint8]:
     """Content of a chunk's file, in a buffer that the thread's next call uses again."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, _FLAGS)
         try:
             size = os.fstat(descriptor).st_size
             content = _buffer("stored", size)

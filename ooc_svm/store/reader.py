@@ -237,6 +237,9 @@ class Store:
         parts, tails = self.parts, self.parts.tails
         begin, end = (0, 0) if tails is None else tails.pointers[index : index + 2].tolist()
         split = last - (end - begin)
+        parts.indices.announce(first, split)
+        if values is not None and parts.data is not None:
+            parts.data.announce(first, split)
         parts.indices.read_into(first, split, indices[: split - first])
         if tails is not None:
             tails.indices.read_into(begin, end, indices[split - first :])
