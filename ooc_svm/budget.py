@@ -11,7 +11,7 @@ from ooc_svm.activepairs import sorting_row_bytes
 from ooc_svm.engine.base import MAX_SEGMENTS
 from ooc_svm.engine.local import BLOCKS_A_THREAD
 from ooc_svm.errors import MemoryBudgetError
-from ooc_svm.memory import INTERPRETER_BYTES, format_size
+from ooc_svm.memory import TRAINER_BYTES, format_size
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.hinge import slots_of
 from ooc_svm.solvers.streamed_smo import OFFERED_ROOM, effort_for
@@ -332,7 +332,7 @@ def _common_items(work: Workload, blocks: int) -> list[PlanItem]:
     """What every solver needs, so many blocks being alive."""
     note = f"{blocks} of {format_size(work.block_nbytes)}"
     return [
-        PlanItem("Python and libraries", INTERPRETER_BYTES, "before any data"),
+        PlanItem("Python and libraries", TRAINER_BYTES, "before any data"),
         PlanItem("blocks being read", blocks * work.block_nbytes, note),
     ]
 

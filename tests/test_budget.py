@@ -227,7 +227,7 @@ def test_workers_have_room_for_what_the_client_holds(n_nonzeros, part):
     """Each as much memory as the client, or less: where workers can hold all rows at all, they fit."""
     work = replace(TEXT, n_nonzeros=n_nonzeros, n_rows=n_nonzeros // 100)
     shares = []
-    for total in np.geomspace(500 * MB, 16 * 10**9, 40).astype(int).tolist():
+    for total in np.geomspace(400 * MB, 16 * 10**9, 50).astype(int).tolist():
         member = Member(int(part * total))
         try:
             divide(replace(work, threads=1), STREAMED, member.memory)
