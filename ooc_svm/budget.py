@@ -14,7 +14,7 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import TRAINER_BYTES, format_size
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.hinge import slots_of
-from ooc_svm.solvers.streamed_smo import OFFERED_ROOM, effort_for
+from ooc_svm.solvers.streamed_smo import effort_for, offered_share
 
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
@@ -48,8 +48,9 @@ SHARES = (
     *(0.007, 0.005, 0.003, 0.002, 0.001, 1e-4, 1e-5, 1e-6),
 )
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
-# Nonzeros and rows together that are all held, if there are no more: a megabyte of them saves reads.
-FEW_ELEMENTS = 1 << 16
+# Nonzeros and rows together that are all held, if there are no more: that saves reads. But they may take no
+# more than this part of what resident rows could.
+FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
 
 # The part of what is left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
@@ -147,6 +148,8 @@ class Workload:
         Whether rows are sorted by their scores, for the pairs of rows.
     n_ranks : int
         Ranks of the rows, where all of them are compared; 0: they are not, or there are very many.
+    program_bytes : int
+        Bytes of Python and its libraries.
     """
 
     n_rows: int
@@ -161,6 +164,7 @@ class Workload:
     coefficient_bytes: int = 0
     sorts: bool = False
     n_ranks: int = 0
+    program_bytes: int = TRAINER_BYTES
 
 
 def divide(work: Workload, options: TrainOptions, total: int, *, keep: Parameters | None = None) -> Budget:
@@ -195,10 +199,14 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     """The division for streamed SMO: the resident set before row vectors in memory and the block cache."""
     vector = 8 * work.dimension * work.n_models
     size = max(work.n_nonzeros + work.n_rows, 1)
-    # Rows offered by a round come on top of those held.
-    element = (1 + OFFERED_ROOM) * (4 + work.value_bytes)
-    each = work.n_models * (element + RESIDENT_ROW_BYTES * work.n_rows / size)
+    row_bytes = RESIDENT_ROW_BYTES * work.n_rows / size
     lanes = effort_for(work.n_nonzeros, 1.0, options.lanes).lanes
+
+    def rows_nbytes(capacity: int) -> int:
+        """What the resident rows need, and those that a round offers on top of them."""
+        share = min(1.0, capacity / size)
+        element = (1 + offered_share(share)) * (4 + work.value_bytes)
+        return int(share * size * work.n_models * (element + row_bytes))
 
     def without_rows(threads: int) -> list[PlanItem]:
         """What is needed beside the resident rows."""
@@ -226,14 +234,14 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     else:
         most = MOST_OF_LITTLE if work.n_nonzeros < LITTLE_DATA else 1.0
         shares = [share for share in SHARES if share <= most]
-        fitting = [share for share in shares if share * size * each <= room]
-        capacity = math.ceil((fitting or shares[-1:])[0] * size)
+        capacities = [math.ceil(share * size) for share in shares]
+        fitting = [capacity for capacity in capacities if rows_nbytes(capacity) <= room]
+        capacity = (fitting or capacities[-1:])[0]
         few = min(size, FEW_ELEMENTS)
-        if few * each <= room:
+        if rows_nbytes(few) <= FEW_PART * room:
             capacity = max(capacity, few)
-    share = min(1.0, capacity / size)
     note = f"{100 * capacity / size:.3g} % of the data for each of {work.n_models} model(s)"
-    rows = PlanItem("resident rows", int(share * size * each), note)
+    rows = PlanItem("resident rows", rows_nbytes(capacity), note)
     items = [*without_rows(work.threads), rows]
     return _rest(work, total, Parameters(capacity=capacity), items)
 
@@ -332,7 +340,7 @@ def _common_items(work: Workload, blocks: int) -> list[PlanItem]:
     """What every solver needs, so many blocks being alive."""
     note = f"{blocks} of {format_size(work.block_nbytes)}"
     return [
-        PlanItem("Python and libraries", TRAINER_BYTES, "before any data"),
+        PlanItem("Python and libraries", work.program_bytes, "before any data"),
         PlanItem("blocks being read", blocks * work.block_nbytes, note),
     ]
 

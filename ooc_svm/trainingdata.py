@@ -14,6 +14,7 @@ from ooc_svm.assembly import CODES, TARGET, WEIGHT, Task, coefficient_type, row_
 from ooc_svm.budget import Workload
 from ooc_svm.classes import binary_problems, label_text
 from ooc_svm.errors import InputError, UsageError
+from ooc_svm.memory import INTERPRETER_BYTES, TRAINER_BYTES
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairdata import check_ranks, fill_pairs
 from ooc_svm.problems.pairs import Pairs
@@ -99,6 +100,8 @@ def workload(data: Data, options: TrainOptions) -> Workload:
         coefficient_bytes=coefficients if options.over_pairs else 0,
         sorts=options.over_pairs,
         n_ranks=_ranks_compared(data, options),
+        # A cluster has libraries of its own.
+        program_bytes=INTERPRETER_BYTES if options.engine == "dask" else TRAINER_BYTES,
     )
 
 

@@ -129,6 +129,9 @@ def test_more_work_needs_more():
         assert many == least if streamed else many > least
         huge = fewest(replace(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options)
         assert huge == least if not streamed else least < huge < 1.2 * least
+    # In one lane there is one thread that sweeps.
+    alone, many = (fewest(replace(TEXT, threads=threads), STREAMED) for threads in (1, 5))
+    assert alone == many
 
 
 def test_groups_points_and_cuts_shrink_with_the_memory():
@@ -199,6 +202,8 @@ def test_few_rows_are_all_held_where_they_fit():
         assert asked == math.ceil(0.5 * (n_nonzeros + 2))
         if n_nonzeros > 10**4:
             assert divide(work, STREAMED, fewest(work, STREAMED)).parameters.capacity < capacity
+            many = divide(replace(work, n_models=1000), STREAMED, 6 * 10**9).parameters.capacity
+            assert many == math.ceil(MOST_OF_LITTLE * (n_nonzeros + 2))
 
 
 def test_rows_are_held_before_blocks():
@@ -250,10 +255,10 @@ def test_measuring_the_columns_needs_blocks_for_every_thread():
 
 
 def test_the_resident_share_does_not_follow_from_threads():
-    for n_nonzeros in (60_000_000, 100_000_000):
-        work = replace(TEXT, n_nonzeros=n_nonzeros)
-        for total in np.geomspace(fewest(work, STREAMED), 4 * 10**9, 100).astype(int).tolist():
-            made = [divide(replace(work, threads=threads), STREAMED, total) for threads in (1, 2, 8)]
+    for options in (STREAMED, replace(STREAMED, lanes=8)):
+        least = fewest(replace(TEXT, threads=8), options)
+        for total in np.geomspace(least, 4 * 10**9, 100).astype(int).tolist():
+            made = [divide(replace(TEXT, threads=threads), options, total) for threads in (1, 2, 8)]
             assert len({budget.parameters.capacity for budget in made}) == 1
 
 

@@ -64,7 +64,7 @@ class Effort:
     rounds, most_rounds : int
         Of a read: the second at most, and
     brought : float
-        so many that a round brings at most so many times what the resident set holds.
+        so many that a round sweeps at most so many times what the resident set holds.
     lanes : int
         Of a round; a power of two.
     share, early_share, last_share : float
@@ -117,6 +117,11 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None) -> Ef
     return replace(effort, rounds=rounds, lanes=effort.lanes if lanes is None else lanes)
 
 
+def offered_share(resident: float) -> float:
+    """What a round may offer, as a share of what may be held; all of it where no row has to leave."""
+    return 1.0 if resident >= 1.0 else OFFERED_SHARE
+
+
 # rho of a free bias, as a share of the mean squared norm of a row.
 RHO = 0.1
 
@@ -126,11 +131,11 @@ NEAR = 100.0
 
 # Lanes offer rows down to this share of the key of the least row that the resident set last kept: that saves
 # copying most rows (measured: it costs no reads).
-OFFERED = 0.95
+OFFERED_KEY = 0.95
 
-# The lanes of a round offer at most this share of what the resident set holds. As much as it holds takes more
+# The lanes of a round offer together this share of what the resident set may hold. All of that takes more
 # memory, and up to two thirds more reads where little is resident: too many rows leave before their time.
-OFFERED_ROOM = 0.5
+OFFERED_SHARE = 0.5
 
 # How far apart the values around the smallest P may be at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
@@ -248,9 +253,15 @@ class StreamedSmo:
     _solved: _Solved | None = None
     _rows: Extent = field(init=False)
     """All rows, in the lanes' order: passes over row vectors run where the lanes' rows are."""
+    _room: int = field(init=False)
+    """Nonzeros and rows together that a lane may offer."""
 
     def __post_init__(self) -> None:
         self._rows = rows_of(self.rounds)
+        n_rows = sum(piece.n_rows for segment in self._rows.segments for piece in segment)
+        capacity = self.state.residents.capacity
+        share = offered_share(capacity / max(self.n_nonzeros + n_rows, 1))
+        self._room = math.ceil(share * capacity / self.effort.lanes)
 
     def steps(self) -> Generator[Pass, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""
@@ -357,8 +368,8 @@ class StreamedSmo:
                 float(state.thetas[r]),
                 self._held(extent, at_start, back),
                 seed_of(self.seed, number),
-                math.ceil(OFFERED_ROOM * state.residents.capacity / self.effort.lanes),
-                max(OFFERED * state.residents.least, self._worth),
+                self._room,
+                max(OFFERED_KEY * state.residents.least, self._worth),
                 extent,
                 self._solve_residents,
             )
@@ -406,7 +417,8 @@ class StreamedSmo:
         state, problem = self.state, self.problem
         effort = self.effort
         leaving = state.residents.take(self._offered, self._theta, problem.epsilon, self._worth)
-        self._offered = []
+        # Whoever still has the round's answer must not keep its rows.
+        self._offered.clear()
         w = state.w.copy()
         floor = effort.floor * self.stopping.tol * max(self._dual(w, state.linear), 0.0)
         share = (effort.last_share if self._near else effort.early_share) if last else effort.share

@@ -26,6 +26,9 @@ from ooc_svm.store.metadata import ArrayInfo
 _HEADER_BYTES = 16
 _CHECKSUM_BYTES = 4
 
+# Of a longer range the system may begin with a part only.
+_ANNOUNCED_BYTES = 1 << 19
+
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _scratch = threading.local()
@@ -93,7 +96,8 @@ class ChunkFiles:
             with suppress(OSError):
                 descriptor = os.open(self._root / self._info.key(index), _FLAGS)
                 try:
-                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+                    for start_byte in range(0, os.fstat(descriptor).st_size, _ANNOUNCED_BYTES):
+                        os.posix_fadvise(descriptor, start_byte, _ANNOUNCED_BYTES, os.POSIX_FADV_WILLNEED)
                 finally:
                     os.close(descriptor)
 

@@ -222,6 +222,9 @@ class Store:
         indptr = buffers.indptr[: span.n_rows + 1]
         indices = buffers.indices[: span.n_nonzeros]
         values = None if buffers.values is None else buffers.values[: span.n_nonzeros]
+        self.parts.indices.announce(*self._outside_tails(index))
+        if values is not None and self.parts.data is not None:
+            self.parts.data.announce(*self._outside_tails(index))
         try:
             self.parts.indptr.read_into(span.start, span.stop + 1, indptr)
             self._read_elements(index, first, last, indices, values)
@@ -231,15 +234,18 @@ class Store:
         self._check(span, first, indptr, indices, values)
         return RowBlock(span.start, indptr, indices, values)
 
+    def _outside_tails(self, index: int) -> tuple[int, int]:
+        """The nonzeros of a block that are read from ``X``."""
+        first, last = self.parts.block_nonzeros[index : index + 2].tolist()
+        tails = self.parts.tails
+        return first, last if tails is None else last - int(tails.pointers[index + 1] - tails.pointers[index])
+
     def _read_elements(
         self, index: int, first: int, last: int, indices: npt.NDArray[np.int32], values: Values | None
     ) -> None:
         parts, tails = self.parts, self.parts.tails
         begin, end = (0, 0) if tails is None else tails.pointers[index : index + 2].tolist()
         split = last - (end - begin)
-        parts.indices.announce(first, split)
-        if values is not None and parts.data is not None:
-            parts.data.announce(first, split)
         parts.indices.read_into(first, split, indices[: split - first])
         if tails is not None:
             tails.indices.read_into(begin, end, indices[split - first :])
@@ -281,9 +287,7 @@ class Store:
     def block_stored_bytes(self, index: int) -> int:
         """Bytes of the chunk files that reading a block fetches (tails apart: they are tiny)."""
         span, parts = self.blocks[index], self.parts
-        first, last = parts.block_nonzeros[index : index + 2].tolist()
-        if parts.tails is not None:
-            last -= int(parts.tails.pointers[index + 1] - parts.tails.pointers[index])
+        first, last = self._outside_tails(index)
         total = 0
         for name, (info, sizes) in parts.chunk_sizes.items():
             start, stop = (span.start, span.stop + 1) if name == "X/indptr" else (first, last)

@@ -49,6 +49,7 @@ def pass_seconds(store: Path, solver: str, workers: int) -> float:
         solver=solver,
         C=1e4,
         resident=0.05 if solver == "streamed-smo" else None,
+        lanes=2 if solver == "streamed-smo" else None,
         engine="dask",
         threads=workers,
         max_passes=passes,
