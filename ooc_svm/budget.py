@@ -14,7 +14,7 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.memory import TRAINER_BYTES, format_size
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.hinge import slots_of
-from ooc_svm.solvers.streamed_smo import effort_for, offered_share
+from ooc_svm.solvers.streamed_smo import effort_for
 
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
@@ -205,7 +205,7 @@ def _with_residents(work: Workload, options: TrainOptions, total: int, keep: Par
     def rows_nbytes(capacity: int) -> int:
         """What the resident rows need, and those that a round offers on top of them."""
         share = min(1.0, capacity / size)
-        element = (1 + offered_share(share)) * (4 + work.value_bytes)
+        element = (1 + effort_for(work.n_nonzeros, share).offered) * (4 + work.value_bytes)
         return int(share * size * work.n_models * (element + row_bytes))
 
     def without_rows(threads: int) -> list[PlanItem]:

@@ -77,6 +77,10 @@ class Effort:
         And with no more steps than this many times those of a round.
     reach : float
         Rows at a bound are held if a change of their margin by at most this much would move them.
+    offered : float
+        The lanes of a round offer together at most this share of what the resident set may hold. All of that
+        takes more memory, and up to two thirds more reads where little is resident: too many rows leave
+        before their time.
     """
 
     rounds: int
@@ -89,6 +93,7 @@ class Effort:
     floor: float
     sweeps: float
     reach: float
+    offered: float = 0.5
 
 
 # By the number of nonzeros from which on they are worth it (measured): with little data a read is dear beside
@@ -114,12 +119,9 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None) -> Ef
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
     wanted = 1.0 / (effort.brought * max(resident, 1e-9))
     rounds = round(min(max(wanted, effort.rounds), effort.most_rounds))
-    return replace(effort, rounds=rounds, lanes=effort.lanes if lanes is None else lanes)
-
-
-def offered_share(resident: float) -> float:
-    """What a round may offer, as a share of what may be held; all of it where no row has to leave."""
-    return 1.0 if resident >= 1.0 else OFFERED_SHARE
+    # Where all rows are held none has to leave.
+    offered = 1.0 if resident >= 1.0 else effort.offered
+    return replace(effort, rounds=rounds, lanes=lanes or effort.lanes, offered=offered)
 
 
 # rho of a free bias, as a share of the mean squared norm of a row.
@@ -132,10 +134,6 @@ NEAR = 100.0
 # Lanes offer rows down to this share of the key of the least row that the resident set last kept: that saves
 # copying most rows (measured: it costs no reads).
 OFFERED_KEY = 0.95
-
-# The lanes of a round offer together this share of what the resident set may hold. All of that takes more
-# memory, and up to two thirds more reads where little is resident: too many rows leave before their time.
-OFFERED_SHARE = 0.5
 
 # How far apart the values around the smallest P may be at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
@@ -253,15 +251,9 @@ class StreamedSmo:
     _solved: _Solved | None = None
     _rows: Extent = field(init=False)
     """All rows, in the lanes' order: passes over row vectors run where the lanes' rows are."""
-    _room: int = field(init=False)
-    """Nonzeros and rows together that a lane may offer."""
 
     def __post_init__(self) -> None:
         self._rows = rows_of(self.rounds)
-        n_rows = sum(piece.n_rows for segment in self._rows.segments for piece in segment)
-        capacity = self.state.residents.capacity
-        share = offered_share(capacity / max(self.n_nonzeros + n_rows, 1))
-        self._room = math.ceil(share * capacity / self.effort.lanes)
 
     def steps(self) -> Generator[Pass, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""
@@ -357,6 +349,7 @@ class StreamedSmo:
         rebuilt = state.residents.sum_of_rows(problem) if rebuild else np.empty(0)
         scoring = reference if scored else np.empty(0)
         self._offered = []
+        room = math.ceil(self.effort.offered * state.residents.capacity / self.effort.lanes)
         for r, extent in enumerate(self.rounds):
             back = _inside(state.returned, extent)
             answer: LaneSums = yield SweepPass(
@@ -368,7 +361,7 @@ class StreamedSmo:
                 float(state.thetas[r]),
                 self._held(extent, at_start, back),
                 seed_of(self.seed, number),
-                self._room,
+                room,
                 max(OFFERED_KEY * state.residents.least, self._worth),
                 extent,
                 self._solve_residents,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,8 +28,6 @@ _CHECKSUM_BYTES = 4
 
 # Of a longer range the system may begin with a part only.
 _ANNOUNCED_BYTES = 1 << 19
-
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _scratch = threading.local()
 
@@ -93,13 +91,9 @@ class ChunkFiles:
             return
         for index in self._chunks(start, stop):
             # What is wrong with a file is said when it is read.
-            with suppress(OSError):
-                descriptor = os.open(self._root / self._info.key(index), _FLAGS)
-                try:
-                    for start_byte in range(0, os.fstat(descriptor).st_size, _ANNOUNCED_BYTES):
-                        os.posix_fadvise(descriptor, start_byte, _ANNOUNCED_BYTES, os.POSIX_FADV_WILLNEED)
-                finally:
-                    os.close(descriptor)
+            with suppress(OSError), _opened(self._root / self._info.key(index)) as (descriptor, size):
+                for offset in range(0, size, _ANNOUNCED_BYTES):
+                    os.posix_fadvise(descriptor, offset, _ANNOUNCED_BYTES, os.POSIX_FADV_WILLNEED)
 
     def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
         """See `Elements`."""
@@ -136,12 +130,20 @@ class ChunkFiles:
             raise DamageError(f"the chunk {path} cannot be decoded ({str(error)[:80]}); {ADVICE}") from error
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, int]]:
+    """A file to be read: its descriptor and its size."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield descriptor, os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
 def _read_file(path: Path) -> npt.NDArray[np.uint8]:
     """Content of a chunk's file, in a buffer that the thread's next call uses again."""
     try:
-        descriptor = os.open(path, _FLAGS)
-        try:
-            size = os.fstat(descriptor).st_size
+        with _opened(path) as (descriptor, size):
             content = _buffer("stored", size)
             done = 0
             while done < size:
@@ -149,8 +151,6 @@ def _read_file(path: Path) -> npt.NDArray[np.uint8]:
                 if count == 0:
                     raise DamageError(f"the chunk {path} has become shorter; {ADVICE}")
                 done += count
-        finally:
-            os.close(descriptor)
     except FileNotFoundError:
         raise DamageError(f"the chunk {path} is missing; {ADVICE}") from None
     except OSError as error:

@@ -218,16 +218,16 @@ class Store:
             raise UsageError(
                 f"the buffers are smaller than block {index} of {self.path}; make them by new_buffers()"
             )
-        first, last = self.parts.block_nonzeros[index : index + 2].tolist()
+        first, split = self._outside_tails(index)
         indptr = buffers.indptr[: span.n_rows + 1]
         indices = buffers.indices[: span.n_nonzeros]
         values = None if buffers.values is None else buffers.values[: span.n_nonzeros]
-        self.parts.indices.announce(*self._outside_tails(index))
+        self.parts.indices.announce(first, split)
         if values is not None and self.parts.data is not None:
-            self.parts.data.announce(*self._outside_tails(index))
+            self.parts.data.announce(first, split)
         try:
             self.parts.indptr.read_into(span.start, span.stop + 1, indptr)
-            self._read_elements(index, first, last, indices, values)
+            self._read_elements(index, first, split, indices, values)
         except DamageError as error:
             raise DamageError(f"block {index} of {self.path}: {error}") from error
         indptr -= first
@@ -241,11 +241,10 @@ class Store:
         return first, last if tails is None else last - int(tails.pointers[index + 1] - tails.pointers[index])
 
     def _read_elements(
-        self, index: int, first: int, last: int, indices: npt.NDArray[np.int32], values: Values | None
+        self, index: int, first: int, split: int, indices: npt.NDArray[np.int32], values: Values | None
     ) -> None:
         parts, tails = self.parts, self.parts.tails
         begin, end = (0, 0) if tails is None else tails.pointers[index : index + 2].tolist()
-        split = last - (end - begin)
         parts.indices.read_into(first, split, indices[: split - first])
         if tails is not None:
             tails.indices.read_into(begin, end, indices[split - first :])
