@@ -7,10 +7,12 @@ whole while a new one is written; a damaged newest one falls back to it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +23,7 @@ import numpy.typing as npt
 from ooc_svm.arrayfile import FileKind, read_arrays, write_arrays
 from ooc_svm.atomic import atomic_write, sweep_leftovers
 from ooc_svm.errors import DamageError, StorageError
+from ooc_svm.options import TrainOptions
 from ooc_svm.rowvectors import RowVectors
 
 CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=1)
@@ -94,6 +97,26 @@ class Saved:
             vectors.load(name, file)
 
 
+def run_keys(data_id: str, options: TrainOptions, left_out: Collection[str]) -> list[str]:
+    """What tells a run by its data and options from others: the key of today, then those it had before.
+
+    Parameters
+    ----------
+    data_id : str
+        Changes with the content of the data.
+    options : TrainOptions
+    left_out : collection of str
+        Names of the options that may differ.
+    """
+    record = {name: value for name, value in options.to_json().items() if name not in left_out}
+    solvers = [options.resolved_solver]
+    if replace(options, solver="auto").resolved_solver == solvers[0]:
+        # Version 0.1.0 wrote "auto" where that was asked for.
+        solvers.append("auto")
+    texts = [json.dumps([data_id, record | {"solver": solver}], sort_keys=True) for solver in solvers]
+    return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+
+
 class Checkpoints:
     """The checkpoints of one run in a folder.
 
@@ -101,8 +124,8 @@ class Checkpoints:
     ----------
     folder : path
         Made if it is missing.
-    key : str
-        What the run is: data and options. A state of another run is refused.
+    keys : sequence of str
+        What the run is, see `run_keys`: the first is written; a state with none of them is refused.
 
     Raises
     ------
@@ -110,9 +133,9 @@ class Checkpoints:
         If the folder cannot be made.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], key: str) -> None:
+    def __init__(self, folder: str | os.PathLike[str], keys: Sequence[str]) -> None:
         self.folder = Path(folder)
-        self.key = key
+        self._keys = keys
         self._next = 0
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +168,7 @@ class Checkpoints:
         for model, state in enumerate(states):
             _flatten(f"{model}", state, arrays, texts)
         content = {
-            "key": self.key,
+            "key": self._keys[0],
             "pass": number,
             "facts": facts,
             "texts": texts,
@@ -189,7 +212,7 @@ class Checkpoints:
 
     def _newest(self) -> Saved | None:
         """The newest whole checkpoint of this run."""
-        return newest_saved(self.folder, self.key)
+        return newest_saved(self.folder, self._keys)
 
     def _discard(self, place: int) -> None:
         """Remove the older state, so that it is not seen beside the row vectors of the next one."""
@@ -202,13 +225,13 @@ class Checkpoints:
             ) from error
 
 
-def newest_saved(folder: Path, key: str | None = None) -> Saved | None:
+def newest_saved(folder: Path, keys: Sequence[str] | None = None) -> Saved | None:
     """The newest whole checkpoint in a folder, or None if there is none.
 
     Parameters
     ----------
     folder : Path
-    key : str, optional
+    keys : sequence of str, optional
         Of the run that it must belong to; any run's by default.
 
     Raises
@@ -232,7 +255,7 @@ def newest_saved(folder: Path, key: str | None = None) -> Saved | None:
             raise damage
         return None
     # A run that was not resumed leaves the states of an earlier one until it has written over both.
-    own = [saved for saved in whole if key is None or saved.content["key"] == key]
+    own = [saved for saved in whole if keys is None or saved.content["key"] in keys]
     if not own:
         raise DamageError(
             f"{state_path(folder, whole[0].place)}: was saved by a run on other data or with other options; "

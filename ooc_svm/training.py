@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +28,7 @@ from ooc_svm.assembly import (
     smo_effort,
 )
 from ooc_svm.budget import Budget, Parameters, can_follow, divide
-from ooc_svm.checkpoint import Checkpoints
+from ooc_svm.checkpoint import Checkpoints, run_keys
 from ooc_svm.classes import label_text
 from ooc_svm.cluster import connect
 from ooc_svm.engine.base import Engine
@@ -62,7 +60,7 @@ from ooc_svm.trainingdata import (
     open_data,
     workload,
 )
-from ooc_svm.warmstart import family, warm_start
+from ooc_svm.warmstart import families, warm_start
 from ooc_svm.warmup import warm_up
 
 # Reads after which the columns are looked at, and the spread of their sizes that is worth a word.
@@ -147,7 +145,7 @@ class _Run:
         self._data, self._options = data, options
         self._progress = progress
         self._classes, self._tasks = make_tasks(data, options)
-        self._family = family(data.id(), options) if options.checkpoint or options.warm_start else ""
+        self._families = families(data.id(), options) if options.checkpoint or options.warm_start else [""]
         self._checkpoints = self._open_checkpoints()
         facts = self._checkpoints.newest_facts() if self._checkpoints and options.resume else None
         self._keep = None if facts is None else _kept(facts)
@@ -183,7 +181,9 @@ class _Run:
                 vectors.create(name, dtype)
             if options.warm_start is not None and not self._resuming:
                 smo = [solver for solver in solvers if isinstance(solver, StreamedSmo)]
-                start = warm_start(options.warm_start, smo, self._tasks, vectors, self._family, source.blocks)
+                start = warm_start(
+                    options.warm_start, smo, self._tasks, vectors, self._families, source.blocks
+                )
                 recorder.note(f"starting from {start}")
             if self._resuming:
                 self._restore(solvers, vectors, engine, recorder)
@@ -238,11 +238,7 @@ class _Run:
         options = self._options
         if options.checkpoint is None:
             return None
-        record = options.to_json()
-        for name in KEY_LEAVES_OUT:
-            del record[name]
-        text = json.dumps([self._data.id(), record], sort_keys=True)
-        return Checkpoints(options.checkpoint, hashlib.sha256(text.encode()).hexdigest())
+        return Checkpoints(options.checkpoint, run_keys(self._data.id(), options, KEY_LEAVES_OUT))
 
     def _scale(self, engine: Engine) -> Float64Array | None:
         """Factors of the columns, from one read of the data; None without scaling."""
@@ -303,7 +299,7 @@ class _Run:
         began = time.monotonic()
         facts = {
             "C": [task.C for task in self._tasks],
-            "family": self._family,
+            "family": self._families[0],
             "parameters": asdict(self._budget.parameters),
             "cut": self._cut(),
             "seconds": recorder.seconds,

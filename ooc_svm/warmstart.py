@@ -8,8 +8,6 @@ at.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import sys
@@ -19,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ooc_svm.assembly import Task
-from ooc_svm.checkpoint import Saved, newest_saved
+from ooc_svm.checkpoint import Saved, newest_saved, run_keys
 from ooc_svm.errors import DamageError, InputError, UsageError
 from ooc_svm.model import Model, load_model
 from ooc_svm.options import TrainOptions
@@ -35,10 +33,9 @@ _FREE = ("C", "tol", "seed", "resident", "memory", "threads", "max_passes", "tim
 _FREE_PLACES = ("checkpoint", "resume", "warm_start", "engine", "scheduler", "insecure_cluster")
 
 
-def family(data_id: str, options: TrainOptions) -> str:
-    """A text that runs share whose states differ by C alone."""
-    record = {name: value for name, value in options.to_json().items() if name not in (*_FREE, *_FREE_PLACES)}
-    return hashlib.sha256(json.dumps([data_id, record], sort_keys=True).encode()).hexdigest()
+def families(data_id: str, options: TrainOptions) -> list[str]:
+    """Texts that runs share whose states differ by C alone; see `ooc_svm.checkpoint.run_keys`."""
+    return run_keys(data_id, options, (*_FREE, *_FREE_PLACES))
 
 
 def warm_start(
@@ -46,7 +43,7 @@ def warm_start(
     solvers: Sequence[StreamedSmo],
     tasks: Sequence[Task],
     vectors: RowVectors,
-    own_family: str,
+    own_families: Sequence[str],
     blocks: Sequence[Span],
 ) -> str:
     """Put the start that is found at ``path`` into fresh solvers.
@@ -58,8 +55,8 @@ def warm_start(
     solvers, tasks : sequences of the same length
     vectors : RowVectors
         With the solvers' row vectors.
-    own_family : str
-        See `family`.
+    own_families : sequence of str
+        See `families`.
     blocks : sequence of Span
         Of the data.
 
@@ -85,7 +82,7 @@ def warm_start(
     saved = newest_saved(place)
     if saved is None:
         raise InputError(f"{place} holds no checkpoint; give a model file or a folder of checkpoints")
-    return _from_state(saved, place, solvers, tasks, vectors, own_family, blocks)
+    return _from_state(saved, place, solvers, tasks, vectors, own_families, blocks)
 
 
 def _from_model(model: Model, place: Path, solvers: Sequence[StreamedSmo], tasks: Sequence[Task]) -> str:
@@ -112,11 +109,11 @@ def _from_state(
     solvers: Sequence[StreamedSmo],
     tasks: Sequence[Task],
     vectors: RowVectors,
-    own_family: str,
+    own_families: Sequence[str],
     blocks: Sequence[Span],
 ) -> str:
     costs, cut = saved.facts.get("C"), saved.facts.get("cut")
-    if saved.facts.get("family") != own_family or not isinstance(costs, list):
+    if saved.facts.get("family") not in own_families or not isinstance(costs, list):
         raise UsageError(
             f"{place} holds the state of a run on other data, or with other options beside C; "
             "give the options of that run or another folder"

@@ -447,3 +447,16 @@ class TestHostile:
         copy = shutil.copytree(folder, tmp_path / "c")
         self.rewrite(copy, lambda content, arrays: None)
         assert train(store, solver=solver, checkpoint=copy, resume=True).report["converged"]
+
+
+@pytest.mark.parametrize("names", [("auto", "streamed-smo"), ("streamed-smo", "auto")])
+def test_resumes_where_the_solver_is_named_or_not(store, tmp_path, names):
+    first, second = names
+    options = {"tol": 1e-6, "checkpoint": tmp_path}
+    stopped(store, passes=2, solver=first, **options)
+    went_on = []
+    model = train(
+        store, solver=second, resume=True, progress=lambda event: went_on.append(event.message), **options
+    )
+    assert any("going on after" in message for message in went_on)
+    assert bits(model) == bits(train(store, solver=second, tol=1e-6))

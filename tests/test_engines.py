@@ -223,7 +223,7 @@ def test_the_tree_does_not_depend_on_the_order_of_arrival(n_segments):
 def test_segments_cover_the_blocks_in_order(n_blocks):
     matrix, _ = noisy_rows(2000, 5)
     blocks = cut_rows(matrix, n_blocks)
-    segments = cut_segments(blocks, 8)
+    segments = cut_segments(blocks, 1)
     assert [piece.block for segment in segments for piece in segment] == list(range(len(blocks)))
     assert len(segments) & (len(segments) - 1) == 0
     assert len(cut_segments(blocks, 10**9)) <= 4

@@ -34,8 +34,8 @@ def rows_in(segment):
 def test_coarser_segments_are_made_of_finer_ones(matrix, n_blocks):
     blocks = cut_rows(matrix, n_blocks)
     finest = {segment[0].start for segment in cut_segments(blocks, 0)}
-    for nbytes in (10**2, 10**3, 10**4, 10**5, 10**6):
-        segments = cut_segments(blocks, nbytes)
+    for n_features in (10, 10**2, 10**3, 10**4, 10**5):
+        segments = cut_segments(blocks, n_features)
         assert {segment[0].start for segment in segments} <= finest
         assert sum(map(len, segments)) == len(blocks)
 
@@ -78,7 +78,7 @@ def test_the_lanes_of_a_round_spread_over_the_workers(matrix, n_blocks, n_worker
 def test_segments_of_any_pass_lie_with_one_worker_each(matrix, n_workers):
     blocks = cut_rows(matrix, 200)
     lots = Lots.of_blocks(blocks)
-    coarse = Extent(cut_segments(blocks, 10**5))
+    coarse = Extent(cut_segments(blocks, 10**4))
     count = len(coarse.segments)
     assert count < len(lots)
     division = divide(coarse, lots, lots.deal(n_workers, count), n_workers, anywhere=False)

@@ -106,6 +106,21 @@ def assert_certified(model, matrix, labels, *, C=1.0, bias=False, omega=None, nu
 
 
 class TestSameBits:
+    @pytest.mark.parametrize(
+        ("problem", "solver"),
+        [*(("svc", solver) for solver in SOLVERS), ("roc-area", "ocas"), ("roc-area", "cutting-plane")],
+    )
+    def test_alone_and_in_company(self, weighted_store, problem, solver, few_held):
+        """Whatever else is trained in the same reads, a model's bits are its own."""
+        own = {"resident": 0.3} if solver == "streamed-smo" else {}
+        own |= GROUPED[solver] if problem == "svc" else {}
+        options = {"problem": problem, "solver": solver, "tol": 1e-3, "max_passes": 40, **own}
+        costs = [0.3, 1.0, 2.0, 5.0, 9.0]
+        together = train(weighted_store, C=costs, **options)
+        alone = [train(weighted_store, C=C, **options) for C in costs]
+        assert together.weights.tobytes() == b"".join(model.weights.tobytes() for model in alone)
+        assert together.report["models"] == [model.report["models"][0] for model in alone]
+
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_store_and_matrix_of_the_same_blocks(self, weighted_store, rows, weights, solver):
         options = TrainOptions(solver=solver, bias="penalized", scale="maxabs", **GROUPED[solver])

@@ -75,6 +75,7 @@ class Engine(ABC):
     def __init__(self, source: Source, vectors: RowVectors) -> None:
         self.source = source
         self.vectors = vectors
+        self._all_rows = Extent(cut_segments(source.blocks, source.n_features))
         self.sorting_bytes = 1 << 62
         self.threads = 1
         self.counters = Counters()
@@ -121,11 +122,7 @@ class Engine(ABC):
             places = [i for i, r in passes.items() if (r.needs_data, r.extent) == (data, extent)]
             alike = [passes[i] for i in places]
             fused = fuse(alike)
-            if extent is None:
-                largest = max(request.partial_nbytes for request in alike)
-                part = Extent(cut_segments(self.source.blocks, largest))
-            else:
-                part = extent
+            part = self._all_rows if extent is None else extent
             results = self._stream([p for p, _ in fused], part, data)
             self.counters.passes += data and part.ends
             for i, answer in zip(places, split(alike, fused, results), strict=True):
@@ -196,18 +193,19 @@ def _begins(request: Request) -> bool:
     return isinstance(request, PairPass) or request.extent is None or request.extent.begins
 
 
-def cut_segments(blocks: Sequence[Span], partial_nbytes: int) -> tuple[Segment, ...]:
+def cut_segments(blocks: Sequence[Span], n_features: int) -> tuple[Segment, ...]:
     """Cut the blocks into runs whose sums are kept apart and merged in a fixed tree.
 
-    The number of runs is a power of two that depends on the data and the pass alone, never on the machine:
-    fewer where a partial is large beside the data, since each run zeroes and merges one. Runs of a coarser
-    cut are made of whole runs of a finer one, so that rows can be given away in runs of any cut.
+    The number of runs is a power of two that depends on the data alone, never on the machine or on what else
+    is computed in the same read: fewer where a vector of weights is large beside the data, since each run
+    zeroes and merges such vectors. Runs of a coarser cut are made of whole runs of a finer one, so that rows
+    can be given away in runs of any cut; ``n_features`` 0 gives the finest.
     """
     if not blocks:
         return ()
     sizes = np.array([span.n_nonzeros + (span.stop - span.start) for span in blocks], dtype=np.int64)
     total = int(sizes.sum())
-    worth = 2 * total // max(partial_nbytes, 1)
+    worth = total // (4 * n_features) if n_features else total
     wanted = min(max(worth, MIN_SEGMENTS), MAX_SEGMENTS, len(blocks))
     count = 1 << (wanted.bit_length() - 1)
     finest = 1 << (min(MAX_SEGMENTS, len(blocks)).bit_length() - 1)
