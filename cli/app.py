@@ -15,11 +15,11 @@ import typer
 from typer.core import TyperGroup
 
 from ooc_svm.cli.convert import ConvertCommand, convert
-from ooc_svm.cli.inspect import info, verify
-from ooc_svm.cli.outcome import exit_code, reader_gone
+from ooc_svm.cli.exit_codes import exit_code, reader_gone
+from ooc_svm.cli.export import export
+from ooc_svm.cli.info import info, verify
 from ooc_svm.cli.predict import evaluate, predict
 from ooc_svm.cli.train import plan, train
-from ooc_svm.cli.transfer import export
 
 PROGRAM = "ooc-svm"
 

@@ -17,12 +17,12 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from ooc_svm.cli.format import bound, seconds, short
 from ooc_svm.cli.progress import GapShare, Speed
-from ooc_svm.cli.text import bound, seconds, short
-from ooc_svm.memory import format_size
+from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
-    from ooc_svm.history import Progress as TrainEvent
+    from ooc_svm.training.progress import Progress as TrainEvent
 
 # Below this share of the way the time that is left is a guess not worth showing.
 LEAST_SHARE = 0.05

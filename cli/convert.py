@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 from typer.core import TyperCommand
 
-from ooc_svm.cli.outcome import complain
+from ooc_svm.cli.exit_codes import complain
+from ooc_svm.cli.format import block, describe_labels, describe_values, seconds
 from ooc_svm.cli.parameters import InsecureCluster, Memory, Quiet, Scheduler, Threads, choice
-from ooc_svm.cli.text import block, describe_labels, describe_values, seconds
-from ooc_svm.memory import format_size
 from ooc_svm.options import ENGINES
+from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
-    from ooc_svm.conversion import ConvertReport
+    from ooc_svm.conversion.convert import ConvertReport
 
 DEFAULT_SEED = 0
 
@@ -80,7 +80,7 @@ def convert(
 ) -> None:
     """Convert SVMlight text into a store, once."""
     from ooc_svm.cli.progress import byte_progress
-    from ooc_svm.conversion import convert as run
+    from ooc_svm.conversion.convert import convert as run
 
     with byte_progress("convert", quiet) as progress:
         report = run(

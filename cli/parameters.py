@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ooc_svm.errors import UsageError
-from ooc_svm.memory import parse_size
+from ooc_svm.system.memory import parse_size
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 

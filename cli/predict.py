@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ooc_svm.cli.jsonfile import check_json_target, write_json
-from ooc_svm.cli.outcome import complain
+from ooc_svm.cli.exit_codes import complain
+from ooc_svm.cli.format import block, count
+from ooc_svm.cli.json_output import check_json_target, write_json
 from ooc_svm.cli.parameters import Label, Memory, SelectedC, Threads
-from ooc_svm.cli.text import block, count
 
 ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A model file.")]
 DataPath = Annotated[
@@ -39,8 +39,8 @@ def predict(
 
     One line a row: the label or value, then the decision scores if asked for.
     """
-    from ooc_svm.model import load_model
-    from ooc_svm.prediction import predict as run
+    from ooc_svm.model.model import load_model
+    from ooc_svm.prediction.predict import predict as run
 
     written = run(
         load_model(model),
@@ -80,8 +80,8 @@ def evaluate(
     if json_file not in (None, "-"):
         check_json_target(json_file)
 
-    from ooc_svm.evaluation import evaluate as run
-    from ooc_svm.model import json_ready, load_model
+    from ooc_svm.evaluation.evaluate import evaluate as run
+    from ooc_svm.model.model import json_ready, load_model
 
     found = run(load_model(model), data, metric or None, threads=threads, memory=memory, label=label, C=C)
     if json_file == "-":

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ooc_svm.cli.text import bound, count, objective, seconds, short
-from ooc_svm.memory import format_size
+from ooc_svm.cli.format import bound, count, objective, seconds, short
+from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
-    from ooc_svm.history import Progress
+    from ooc_svm.training.progress import Progress
 
 # Seconds between two lines about bytes where there is no terminal.
 LINE_INTERVAL = 10.0

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from ooc_svm import interrupt
-from ooc_svm.cli.certificate import certificate
-from ooc_svm.cli.jsonfile import check_json_target, write_json
+from ooc_svm.cli.json_output import check_json_target, write_json
+from ooc_svm.cli.options import TrainArguments, takes_training
 from ooc_svm.cli.parameters import Quiet
-from ooc_svm.cli.training import TrainArguments, takes_training
+from ooc_svm.cli.report import certificate
 from ooc_svm.errors import Interrupted, UsageError
+from ooc_svm.system import signals
 
 StorePath = Annotated[
     str, typer.Argument(metavar="STORE", help="A store, or an AnnData Zarr store with a CSR X.")
@@ -35,16 +35,16 @@ def train(
     if report is not None and os.path.realpath(report) == os.path.realpath(output):
         raise UsageError(f"--report and -o name the same file {report!r}; give two names")
 
-    from ooc_svm.atomic import check_writable
     from ooc_svm.cli.progress import train_progress
-    from ooc_svm.model import check_model_target, save_model
-    from ooc_svm.training import train as run
+    from ooc_svm.model.model import check_model_target, save_model
+    from ooc_svm.system.files import check_writable
+    from ooc_svm.training.train import train as run
 
     check_model_target(output)
     check_writable(output)
     if report is not None:
         check_json_target(report)
-    with interrupt.install():
+    with signals.install():
         stopped: Interrupted | None = None
         try:
             with train_progress(quiet) as progress:
@@ -70,7 +70,7 @@ def plan(
     """Tell what training will need, and run nothing."""
     options = training.options()
 
-    from ooc_svm.planning import plan as run
+    from ooc_svm.training.plan import plan as run
 
     planned = run(store, **options)
     typer.echo(json.dumps(planned.to_json(), indent=2) if as_json else "\n".join(planned.lines()))

@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ooc_svm.conversion import ConvertReport, convert, convert_matrix
+    from ooc_svm.conversion.convert import ConvertReport, convert, convert_matrix
     from ooc_svm.errors import (
         DamageError,
         InputError,
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
-    from ooc_svm.evaluation import evaluate
-    from ooc_svm.exchange import export_model
-    from ooc_svm.history import Progress
-    from ooc_svm.model import Model, load_model, save_model
+    from ooc_svm.evaluation.evaluate import evaluate
+    from ooc_svm.model.export import export_model
+    from ooc_svm.model.model import Model, load_model, save_model
     from ooc_svm.options import TrainOptions
-    from ooc_svm.planning import Plan, plan
-    from ooc_svm.prediction import decision_scores, predict
+    from ooc_svm.prediction.predict import decision_scores, predict
     from ooc_svm.store import Store, StoreWriter, open_store, store_info, verify_store
-    from ooc_svm.training import train
+    from ooc_svm.training.plan import Plan, plan
+    from ooc_svm.training.progress import Progress
+    from ooc_svm.training.train import train
 
 _HOMES = {
-    "ConvertReport": "conversion",
+    "ConvertReport": "conversion.convert",
     "DamageError": "errors",
     "InputError": "errors",
     "Interrupted": "errors",
     "MemoryBudgetError": "errors",
-    "Model": "model",
+    "Model": "model.model",
     "OocSvmError": "errors",
-    "Plan": "planning",
-    "Progress": "history",
+    "Plan": "training.plan",
+    "Progress": "training.progress",
     "StorageError": "errors",
     "Store": "store",
     "StoreWriter": "store",
     "TrainOptions": "options",
     "UsageError": "errors",
-    "convert": "conversion",
-    "convert_matrix": "conversion",
-    "decision_scores": "prediction",
-    "evaluate": "evaluation",
-    "export_model": "exchange",
-    "load_model": "model",
+    "convert": "conversion.convert",
+    "convert_matrix": "conversion.convert",
+    "decision_scores": "prediction.predict",
+    "evaluate": "evaluation.evaluate",
+    "export_model": "model.export",
+    "load_model": "model.model",
     "open_store": "store",
-    "plan": "planning",
-    "predict": "prediction",
-    "save_model": "model",
+    "plan": "training.plan",
+    "predict": "prediction.predict",
+    "save_model": "model.model",
     "store_info": "store",
-    "train": "training",
+    "train": "training.train",
     "verify_store": "store",
 }
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.atomic import atomic_write
-from ooc_svm.memory import format_size, parse_size
-from ooc_svm.rows import LabelledRows, RowBlock
-from ooc_svm.svmlight import format_rows
+from ooc_svm.data.blocks import LabelledRows, RowBlock
+from ooc_svm.system.files import atomic_write
+from ooc_svm.system.memory import format_size, parse_size
+from ooc_svm.text.svmlight import format_rows
 
 Float64Array = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from ooc_svm.cluster import Cluster
+    from ooc_svm.cluster.connection import Cluster
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def make_small_data(
     folder: Path, classes: tuple[str, ...], *, n_rows: int = 300, n_features: int = 25
 ) -> SmallData:
     """Rows in which each class has features of its own, with some noise."""
-    from ooc_svm.conversion import convert
+    from ooc_svm.conversion.convert import convert
 
     rng = np.random.default_rng(7)
     lines = []
@@ -72,13 +72,13 @@ def small_classes(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
 @pytest.fixture
 def few_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little data is streamed as large data is: not all of it is resident."""
-    monkeypatch.setattr("ooc_svm.budget.FEW_ELEMENTS", 0)
+    monkeypatch.setattr("ooc_svm.training.memory_plan.FEW_ELEMENTS", 0)
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Four worker processes on this machine, for tests that leave them alive."""
-    from ooc_svm.cluster import connect
+    from ooc_svm.cluster.connection import connect
 
     with connect(None, workers=4, memory=None) as connection:
         yield connection

@@ -14,13 +14,14 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ooc_svm.activepairs import count_active_pairs
-from ooc_svm.engine.fusing import fuse, split
-from ooc_svm.memory import peak_memory
-from ooc_svm.passes import Extent, PairPass, PairSlope, Pass, Piece, Request, RowSlice, Segment
-from ooc_svm.rows import RowBlock
-from ooc_svm.rowvectors import RowVectors
-from ooc_svm.source import Source, Span
+from ooc_svm.data.blocks import RowBlock
+from ooc_svm.data.source import Source, Span
+from ooc_svm.pairs.active import count_active_pairs
+from ooc_svm.pairs.request import PairPass, PairSlope
+from ooc_svm.passes.base import Extent, Pass, Piece, Request, RowSlice, Segment
+from ooc_svm.passes.fuse import fuse, split
+from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.system.memory import peak_memory
 
 MIN_SEGMENTS, MAX_SEGMENTS = 4, 64
 

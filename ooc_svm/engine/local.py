@@ -17,11 +17,11 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
+from ooc_svm.data.source import Source
 from ooc_svm.engine.base import Engine, MergeTree
-from ooc_svm.engine.feed import Feed
-from ooc_svm.passes import Extent, Pass, Piece
-from ooc_svm.rowvectors import RowVectors
-from ooc_svm.source import Source
+from ooc_svm.engine.block_cache import Feed
+from ooc_svm.passes.base import Extent, Pass, Piece
+from ooc_svm.rowvectors.vector import RowVectors
 
 BLOCKS_A_THREAD = 2
 """Decoded blocks alive for each computing thread: the one it works on and the one being read."""

@@ -1,6 +1,6 @@
 """Rows dealt out to parts and sorted inside a part.
 
-Scores travel as their 64 bits and are compared by the keys of `ooc_svm.ops.keys`.
+Scores travel as their 64 bits and are compared by the keys of `ooc_svm.ops.sort_keys`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.ops.compiled import compiled
-from ooc_svm.ops.keys import order_key
+from ooc_svm.ops.sort_keys import order_key
 
 Keys = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_svm.ops.compiled import compiled
-from ooc_svm.ops.sweeps import priority
+from ooc_svm.solvers.streamed_smo.dual_loops import priority
 
 
 @compiled
@@ -36,7 +36,7 @@ def compact(indptr, indices, values, kept):  # type: ignore[no-untyped-def]
 
 @compiled
 def priorities(dual, stationarity, box, eps, out):  # type: ignore[no-untyped-def]
-    """What each row is worth keeping (`ooc_svm.ops.sweeps.priority`).
+    """What each row is worth keeping (`ooc_svm.solvers.streamed_smo.dual_loops.priority`).
 
     ``box`` has the shape (m, 4), all other arrays (m,).
     """

@@ -1,1 +1,1 @@
-"""One loss a file: value, cut, line search. Mathematics on scores, no data."""
+"""One problem a file: from labels to the models to be trained."""

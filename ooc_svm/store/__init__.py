@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ooc_svm.store.blocks import BlockBuffers, BlockSpan
     from ooc_svm.store.info import store_info
-    from ooc_svm.store.labels import LabelSummary
-    from ooc_svm.store.opening import open_store
+    from ooc_svm.store.label_summary import LabelSummary
+    from ooc_svm.store.open import open_store
     from ooc_svm.store.reader import Store
     from ooc_svm.store.verify import VerifyReport, verify_store
     from ooc_svm.store.writer import StoreWriter
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "BlockBuffers": "blocks",
     "BlockSpan": "blocks",
-    "LabelSummary": "labels",
+    "LabelSummary": "label_summary",
     "Store": "reader",
     "StoreWriter": "writer",
     "VerifyReport": "verify",
-    "open_store": "opening",
+    "open_store": "open",
     "store_info": "info",
     "verify_store": "verify",
 }

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.blocks import Int32Array, Int64Array, Values
 from ooc_svm.ops.compiled import compiled
-from ooc_svm.rows import Int32Array, Int64Array, Values
 from ooc_svm.store.layout import BLOCK_ROWS_SLACK
 
 

@@ -27,12 +27,12 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
-from ooc_svm.rows import Int64Array
-from ooc_svm.store.access import StrictStore, open_array, read_into
-from ooc_svm.store.labels import LabelSummary
+from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.layout import FORMAT_VERSION, LARGEST_FEATURE_COUNT, MANIFEST, MARK, METADATA, chunk_count
 from ooc_svm.store.metadata import chunk_files, read_array
+from ooc_svm.store.zarr_access import StrictStore, open_array, read_into
 
 ValueType = Literal["ones", "float32", "float64"]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
-from ooc_svm.rows import Int64Array
-from ooc_svm.store.commit import storage_errors
 from ooc_svm.store.layout import METADATA
+from ooc_svm.system.files import storage_errors
 
 LARGEST_METADATA = 64 * 2**20
 LARGEST_CHUNK = 2**31

@@ -10,14 +10,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, Values
 from ooc_svm.errors import DamageError, UsageError
-from ooc_svm.rows import Float64Array, Int64Array, RowBlock, Values
-from ooc_svm.store.access import StrictStore, ZarrArray, read_into
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
-from ooc_svm.store.check import UNSORTED, RuleError, check_rows, sort_rows
-from ooc_svm.store.chunks import Elements
-from ooc_svm.store.labels import LabelSummary
+from ooc_svm.store.chunk_files import Elements
+from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.metadata import ArrayInfo
+from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
+from ooc_svm.store.zarr_access import StrictStore, ZarrArray, read_into
 
 
 class Column(Protocol):

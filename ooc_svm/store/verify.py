@@ -14,16 +14,16 @@ import numpy.typing as npt
 from zarr.storage import LocalStore
 
 from ooc_svm.errors import DamageError
-from ooc_svm.store.access import StrictStore, open_array, read_into
 from ooc_svm.store.blocks import BlockCutter
-from ooc_svm.store.chunks import Elements
-from ooc_svm.store.commit import storage_errors
-from ooc_svm.store.labels import LabelGatherer
+from ooc_svm.store.chunk_files import Elements
+from ooc_svm.store.label_summary import LabelGatherer
 from ooc_svm.store.layout import MARK
 from ooc_svm.store.manifest import Manifest, read_manifest
 from ooc_svm.store.metadata import read_array, read_group, refuse_links
-from ooc_svm.store.opening import open_store
+from ooc_svm.store.open import open_store
 from ooc_svm.store.reader import Store
+from ooc_svm.store.zarr_access import StrictStore, open_array, read_into
+from ooc_svm.system.files import storage_errors
 
 MOST_NAMED = 20
 """Damaged chunks named in a message; more are counted."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock, Values
 from ooc_svm.errors import InputError
-from ooc_svm.rows import Float64Array, LabelledRows, RowBlock, Values
-from ooc_svm.store.check import RuleError, check_rows
-from ooc_svm.store.columns import GrowingArray
+from ooc_svm.store.array_writer import GrowingArray
+from ooc_svm.store.builder import OutlineWriter
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
-from ooc_svm.store.outline import OutlineWriter
+from ooc_svm.store.validate import RuleError, check_rows
 
 
 class StoreWriter(OutlineWriter):

@@ -36,7 +36,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from ooc_svm.memory import format_size, parse_size
+from ooc_svm.system.memory import format_size, parse_size
 
 COMMAND = [sys.executable, "-m", "ooc_svm.cli"]
 FEATURES = 1 << 20
@@ -158,14 +158,14 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
 
     With no workers it is the local engine with a thread.
     """
-    from ooc_svm.engine.cluster import ClusterEngine
+    from ooc_svm.cluster.engine import ClusterEngine
+    from ooc_svm.cluster.worker import Allotment
+    from ooc_svm.data.source import MatrixSource
     from ooc_svm.engine.local import LocalEngine
-    from ooc_svm.engine.worker import Allotment
-    from ooc_svm.problems.dual import DualProblem, ValueTargets, row_vectors
-    from ooc_svm.problems.linear import LinearSpace
-    from ooc_svm.rowvectors import RowVectors
-    from ooc_svm.source import MatrixSource
-    from ooc_svm.sweeps import Held, SweepPass, cut_rounds
+    from ooc_svm.rowvectors.vector import RowVectors
+    from ooc_svm.solvers.space import LinearSpace
+    from ooc_svm.solvers.streamed_smo.dual import DualProblem, ValueTargets, row_vectors
+    from ooc_svm.solvers.streamed_smo.sweep import Held, SweepPass, cut_rounds
 
     matrix, labels = few_rows(n_features)
     source = MatrixSource(matrix, labels)
@@ -229,7 +229,7 @@ def used_by(pids: list[int]) -> float:
 
 def empty_rounds(options: argparse.Namespace) -> None:
     """The table of rounds with nothing to do."""
-    from ooc_svm.cluster import connect
+    from ooc_svm.cluster.connection import connect
 
     rng = np.random.default_rng(0)
     with connect(None, workers=max(options.workers), memory=None) as cluster:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from sklearn.datasets import load_svmlight_file
 
-from ooc_svm.conversion import convert
-from ooc_svm.memory import format_size, parse_size
-from ooc_svm.textrows import read_rows
+from ooc_svm.conversion.convert import convert
+from ooc_svm.system.memory import format_size, parse_size
+from ooc_svm.text.reader import read_rows
 
 MAKE_DATA = Path(__file__).parents[1] / "make_data.py"
 

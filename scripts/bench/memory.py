@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ooc_svm.memory import format_size, parse_size
+from ooc_svm.system.memory import format_size, parse_size
 
 MAKE_DATA = Path(__file__).parents[1] / "make_data.py"
 GROUPS = ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"), (Path("/sys/fs/cgroup"), "memory.max"))

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.engine.links import Link
-from ooc_svm.rows import LabelledRows, RowBlock
+from ooc_svm.cluster.link import Link
+from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.store import StoreWriter
-from ooc_svm.training import train
+from ooc_svm.training.train import train
 
 SOLVERS = {"cutting-plane": 12, "streamed-smo": 5}
 

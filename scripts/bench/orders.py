@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ooc_svm.paircounts import count_pairs
+from ooc_svm.pairs.counts import count_pairs
 
 
 def seconds(run: Callable[[], object]) -> float:

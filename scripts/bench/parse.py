@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 
-from ooc_svm.rows import LabelledRows, RowBlock
-from ooc_svm.svmlight import format_rows
-from ooc_svm.textrows import read_rows
+from ooc_svm.data.blocks import LabelledRows, RowBlock
+from ooc_svm.text.reader import read_rows
+from ooc_svm.text.svmlight import format_rows
 
 N_COLUMNS = 1 << 20
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.engine.local import LocalEngine
-from ooc_svm.engine.memory import MemoryEngine
-from ooc_svm.passes import LinearPass
-from ooc_svm.problems.hinge import HingeProblem, Targets
-from ooc_svm.problems.linear import LinearSpace
-from ooc_svm.rows import LabelledRows, RowBlock
-from ooc_svm.rowvectors import RowVectors
+from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.passes.linear import LinearPass
+from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.solvers.cutting_plane.row_oracle import HingeProblem, Targets
+from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.store import Store, StoreWriter, open_store
 
 ROWS_A_BLOCK = 20_000

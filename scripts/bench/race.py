@@ -17,7 +17,7 @@ from typing import Any
 
 from processes import TrainingWatch, Usage, evict, run
 
-from ooc_svm.memory import INTERPRETER_BYTES, format_size
+from ooc_svm.system.memory import INTERPRETER_BYTES, format_size
 
 HERE = Path(__file__).parent
 OOC_SVM = (sys.executable, "-m", "ooc_svm.cli")

@@ -15,8 +15,8 @@ import numpy as np
 from passes import make_store, problem_of, vectors_of
 
 from ooc_svm.engine.local import LocalEngine
-from ooc_svm.solvers.ocas import Ocas, OcasState
-from ooc_svm.stopping import Stopping
+from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
+from ooc_svm.solvers.stopping import Stopping
 
 
 def main() -> None:

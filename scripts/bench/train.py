@@ -37,7 +37,7 @@ from pathlib import Path
 from memory import make_group
 from race import LIBLINEAR, OURS, DataSet, Failed, Race, Result, median, note
 
-from ooc_svm.memory import format_size, parse_size
+from ooc_svm.system.memory import format_size, parse_size
 
 # Targets of ours divided by LIBLINEAR's, and of ten times the rows divided by once (seconds, peak).
 TARGETS = {"text to model": 1 / 3, "training alone": 1.0, "peak memory": 1 / 6}

@@ -1,0 +1,96 @@
+"""Numbers and small tables for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_CEILING, Context
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ooc_svm.store import LabelSummary
+
+
+def short(number: float | None) -> str:
+    """A number with two digits and an exponent: ``3.4e-3``; a dash where there is none."""
+    if number is None or not math.isfinite(number):
+        return "-"
+    mantissa, exponent = f"{number:.1e}".split("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+def bound(number: float | None) -> str:
+    """An upper bound with two digits, rounded up, so that none looks smaller than it is."""
+    if number is None or not math.isfinite(number):
+        return "-"
+    # The shortest decimal of the number: 1e-3 is a little more than a thousandth, and is not 1.1e-3.
+    rounded = Context(prec=2, rounding=ROUND_CEILING).create_decimal(repr(float(number)))
+    return short(float(rounded))
+
+
+def objective(number: float | None, digits: int = 6) -> str:
+    """A value of an objective with so many digits; a dash where there is none."""
+    return "-" if number is None or not math.isfinite(number) else f"{number:.{digits}g}"
+
+
+def seconds(duration: float) -> str:
+    """A duration: ``8.1 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if duration < 99.5:
+        return f"{duration:.1f} s" if duration < 9.95 else f"{duration:.0f} s"
+    minutes, rest = divmod(round(duration), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: ``1 pass``, ``1,234 rows``."""
+    plural = noun + ("es" if noun.endswith("ss") else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def printable(text: str) -> str:
+    """Text that does nothing to a terminal, whatever names of files and labels it repeats."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def shortened(items: Sequence[str], most: int = 20) -> str:
+    """Items with blanks between them, those beyond a number of them counted only."""
+    more = f"   and {len(items) - most:,} more" if len(items) > most else ""
+    return "   ".join(items[:most]) + more
+
+
+def block(facts: Iterable[tuple[str, str]]) -> str:
+    """Names and what they are in two aligned columns, one pair a line."""
+    pairs = [(name, printable(value)) for name, value in facts]
+    width = max(len(name) for name, _ in pairs) + 2
+    return "\n".join(f"{name:<{width}}{value}".rstrip() for name, value in pairs)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns aligned to the right, two blanks between them."""
+    lines = [[printable(cell) for cell in line] for line in (head, *rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
+    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+
+
+def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None) -> str:
+    """Labels with their numbers of rows, or the range of values.
+
+    Parameters
+    ----------
+    summary : LabelSummary
+    names : sequence of str, optional
+        Where label k is called ``names[k]``.
+    """
+    from ooc_svm.data.classes import label_text
+
+    if summary.counts is None:
+        return f"{summary.minimum:g} to {summary.maximum:g}, mean {summary.mean:g}"
+    named = (label_text(label) if names is None else names[int(label)] for label in summary.counts)
+    return shortened([f"{name}: {rows:,}" for name, rows in zip(named, summary.counts.values(), strict=True)])
+
+
+def describe_values(value_type: str) -> str:
+    """What the stored values are."""
+    return "all 1" if value_type == "ones" else value_type

@@ -1,0 +1,101 @@
+"""What ``train`` says at its end: how good the model is for certain, and what that took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ooc_svm.cli.format import block, bound, count, objective, seconds, short, table
+from ooc_svm.system.memory import format_size
+
+MOST_MODELS = 20
+"""Models listed one by one; of more, those that are furthest from the gap wanted."""
+
+
+def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: int) -> str:
+    """The certificate of a run, some lines for people.
+
+    Parameters
+    ----------
+    report : mapping
+        The report of a model.
+    tol : float
+        The relative gap asked for.
+    path : str
+        Where the model file is.
+    model_bytes : int
+        Its size.
+    """
+    models = report["models"]
+    facts = [("certified", _verdict(report, tol))]
+    if len(models) == 1:
+        facts += _one(models[0])
+    facts += [
+        ("passes", f"{report['passes']} ({format_size(report['bytes_read'])} read)"),
+        *_held(report),
+        ("time", seconds(report["seconds"]) + _waiting(report)),
+        ("peak memory", format_size(report["peak_memory_bytes"])),
+        (
+            "model",
+            f"{path} ({count(len(models), 'model')} of {count(report['n_features'], 'feature')}, "
+            f"{format_size(model_bytes)})",
+        ),
+    ]
+    text = block(facts)
+    return text if len(models) == 1 else f"{text}\n\n{model_table(models)}"
+
+
+def _held(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    share = report.get("resident")
+    return [] if share is None else [("in memory", f"{100 * share:.3g} % of the data for each model")]
+
+
+def _waiting(report: Mapping[str, Any]) -> str:
+    """The share of the computing threads' time in which they waited for blocks."""
+    waited, computed = report.get("waiting_seconds", 0.0), report.get("computing_seconds", 0.0)
+    if waited + computed <= 0.0:
+        return ""
+    return f" ({100 * waited / (waited + computed):.0f} % of it waiting for blocks)"
+
+
+def _verdict(report: Mapping[str, Any], tol: float) -> str:
+    worst = max((model["relative_gap"] for model in report["models"]), key=_or_infinity)
+    which = "" if len(report["models"]) == 1 else " of the worst model"
+    gap = f"relative gap {bound(worst)}{which}, asked for {short(tol)}"
+    return f"yes, {gap}" if report["converged"] else f"no, stopped by {report['stop_reason']}: {gap}"
+
+
+def _or_infinity(number: float | None) -> float:
+    return float("inf") if number is None else number
+
+
+def _one(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("objective P", objective(model["primal"], 10)),
+        ("lower bound D", objective(model["dual"], 10)),
+        ("gap P - D", objective(model["gap"], 3)),
+    ]
+
+
+def model_table(models: list[dict[str, Any]]) -> str:
+    """The models of a run in a table, the worst 20 where there are more; without labels if none has one."""
+    listed = models
+    if len(models) > MOST_MODELS:
+        listed = sorted(models, key=lambda model: -_or_infinity(model["relative_gap"]))[:MOST_MODELS]
+    head = ("label", "C", "P", "D", "relative gap", "passes", "certified")
+    rows = [
+        (
+            str(model["label"]),
+            f"{model['C']:g}",
+            objective(model["primal"], 8),
+            objective(model["dual"], 8),
+            bound(model["relative_gap"]),
+            str(model["passes"]),
+            "yes" if model["converged"] else "no",
+        )
+        for model in listed
+    ]
+    first = 0 if any(model["label"] is not None for model in models) else 1
+    rest = len(models) - len(listed)
+    text = table(head[first:], [row[first:] for row in rows])
+    return text + (f"\nand {count(rest, 'model')} with a smaller gap" if rest else "")

@@ -1,0 +1,1 @@
+"""Engines on a dask cluster."""

@@ -1,0 +1,158 @@
+"""Work for the workers of a cluster in pieces that anybody may do, more than once if need be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ooc_svm.cluster.connection import Cluster, scheduler_errors
+from ooc_svm.errors import OocSvmError, StorageError
+
+# So many calls are given to each thread of the workers, that none waits for this process.
+_CALLS_A_THREAD = 2
+_LOOK_SECONDS = 1.0
+_LOST_SECONDS = 10.0
+
+
+def run_all(
+    cluster: Cluster, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]
+) -> Iterator[tuple[int, Any]]:
+    """Call a function on the workers with each of many tuples of arguments.
+
+    Some are given to the workers ahead of time, never all of them. What a lost worker had to do is done
+    by others, so the function may be called more than once for a task.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    function : callable
+        Importable by the workers.
+    tasks : iterable of tuple
+
+    Yields
+    ------
+    (int, object)
+        Number of a task and its result, in the order in which they come.
+
+    Raises
+    ------
+    StorageError
+        The scheduler is lost, or all workers are, or several on the same task.
+    OocSvmError
+        Whatever the function raises.
+    """
+    calls = _Calls(cluster, function)
+    coming = enumerate(tasks)
+    try:
+        while True:
+            for number, arguments in itertools.islice(coming, max(calls.room(), 0)):
+                calls.add(number, arguments)
+            if not calls.waiting:
+                return
+            yield from calls.results()
+    finally:
+        calls.cancel()
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """An error of ours on its way here; some exceptions do not survive it."""
+
+    kind: type[OocSvmError]
+    message: str
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What the function returns or raises; runs in a worker."""
+    try:
+        return function(*arguments)
+    except OocSvmError as error:
+        return _Raised(type(error), str(error))
+
+
+class _Calls:
+    """Calls of a function that are under way; those of lost workers are made again."""
+
+    def __init__(self, cluster: Cluster, function: Callable[..., Any]) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._function = function
+        self._threads: dict[str, int] = {}
+        self._looked = self._seen = -math.inf
+        # Number, arguments, and who may do it.
+        self.waiting: dict[Any, tuple[int, tuple[Any, ...], frozenset[str]]] = {}
+
+    def room(self) -> int:
+        """How many more calls keep all threads busy."""
+        self._look()
+        return _CALLS_A_THREAD * sum(self._threads.values()) - len(self.waiting)
+
+    def add(self, number: int, arguments: tuple[Any, ...]) -> None:
+        """Make a call."""
+        places = frozenset(self._threads)
+        with scheduler_errors(self._cluster.where):
+            future = self._client.submit(
+                _call,
+                self._function,
+                arguments,
+                workers=sorted(places),
+                allow_other_workers=False,
+                pure=False,
+            )
+        self.waiting[future] = (number, arguments, places)
+
+    def results(self) -> Iterator[tuple[int, Any]]:
+        """Wait a moment, or for a result; all results that are there."""
+        from distributed import wait
+        from distributed.scheduler import KilledWorker
+
+        with suppress(TimeoutError), self._client.as_current():
+            wait(list(self.waiting), timeout=_LOOK_SECONDS, return_when="FIRST_COMPLETED")
+        for future in [future for future in self.waiting if future.done()]:
+            number, _, _ = self.waiting.pop(future)
+            try:
+                result = future.result()
+            except KilledWorker as error:
+                raise StorageError(
+                    f"several workers of {self._cluster.where} were lost, one after another, with the same "
+                    "piece of work: see why they ended; memory is the usual reason"
+                ) from error
+            except CancelledError as error:
+                raise StorageError(
+                    f"the connection to {self._cluster.where} was lost: see whether it runs, then run again"
+                ) from error
+            if isinstance(result, _Raised):
+                raise result.kind(result.message)
+            yield number, result
+
+    def _look(self) -> None:
+        """Look who is there, now and then; what only lost workers may do is given to others."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        self._threads = {worker.address: worker.threads for worker in self._cluster.workers()}
+        if self._threads:
+            self._seen = now
+        elif now - self._seen > _LOST_SECONDS:
+            raise StorageError(
+                f"all workers of {self._cluster.where} are lost: see why they ended, then run again"
+            )
+        else:
+            return
+        for future, (number, arguments, places) in list(self.waiting.items()):
+            if not future.done() and places.isdisjoint(self._threads):
+                del self.waiting[future]
+                future.cancel()
+                self.add(number, arguments)
+
+    def cancel(self) -> None:
+        """Let go of all calls."""
+        with suppress(Exception):  # the connection may be lost
+            self._client.cancel(list(self.waiting))

@@ -1,0 +1,194 @@
+"""What a worker of a cluster does: it is a local engine over the lots it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from ooc_svm.cluster.partition import Lot
+from ooc_svm.cluster.shared_vectors import Saved, load_lot, write_lots
+from ooc_svm.data.source import Source
+from ooc_svm.engine.local import LocalEngine
+from ooc_svm.passes.base import Extent, Pass
+from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.system.files import atomic_write
+from ooc_svm.system.malloc import share_freed_memory
+from ooc_svm.system.memory import peak_memory
+
+Fill = Callable[[RowVectors, Source], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """What a worker may use: computing threads, bytes of row vectors in memory, bytes of pinned blocks."""
+
+    threads: int
+    row_vector_bytes: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a worker holds.
+
+    Attributes
+    ----------
+    lots : tuple of Lot
+        Ascending.
+    allotment : Allotment
+    fill : callable
+        Makes the row vectors that come from the data.
+    vectors : tuple of (str, str, float)
+        Name, type and first value of the others.
+    saved : tuple of (str, int, Saved)
+        Name of a vector, position of a lot above, and where its entries are, if they are not the first.
+    """
+
+    lots: tuple[Lot, ...]
+    allotment: Allotment
+    fill: Fill
+    vectors: tuple[tuple[str, str, float], ...]
+    saved: tuple[tuple[str, int, Saved], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A worker's part of some passes that share one stream.
+
+    Attributes
+    ----------
+    passes : tuple of Pass
+    extent : Extent
+        With no segments but the worker's own.
+    data : bool
+    segments : tuple of int
+        Their numbers.
+    n_passes : int
+        Reads of the data so far.
+    path : str
+        Where the changed row vectors are written to; must not be there.
+    names : tuple of str
+        Row vectors that change.
+    lots : tuple of Lot
+        Where they change.
+    durable : bool
+        Whether what is written has to survive the machine.
+    """
+
+    passes: tuple[Pass, ...]
+    extent: Extent
+    data: bool
+    segments: tuple[int, ...]
+    n_passes: int
+    path: str
+    names: tuple[str, ...]
+    lots: tuple[Lot, ...]
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker comes back with.
+
+    Attributes
+    ----------
+    nodes : list of dict
+        For each pass what is merged, by (width, place).
+    checksums : list of int
+        Of the lots written.
+    costs : tuple of float
+        What to add to the `Counters`, without their passes.
+    peak_memory : int
+        Of the worker's process.
+    """
+
+    nodes: list[dict[tuple[int, int], Any]]
+    checksums: list[int]
+    costs: tuple[float, ...]
+    peak_memory: int
+
+
+class Share:
+    """A worker's share of a run.
+
+    Parameters
+    ----------
+    open_source : callable
+        Opens the data in the worker's process.
+    """
+
+    def __init__(self, open_source: Callable[[], Source]) -> None:
+        self._open_source = open_source
+        self._source: Source | None = None
+        self._engine: LocalEngine | None = None
+        self._of: tuple[tuple[Lot, ...], Allotment] | None = None
+        self.done = 0
+        """Pieces visited of the stream under way, those that came before it in the same read included."""
+
+    def open(self) -> Source:
+        """Open the data, unless that was done; it may take a while."""
+        if self._source is None:
+            share_freed_memory()
+            self._source = self._open_source()
+        return self._source
+
+    def hold(self, holding: Holding) -> None:
+        """Hold these lots and no others, with the entries that were saved."""
+        source = self.open()
+        held = [(lot.start, lot.stop) for lot in holding.lots]
+        allotment = holding.allotment
+        vectors = RowVectors(source.n_rows, allotment.row_vector_bytes, held=held)
+        if self._engine is not None and self._of == (holding.lots, allotment):
+            self._engine.vectors.close()
+            self._engine.vectors = vectors
+        else:
+            self.close()
+            self._engine = self._make_engine(source, vectors, holding)
+            self._of = holding.lots, allotment
+        holding.fill(vectors, source)
+        for name, dtype, fill in holding.vectors:
+            vectors.create(name, dtype, fill)
+        for name, position, saved in holding.saved:
+            load_lot(vectors, name, holding.lots[position], saved)
+
+    def work(self, work: Work) -> Answer:
+        """Do a part of some passes, and write what row vectors it has changed."""
+        engine = self._engine
+        assert engine is not None
+        engine.counters.passes = work.n_passes
+        self.done = work.extent.before
+        before = astuple(engine.counters)
+        trees = engine.merged(work.passes, work.extent, work.data, work.segments)
+        checksums: list[int] = []
+        if work.names and work.lots:
+
+            def write(file: Any) -> None:
+                checksums[:] = write_lots(file, engine.vectors, work.names, work.lots)
+
+            atomic_write(work.path, write, durable=work.durable)
+        costs = tuple(b - a for a, b in zip(before[1:], astuple(engine.counters)[1:], strict=True))
+        return Answer([tree.nodes for tree in trees], checksums, costs, peak_memory())
+
+    def close(self) -> None:
+        """Give everything up."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine.vectors.close()
+            self._engine = None
+
+    def _make_engine(self, source: Source, vectors: RowVectors, holding: Holding) -> LocalEngine:
+        blocks: Sequence[int] = sorted({block for lot in holding.lots for block in lot.blocks})
+        engine = LocalEngine(
+            source,
+            vectors,
+            threads=holding.allotment.threads,
+            cache_bytes=holding.allotment.cache_bytes,
+            blocks=blocks,
+        )
+
+        def note(done: int, of: int) -> None:
+            self.done = done
+
+        engine.on_block = note
+        return engine

@@ -1,0 +1,179 @@
+"""Rows in the order of their keys in bounded memory: put aside in buckets, then sorted bucket by bucket.
+
+A bucket is a range of keys. One that turns out too large for the memory is divided again, by the next bits of
+its keys, until it is of one key; its rows are in the order they came in, which is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ooc_svm.conversion.spill import Bucket, Column, KeyedRows, Keys, join
+from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
+
+Piece = tuple[LabelledRows, Float64Array | None]
+
+KEY_BITS = 64
+_MOST_BITS = 10
+_BITS_FOR_UNKNOWN_SIZE = 5
+# Elements and rows of one piece of the output.
+_PIECE_ELEMENTS, _PIECE_ROWS = 2**20, 2**16
+
+
+class _Divider:
+    """Distributes rows over buckets by some bits of their keys.
+
+    Parameters
+    ----------
+    folder : Path
+    prefix : str
+        How the names of the files begin.
+    shift, bits : int
+        A row goes to bucket ``key >> shift``, of which `bits` bits count.
+    batch_bytes : int
+        Rows kept in memory before they are written together.
+    """
+
+    def __init__(self, folder: Path, prefix: str, shift: int, bits: int, batch_bytes: int) -> None:
+        self.shift = shift
+        self._mask = np.uint64(2**bits - 1)
+        self._buckets = [Bucket(folder / f"{prefix}.{number}") for number in range(2**bits)]
+        self._batch_bytes = batch_bytes
+        self._waiting = 0
+        self._spilled = False
+
+    def add(self, rows: KeyedRows) -> None:
+        numbers = ((rows.keys >> np.uint64(self.shift)) & self._mask).astype(np.uint16)
+        sorted_rows = rows.take(np.argsort(numbers, kind="stable"))
+        ends = np.cumsum(np.bincount(numbers, minlength=len(self._buckets))).tolist()
+        for bucket, start, stop in zip(self._buckets, [0, *ends], ends, strict=False):
+            if stop > start:
+                bucket.add(sorted_rows.rows(start, stop))
+        self._waiting += rows.nbytes
+        if self._waiting > self._batch_bytes:
+            self._spill()
+
+    def _spill(self) -> None:
+        for bucket in self._buckets:
+            bucket.flush()
+        self._waiting = 0
+        self._spilled = True
+
+    def finish(self) -> list[Bucket]:
+        """The buckets in the order of their keys, all in files unless nothing ever was."""
+        if self._spilled:
+            self._spill()
+        return [bucket for bucket in self._buckets if bucket.n_rows]
+
+
+class RowSorter:
+    """Takes rows, and gives them back by ascending key; rows of one key in the order they came in.
+
+    Parameters
+    ----------
+    folder : Path
+        For the files; they are removed as they are used up.
+    name : str
+        How the names of the files begin.
+    memory : int
+        Bytes to use; a row that takes more is held all the same.
+    expected_bytes : int, optional
+        What all rows take, roughly: the better it is known, the fewer buckets are divided twice.
+
+    Attributes
+    ----------
+    n_rows, nbytes : int
+        Of all rows taken.
+    divisions : int
+        Buckets that were divided again.
+    """
+
+    def __init__(self, folder: Path, name: str, memory: int, expected_bytes: int | None = None) -> None:
+        self._folder, self._name = folder, name
+        # Beside the rows of a bucket stand the joined copy or their order, and a piece of the output.
+        self._limit = max(memory // 3, 1)
+        bits = _BITS_FOR_UNKNOWN_SIZE
+        if expected_bytes is not None:
+            bits = min((2 * expected_bytes // self._limit).bit_length(), _MOST_BITS)
+        self._divider = _Divider(folder, name, KEY_BITS - bits, bits, self._limit)
+        self.n_rows = self.nbytes = self.divisions = 0
+
+    def add(self, rows: KeyedRows) -> None:
+        """Take rows.
+
+        Raises
+        ------
+        StorageError
+            Writing to the folder failed.
+        """
+        self.n_rows += rows.n_rows
+        self.nbytes += rows.nbytes
+        self._divider.add(rows)
+
+    def drain(self) -> Iterator[KeyedRows]:
+        """All rows in their new order, in pieces; once.
+
+        Raises
+        ------
+        StorageError
+            Reading or writing in the folder failed.
+        """
+        yield from self._in_order(self._divider.finish(), self._divider.shift)
+
+    def _in_order(self, buckets: Iterable[Bucket], shift: int) -> Iterator[KeyedRows]:
+        for bucket in buckets:
+            if bucket.nbytes <= self._limit:
+                rows = join(bucket.pieces(), bucket.n_rows, bucket.n_nonzeros)
+                bucket.clear()
+                yield from _sorted_pieces(rows)
+                del rows
+            elif bucket.has_one_key:
+                yield from bucket.pieces()
+                bucket.clear()
+            else:
+                yield from self._in_order(*self._divide(bucket, shift))
+
+    def _divide(self, bucket: Bucket, shift: int) -> tuple[list[Bucket], int]:
+        """Distribute the rows of a bucket over new ones by the next bits of their keys."""
+        bits = min((2 * bucket.nbytes // self._limit).bit_length(), _MOST_BITS, shift)
+        self.divisions += 1
+        prefix = f"{self._name}.part{self.divisions}"
+        divider = _Divider(self._folder, prefix, shift - bits, bits, self._limit)
+        for piece in bucket.pieces():
+            divider.add(piece)
+        bucket.clear()
+        return divider.finish(), divider.shift
+
+
+def with_keys(labelled: LabelledRows, weights: Float64Array | None, keys: Keys) -> KeyedRows:
+    """Rows that can be sorted, with everything that belongs to them; see `numbered`."""
+    rows = labelled.rows
+    columns = {"label": labelled.labels, "qid": labelled.qids, "weight": weights}
+    present: dict[str, Column] = {name: own for name, own in columns.items() if own is not None}
+    return KeyedRows(keys, rows.indptr, rows.indices, rows.values, present)
+
+
+def numbered(pieces: Iterable[KeyedRows]) -> Iterator[Piece]:
+    """Sorted rows as rows of the data, numbered from 0, each piece with the weights if there are any."""
+    start = 0
+    for piece in pieces:
+        rows = RowBlock(start, piece.indptr, piece.indices, piece.values)
+        columns = piece.columns
+        yield LabelledRows(rows, columns["label"], columns.get("qid")), columns.get("weight")
+        start += piece.n_rows
+
+
+def _sorted_pieces(rows: KeyedRows) -> Iterator[KeyedRows]:
+    """Rows by ascending key, in pieces of about a million elements."""
+    order = np.argsort(rows.keys, kind="stable")
+    reach = np.cumsum((rows.indptr[1:] - rows.indptr[:-1])[order])
+    start = done = 0
+    while start < rows.n_rows:
+        stop = int(np.searchsorted(reach, done + _PIECE_ELEMENTS, side="right"))
+        stop = min(max(stop, start + 1), start + _PIECE_ROWS)
+        yield rows.take(order[start:stop])
+        done = int(reach[stop - 1])
+        start = stop

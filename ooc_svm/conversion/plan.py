@@ -1,0 +1,120 @@
+"""How the memory of a conversion is divided; what does not fit is refused before the first byte is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ooc_svm.errors import MemoryBudgetError
+from ooc_svm.store.layout import CHUNK_ELEMENTS
+from ooc_svm.system.memory import INTERPRETER_BYTES, format_size
+from ooc_svm.text.inputs import BLOCK_BYTES, MAX_LINE_BYTES
+
+# Compressing takes a fifth of the time of parsing: more threads would only hold more chunks.
+_MOST_WRITE_THREADS = 4
+_SMALLEST_BLOCK = 1 << 18
+# Columns of one entry a row, metadata, the reading buffer.
+_SMALL_PARTS = 16 << 20
+# Rows kept back to be spilled together: with less, the pieces that are written become tiny.
+_SMALLEST_REORDER = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionPlan:
+    """Sizes that keep a conversion inside its memory; the store does not depend on them.
+
+    Attributes
+    ----------
+    threads : int
+        Threads that parse.
+    write_threads : int
+        Chunks compressed at once.
+    block_bytes : int
+        Text parsed in one piece.
+    max_line_bytes : int
+        Longest line that fits.
+    reorder_bytes : int
+        For rows kept back to be put into another order; 0 where they keep theirs.
+    """
+
+    threads: int
+    write_threads: int
+    block_bytes: int
+    max_line_bytes: int
+    reorder_bytes: int
+
+
+def _writer_bytes(threads: int, value_bytes: int) -> int:
+    """Memory of a `StoreWriter`: chunks that are filled, that wait, and that are compressed."""
+    largest = max(4, value_bytes)
+    per_element = (4 + value_bytes) + 2 * threads * largest + threads * (largest + largest // 2)
+    return CHUNK_ELEMENTS * per_element + _SMALL_PARTS
+
+
+def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
+    """Memory for each byte of a block of text, on the worst text: features and rows as short as can be.
+
+    Blocks of text are read ahead and parsed while the rows of others wait to be written; one piece of text
+    is being decompressed, and the writer makes some columns of the rows it takes.
+    """
+    texts, parsed = (2, 2) if threads == 1 else (threads + 4, threads + 3)
+    rows = (4 + value_bytes) / 4 + 24 / 16
+    copies = (1 + value_bytes) / 4 + 16 / 16
+    return int(texts + 1 + parsed * rows + copies) + 1
+
+
+def plan_conversion(
+    budget: int, threads: int, value_bytes: int, *, reorder: bool, window: int = 0
+) -> ConversionPlan:
+    """Divide the memory: as many of the threads as fit, then blocks of text as large as fit.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes for the whole process.
+    threads : int
+        Most threads to use.
+    value_bytes : {4, 8}
+        Bytes of a value.
+    reorder : bool
+        Whether rows are put into another order.
+    window : int
+        Bytes that decompressing the text takes (`ooc_svm.text.compression.window_bytes`).
+
+    Returns
+    -------
+    ConversionPlan
+
+    Raises
+    ------
+    MemoryBudgetError
+        Not even one thread fits; the message holds the sum.
+    """
+    reorder_least = _SMALLEST_REORDER if reorder else 0
+    for count in range(threads, 0, -1):
+        write_threads = min(count, _MOST_WRITE_THREADS)
+        writer, per_byte = _writer_bytes(write_threads, value_bytes), _text_bytes_per_byte(count, value_bytes)
+        fixed = INTERPRETER_BYTES + window + writer
+        free = budget - fixed - reorder_least
+        text = free // 2 if reorder else free
+        if text < _SMALLEST_BLOCK * per_byte:
+            continue
+        block_bytes = min(text // per_byte, BLOCK_BYTES)
+        max_line_bytes = min(text // per_byte, MAX_LINE_BYTES)
+        rest = budget - fixed - max(block_bytes, max_line_bytes) * per_byte
+        return ConversionPlan(count, write_threads, block_bytes, max_line_bytes, rest if reorder else 0)
+    raise _too_little(budget, writer, _SMALLEST_BLOCK * per_byte, reorder_least, window)
+
+
+def _too_little(budget: int, writer: int, text: int, reorder: int, window: int) -> MemoryBudgetError:
+    parts = {
+        "program": INTERPRETER_BYTES,
+        "chunks being written": writer,
+        "text": text,
+        "decompressing": window,
+        "another order of the rows": reorder and text + reorder,
+    }
+    listed = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in parts.items() if nbytes)
+    return MemoryBudgetError(
+        f"a conversion needs at least {format_size(sum(parts.values()))} of memory ({listed}), "
+        f"and {format_size(budget)} are allowed: allow more"
+    )

@@ -1,0 +1,207 @@
+"""Rows with keys, in memory and in files of the scratch folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Int32Array, Int64Array, Values
+from ooc_svm.ops.hashing import gather_rows
+from ooc_svm.system.records import RecordFile, append_record
+
+Keys = npt.NDArray[np.uint64]
+Column = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """CSR rows with a key each and the columns that travel with them.
+
+    Attributes
+    ----------
+    keys : ndarray of uint64, shape (n_rows,)
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        Row pointers, from 0.
+    indices : ndarray of int32, shape (nnz,)
+    values : ndarray of float32 or float64, shape (nnz,), or None
+        None says that every stored value is 1.
+    columns : dict of str to ndarray, each of shape (n_rows,)
+    """
+
+    keys: Keys
+    indptr: Int64Array
+    indices: Int32Array
+    values: Values | None
+    columns: dict[str, Column]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        values = 0 if self.values is None else self.values.nbytes
+        columns = sum(column.nbytes for column in self.columns.values())
+        return self.keys.nbytes + self.indptr.nbytes + self.indices.nbytes + values + columns
+
+    def rows(self, start: int, stop: int) -> KeyedRows:
+        """The rows ``start <= i < stop``, as views but for the row pointers."""
+        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        return KeyedRows(
+            self.keys[start:stop],
+            self.indptr[start : stop + 1] - first,
+            self.indices[first:last],
+            None if self.values is None else self.values[first:last],
+            {name: column[start:stop] for name, column in self.columns.items()},
+        )
+
+    def take(self, order: Int64Array) -> KeyedRows:
+        """The rows ``order[0]``, ``order[1]``, ..., copied."""
+        indptr = np.zeros(len(order) + 1, np.int64)
+        np.cumsum((self.indptr[1:] - self.indptr[:-1])[order], out=indptr[1:])
+        indices = np.empty(int(indptr[-1]), np.int32)
+        values = None if self.values is None else np.empty(len(indices), self.values.dtype)
+        gather_rows(
+            self.indptr.view(np.uint64),
+            self.indices.view(np.uint32),
+            self.values,
+            order,
+            indptr.view(np.uint64),
+            indices.view(np.uint32),
+            values,
+        )
+        columns = {name: column[order] for name, column in self.columns.items()}
+        return KeyedRows(self.keys[order], indptr, indices, values, columns)
+
+
+def join(pieces: Iterable[KeyedRows], n_rows: int, n_nonzeros: int) -> KeyedRows:
+    """Pieces one after another, in arrays of their own; holds one piece at a time beside them.
+
+    Parameters
+    ----------
+    pieces : iterable of KeyedRows
+        With the same columns; at least one of them.
+    n_rows, n_nonzeros : int
+        Of all pieces together.
+    """
+    keys, indptr = np.empty(n_rows, np.uint64), np.zeros(n_rows + 1, np.int64)
+    indices = np.empty(n_nonzeros, np.int32)
+    values: Values | None = None
+    columns: dict[str, Column] = {}
+    row = element = 0
+    for piece in pieces:
+        next_row, next_element = row + piece.n_rows, element + len(piece.indices)
+        keys[row:next_row] = piece.keys
+        indptr[row + 1 : next_row + 1] = piece.indptr[1:] + element
+        indices[element:next_element] = piece.indices
+        if values is None and piece.values is not None:
+            values = np.empty(n_nonzeros, piece.values.dtype)
+            values[:element] = 1
+        if values is not None:
+            values[element:next_element] = 1 if piece.values is None else piece.values
+        for name, column in piece.columns.items():
+            if name not in columns:
+                columns[name] = np.empty(n_rows, column.dtype)
+            columns[name][row:next_row] = column
+        row, element = next_row, next_element
+    return KeyedRows(keys, indptr, indices, values, columns)
+
+
+class Bucket:
+    """Rows put aside: those added last in memory, the others in a file.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file; it is made by the first `flush`.
+
+    Attributes
+    ----------
+    path : Path
+    n_rows, n_nonzeros, nbytes : int
+        Of all rows added.
+    has_one_key : bool
+        Whether no two of them have different keys.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.n_rows = self.n_nonzeros = self.nbytes = 0
+        self.has_one_key = True
+        self._key: np.uint64 | None = None
+        self._pending: list[KeyedRows] = []
+        self._records = 0
+        self._value_type: np.dtype[Any] | None = None
+        self._column_types: dict[str, np.dtype[Any]] = {}
+
+    def add(self, rows: KeyedRows) -> None:
+        """Add rows, at least one; they stay in memory for now."""
+        self._key = rows.keys[0] if self._key is None else self._key
+        self.has_one_key = self.has_one_key and bool((rows.keys == self._key).all())
+        self._pending.append(rows)
+        self.n_rows += rows.n_rows
+        self.n_nonzeros += len(rows.indices)
+        self.nbytes += rows.nbytes
+        if rows.values is not None:
+            self._value_type = rows.values.dtype
+        self._column_types = {name: column.dtype for name, column in rows.columns.items()}
+
+    def flush(self) -> None:
+        """Write the rows in memory to the file.
+
+        Raises
+        ------
+        StorageError
+            Writing failed.
+        """
+        if not self._pending:
+            return
+        n_rows = sum(piece.n_rows for piece in self._pending)
+        rows = join(self._pending, n_rows, sum(len(piece.indices) for piece in self._pending))
+        self._pending.clear()
+        arrays = [rows.keys, rows.indptr, *rows.columns.values(), rows.indices]
+        if rows.values is not None:
+            arrays.append(rows.values)
+        sizes = np.array([n_rows, len(rows.indices), rows.values is not None], np.int64)
+        append_record(self.path, [sizes, *arrays])
+        self._records += 1
+
+    def pieces(self) -> Iterator[KeyedRows]:
+        """All rows, as they were written and added.
+
+        Raises
+        ------
+        StorageError
+            Reading failed, or what is read is not what was written.
+        """
+        if self._records:
+            with RecordFile(self.path) as file:
+                for _ in range(self._records):
+                    yield self._read_record(file)
+        yield from self._pending
+
+    def _read_record(self, file: RecordFile) -> KeyedRows:
+        n_rows, n_nonzeros, has_values = file.read(3, np.int64).tolist()
+        file.require(0 <= n_rows <= self.n_rows and 0 <= n_nonzeros <= self.n_nonzeros)
+        keys = file.read(n_rows, np.uint64)
+        indptr = file.read(n_rows + 1, np.int64)
+        columns = {name: file.read(n_rows, dtype) for name, dtype in self._column_types.items()}
+        indices = file.read(n_nonzeros, np.int32)
+        values = None
+        if has_values and self._value_type is not None:
+            values = file.read(n_nonzeros, self._value_type)
+        file.end_record()
+        return KeyedRows(keys, indptr, indices, values, columns)
+
+    def clear(self) -> None:
+        """Forget the rows and remove the file."""
+        self._pending.clear()
+        if self._records:
+            self.path.unlink(missing_ok=True)

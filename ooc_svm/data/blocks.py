@@ -1,0 +1,106 @@
+"""Blocks of consecutive rows in CSR form: what readers make and every computation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+Values = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Consecutive rows of the data matrix.
+
+    Attributes
+    ----------
+    start : int
+        Number of the first row in the whole data.
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        Row pointers, from 0.
+    indices : ndarray of int32, shape (nnz,)
+        Column ids from 0, strictly increasing in each row.
+    values : ndarray of float32 or float64, shape (nnz,), or None
+        None says that every stored value is 1.
+    """
+
+    start: int
+    indptr: Int64Array
+    indices: Int32Array
+    values: Values | None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.indptr) - 1
+
+    @property
+    def stop(self) -> int:
+        """Number of the row after the last one."""
+        return self.start + self.n_rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the three arrays."""
+        return self.indptr.nbytes + self.indices.nbytes + (0 if self.values is None else self.values.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """A block of rows with what stands beside them.
+
+    Attributes
+    ----------
+    rows : RowBlock
+    labels : ndarray of float64, shape (n_rows,)
+    qids : ndarray of int64, shape (n_rows,), or None
+        Group numbers, where the input has them.
+    """
+
+    rows: RowBlock
+    labels: Float64Array
+    qids: Int64Array | None = None
+
+
+def tiles(
+    indptr: Int64Array,
+    max_elements: int,
+    max_rows: int | None = None,
+    heads: npt.NDArray[np.uint8] | None = None,
+) -> Iterator[tuple[int, int]]:
+    """Cut rows into ranges ``(first, last)`` that are worked on while they are in a core's cache.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_rows + 1,)
+    max_elements : int
+        Stored values of a range; only a single row may have more.
+    max_rows : int, optional
+        Rows of a range; by default ``max_elements``.
+    heads : ndarray of uint8, shape (n_rows,), optional
+        Ranges end before a row at which this is 1, however long that makes them.
+
+    Yields
+    ------
+    first, last : int
+    """
+    first, n_rows = 0, len(indptr) - 1
+    while first < n_rows:
+        reach = int(np.searchsorted(indptr, indptr[first] + max_elements, side="right")) - 1
+        last = min(max(reach, first + 1), n_rows, first + (max_rows or max_elements))
+        if heads is not None and last < n_rows:
+            starts = np.flatnonzero(heads[first + 1 : last + 1])
+            if len(starts):
+                last = first + 1 + int(starts[-1])
+            else:
+                behind = np.flatnonzero(heads[last + 1 :])
+                last = last + 1 + int(behind[0]) if len(behind) else n_rows
+        yield first, last
+        first = last

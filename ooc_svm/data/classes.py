@@ -1,0 +1,131 @@
+"""From labels to binary problems: which classes there are, which rows are positive, what they weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import InputError
+
+MAX_CLASSES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryProblem:
+    """One class, or set of classes, against the others.
+
+    Attributes
+    ----------
+    positive : float
+        Label that a positive score stands for.
+    negative : float or None
+        The label of a negative score, where there is just one.
+    sign, weight : ndarray of float64, shape (classes,)
+        +1 or -1, and the weight of the losses, for every class.
+    """
+
+    positive: float
+    negative: float | None
+    sign: Float64Array
+    weight: Float64Array
+
+
+def label_text(label: float) -> str:
+    """A label as people write it: whole numbers without a point."""
+    return str(int(label)) if float(label).is_integer() and abs(label) < 2**53 else repr(float(label))
+
+
+def check_classes(counts: Mapping[float, int] | None) -> Float64Array:
+    """The labels, ascending, if they can be classes.
+
+    Raises
+    ------
+    InputError
+        Fewer than two labels, labels that are no whole numbers, or too many.
+    """
+    if counts is None or len(counts) > MAX_CLASSES:
+        raise InputError(
+            f"there are more than {MAX_CLASSES} different labels; a classifier (--problem svc) takes "
+            "classes, values are for --problem svr"
+        )
+    labels = np.array(sorted(label for label, count in counts.items() if count), dtype=np.float64)
+    broken = labels[labels != np.round(labels)]
+    if len(broken):
+        raise InputError(
+            f"the labels are values, not classes (for example {label_text(float(broken[0]))}); "
+            "a classifier (--problem svc) takes whole numbers, values are for --problem svr"
+        )
+    if len(labels) < 2:
+        found = ", ".join(label_text(label) for label in labels)
+        raise InputError(
+            f"training needs rows of at least two classes, found {{{found}}}; add rows of another class"
+        )
+    return labels
+
+
+def binary_problems(
+    counts: Mapping[float, int] | None,
+    positive: Sequence[float] = (),
+    class_weight: str | Mapping[float, float] | None = None,
+) -> tuple[Float64Array, list[BinaryProblem]]:
+    """The binary problems that the labels make up.
+
+    Two labels: the larger one is positive. More: one against the rest for each. With ``positive`` there is
+    one problem: these labels against all others. "balanced" weighs the two sides of each problem with
+    ``n / (2 n_side)``; weights by label weigh the rows of that label, 1 where none is given.
+
+    Returns
+    -------
+    classes : ndarray of float64, shape (classes,)
+    problems : list of BinaryProblem
+
+    Raises
+    ------
+    InputError
+        Labels that cannot be classes, or a label named that no row has.
+    """
+    classes = check_classes(counts)
+    assert counts is not None
+    named = [*positive, *(class_weight if isinstance(class_weight, Mapping) else ())]
+    for label in named:
+        if label not in classes:
+            found = ", ".join(label_text(known) for known in classes[:20])
+            raise InputError(f"no row has the label {label_text(label)}; the labels are {found}")
+    if positive:
+        sides = [set(positive)]
+    elif len(classes) == 2:
+        sides = [{float(classes[1])}]
+    else:
+        sides = [{float(label)} for label in classes]
+    sizes = np.array([counts[label] for label in classes], dtype=np.float64)
+    one_against_rest = not positive and len(classes) > 2
+    return classes, [_problem(classes, sizes, side, class_weight, one_against_rest) for side in sides]
+
+
+def _problem(
+    classes: Float64Array,
+    sizes: Float64Array,
+    side: set[float],
+    class_weight: str | Mapping[float, float] | None,
+    one_against_rest: bool,
+) -> BinaryProblem:
+    inside = np.array([label in side for label in classes])
+    if inside.all():
+        raise InputError("all labels are named as positive; training needs rows of another class")
+    weight = np.ones(len(classes))
+    if class_weight == "balanced":
+        n = sizes.sum()
+        weight = np.where(inside, n / (2 * sizes[inside].sum()), n / (2 * sizes[~inside].sum()))
+    elif isinstance(class_weight, Mapping):
+        weight = np.array([class_weight.get(float(label), 1.0) for label in classes])
+    others = classes[~inside]
+    negative = None if one_against_rest else _label_of_others(others, side)
+    return BinaryProblem(float(classes[inside][0]), negative, np.where(inside, 1.0, -1.0), weight)
+
+
+def _label_of_others(others: Float64Array, side: set[float]) -> float:
+    """The one other label; -1 stands for several, unless it is a positive one."""
+    return float(others[0]) if len(others) == 1 or -1.0 in side else -1.0

@@ -1,0 +1,113 @@
+"""Scored rows of two sides, the positive and the negative one, whatever their labels are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.classes import label_text
+from ooc_svm.errors import InputError, UsageError
+from ooc_svm.evaluation.label_codes import LabelCodes
+from ooc_svm.prediction.predict import ScoreBlock, ScoreStream
+from ooc_svm.rowvectors.growing import GrowingVector
+from ooc_svm.rowvectors.vector import row_slices
+
+
+class SidedRows(NamedTuple):
+    """Rows in order; the arrays last until the next ones are taken.
+
+    Attributes
+    ----------
+    scores : ndarray of float64, shape (n,)
+    signs : ndarray of int8, shape (n,)
+        1 or -1.
+    qids : ndarray of int64, shape (n,), or None
+    """
+
+    scores: Float64Array
+    signs: npt.NDArray[np.int8]
+    qids: Int64Array | None
+
+
+def labels_of(block: ScoreBlock) -> Float64Array:
+    """Labels of a block; UsageError where the data have none."""
+    if block.labels is None:
+        raise UsageError("the rows to evaluate have no labels; give labels beside the matrix")
+    return block.labels
+
+
+def rows_of_ranks(
+    stream: ScoreStream, positive: Sequence[float | str], memory_bytes: int
+) -> Iterator[SidedRows]:
+    """Rows of the higher rank are positive.
+
+    Parameters
+    ----------
+    stream : ScoreStream
+    positive : sequence of float or str
+        The labels of the higher rank; empty: the larger of two labels.
+    memory_bytes : int
+        What this may use; more rows than fit go to scratch files until both labels are known.
+
+    Raises
+    ------
+    InputError
+        No labels are named, and there are not exactly two.
+    """
+    if not positive:
+        yield from _rows_of_larger_label(stream, stream.rows.name, memory_bytes)
+        return
+    texts = [each if isinstance(each, str) else label_text(each) for each in positive]
+    codes = LabelCodes(texts, stream.rows.name, stream.rows.label_names)
+    for block in stream:
+        is_positive = codes.codes(labels_of(block)) >= 0
+        yield SidedRows(block.scores[:, 0], _signs(is_positive), block.qids)
+
+
+def _rows_of_larger_label(
+    blocks: Iterable[ScoreBlock], source: str, memory_bytes: int
+) -> Iterator[SidedRows]:
+    """Rows of the larger of two labels are positive; the first ones wait until there is another label."""
+    known: list[float] = []
+    with (
+        GrowingVector(np.float64, memory_bytes // 2) as scores,
+        GrowingVector(np.int64, memory_bytes // 2) as qids,
+    ):
+        for block in blocks:
+            labels = labels_of(block)
+            before = known
+            known = sorted({*known, *np.unique(labels).tolist()})
+            if len(known) > 2:
+                raise InputError(
+                    f"{source}: rows of two labels are to be compared, and there are {label_text(known[0])}, "
+                    f"{label_text(known[1])}, {label_text(known[2])}; leave the others out, or train with "
+                    "--positive and the labels of the higher rank"
+                )
+            if len(known) < 2:
+                scores.append(block.scores[:, 0])
+                if block.qids is not None:
+                    qids.append(block.qids)
+                continue
+            if len(before) == 1:
+                yield from _held(scores, qids, before[0] == known[1])
+            yield SidedRows(block.scores[:, 0], _signs(labels == known[1]), block.qids)
+        if len(known) == 1:
+            raise InputError(
+                f"{source}: rows of two labels are to be compared, and all have the label "
+                f"{label_text(known[0])}; evaluate on rows of both"
+            )
+
+
+def _held(scores: GrowingVector, qids: GrowingVector, positive: bool) -> Iterator[SidedRows]:
+    """Rows of one label that were put aside."""
+    for start, stop in row_slices(scores.n_rows):
+        numbers = qids.read(start, stop) if qids.n_rows else None
+        yield SidedRows(scores.read(start, stop), _signs(np.full(stop - start, positive)), numbers)
+
+
+def _signs(positive: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+    return np.where(positive, np.int8(1), np.int8(-1))

@@ -1,0 +1,155 @@
+"""A group of rows that is larger than memory, ranked by its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.errors import MemoryBudgetError
+from ooc_svm.evaluation.ranking_loops import add_precisions, discounted_gain, tie_runs
+from ooc_svm.evaluation.rankings import PairCounts, cumulated_discounts
+from ooc_svm.evaluation.swappedpairs import SwappedPairs
+from ooc_svm.rowvectors.score_ranges import sorted_groups
+from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
+from ooc_svm.rowvectors.views import ConstantVector, signs
+from ooc_svm.system.memory import format_size
+
+# Bytes of a row that may be among the first ranks, beside those that are read with it.
+_TOP_ROW_BYTES = 64
+_FEWEST_ROWS = 64
+
+
+class TopRows:
+    """The first k ranks of rows that come piece by piece.
+
+    Rows whose score is that of rank k, the **cut**, are kept as a sum alone: there may be any number of them.
+
+    Parameters
+    ----------
+    k : int
+    """
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self._scores, self._gains = np.empty(0), np.empty(0)  # above the cut, as they came
+        self._cut, self._cut_rows, self._cut_gains = -np.inf, 0, 0.0
+
+    def add(self, scores: Float64Array, gains: Float64Array) -> None:
+        """Take finite scores and the gains beside them."""
+        self._add_at_cut(gains[scores == self._cut])
+        above = scores > self._cut
+        self._scores = np.concatenate([self._scores, scores[above]])
+        self._gains = np.concatenate([self._gains, gains[above]])
+        lower = len(self._scores) - self._k
+        if lower < 0:
+            return
+        self._cut = float(np.partition(self._scores, lower)[lower])
+        self._cut_rows, self._cut_gains = 0, 0.0
+        self._add_at_cut(self._gains[self._scores == self._cut])
+        above = self._scores > self._cut
+        self._scores, self._gains = self._scores[above], self._gains[above]
+
+    def _add_at_cut(self, gains: Float64Array) -> None:
+        self._cut_rows += len(gains)
+        self._cut_gains = float(np.cumsum(np.concatenate([[self._cut_gains], gains]))[-1])  # one by one
+
+    def runs(self) -> tuple[Int64Array, Float64Array]:
+        """Rows of equal scores and the sum of their gains, ascending from the cut."""
+        order = np.argsort(self._scores, kind="stable")
+        rows, sums, starts = np.empty(len(order), np.int64), np.empty(len(order)), np.empty(2, np.int64)
+        whole = np.array([0, len(order)])
+        n_runs = tie_runs(self._scores[order], self._gains[order], whole, rows, sums, starts)
+        rows, sums = rows[:n_runs], sums[:n_runs]
+        if self._cut_rows:
+            rows, sums = np.concatenate([[self._cut_rows], rows]), np.concatenate([[self._cut_gains], sums])
+        return rows, sums
+
+
+class LargeRanking:
+    """One group whose rows are read from row vectors, with the interface of `RankedGroups`.
+
+    Parameters
+    ----------
+    scores, grades : RowVector of float64
+        Finite.
+    memory_bytes : int
+        What this may use beside the vectors (a few kilobytes are always used).
+    """
+
+    n_groups = 1
+
+    def __init__(self, scores: RowVector, grades: RowVector, memory_bytes: int) -> None:
+        self._scores, self._grades = scores, grades
+        self._memory_bytes = memory_bytes
+
+    def lowest_grade(self) -> float:
+        """See `RankedGroups`."""
+        return min(float(grades.min()) for _, grades in self._slices())
+
+    def discounted_gains(self, k: int) -> tuple[Float64Array, Float64Array]:
+        """See `RankedGroups`; one read of the vectors.
+
+        Raises
+        ------
+        MemoryBudgetError
+            If k rows do not fit the memory.
+        """
+        k = min(k, self._scores.n_rows)
+        if k * _TOP_ROW_BYTES > self._memory_bytes:
+            raise MemoryBudgetError(
+                f"ndcg@{k} holds the first {k} rows of a group, {format_size(k * _TOP_ROW_BYTES)}, and "
+                f"{format_size(self._memory_bytes)} are free; allow more with --memory, or take a smaller k"
+            )
+        by_score, by_grade = TopRows(k), TopRows(k)
+        for scores, grades in self._slices():
+            by_score.add(scores, grades)
+            by_grade.add(grades, grades)
+        discounts = cumulated_discounts(k)
+        gains = [discounted_gain(*top.runs(), discounts) for top in (by_score, by_grade)]
+        return np.array(gains[:1]), np.array(gains[1:])
+
+    def average_precisions(self) -> Float64Array:
+        """See `RankedGroups`."""
+        n_relevant = int(self.relevant()[0])
+        rows_left, relevant_left, total = self._scores.n_rows, float(n_relevant), 0.0
+        for groups in sorted_groups(self._scores, signs(self._grades), self._memory_bytes):
+            rows, hits = groups.positives + groups.negatives, groups.positives.astype(np.float64)
+            total = add_precisions(rows, hits, rows_left, relevant_left, total)
+            rows_left -= int(rows.sum())
+            relevant_left -= float(hits.sum())
+        return np.array([total / max(n_relevant, 1)])
+
+    def relevant(self) -> Int64Array:
+        """See `RankedGroups`."""
+        return np.array([sum(int(np.count_nonzero(grades > 0)) for _, grades in self._slices())])
+
+    def pair_counts(self) -> PairCounts:
+        """See `RankedGroups`; Python integers."""
+        n_rows = self._scores.n_rows
+        pairs = n_rows * (n_rows - 1) // 2
+        found = SwappedPairs(self._scores, self._grades, self._memory_bytes)
+        return PairCounts(
+            graded=np.array([pairs - self._pairs_of_equal(self._grades)], object),
+            scored=np.array([pairs - self._pairs_of_equal(self._scores)], object),
+            swapped=np.array([found.swapped], object),
+            tied=np.array([found.tied], object),
+        )
+
+    def _slices(self) -> Iterator[tuple[Float64Array, Float64Array]]:
+        size = min(max(self._memory_bytes // (4 * _TOP_ROW_BYTES), _FEWEST_ROWS), SLICE_ROWS)
+        for start, stop in row_slices(self._scores.n_rows, size):
+            yield self._scores.read(start, stop), self._grades.read(start, stop)
+
+    def _pairs_of_equal(self, keys: RowVector) -> int:
+        """Pairs of rows with equal keys."""
+        # Sums of products may pass 64 bits: then Python integers do it.
+        exact: type = np.int64 if keys.n_rows < 2**32 else object
+        pairs, one_class = 0, ConstantVector(keys.n_rows, np.int8, 1)
+        for groups in sorted_groups(keys, one_class, self._memory_bytes):
+            rows: npt.NDArray[Any] = groups.positives.astype(exact)
+            pairs += int((rows * (rows - 1) // 2).sum())
+        return pairs

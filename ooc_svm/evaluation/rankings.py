@@ -1,0 +1,208 @@
+"""Groups of rows ranked by their scores: what the metrics of rankings are made of.
+
+A group is what a query returned: rows with scores and grades, the row of the highest score ranked first. The
+order of rows with equal scores does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.evaluation.ranking_loops import discounted_gains, precision_sums, tie_runs
+from ooc_svm.pairs.counts import count_in_groups, rank_labels
+
+# Memory for a row of `Rankings`, sorting and counting included.
+ROW_BYTES = 192
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Rows of equal scores, ascending in each group; see `ooc_svm.evaluation.ranking_loops`.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (n_runs,)
+        Rows of each run.
+    sums : ndarray of float64, shape (n_runs,)
+        What they sum up to.
+    starts : ndarray of int64, shape (n_groups + 1,)
+        The runs of group g are ``starts[g] <= r < starts[g + 1]``.
+    """
+
+    rows: Int64Array
+    sums: Float64Array
+    starts: Int64Array
+
+    def pairs(self) -> Int64Array:
+        """Pairs of rows inside the runs, for each group."""
+        before = np.zeros(len(self.rows) + 1, np.int64)
+        np.cumsum(self.rows * (self.rows - 1) // 2, out=before[1:])
+        return before[self.starts[1:]] - before[self.starts[:-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class PairCounts:
+    """Pairs of rows of one group, for each group.
+
+    Attributes
+    ----------
+    graded : ndarray of int64 or of Python integers, shape (n_groups,)
+        Pairs of different grades.
+    scored : ndarray
+        Pairs of different scores.
+    swapped : ndarray
+        Pairs of different grades in which the lower grade has the higher score.
+    tied : ndarray
+        Pairs of different grades and equal scores.
+    """
+
+    graded: npt.NDArray[Any]
+    scored: npt.NDArray[Any]
+    swapped: npt.NDArray[Any]
+    tied: npt.NDArray[Any]
+
+
+class RankedGroups(Protocol):
+    """Groups with scores and grades, in memory or not."""
+
+    @property
+    def n_groups(self) -> int: ...
+
+    def lowest_grade(self) -> float:
+        """The lowest grade of all rows."""
+
+    def discounted_gains(self, k: int) -> tuple[Float64Array, Float64Array]:
+        """Discounted cumulative gain of the first k ranks, the grades being the gains, and its largest value.
+
+        Rank j = 1, 2, ... is divided by ``log2(j + 1)`` (Jarvelin and Kekalainen 2002).
+
+        Returns
+        -------
+        gains, largest : ndarrays of float64, shape (n_groups,)
+        """
+
+    def average_precisions(self) -> Float64Array:
+        """Mean over the relevant rows (grade above 0) of the precision at their rank; 0 without any.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_groups,)
+        """
+
+    def relevant(self) -> Int64Array:
+        """Relevant rows of each group, shape (n_groups,)."""
+
+    def pair_counts(self) -> PairCounts:
+        """Pairs of rows, by how scores and grades order them."""
+
+
+def cumulated_discounts(k: int) -> Float64Array:
+    """Sums of the discounts of the first 0, 1, ..., k ranks, shape (k + 1,)."""
+    return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, k + 2)))])
+
+
+class Rankings:
+    """Groups in memory.
+
+    Parameters
+    ----------
+    scores, grades : ndarray of float64, shape (n,)
+        Finite.
+    starts : ndarray of int64, shape (n_groups + 1,)
+        Group g is the rows ``starts[g] <= i < starts[g + 1]``; the first is 0, the last n.
+    """
+
+    def __init__(self, scores: Float64Array, grades: Float64Array, starts: Int64Array) -> None:
+        self._scores, self._grades, self._starts = scores, grades, starts
+        self._groups = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return len(self._starts) - 1
+
+    def lowest_grade(self) -> float:
+        """See `RankedGroups`."""
+        return float(self._grades.min(initial=np.inf))
+
+    def discounted_gains(self, k: int) -> tuple[Float64Array, Float64Array]:
+        """See `RankedGroups`."""
+        largest_group = int(np.diff(self._starts).max(initial=0))
+        discounts = cumulated_discounts(min(k, largest_group))
+        return (
+            self._of_groups(discounted_gains, self._runs(self._by_score, self._grades), discounts),
+            self._of_groups(discounted_gains, self._by_grade, discounts),
+        )
+
+    def average_precisions(self) -> Float64Array:
+        """See `RankedGroups`."""
+        runs = self._runs(self._by_score, (self._grades > 0).astype(np.float64))
+        return self._of_groups(precision_sums, runs) / np.maximum(self.relevant(), 1)
+
+    def relevant(self) -> Int64Array:
+        """See `RankedGroups`."""
+        return np.bincount(self._groups[self._grades > 0], minlength=self.n_groups)
+
+    def pair_counts(self) -> PairCounts:
+        """See `RankedGroups`."""
+        sizes = np.diff(self._starts)
+        pairs = sizes * (sizes - 1) // 2
+        equal_scores = self._runs(self._by_score, self._grades).pairs()
+        return PairCounts(
+            graded=pairs - self._by_grade.pairs(),
+            scored=pairs - equal_scores,
+            swapped=self._swapped(),
+            tied=equal_scores - self._by_both().pairs(),
+        )
+
+    @cached_property
+    def _by_score(self) -> tuple[Int64Array, Float64Array]:
+        """Rows in the order of their scores inside each group, equal ones as they came; and the scores."""
+        order = np.lexsort((self._scores, self._groups))
+        return order, self._scores[order]
+
+    @cached_property
+    def _by_grade(self) -> Runs:
+        """Runs of equal grades."""
+        order = np.lexsort((self._grades, self._groups))
+        return self._runs((order, self._grades[order]), self._grades)
+
+    def _by_both(self) -> Runs:
+        """Runs of equal scores and grades."""
+        order = np.lexsort((self._grades, self._scores, self._groups))
+        scores, grades = self._scores[order], self._grades[order]
+        keys = np.zeros(len(order))
+        np.cumsum((scores[1:] != scores[:-1]) | (grades[1:] != grades[:-1]), out=keys[1:])
+        return self._runs((order, keys), self._grades)
+
+    def _runs(self, ordered: tuple[Int64Array, Float64Array], gains: Float64Array) -> Runs:
+        order, keys = ordered
+        rows, sums = np.empty(len(keys), np.int64), np.empty(len(keys))
+        run_starts = np.empty(self.n_groups + 1, np.int64)
+        n_runs = tie_runs(keys, gains[order], self._starts, rows, sums, run_starts)
+        return Runs(rows[:n_runs], sums[:n_runs], run_starts)
+
+    def _of_groups(self, function: Callable[..., None], runs: Runs, *arguments: Any) -> Float64Array:
+        out = np.empty(self.n_groups)
+        function(runs.rows, runs.sums, runs.starts, *arguments, out)
+        return out
+
+    def _swapped(self) -> Int64Array:
+        """Pairs of each group in the wrong order."""
+        order, keys = self._by_score
+        places, ascending = np.empty(len(keys)), np.zeros(len(keys))
+        np.cumsum(keys[1:] != keys[:-1], out=ascending[1:])
+        places[order] = ascending  # ordered as the scores are, and no difference of them overflows
+        plus, minus = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+        ranks, _ = rank_labels(self._grades)
+        count_in_groups(places, ranks, self._starts, plus, minus, margin=0.0)
+        before = np.zeros(len(plus) + 1, np.int64)
+        np.cumsum(plus, out=before[1:])
+        return before[self._starts[1:]] - before[self._starts[:-1]]

@@ -1,0 +1,1 @@
+"""One loss a file: values, slopes, conjugates and dual steps."""

@@ -1,0 +1,1 @@
+"""What training gives: decision functions and their file."""

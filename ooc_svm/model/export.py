@@ -1,0 +1,146 @@
+"""Models in the text formats of other programs: LIBLINEAR and SVMlight."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import numpy as np
+
+from ooc_svm.errors import InputError, UsageError
+from ooc_svm.model.model import MODEL_FILE, Model
+from ooc_svm.system.arrayfile import has_magic
+from ooc_svm.system.files import atomic_write
+
+_SLICE_FEATURES = 1 << 14
+_LABEL_LIMIT = 2**31 - 1
+
+# LIBLINEAR's names of the solvers for the same objectives (-s 3, 1, 13, 12).
+_LIBLINEAR_SOLVERS = {
+    "hinge": "L2R_L1LOSS_SVC_DUAL",
+    "squared-hinge": "L2R_L2LOSS_SVC_DUAL",
+    "epsilon-insensitive": "L2R_L1LOSS_SVR_DUAL",
+    "squared-epsilon-insensitive": "L2R_L2LOSS_SVR_DUAL",
+}
+
+
+def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
+    """Write a model in the text format of another program; an old file of that name is replaced at once.
+
+    Features are numbered from 1, as both programs want them: column j of the weights is feature j + 1,
+    whatever the index base of the training text was. Every number has 17 digits, enough for the same float64
+    again.
+
+    Parameters
+    ----------
+    model : Model
+        Its active models are written, see :attr:`ooc_svm.model.model.Model.active`.
+    path : path
+    to : {"liblinear", "svmlight"}
+        LIBLINEAR: classifiers, one-vs-rest with three labels or more included, and regressors. SVMlight: one
+        decision function, as a linear kernel with a single support vector. The file has no labels and does
+        not say what the function is for: a positive score stands for the positive label, and of a regressor
+        the score is the value.
+
+    Raises
+    ------
+    UsageError
+        If the format is unknown or cannot express the model, or `path` is a model of ours.
+    InputError
+        If a label is not one that LIBLINEAR can read (an integer of 32 bits).
+    StorageError
+        If the file cannot be written.
+    """
+    writers: dict[str, Callable[[Model], Iterator[str]]] = {"liblinear": _liblinear, "svmlight": _svmlight}
+    if to not in writers:
+        raise UsageError(f"there is no format {to[:80]!r}; choose one of {', '.join(writers)}")
+    if has_magic(path, MODEL_FILE):
+        raise UsageError(f"{os.fspath(path)}: is a model of ooc-svm; choose another name for the export")
+    parts = writers[to](model)
+    start = next(parts)  # what a format cannot express shows here, before a file is touched
+
+    def write(file: BinaryIO) -> None:
+        file.write(start.encode("ascii"))
+        for part in parts:
+            file.write(part.encode("ascii"))
+
+    atomic_write(path, write)
+
+
+def _liblinear(model: Model) -> Iterator[str]:
+    """The text in parts: the header, then the weights, one feature a line and one model a column."""
+    active = list(model.active)
+    bias = model.bias[active]
+    has_bias = bool(np.any(bias != 0))
+    yield (_liblinear_classes(model) + f"nr_feature {model.n_features}\nbias {1 if has_bias else -1}\nw\n")
+    line = "%.17g " * len(active) + "\n"
+    for start in range(0, model.n_features, _SLICE_FEATURES):
+        columns = model.weights[active, start : start + _SLICE_FEATURES].T.tolist()
+        yield "".join([line % tuple(column) for column in columns])
+    if has_bias:
+        yield line % tuple(bias.tolist())
+
+
+def _liblinear_classes(model: Model) -> str:
+    """The lines that tell the solver and the labels."""
+    solver = _LIBLINEAR_SOLVERS[model.loss]
+    if model.is_regressor:
+        return f"solver_type {solver}\nnr_class 2\n"
+    if not model.is_classifier:
+        raise UsageError(
+            f"LIBLINEAR's format has no models of problem {model.problem!r}; export to svmlight instead"
+        )
+    labels = [model.positive[k] for k in model.active]
+    if model.negative is not None:
+        labels.append(model.negative)
+    elif len(labels) < 3:
+        raise UsageError(
+            "LIBLINEAR's format has one-vs-rest models for three labels or more, "
+            f"this model has {len(labels)}; train on two labels, or export to svmlight one at a time"
+        )
+    names = " ".join(_integer_label(label) for label in labels)
+    return f"solver_type {solver}\nnr_class {len(labels)}\nlabel {names}\n"
+
+
+def _integer_label(label: float) -> str:
+    if not label.is_integer() or abs(label) > _LABEL_LIMIT:
+        raise InputError(
+            f"the label {label!r} is not an integer of 32 bits, and LIBLINEAR reads no other labels; "
+            "export to svmlight, or convert the data with integer labels"
+        )
+    return str(int(label))
+
+
+def _svmlight(model: Model) -> Iterator[str]:
+    """The text in parts: the header, then one support vector of coefficient 1 that holds the weights."""
+    if len(model.active) != 1:
+        raise UsageError(
+            f"SVMlight's format holds one decision function, this model has {len(model.active)}; "
+            "export to liblinear, or train with one --positive label"
+        )
+    (selected,) = model.active
+    n_rows = model.report.get("n_rows")
+    yield (
+        "SVM-light Version V6.02\n"
+        "0 # kernel type\n"
+        "3 # kernel parameter -d \n"
+        "1 # kernel parameter -g \n"
+        "1 # kernel parameter -s \n"
+        "1 # kernel parameter -r \n"
+        "empty# kernel parameter -u \n"
+        f"{model.n_features} # highest feature index \n"
+        f"{n_rows if isinstance(n_rows, int) else 0} # number of training documents \n"
+        "2 # number of support vectors plus 1 \n"
+        # SVMlight decides by w.x - b; 0 minus, because the negative of 0 would be written -0.
+        f"{0.0 - float(model.bias[selected]):.17g} "
+        "# threshold b, each following line is a SV (starting with alpha*y)\n"
+        "1 "
+    )
+    weights = model.weights[selected]
+    for start in range(0, model.n_features, _SLICE_FEATURES):
+        part = weights[start : start + _SLICE_FEATURES]
+        places = np.flatnonzero(part)
+        pairs = zip((places + (start + 1)).tolist(), part[places].tolist(), strict=True)
+        yield "".join([f"{index}:{weight:.17g} " for index, weight in pairs])
+    yield "#\n"

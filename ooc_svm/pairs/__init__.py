@@ -1,0 +1,1 @@
+"""Pairs of rows: which of them are active, counted from sorted scores."""

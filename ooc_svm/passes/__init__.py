@@ -1,0 +1,1 @@
+"""What a solver may ask of the data."""

@@ -1,0 +1,114 @@
+"""Scores of weight vectors, rules on them, and weighted sums of the rows, all in one read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array, RowBlock, tiles
+from ooc_svm.ops import rows as row_ops
+from ooc_svm.passes.base import RowSlice, WholeData, union
+from ooc_svm.passes.rowwise import RowRule
+
+# Elements of one tile: scores and the sum of rows of a tile are computed while its rows are in the cache.
+TILE_ELEMENTS = 1 << 18
+
+
+@dataclass(slots=True)
+class LinearSums:
+    """Result of a linear pass for each of its models.
+
+    Attributes
+    ----------
+    vectors : ndarray of float64, shape (n_features, total width of the rules, groups)
+        Sums of the rows, weighted with the rules' coefficients.
+    sums : list of K ndarrays of float64
+        The rules' own sums.
+    tables : list of K ndarrays of float64, shape (slots of the rule, n_features)
+        Sums of the rows in each slot.
+    """
+
+    vectors: Float64Array
+    sums: list[Float64Array]
+    tables: list[Float64Array]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPass(WholeData):
+    """Scores of K weight vectors, a rule for each on its scores, and the weighted sums of the rows.
+
+    Parameters
+    ----------
+    weights : ndarray of float64, shape (n_features, K)
+    intercepts : ndarray of float64, shape (K,)
+    rules : tuple of K RowRule
+    groups : int
+        Rows of the same number modulo ``groups`` are summed together.
+    heads : str or None
+        A row vector that is 1 where rows that belong together begin: rules see them at once where they are in
+        one block.
+    """
+
+    weights: Float64Array
+    intercepts: Float64Array
+    rules: tuple[RowRule, ...]
+    groups: int = 1
+    heads: str | None = None
+    needs_data: ClassVar[bool] = True
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        heads = () if self.heads is None else (self.heads,)
+        return union((*(rule.reads for rule in self.rules), heads))
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return union(rule.writes for rule in self.rules)
+
+    @property
+    def width(self) -> int:
+        """Number of weighted sums of rows, over all rules."""
+        return sum(rule.width for rule in self.rules)
+
+    @property
+    def partial_nbytes(self) -> int:
+        slots = sum(rule.n_slots for rule in self.rules)
+        return 8 * len(self.weights) * self.width * self.groups + 8 * (len(self.weights) + 2) * slots
+
+    def empty(self) -> LinearSums:
+        d = len(self.weights)
+        sums = [np.zeros(rule.sums_shape) for rule in self.rules]
+        tables = [np.zeros((rule.n_slots, d)) for rule in self.rules]
+        return LinearSums(np.zeros((d, self.width, self.groups)), sums, tables)
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: LinearSums) -> None:
+        assert block is not None
+        indptr, indices = row_ops.unsigned(block.indptr), row_ops.unsigned(block.indices)
+        K, width = len(self.rules), self.width
+        heads = None if self.heads is None else rows.vectors[self.heads]
+        for first, last in tiles(block.indptr, TILE_ELEMENTS, heads=heads):
+            tile = rows.part(first, last)
+            scores = np.empty((last - first, K))
+            row_ops.scores(indptr, indices, block.values, first, last, self.weights, self.intercepts, scores)
+            coefficients = np.zeros((width, last - first))
+            at = 0
+            for k, rule in enumerate(self.rules):
+                own = coefficients[at : at + rule.width]
+                slots = rule(tile, np.ascontiguousarray(scores[:, k]), own, partial.sums[k])
+                if slots is not None:
+                    into = slots.numbers, slots.weights, partial.tables[k]
+                    row_ops.add_to_slots(indptr, indices, block.values, first, last, *into)
+                at += rule.width
+            if width:
+                V = np.ascontiguousarray(coefficients.T)
+                row_ops.add_rows(
+                    indptr, indices, block.values, first, last, V, tile.start, self.groups, partial.vectors
+                )
+
+    def merge(self, left: LinearSums, right: LinearSums) -> LinearSums:
+        left.vectors += right.vectors
+        for a, b in zip(left.sums + left.tables, right.sums + right.tables, strict=True):
+            a += b
+        return left

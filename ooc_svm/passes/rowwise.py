@@ -1,0 +1,126 @@
+"""Rules on rows, and passes over row vectors alone: no block of the matrix is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array, RowBlock
+from ooc_svm.passes.base import Extent, RowSlice, WholeData
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Sums that rows are added to, some for each row.
+
+    Attributes
+    ----------
+    numbers : ndarray of int32, shape (places, rows)
+        One of the rule's slots for each place.
+    weights : ndarray of float64, shape (places, rows), or None
+        What the rows are added with, not at all where it is 0; None: 1.
+    """
+
+    numbers: npt.NDArray[np.int32]
+    weights: Float64Array | None
+
+
+class NoSlots:
+    """What most rules have in common: rows are summed with coefficients alone."""
+
+    n_slots: ClassVar[int] = 0
+
+
+class RowRule(Protocol):
+    """What a pass does with the scores of some rows: mathematics of one loss, rows alone."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    @property
+    def writes(self) -> tuple[str, ...]: ...
+
+    @property
+    def sums_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def width(self) -> int:
+        """Number of weighted sums of rows that are wanted."""
+
+    @property
+    def n_slots(self) -> int:
+        """Number of sums of the rows that are put there."""
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> Slots | None:
+        """Fill ``coefficients`` (width, rows) from ``scores`` (rows,) and add to ``sums``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPass:
+    """A rule on row vectors alone, by default of all rows; no block of the matrix is read."""
+
+    rule: RowRule
+    extent: Extent | None = None
+    needs_data: ClassVar[bool] = False
+    meanwhile: ClassVar[None] = None
+    beside: ClassVar[None] = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.rule.reads
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.rule.writes
+
+    @property
+    def partial_nbytes(self) -> int:
+        return 8 * int(np.prod(self.rule.sums_shape))
+
+    def empty(self) -> Float64Array:
+        return np.zeros(self.rule.sums_shape)
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
+        self.rule(rows, np.empty(0), np.empty((0, 0)), partial)
+
+    def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
+        left += right
+        return left
+
+
+class RowFinder(Protocol):
+    """Picks items out of some rows."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    def __call__(self, rows: RowSlice) -> Float64Array:
+        """The items found in these rows, shape (items, fields)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectPass(WholeData):
+    """Items that a finder picks from the row vectors, in the order of the rows."""
+
+    finder: RowFinder
+    needs_data: ClassVar[bool] = False
+    writes: ClassVar[tuple[str, ...]] = ()
+    partial_nbytes: ClassVar[int] = 0
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.finder.reads
+
+    def empty(self) -> list[Float64Array]:
+        return []
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[Float64Array]) -> None:
+        partial.append(self.finder(rows))
+
+    def merge(self, left: list[Float64Array], right: list[Float64Array]) -> list[Float64Array]:
+        return left + right

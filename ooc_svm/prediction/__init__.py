@@ -1,0 +1,1 @@
+"""Scores and labels of new rows, streamed."""

@@ -1,0 +1,193 @@
+"""From labels, groups and weights of the data to the row vectors that pairs are counted from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.classes import label_text
+from ooc_svm.data.source import Source
+from ooc_svm.errors import InputError
+from ooc_svm.pairs.active import scratch_vectors, sum_of_pairs
+from ooc_svm.pairs.counts import check_trainable
+from ooc_svm.pairs.request import PairRows, Pairs
+from ooc_svm.rowvectors.group_numbers import GroupNumbers
+from ooc_svm.rowvectors.sort import sort_by_score
+from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, RowVectors, row_slices
+
+RANKS, HEADS = "ranks", "heads"
+_LABELS = "labels"
+
+# Rows of which the labels are sorted in memory together, and bytes for counting them.
+_SORTED_ROWS, _COUNTING_BYTES = 1 << 14, 1 << 23
+# For the numbers of the groups.
+_NUMBERS_BYTES = 1 << 24
+
+
+def check_ranks(
+    problem: str, counts: Mapping[float, int] | None, positive: Collection[float] = ()
+) -> Float64Array:
+    """The labels that rows are told apart by, ascending; empty where there are too many to list.
+
+    Parameters
+    ----------
+    problem : {"ordinal", "roc-area", "ranking"}
+    counts : mapping of label to rows, or None
+        None where there are more labels than are counted.
+    positive : collection of float
+        Labels of the higher rank of "roc-area"; empty: the larger one of two.
+
+    Raises
+    ------
+    InputError
+        Fewer than two ranks; more than two labels for "roc-area" and none named; a label named that no row
+        has.
+    """
+    labels = sorted(label for label, rows in (counts or {}).items() if rows)
+    found = ", ".join(label_text(label) for label in labels[:20]) + (", ..." if len(labels) > 20 else "")
+    if counts is not None and len(labels) < 2:
+        raise InputError(
+            f"--problem {problem} needs rows of at least two ranks, found {{{found}}}; "
+            "add rows of another rank"
+        )
+    if problem != "roc-area":
+        return np.array(labels)
+    missing = [label for label in positive if label not in labels]
+    if missing and counts is not None:
+        raise InputError(f"no row has the label {label_text(missing[0])}; the labels are {found}")
+    if len(positive) == len(labels) and counts is not None:
+        raise InputError("all labels are named as positive; training needs rows of another label")
+    if not positive and len(labels) != 2:
+        how_many = "many" if counts is None else len(labels)
+        raise InputError(
+            f"--problem roc-area compares two ranks, and there are {how_many} labels; "
+            "name those of the higher rank with --positive"
+        )
+    return np.array(labels)
+
+
+def fill_pairs(
+    vectors: RowVectors,
+    source: Source,
+    problem: str,
+    labels: Float64Array,
+    positive: Collection[float],
+    weight: str | None,
+    sorting_bytes: int,
+) -> Pairs:
+    """Make the row vectors of ranks and groups, and sum up the weights of all pairs.
+
+    Parameters
+    ----------
+    vectors : RowVectors
+        With the weights of the rows, if they have any.
+    source : Source
+    problem : {"ordinal", "roc-area", "ranking"}
+    labels : ndarray of float64
+        See `check_ranks`.
+    positive : collection of float
+    weight : str or None
+        Name of the row vector of weights.
+    sorting_bytes : int
+        Memory for sorting.
+
+    Raises
+    ------
+    InputError
+        Rows of a group in several places or of different weights, no pairs at all, too many pairs.
+    """
+    ranks = vectors.create(RANKS, np.int32)
+    if problem == "roc-area":
+        higher = np.array(sorted(positive) or labels[-1:])
+        _fill(ranks, source, lambda found: np.isin(found, higher))
+        n_ranks = 2
+    elif len(labels):
+        _fill(ranks, source, lambda found: np.searchsorted(labels, found))
+        n_ranks = len(labels)
+    else:
+        _fill(vectors.create(_LABELS, np.float64), source, lambda found: found)
+        n_ranks = _rank(vectors[_LABELS], ranks, vectors, sorting_bytes)
+        vectors.drop(_LABELS)
+    heads = HEADS if problem == "ranking" else None
+    if heads is not None:
+        _fill_heads(vectors.create(heads, np.uint8), source, sorting_bytes)
+        if weight is not None:
+            _check_group_weights(vectors[heads], vectors[weight])
+    rows = PairRows(RANKS, n_ranks, weight, heads)
+    total = sum_of_pairs(rows, vectors, sorting_bytes)
+    if total == 0.0 or weight is None:
+        check_trainable(int(total))
+    return Pairs(rows, total)
+
+
+def _fill(vector: RowVector, source: Source, entries: Callable[[Float64Array], npt.NDArray[Any]]) -> None:
+    """Write what a function makes of the labels, block by block."""
+    for span in source.blocks:
+        labels = source.read_labels(span.start, span.stop)
+        if not np.isfinite(labels).all():
+            row = span.start + int(np.argmin(np.isfinite(labels)))
+            raise InputError(
+                f"row {row} has no rank, its label is {labels[row - span.start]}; remove such rows"
+            )
+        vector.write(span.start, entries(labels).astype(vector.dtype))
+
+
+def _rank(labels: RowVector, ranks: RowVector, vectors: RowVectors, sorting_bytes: int) -> int:
+    """Write dense ranks of labels of which there are many; their number."""
+    with scratch_vectors(labels.n_rows, 1, vectors, sorting_bytes) as (scratch, most):
+        ordered = scratch.create("ordered", np.float64)
+        sizes = {"best": min(_SORTED_ROWS, most), "most": most, "rows": min(SLICE_ROWS, most)}
+        sort_by_score([labels], [ordered], **sizes, memory_bytes=_COUNTING_BYTES)
+        n_ranks, last = 0, -np.inf
+        for first, end in row_slices(labels.n_rows, most):
+            distinct = np.unique(ordered.read(first, end))
+            distinct = distinct[distinct > last]
+            if not len(distinct):
+                continue
+            last = distinct[-1]
+            for start, stop in row_slices(labels.n_rows, min(SLICE_ROWS, most)):
+                own = labels.read(start, stop)
+                inside = (own >= distinct[0]) & (own <= last)
+                entries = ranks.read(start, stop).copy()
+                entries[inside] = n_ranks + np.searchsorted(distinct, own[inside])
+                ranks.write(start, entries)
+            n_ranks += len(distinct)
+    return n_ranks
+
+
+def _fill_heads(heads: RowVector, source: Source, memory_bytes: int) -> None:
+    """Mark the first row of each group; groups have to be in one place."""
+    last: int | None = None
+    with closing(GroupNumbers(min(memory_bytes, _NUMBERS_BYTES))) as numbers:
+        for span in source.blocks:
+            qids = source.read_qids(span.start, span.stop)
+            if not len(qids):
+                continue
+            first = np.empty(len(qids), np.bool_)
+            first[0] = last is None or qids[0] != last
+            np.not_equal(qids[1:], qids[:-1], out=first[1:])
+            numbers.add(qids[first])
+            heads.write(span.start, first.astype(np.uint8))
+            last = int(qids[-1])
+        numbers.check("--problem ranking")
+
+
+def _check_group_weights(heads: RowVector, weight: RowVector) -> None:
+    """Refuse a row whose weight is not that of the row before it in its group."""
+    last = np.empty(0)
+    for start, stop in row_slices(heads.n_rows):
+        weights = np.concatenate([last, weight.read(start, stop)])
+        inside = heads.read(start, stop)[1 - len(last) :] == 0
+        differs = inside & (weights[1:] != weights[:-1])
+        if differs.any():
+            place = int(np.argmax(differs))
+            raise InputError(
+                f"row {start + place + 1 - len(last)} has the weight {weights[place + 1]}, the row before it "
+                f"in its group has {weights[place]}; for --problem ranking a weight is of a whole group"
+            )
+        last = weights[-1:]

@@ -1,0 +1,1 @@
+"""Vectors with one entry a row, in memory or on disk."""

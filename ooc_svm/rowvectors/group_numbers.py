@@ -1,0 +1,76 @@
+"""The numbers of groups of rows, checked to be different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Int64Array
+from ooc_svm.errors import InputError
+from ooc_svm.rowvectors.growing import GrowingVector
+from ooc_svm.rowvectors.vector import row_slices
+
+# Bytes of memory for each number that is compared with others.
+_NUMBER_BYTES = 32
+
+# Factor that spreads numbers over 64 bits: it is odd, and half of its bits are set.
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class GroupNumbers:
+    """The numbers of groups, to see that none of them begins twice. A context manager.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        What this may use; numbers that do not fit go to a scratch file.
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
+        self._numbers = GrowingVector(np.int64, memory_bytes // 2)
+        self._ascending, self._last = True, -1
+
+    def add(self, numbers: Int64Array) -> None:
+        """Add the numbers of the next groups."""
+        if len(numbers):
+            rising = bool((numbers[1:] > numbers[:-1]).all()) and int(numbers[0]) > self._last
+            self._ascending, self._last = self._ascending and rising, int(numbers[-1])
+            self._numbers.append(numbers)
+
+    def check(self, source: str) -> None:
+        """Refuse groups in several places.
+
+        Raises
+        ------
+        InputError
+            A number was added twice.
+        """
+        if self._ascending:
+            return
+        room = max(self._memory_bytes // 2 // _NUMBER_BYTES, 1)
+        n_parts = -(-self._numbers.n_rows // room)
+        for part in range(n_parts):
+            numbers = np.concatenate([each[_part_of(each, n_parts) == part] for each in self._slices()])
+            numbers.sort()
+            again = numbers[1:] == numbers[:-1]
+            if again.any():
+                number = numbers[int(np.argmax(again))]
+                raise InputError(
+                    f"{source}: rows of the group qid:{number} are in several places; "
+                    "rows of a group must follow one another: sort the rows by qid, or convert with --group"
+                )
+
+    def close(self) -> None:
+        """Give the numbers up."""
+        self._numbers.close()
+
+    def _slices(self) -> Iterator[Int64Array]:
+        for start, stop in row_slices(self._numbers.n_rows):
+            yield self._numbers.read(start, stop)
+
+
+def _part_of(numbers: Int64Array, n_parts: int) -> npt.NDArray[np.uint64]:
+    return (numbers.view(np.uint64) * _MIX >> np.uint64(32)) % np.uint64(n_parts)

@@ -1,0 +1,173 @@
+"""Row vectors that are worked out as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.rowvectors.vector import AnyArray, RowVector
+
+
+class MappedVector(RowVector):
+    """What a function makes of the entries of a row vector; it can be read alone.
+
+    Parameters
+    ----------
+    vector : RowVector
+        Stays with its owner: closing this one does not close it.
+    dtype : data type
+        Of what the function gives.
+    function : callable
+        Takes an array of entries and gives an array as long.
+    """
+
+    def __init__(
+        self,
+        vector: RowVector,
+        dtype: npt.DTypeLike,
+        function: Callable[[AnyArray], AnyArray],
+    ) -> None:
+        super().__init__(vector.n_rows, dtype)
+        self._vector, self._function = vector, function
+
+    @property
+    def in_memory(self) -> bool:
+        """Always false: reading costs something."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        made = self._function(self._vector.read(start, stop)).astype(self.dtype, copy=False)
+        if out is None:
+            return made
+        out[: len(made)] = made
+        return out[: len(made)]
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        raise TypeError("a mapped row vector cannot be written")
+
+
+def signs(vector: RowVector) -> MappedVector:
+    """1 for entries above 0 and -1 for others, int8."""
+    return MappedVector(vector, np.int8, lambda entries: np.where(entries > 0, 1, -1))
+
+
+class PointVector(RowVector):
+    """The point ``start + t (end - start)`` of the line through two row vectors; it can be read alone.
+
+    Parameters
+    ----------
+    start, end : RowVector of float64
+    t : float, optional
+        Without it the vector is the direction, ``end - start``.
+    """
+
+    def __init__(self, start: RowVector, end: RowVector, t: float | None = None) -> None:
+        super().__init__(start.n_rows, np.float64)
+        self._start, self._end, self._t = start, end, t
+
+    @property
+    def in_memory(self) -> bool:
+        """Always false: reading costs something."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        made = np.empty(stop - start) if out is None else out[: stop - start]
+        origin = self._start.read(start, stop)
+        np.subtract(self._end.read(start, stop), origin, out=made)
+        if self._t is not None:
+            made *= self._t
+            made += origin
+        return made
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        raise TypeError("a point between row vectors cannot be written")
+
+
+class PartVector(RowVector):
+    """The rows ``first .. last`` of a row vector, counted from 0.
+
+    Parameters
+    ----------
+    vector : RowVector
+        Stays with its owner: closing this one does not close it.
+    first, last : int
+    """
+
+    def __init__(self, vector: RowVector, first: int, last: int) -> None:
+        super().__init__(last - first, vector.dtype)
+        self._vector, self._first = vector, first
+
+    @property
+    def in_memory(self) -> bool:
+        """As the whole vector."""
+        return self._vector.in_memory
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        return self._vector.read(self._first + start, self._first + stop, out)
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        self._vector.write(self._first + start, array)
+
+
+class ConstantVector(RowVector):
+    """A row vector whose entries are all the same; it can be read alone.
+
+    Parameters
+    ----------
+    n_rows : int
+    dtype : data type
+    value : number
+    """
+
+    def __init__(self, n_rows: int, dtype: npt.DTypeLike, value: float) -> None:
+        super().__init__(n_rows, dtype)
+        self._value = value
+
+    @property
+    def in_memory(self) -> bool:
+        """Always true: reading costs next to nothing."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        return np.full(stop - start, self._value, self.dtype)
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        raise TypeError("a constant row vector cannot be written")
+
+
+class RowNumbers(RowVector):
+    """The row vector 0, 1, 2, ...; it can be read alone.
+
+    Parameters
+    ----------
+    n_rows : int
+    dtype : data type
+    """
+
+    @property
+    def in_memory(self) -> bool:
+        """Always true: reading costs next to nothing."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
+        return np.arange(start, stop, dtype=self.dtype)
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        raise TypeError("row numbers cannot be written")

@@ -1,0 +1,116 @@
+"""Algorithm 1 of Joachims, Training Linear SVMs in Linear Time (2006).
+
+    min_w P(w) = 1/2 |w|^2 + C R(w)          R: a convex loss, here a sum over rows (or over groups of rows)
+
+Repeat: solve the master problem over the working set of cuts (OP2 restricted); at its w take the loss and the
+most violated constraint, ``R(v) >= delta - a.v`` (lines 5 to 7), in one read of the data. (Where a cut needs
+all scores first, as in Algorithm 2, the read brings that of the point before.)
+
+The paper stops when the new constraint is violated by at most n epsilon, ``R(w) - r <= n epsilon``. Here the
+run ends when ``P - D <= tol P``, P the smallest primal value met and D the dual value of the master problem.
+At an exact master problem, ``P(w) - D = C (R(w) - r)``: the paper's epsilon is ``tol P / (C n)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.passes.base import Request
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.cutting_plane.bundle import Bundle
+from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.space import LinearSpace
+from ooc_svm.solvers.stopping import Stopping
+
+# The master problem is solved to these shares of the gap that is wanted and of the gap there is: the second
+# costs no reads (measured) and saves most of the pairwise steps.
+WANTED_SHARE, PRESENT_SHARE = 0.1, 0.05
+
+
+def master_tolerance(certificate: Certificate, stopping: Stopping) -> float:
+    """Duality gap at which the master problem may stop."""
+    present = min(certificate.primal, certificate.gap)
+    return max(WANTED_SHARE * stopping.tol * certificate.primal, PRESENT_SHARE * present)
+
+
+class CutProblem(Protocol):
+    """What the solver needs to know of a problem."""
+
+    @property
+    def C(self) -> float: ...  # noqa: N802
+
+    @property
+    def space(self) -> LinearSpace: ...
+
+    @property
+    def groups(self) -> int: ...
+
+    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]: ...
+
+
+@dataclass(slots=True)
+class CuttingPlaneState:
+    """Everything the solver knows between two reads.
+
+    Attributes
+    ----------
+    w : ndarray of float64, shape (dimension,)
+        Where the next cut is taken.
+    best : ndarray of float64, shape (dimension,)
+        The point of the smallest primal value.
+    """
+
+    w: Float64Array
+    best: Float64Array
+    bundle: Bundle
+    certificate: Certificate
+
+    @classmethod
+    def fresh(cls, dimension: int, max_cuts: int) -> CuttingPlaneState:
+        """The state before the first read."""
+        bundle = Bundle(max_cuts, np.empty((0, dimension)))
+        return cls(np.zeros(dimension), np.zeros(dimension), bundle, Certificate())
+
+    def is_sound(self, problem: CutProblem) -> bool:
+        """Whether the parts fit the problem; a saved state may come from anywhere."""
+        dimension = problem.space.dimension
+        points = self.w.shape == self.best.shape == (dimension,)
+        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, problem.groups)
+
+
+@dataclass(slots=True)
+class CuttingPlane:
+    """The solver: `steps` yields one pass an iteration."""
+
+    problem: CutProblem
+    stopping: Stopping
+    state: CuttingPlaneState
+
+    def steps(self) -> Generator[Request, Any, None]:
+        """Yield passes until the gap is certified or a limit is reached."""
+        problem, state = self.problem, self.state
+        certificate, bundle = state.certificate, state.bundle
+        while certificate.stop_reason is None:
+            loss, n_support, cuts = yield from problem.cut(state.w)
+            primal = 0.5 * float(state.w @ state.w) + problem.C * loss
+            if primal < certificate.primal:
+                certificate.primal, state.best, certificate.n_support = primal, state.w, n_support
+            bundle.drop_idle()
+            bundle.add(cuts)
+            state.w, dual = bundle.solve(
+                problem.C, problem.groups, master_tolerance(certificate, self.stopping)
+            )
+            certificate.record(dual, self.stopping)
+
+    def solution(self) -> tuple[Float64Array, float]:
+        """Weights in units of the data, and bias, of the best point."""
+        return self.problem.space.to_data(self.state.best)
+
+    def is_sound(self) -> bool:
+        """Whether the state fits the problem; a saved one may come from anywhere."""
+        return self.state.is_sound(self.problem)

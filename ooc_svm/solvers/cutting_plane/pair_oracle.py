@@ -1,0 +1,259 @@
+"""The pairwise hinge loss: ordinal regression, ROC area and ranking.
+
+    R(w) = 1/m sum over pairs max(0, 1 - (s_i - s_j))          P(w) = 1/2 |w|^2 + C R(w)
+
+over the m pairs (i, j) of rows of which i has the higher rank, inside their group where rows have groups
+(Joachims 2006, OP4; where pairs have weights, R is their weighted mean). A row's coefficient in the cut,
+c+_i - c-_i, counts the active pairs in which it is the higher and the lower one (Algorithm 2), and that takes
+the scores of all rows. So the exact cut cannot be made in the read that finds the scores of its point; in the
+read after it, coefficients known, it comes along with the scores of the next point. Cuts that are nearly
+exact can be made in the same read (`ooc_svm.solvers.cutting_plane.pair_cuts`), and halve the reads.
+
+With cut groups the pairs are divided by the number of their higher row, and each group has a slack of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.pairs.request import PairPass, Pairs, PairSlope
+from ooc_svm.passes.base import Request, RowSlice
+from ooc_svm.passes.linear import LinearPass, LinearSums
+from ooc_svm.passes.rowwise import NoSlots
+from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.cutting_plane.pair_cuts import BinnedCuts, Forecast, QueryCuts, RowCuts
+from ooc_svm.solvers.cutting_plane.pair_ray import can_search, look_by_bins
+from ooc_svm.solvers.cutting_plane.ray import descend
+from ooc_svm.solvers.space import LinearSpace
+
+# Where cuts are taken in the read itself, as (slope, offset) of theta over the t of the last line search, by
+# their number; the best of those tried.
+GUESSES: dict[int, tuple[tuple[float, float], ...]] = {
+    0: (),
+    1: ((0.9, 0.1),),
+    3: ((0.9, 0.1), (0.5, 0.0), (0.0, 1.0)),
+}
+
+# Where the cut is taken that comes one read late: at the best point, or so close to it where that has moved
+# by less, since its cut may then be that of the read before, and nothing moves.
+CLOSE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCut(NoSlots):
+    """Row rule: a cut whose coefficients are known; the best point moves, the scores are kept.
+
+    If asked for, the derivative of the loss at the best point, whose coefficients they are, towards the new
+    scores is summed up.
+    """
+
+    coefficients: tuple[str, ...]
+    best: str
+    previous: str
+    step: float
+    starts: bool
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.best, self.previous, *self.coefficients)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.best, self.previous)
+
+    @property
+    def width(self) -> int:
+        return len(self.coefficients)
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> None:
+        for own, name in zip(coefficients, self.coefficients, strict=True):
+            own[:] = rows.vectors[name]
+        best, previous = rows.vectors[self.best], rows.vectors[self.previous]
+        if self.step:
+            best += self.step * (previous - best)
+        if self.starts:
+            sums[0] -= (coefficients.sum(axis=0) * (scores - best)).sum()
+        previous[:] = scores
+
+
+@dataclass(frozen=True, slots=True)
+class PairProblem:
+    """What the cutting-plane solvers need to know of a problem over pairs.
+
+    Parameters
+    ----------
+    pairs : Pairs
+    C : float
+    space : LinearSpace
+        Without a bias, which would cancel in every pair.
+    groups : int
+        Cut groups; 1 is the paper's problem.
+    name : str
+        Prefix of this problem's row vectors.
+    precision : float
+        Of the line search: how close the objective has to come to its minimum, as a share.
+    guesses : int
+        Cuts taken in the read that finds the scores of their points, beside one that comes a read late.
+    n_bins : int
+        Bins of the scores that they are made from, where all rows are one group.
+    """
+
+    pairs: Pairs
+    C: float
+    space: LinearSpace
+    groups: int = 1
+    name: str = "model"
+    precision: float = 1e-9
+    guesses: int = 0
+    n_bins: int = 0
+
+    @property
+    def forecast_size(self) -> int:
+        """How many numbers a solver keeps for this from one read to the next."""
+        has_bins = self.guesses > 0 and self.pairs.rows.heads is None
+        return Forecast.size(self.space.n_features) if has_bins else 0
+
+    @property
+    def searches_by_bins(self) -> bool:
+        """Whether the looks of a line search sum up bins; if not, each of them counts pairs."""
+        return can_search(self.pairs.rows, self.precision)
+
+    @property
+    def row_vectors(self) -> dict[str, npt.DTypeLike]:
+        """Row vectors that this works on, with types: scores at the best and at the last point."""
+        return {f"{self.name}/best": np.float64, f"{self.name}/previous": np.float64}
+
+    @property
+    def coefficients(self) -> tuple[str, ...]:
+        """Names of the row vectors of coefficients, one for each cut group."""
+        return tuple(f"{self.name}/cut/group{group}" for group in range(self.groups))
+
+    def places(self, t: float, points: int) -> Float64Array:
+        """Where cuts are guessed on the next ray, 0 the best point and 1 the master problem's."""
+        return np.array([slope * t + offset for slope, offset in GUESSES[points - 1]])
+
+    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
+        """One read of the data: the loss at w, rows with a loss, and cuts at the point of the last read."""
+        _, previous = self.row_vectors
+        weights, _ = self.space.to_data(w)
+        counted, rule = yield from self._late_cut(0.0, 1.0, None)
+        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,))
+        cuts = self._cut((result.vectors[:, :, 0], counted.offsets))
+        found: PairSlope = yield PairPass(self.pairs.rows, previous, previous, 0.0)
+        return found.loss / self.pairs.total, found.n_rows, cuts
+
+    def read(
+        self,
+        w: Float64Array,
+        step: float,
+        thetas: Float64Array,
+        forecast: Float64Array,
+        counted: PairSlope | None,
+    ) -> Generator[Request, Any, tuple[list[Cuts], tuple[float, float] | None, Float64Array]]:
+        """One read of the data: scores of w, cuts, how the next ray begins, and a forecast of the next read.
+
+        The best point moves by ``step`` towards the point of the last read. There or close to it an exact cut
+        is taken; ``counted`` is what the line search has counted for that, if it has. Others are guessed at
+        ``best + theta (w - best)``. Where the exact one is that of the best point and the line search has use
+        for it, R(0) and its derivative on the ray from there to w are given too.
+        """
+        counted, known = yield from self._late_cut(step, 0.0 if step >= CLOSE else CLOSE, counted)
+        weights, _ = self.space.to_data(w)
+        rule: CountedCut | BinnedCuts | QueryCuts = known
+        rows = self.pairs.rows
+        if self.guesses and rows.heads is None:
+            next_one = Forecast.of(forecast).moved(step, weights)
+            foreseen = next_one.spread, next_one.at_best, next_one.at_end
+            rule = BinnedCuts(known, rows, self.groups, known.best, thetas, self.n_bins, *foreseen)
+        elif self.guesses and rows.heads is not None:
+            rule = QueryCuts(known, rows, self.groups, known.best, thetas, rows.heads)
+        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,), heads=rows.heads)
+        cuts = [self._cut((result.vectors[:, : self.groups, 0], counted.offsets))]
+        if not isinstance(rule, CountedCut):
+            cuts += [self._cut(cut) for cut in rule.cuts(result)]
+        if isinstance(rule, BinnedCuts):
+            forecast = rule.next_forecast(result).numbers
+        start = counted.loss / self.pairs.total, float(result.sums[0][0]) / self.pairs.total
+        return cuts, start if known.starts else None, forecast
+
+    def _late_cut(
+        self, step: float, theta: float, counted: PairSlope | None
+    ) -> Generator[Request, Any, tuple[PairSlope, CountedCut]]:
+        """Coefficients of the cut at ``best + theta (previous - best)``, once the best point has moved."""
+        best, previous = self.row_vectors
+        if counted is None:
+            t = step + theta * (1.0 - step)
+            counted = yield PairPass(self.pairs.rows, best, previous, t, self.coefficients)
+        starts = theta == 0.0 and not self.searches_by_bins
+        return counted, CountedCut(self.coefficients, best, previous, step, starts)
+
+    def _cut(self, cut: RowCuts) -> Cuts:
+        """A cut in the solver's coordinates, divided by m."""
+        planes, offsets = cut
+        own = self.space.from_data(planes / self.pairs.total, np.zeros(self.groups))
+        return Cuts(own, offsets / self.pairs.total)
+
+    def line_search(
+        self, start: tuple[float, float] | None, slope: float, curvature: float
+    ) -> Generator[Request, Any, tuple[float, float, PairSlope | None]]:
+        """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
+
+        A search by bins minimises a loss that is nowhere above R: it ends as far above the minimum of P as
+        that is below R where it ends. Where this is too much, pairs are counted at each look.
+
+        Returns
+        -------
+        t, R(t) : float
+        counted : PairSlope or None
+            The count of the cut that the next read takes late, where that is at t.
+        """
+        best, previous = self.row_vectors
+        rows, total = self.pairs.rows, self.pairs.total
+        ray = slope, curvature, self.C, self.precision
+
+        def count(
+            t: float, names: tuple[str, ...] = ()
+        ) -> Generator[Request, Any, tuple[float, float, PairSlope]]:
+            found: PairSlope = yield PairPass(rows, best, previous, t, names)
+            return found.loss / total, found.slope / total, found
+
+        def look(t: float) -> Generator[Request, Any, tuple[float, float]]:
+            loss, derivative, _ = yield from count(t)
+            return loss, derivative
+
+        if self.searches_by_bins:
+            by_bins = yield from look_by_bins(rows, best, previous, total)
+            at_start = yield from by_bins(0.0)
+            t, nearly = yield from descend(by_bins, at_start, *ray)
+            names = self._names(t)
+            loss, _, counted = yield from count(t, names)
+            if loss - nearly <= self.precision * at_start[0]:
+                return t, loss, counted if names else None
+        if start is None:
+            start = yield from look(0.0)
+        t, loss = yield from descend(look, start, *ray)
+        names = self._names(t)
+        if not names:
+            return t, loss, None
+        loss, _, counted = yield from count(t, names)
+        return t, loss, counted
+
+    def _names(self, t: float) -> tuple[str, ...]:
+        """Row vectors for the coefficients at t, if the next late cut is taken there."""
+        return self.coefficients if t >= CLOSE else ()
+
+    def count_support(self, step: float) -> Generator[Request, Any, int]:
+        """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""
+        best, previous = self.row_vectors
+        found: PairSlope = yield PairPass(self.pairs.rows, best, previous, step)
+        return found.n_rows

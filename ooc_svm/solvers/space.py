@@ -1,0 +1,72 @@
+"""Between the coordinates a solver works in and those of the data: column scales and the penalised bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSpace:
+    """The space of a linear model's parameters.
+
+    Columns are scaled by folding the scale into the weights (``x_ij scale_j w_j``): the data is never
+    copied. A penalised bias is the weight of a feature that is 1 in every row (LIBLINEAR's ``-B 1``); it
+    comes last and takes part in ``|w|^2``.
+
+    Parameters
+    ----------
+    n_features : int
+    scale : ndarray of float64, shape (n_features,), or None
+    penalized_bias : bool
+    """
+
+    n_features: int
+    scale: Float64Array | None = None
+    penalized_bias: bool = False
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters."""
+        return self.n_features + self.penalized_bias
+
+    @property
+    def metric(self) -> Float64Array | None:
+        """Squares of the columns' scales; None without scaling.
+
+        A row adds ``x_ij metric_j`` to weights in units of the data, whose squared norm is
+        ``sum_j w_j^2 / metric_j``.
+        """
+        return None if self.scale is None else self.scale**2
+
+    def to_data(self, w: Float64Array) -> tuple[Float64Array, float]:
+        """Weights in data units, shape (n_features,), and the intercept, of parameters ``w``."""
+        weights = w[: self.n_features]
+        if self.scale is not None:
+            weights = weights * self.scale
+        return weights, float(w[-1]) if self.penalized_bias else 0.0
+
+    def from_data(self, row_sums: Float64Array, coefficient_sums: Float64Array) -> Float64Array:
+        """Sums of rows in this space.
+
+        Parameters
+        ----------
+        row_sums : ndarray of float64, shape (n_features, groups)
+            Weighted sums of the rows of the data.
+        coefficient_sums : ndarray of float64, shape (groups,)
+            Sums of their weights.
+
+        Returns
+        -------
+        ndarray of float64, shape (groups, dimension)
+        """
+        sums = np.empty((row_sums.shape[1], self.dimension))
+        sums[:, : self.n_features] = row_sums.T
+        if self.scale is not None:
+            sums[:, : self.n_features] *= self.scale
+        if self.penalized_bias:
+            sums[:, -1] = coefficient_sums
+        return sums

@@ -1,0 +1,244 @@
+"""A store whose elements are written by many processes: what each of them does, and what brings it together.
+
+The rows are outlined first: labels, qids and row pointers in their order, from which the blocks follow. Then
+runs of element chunks are written, by anybody, in any order, once or several times: a chunk is written beside
+the store, forced to the disk and renamed, and always has the same bytes. So nothing that a process does that
+was given up can harm a store, not even one that is complete by then: its folder has another name.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.store.array_writer import AdoptedArray, GrowingArray, WriteBehind
+from ooc_svm.store.builder import OutlineWriter
+from ooc_svm.store.fsync import BackgroundSync
+from ooc_svm.store.manifest import ValueType
+from ooc_svm.store.zarr_files import StoreFiles
+from ooc_svm.system.files import sync_folder
+
+Tail = tuple[Int32Array, Values | None]
+
+
+@dataclass(frozen=True)
+class ChunkRun:
+    """Consecutive chunks of the elements of a store, for one process to write.
+
+    Attributes
+    ----------
+    folder : Path
+        The store as it is being built.
+    value_type : {"ones", "float32", "float64"}
+    chunk : int
+        Elements in a chunk.
+    first : int
+        Number of the first chunk.
+    start, stop : int
+        Elements in the whole data.
+    tails : tuple of (int, int)
+        Of these, those that are the tails of blocks.
+    """
+
+    folder: Path
+    value_type: ValueType
+    chunk: int
+    first: int
+    start: int
+    stop: int
+    tails: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class WrittenRun:
+    """What the outline needs of a `ChunkRun`: sizes and checksums of both arrays' chunks, and the tails."""
+
+    sizes: tuple[array[int], ...]
+    checksums: tuple[array[int], ...]
+    tails: tuple[Tail, ...]
+
+
+class RunWriter:
+    """Writes the chunks of a run; a context manager.
+
+    Parameters
+    ----------
+    run : ChunkRun
+    scratch : Path
+        A folder on the same file system as the store.
+    position : int
+        Number of the element that is appended first; those before the run are passed over.
+    """
+
+    def __init__(self, run: ChunkRun, scratch: Path, position: int) -> None:
+        self._run = run
+        self._position = position
+        self._tails = [_empty_tail(end - start, run.value_type) for start, end in run.tails]
+        self._folder = scratch / f"run-{secrets.token_hex(8)}"
+        self._folder.mkdir(mode=0o700)
+        self._resources = ExitStack()
+        self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._sync = self._resources.enter_context(BackgroundSync())
+        self._behind = self._resources.enter_context(WriteBehind(1))
+        files = StoreFiles(self._folder, self._sync)
+        self._ids, self._data = (
+            GrowingArray(files, self._behind, name, dtype, run.chunk, fill_value=fill, first=run.first)
+            for name, dtype, fill in _element_arrays(run.value_type)
+        )
+
+    @property
+    def missing(self) -> int:
+        """Elements still to be appended."""
+        return self._run.stop - self._position
+
+    def append(self, indices: Int32Array, values: Values | None) -> None:
+        """Take the next elements; values are None where all are 1."""
+        first, last = self._position, self._position + len(indices)
+        self._position = last
+        inside = slice(max(self._run.start - first, 0), max(min(last, self._run.stop) - first, 0))
+        self._ids.extend(indices[inside])
+        if values is None:
+            self._data.extend_ones(len(indices[inside]))
+        else:
+            self._data.extend(values[inside])
+        for (start, end), (tail, tail_values) in zip(self._run.tails, self._tails, strict=True):
+            begin, stop = max(start, first), min(end, last)
+            if begin < stop:
+                tail[begin - start : stop - start] = indices[begin - first : stop - first]
+                if tail_values is not None:
+                    some = 1 if values is None else values[begin - first : stop - first]
+                    tail_values[begin - start : stop - start] = some
+
+    def finish(self) -> WrittenRun:
+        """Force all chunks to the disk and put them in their place."""
+        arrays = (self._ids, self._data)
+        for each in arrays:
+            each.finish()
+        self._behind.wait()
+        self._sync.wait()
+        for each in arrays:
+            place = self._run.folder / each.name / "c"
+            for number in range(self._run.first, self._run.first + len(each.sizes)):
+                os.replace(self._folder / each.name / "c" / str(number), place / str(number))
+            sync_folder(place)
+        sizes, checksums = zip(*((each.sizes, each.checksums) for each in arrays), strict=True)
+        return WrittenRun(sizes, checksums, tuple(self._tails))
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._resources.close()
+
+
+class GatheringWriter(OutlineWriter):
+    """Writes the outline of a store, and commits it when others have written the elements.
+
+    Parameters and errors are those of `ooc_svm.store.writer.StoreWriter`. `outline` is called for all rows,
+    then `begin`, then `adopt` for all runs, then `commit`.
+    """
+
+    @property
+    def folder(self) -> Path:
+        """The store as it is being built."""
+        return self._building.folder
+
+    @property
+    def chunk_elements(self) -> int:
+        """Elements in a chunk."""
+        return self._chunk_elements
+
+    def _create(self) -> None:
+        super()._create()
+        self._ends: list[tuple[int, int]] = []
+
+    def outline(self, lengths: Int64Array, labels: Float64Array, qids: Int64Array | None) -> None:
+        """Append rows without their elements.
+
+        Parameters
+        ----------
+        lengths : ndarray of int64, shape (n_rows,)
+            Elements of each row.
+        labels : ndarray of float64, shape (n_rows,)
+        qids : ndarray of int64, shape (n_rows,), or None
+        """
+        if not len(labels):
+            return
+        self._require_open()
+        self._check_columns(len(labels), labels, qids, None)
+        indptr = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=indptr[1:])
+        with self._writing():
+            self._ends += self._append_columns(indptr, labels, qids, None)
+
+    def begin(self, value_type: ValueType) -> None:
+        """Say what the elements are; all rows are outlined."""
+        self._require_open()
+        self._value_type = value_type
+        self._next_end = 0
+        self._waiting: dict[int, Tail] = {}
+        with self._writing():
+            self._arrays = [
+                AdoptedArray(self._files, name, dtype, self._chunk_elements, self.n_nonzeros, fill_value=fill)
+                for name, dtype, fill in _element_arrays(value_type)
+            ]
+            if self.n_nonzeros:
+                for each in self._arrays:
+                    (self.folder / each.name / "c").mkdir(parents=True)
+            if value_type != "ones":
+                self._begin_tail_values()
+            self._store_known_tails()
+
+    def run(self, first: int, stop: int) -> ChunkRun:
+        """The chunks ``first <= i < stop``, as somebody is to write them."""
+        begin, end = first * self._chunk_elements, min(stop * self._chunk_elements, self.n_nonzeros)
+        since = bisect_left(self._ends, begin, key=itemgetter(0))
+        until = bisect_left(self._ends, end, key=itemgetter(0))
+        tails = tuple(tail for tail in self._ends[since:until] if tail[1] > tail[0])
+        return ChunkRun(self.folder, self._value_type, self._chunk_elements, first, begin, end, tails)
+
+    def adopt(self, run: ChunkRun, written: WrittenRun) -> None:
+        """Take note of a run that was written; each run once."""
+        self._require_open()
+        for each, sizes, checksums in zip(self._arrays, written.sizes, written.checksums, strict=True):
+            each.adopt(run.first, sizes, checksums)
+        self._waiting |= {start: tail for (start, _), tail in zip(run.tails, written.tails, strict=True)}
+        with self._writing():
+            self._store_known_tails()
+
+    def _store_known_tails(self) -> None:
+        """Store the tails, in their order, as far as they are known or empty."""
+        while self._next_end < len(self._ends):
+            start, end = self._ends[self._next_end]
+            if end > start and start not in self._waiting:
+                return
+            self._store_tail(*self._waiting.pop(start, (np.empty(0, np.int32), None)))
+            self._next_end += 1
+
+    def _finish_elements(self) -> Sequence[AdoptedArray]:
+        return self._arrays
+
+
+def _empty_tail(length: int, value_type: ValueType) -> Tail:
+    values = None if value_type == "ones" else np.empty(length, value_type)
+    return np.empty(length, np.int32), values
+
+
+def _element_arrays(value_type: ValueType) -> list[tuple[str, str, float]]:
+    """Name, type and filling of the arrays of elements."""
+    data = ("uint8", 0.0) if value_type == "ones" else (value_type, np.nan)
+    return [("X/indices", "int32", -1), ("X/data", *data)]

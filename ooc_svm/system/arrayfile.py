@@ -1,0 +1,320 @@
+"""One file with a JSON header and raw arrays, for models and checkpoints; reading checks every byte of it.
+
+Layout: 8 bytes that tell the kind of file, the length of the header (uint64), the header (JSON in UTF-8), its
+CRC-32C (uint32), then the arrays at multiples of 64 bytes, zeros between. All numbers are little-endian.
+The header is ``{"arrays": [{"name", "dtype", "shape", "offset", "crc32c"}], "content", "format_version"}``;
+offsets count from the first multiple of 64 bytes after the header.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError
+from ooc_svm.system.memory import available_memory, format_size
+
+AnyArray = npt.NDArray[Any]
+
+HEADER_LIMIT = 64 << 20
+_ALIGNMENT = 64
+_MAGIC_BYTES = 8
+_DIMENSIONS_LIMIT = 4
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
+_SLICE_BYTES = 1 << 20
+_DTYPES = {"<f8", "<f4", "<i8", "<u8", "<i4", "<u4", "|i1", "|u1"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What tells one kind of file from another.
+
+    Attributes
+    ----------
+    magic : bytes of length 8
+    name : str
+        How messages call it, ``"model"`` for example.
+    version : int
+        The newest layout of the content that this release reads, and the one it writes.
+    """
+
+    magic: bytes
+    name: str
+    version: int
+
+
+def has_magic(path: str | os.PathLike[str], kind: FileKind) -> bool:
+    """Whether `path` is a regular file that begins like a file of this kind."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            return file.read(_MAGIC_BYTES) == kind.magic
+    except OSError:
+        return False
+
+
+def write_arrays(
+    file: BinaryIO, kind: FileKind, content: Mapping[str, Any], arrays: Mapping[str, AnyArray]
+) -> None:
+    """Write a whole file.
+
+    Parameters
+    ----------
+    file : binary file
+    kind : FileKind
+    content : mapping
+        What JSON can hold, without NaN or infinity.
+    arrays : mapping of str to ndarray
+        Numbers of any shape.
+
+    Raises
+    ------
+    InputError
+        If the header would pass 64 MiB.
+    ValueError
+        For NaN or infinity in `content`, or a data type that the layout does not have.
+    """
+    entries: list[dict[str, Any]] = []
+    stored: list[AnyArray] = []
+    offset = 0
+    for name, array in arrays.items():
+        dtype = array.dtype.newbyteorder("<")
+        if dtype.str not in _DTYPES:
+            raise ValueError(f"array {name!r} has the type {array.dtype}")
+        data = np.ascontiguousarray(array, dtype)
+        entries.append(
+            {
+                "name": name,
+                "dtype": dtype.str,
+                "shape": list(array.shape),
+                "offset": offset,
+                "crc32c": _crc32c(data),
+            }
+        )
+        stored.append(data)
+        offset = _aligned(offset + data.nbytes)
+    header = {"format_version": kind.version, "content": content, "arrays": entries}
+    text = json.dumps(header, sort_keys=True, allow_nan=False, ensure_ascii=True).encode("utf-8")
+    if len(text) > HEADER_LIMIT:
+        raise InputError(
+            f"the header of the {kind.name} takes {format_size(len(text))}, "
+            f"more than {format_size(HEADER_LIMIT)}; shorten the names of the labels"
+        )
+    file.write(kind.magic + _LENGTH.pack(len(text)) + text + _CHECKSUM.pack(google_crc32c.value(text)))
+    position = _MAGIC_BYTES + _LENGTH.size + len(text) + _CHECKSUM.size
+    for data in stored:
+        file.write(bytes(_aligned(position) - position))
+        for part in _byte_slices(data):
+            file.write(part)
+        position = _aligned(position) + data.nbytes
+
+
+def read_arrays(path: str | os.PathLike[str], kind: FileKind) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Read and check a whole file.
+
+    Parameters
+    ----------
+    path : path
+    kind : FileKind
+
+    Returns
+    -------
+    content : dict
+    arrays : dict of str to ndarray
+        In the byte order of the machine, writable.
+
+    Raises
+    ------
+    InputError
+        If there is no such regular file.
+    DamageError
+        If it is another kind of file, of a newer version, or differs from what was written in any byte.
+    MemoryBudgetError
+        If its arrays are larger than the memory of this process.
+    StorageError
+        If reading fails.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
+            raise InputError(f"{os.fspath(path)}: is not a regular file; give the name of a {kind.name} file")
+        with open(path, "rb") as file:
+            return _Reader(file, path, kind).read()
+    except FileNotFoundError as error:
+        raise InputError(f"{os.fspath(path)}: there is no such {kind.name} file; check the name") from error
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(
+            f"{os.fspath(path)}: cannot be read: {error.strerror or error}; check the disk and permissions"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One array as the header describes it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    crc32c: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class _Reader:
+    """Reads one open file from front to back, trusting nothing that was not checked before."""
+
+    def __init__(self, file: BinaryIO, path: str | os.PathLike[str], kind: FileKind) -> None:
+        self._file = file
+        self._path = Path(path)
+        self._kind = kind
+        self._size = os.fstat(file.fileno()).st_size
+        self._position = 0
+
+    def read(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        header = self._read_header()
+        content = header.get("content")
+        if not isinstance(content, dict):
+            self._damaged("the header has no content")
+        entries = self._entries(header.get("arrays"))
+        base = _aligned(self._position)
+        end = base + entries[-1].offset + entries[-1].nbytes if entries else self._position
+        if self._size != end:
+            self._damaged(f"it has {self._size} bytes where {end} are needed")
+        total = sum(entry.nbytes for entry in entries)
+        if total > available_memory():
+            raise MemoryBudgetError(
+                f"{self._path}: its arrays take {format_size(total)}, "
+                f"this process may use {format_size(available_memory())}; use a machine with more memory"
+            )
+        return content, {entry.name: self._read_array(entry, base) for entry in entries}
+
+    def _read_header(self) -> dict[str, Any]:
+        kind = self._kind
+        if self._take(min(_MAGIC_BYTES, self._size)) != kind.magic:
+            raise DamageError(f"{self._path}: is not a {kind.name} of ooc-svm; give a file that it wrote")
+        if self._size < _MAGIC_BYTES + _LENGTH.size:
+            self._damaged("it ends before the header")
+        (length,) = _LENGTH.unpack(self._take(_LENGTH.size))
+        if length > HEADER_LIMIT or length + _CHECKSUM.size > self._size - self._position:
+            self._damaged(f"a header of {length} bytes does not fit a file of {self._size} bytes")
+        text = self._take(length)
+        (checksum,) = _CHECKSUM.unpack(self._take(_CHECKSUM.size))
+        if google_crc32c.value(text) != checksum:
+            self._damaged("the checksum of the header is wrong")
+        try:
+            header = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            self._damaged("the header is not JSON")
+        if not isinstance(header, dict):
+            self._damaged("the header is not a JSON object")
+        version = header.get("format_version")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            self._damaged(f"the format version is {str(version)[:80]!r}")
+        if version > kind.version:
+            raise DamageError(
+                f"{self._path}: is a {kind.name} of format version {version}, "
+                f"this release reads up to {kind.version}; install a newer ooc-svm"
+            )
+        return header
+
+    def _entries(self, described: object) -> list[_Entry]:
+        """The arrays that the header tells of, each where the one before it ends."""
+        if not isinstance(described, list):
+            self._damaged("the header does not list the arrays")
+        entries: list[_Entry] = []
+        offset = 0
+        for number, item in enumerate(described):
+            fields = item if isinstance(item, dict) else {}
+            name, dtype, shape = fields.get("name"), fields.get("dtype"), fields.get("shape")
+            valid = (
+                isinstance(name, str)
+                and isinstance(dtype, str)
+                and dtype in _DTYPES
+                and isinstance(shape, list)
+                and len(shape) <= _DIMENSIONS_LIMIT
+                and all(_is_count(length) for length in shape)
+                and _is_count(fields.get("crc32c"))
+                and fields.get("offset") == offset
+                and all(entry.name != name for entry in entries)
+            )
+            if not valid:
+                self._damaged(f"the description of array {number} in the header is wrong")
+            entry = _Entry(str(name), str(dtype), tuple(shape or ()), offset, fields["crc32c"])
+            if offset + entry.nbytes > self._size:
+                self._damaged(f"array {entry.name[:80]!r} does not fit a file of {self._size} bytes")
+            entries.append(entry)
+            offset = _aligned(offset + entry.nbytes)
+        return entries
+
+    def _read_array(self, entry: _Entry, base: int) -> AnyArray:
+        if any(self._take(base + entry.offset - self._position)):
+            self._damaged(f"there is something between the arrays, before {entry.name!r}")
+        array: AnyArray = np.empty(math.prod(entry.shape), np.dtype(entry.dtype))
+        checksum = 0
+        buffer = array.view(np.uint8)
+        for start in range(0, entry.nbytes, _SLICE_BYTES):
+            part = self._take(min(_SLICE_BYTES, entry.nbytes - start))
+            checksum = google_crc32c.extend(checksum, part)
+            buffer[start : start + len(part)] = np.frombuffer(part, np.uint8)
+        if checksum != entry.crc32c:
+            self._damaged(f"the checksum of array {entry.name!r} is wrong")
+        try:
+            array = array.reshape(entry.shape)
+        except ValueError:  # no entries, and lengths that no array can have
+            self._damaged(f"the shape of array {entry.name!r} is wrong")
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+    def _take(self, n_bytes: int) -> bytes:
+        part = self._file.read(n_bytes)
+        if len(part) != n_bytes:
+            self._damaged("it became shorter while it was read")
+        self._position += n_bytes
+        return part
+
+    def _damaged(self, reason: str) -> NoReturn:
+        raise DamageError(
+            f"{self._path}: damaged {self._kind.name}: {reason}; use another copy or make it again"
+        )
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _aligned(position: int) -> int:
+    return -(-position // _ALIGNMENT) * _ALIGNMENT
+
+
+def _byte_slices(data: AnyArray) -> Iterator[bytes]:
+    """The bytes of a contiguous array in small copies (the checksum takes nothing but ``bytes``)."""
+    flat = data.reshape(-1).view(np.uint8)
+    for start in range(0, len(flat), _SLICE_BYTES):
+        yield flat[start : start + _SLICE_BYTES].tobytes()
+
+
+def _crc32c(data: AnyArray) -> int:
+    checksum = 0
+    for part in _byte_slices(data):
+        checksum = google_crc32c.extend(checksum, part)
+    return checksum

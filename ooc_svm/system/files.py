@@ -1,0 +1,195 @@
+"""Files that appear whole or not at all: temporary file beside the target, fsync, rename, fsync."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ooc_svm.errors import OocSvmError, StorageError
+
+_BUFFER_BYTES = 1 << 20
+_SUFFIX = ".partial"
+
+
+@contextmanager
+def storage_errors(action: str, path: Path, advice: str) -> Iterator[None]:
+    """Turn what the operating system reports into a StorageError that names the path."""
+    try:
+        yield
+    except OocSvmError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"{action} {path} failed: {reason}; {advice}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the entries of a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_fully(descriptor: int, content: bytes | memoryview) -> None:
+    """Write all of the content, in as many calls as it takes."""
+    rest = memoryview(content)
+    while len(rest):
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def write_durably(path: Path, content: bytes | memoryview) -> None:
+    """Write a file and force it to the disk; its folder is left to the caller."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        write_fully(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def atomic_write(
+    path: str | os.PathLike[str], write: Callable[[BinaryIO], None], *, durable: bool = True
+) -> None:
+    """Replace or make the file `path` with what `write` writes.
+
+    Whatever happens, `path` is absent, the old file or the new file, whole and on the disk. What earlier runs
+    left when they were killed is removed first. A symbolic link is followed; a file that is replaced keeps
+    its mode.
+
+    Parameters
+    ----------
+    path : path
+    write : callable
+        Takes the open temporary file; what it raises ends the writing and leaves `path` as it was.
+    durable : bool
+        False where nobody reads the file once the machine has failed: then it need not be on the disk.
+
+    Raises
+    ------
+    StorageError
+        If the target is no regular file, or the disk is full, read-only or broken.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        mode = _final_mode(target)
+        sweep_leftovers(target)
+        descriptor, temporary = _open_temporary(target)
+        try:
+            _fill(descriptor, mode, write, durable)
+            os.rename(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        finally:
+            os.close(descriptor)  # and with it the lock, which others respect until the rename
+        if durable:
+            sync_folder(target.parent)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise _failure(path, error) from error
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Fail now rather than after hours: make and remove a temporary file beside `path`.
+
+    Raises
+    ------
+    StorageError
+        If :func:`atomic_write` could not make its temporary file there.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        _final_mode(target)
+        descriptor, temporary = _open_temporary(target)
+        try:
+            os.unlink(temporary)
+        finally:
+            os.close(descriptor)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise _failure(path, error) from error
+
+
+def sweep_leftovers(path: str | os.PathLike[str]) -> None:
+    """Remove the temporary files of `path` whose writers are gone (a live writer holds a lock on its own)."""
+    target = Path(path)
+    for entry in target.parent.iterdir():
+        token = entry.name.removeprefix(f".{target.name}.").removesuffix(_SUFFIX)
+        if entry.name != _temporary_name(target, token) or len(token) != 16:
+            continue
+        with contextlib.suppress(OSError):
+            descriptor = os.open(entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(entry)
+            finally:
+                os.close(descriptor)
+
+
+def _temporary_name(target: Path, token: str) -> str:
+    return f".{target.name}.{token}{_SUFFIX}"
+
+
+def _final_mode(target: Path) -> int:
+    try:
+        status = os.stat(target)
+    except FileNotFoundError:
+        return 0o666 & ~_umask()
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError(f"{target}: is not a regular file; give the name of a file to write")
+    return stat.S_IMODE(status.st_mode)
+
+
+def _umask() -> int:
+    """The file mode creation mask, read without changing it (changing it would show in other threads)."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    return 0o077
+
+
+def _open_temporary(target: Path) -> tuple[int, Path]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        temporary = target.parent / _temporary_name(target, secrets.token_hex(8))
+        descriptor = os.open(temporary, flags, 0o600)
+        with contextlib.suppress(OSError):  # some network file systems know no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink == 1:
+            return descriptor, temporary
+        os.close(descriptor)  # swept between creation and lock
+
+
+def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], None], durable: bool) -> None:
+    file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES, closefd=False)
+    try:
+        write(file)
+        file.flush()
+        os.fchmod(descriptor, mode)
+        if durable:
+            os.fsync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):  # closing flushes once more
+            file.close()
+        raise
+    file.close()
+
+
+def _failure(path: str | os.PathLike[str], error: OSError) -> StorageError:
+    return StorageError(
+        f"{os.fspath(path)}: cannot be written: {error.strerror or error}; "
+        "free space or choose a folder that can be written, and run again"
+    )

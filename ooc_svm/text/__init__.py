@@ -1,0 +1,1 @@
+"""SVMlight text: read, checked and written."""

@@ -1,0 +1,121 @@
+"""A block of text to rows: the compiled parser with its arrays, bad lines described or stepped over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ooc_svm.data.blocks import Int64Array, LabelledRows, RowBlock
+from ooc_svm.text.diagnostics import explain, token_at
+from ooc_svm.text.inputs import TextBlock
+from ooc_svm.text.svmlight import (
+    DONE,
+    ERROR_OFFSET,
+    FULL,
+    LINES,
+    NONZEROS,
+    OTHER_THAN_ONE,
+    POSITION,
+    QID_ON_ALL,
+    QID_RULE,
+    ROWS,
+    RowArrays,
+    parse_lines,
+)
+
+# Bad lines that one step of parsing keeps; the next step finds more.
+_BAD_LINES_A_STEP = 1000
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that breaks a rule; lines and rows before it are counted from the start of the parsing step."""
+
+    lines_before: int
+    rows_before: int
+    column: int
+    text: bytes
+    message: str
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What one step of parsing made of a block, from byte `start` to ``state[POSITION]``."""
+
+    block: TextBlock
+    start: int
+    given_rule: int
+    rows: LabelledRows
+    state: list[int]
+    bad: list[BadLine]
+
+
+class BlockParser:
+    """Parses blocks of text, in any number of threads."""
+
+    def __init__(self, index_base: int, dtype: str, skip: bool) -> None:
+        self.skip = skip
+        self._index_base = index_base
+        self._dtype = dtype
+
+    def parse(self, block: TextBlock, start: int, qid_rule: int) -> Parsed:
+        """Parse from a position as far as the arrays, the bad lines kept, or the first bad line allow."""
+        arrays = RowArrays.for_text(block.n_bytes - start, self._dtype)
+        arrays.clear(start, qid_rule)
+        bad: list[BadLine] = []
+        while True:
+            code = parse_lines(
+                block.buffer,
+                block.n_bytes,
+                self._index_base,
+                arrays.labels,
+                arrays.qids,
+                arrays.indptr,
+                arrays.indices.view(np.uint32),
+                arrays.values,
+                arrays.state,
+            )
+            if code in (DONE, FULL):
+                break
+            bad.append(self._step_over_bad_line(block, code, arrays.state))
+            if not self.skip or len(bad) == _BAD_LINES_A_STEP:
+                break
+        return Parsed(block, start, qid_rule, _rows(arrays), arrays.state.tolist(), bad)
+
+    def _step_over_bad_line(self, block: TextBlock, code: int, state: Int64Array) -> BadLine:
+        """Describe the line that the parser stopped at and move to the next one."""
+        start, offset = int(state[POSITION]), int(state[ERROR_OFFSET])
+        text = _line_at(block, start)
+        message = explain(code, token_at(text, offset - start), self._index_base, self._dtype)
+        bad = BadLine(int(state[LINES]), int(state[ROWS]), offset - start + 1, text, message)
+        state[POSITION] = start + len(text) + 1
+        state[LINES] += 1
+        return bad
+
+
+def _line_at(block: TextBlock, start: int) -> bytes:
+    """The line that starts at a position of a block, without its line feed."""
+    length = 4096
+    while True:
+        piece = block.buffer[start : min(start + length, block.n_bytes)].tobytes()
+        end = piece.find(b"\n")
+        if end >= 0:
+            return piece[:end]
+        length *= 4
+
+
+def _rows(arrays: RowArrays) -> LabelledRows:
+    """The rows parsed, as views: what was not filled of the arrays is memory never touched.
+
+    Where they start is not known here.
+    """
+    n_rows, n = int(arrays.state[ROWS]), int(arrays.state[NONZEROS])
+    rows = RowBlock(
+        start=0,
+        indptr=arrays.indptr[: n_rows + 1],
+        indices=arrays.indices[:n],
+        values=arrays.values[:n] if arrays.state[OTHER_THAN_ONE] else None,
+    )
+    qids = arrays.qids[:n_rows] if arrays.state[QID_RULE] == QID_ON_ALL else None
+    return LabelledRows(rows, arrays.labels[:n_rows], qids)

@@ -1,0 +1,138 @@
+"""What is wrong with a line of SVMlight text, in words."""
+
+from __future__ import annotations
+
+import re
+
+from ooc_svm.text.decimals import OK, parse_decimal
+from ooc_svm.text.svmlight import (
+    BAD_FEATURE,
+    BAD_LABEL,
+    BAD_QID,
+    BAD_VALUE,
+    INDEX_REPEATED,
+    INDEX_TOO_LARGE,
+    INDEX_UNSORTED,
+    INDEX_ZERO,
+    LABEL_TOO_LARGE,
+    LARGEST_ID,
+    QID_MISSING,
+    QID_UNEXPECTED,
+    VALUE_TOO_LARGE,
+)
+
+_NUL, _VT, _FF, _CR = 0, 11, 12, 13
+_NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_TOKEN_END = re.compile(rb"[ \t#]|\r?\Z")
+_CONTROL_NAMES = {
+    _NUL: "a NUL byte",
+    _VT: "a vertical tab",
+    _FF: "a form feed",
+    _CR: "a lone carriage return",
+}
+_CONTROL_HINTS = {
+    _NUL: "this looks like UTF-16 or a binary file; SVMlight text is ASCII",
+    _CR: "end lines with a line feed",
+}
+
+
+def show(token: bytes) -> str:
+    """A token from a file for a message: its repr, cut at 80 bytes."""
+    return repr(token)[1:] if len(token) <= 80 else repr(token[:80])[1:] + "..."
+
+
+def token_at(line: bytes, offset: int) -> bytes:
+    """The token that starts at an offset of a line without its line feed: a byte at least, if one is left."""
+    end = _TOKEN_END.search(line, offset)
+    return line[offset : end.start() if end else len(line)] or line[offset : offset + 1]
+
+
+def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
+    """What rule a token breaks, and what to do: one clause without a full stop.
+
+    Parameters
+    ----------
+    code : int
+        From `parse_lines`.
+    token : bytes
+        The token that `parse_lines` stopped at.
+    index_base : int
+    dtype : str
+        ``float32`` or ``float64``.
+
+    Returns
+    -------
+    str
+    """
+    control = next((byte for byte in token if byte in _CONTROL_NAMES), None)
+    if control is not None and code != VALUE_TOO_LARGE:
+        hint = _CONTROL_HINTS.get(control, "separate with blanks or tabs")
+        return f"{_CONTROL_NAMES[control]} in {show(token)}: {hint}"
+    if code == BAD_LABEL:
+        return _explain_label(token)
+    if code == BAD_FEATURE:
+        return _explain_feature(token)
+    if code == BAD_VALUE:
+        return _explain_value(token)
+    number = show(token)
+    index = show(token.split(b":")[0])
+    return {
+        LABEL_TOO_LARGE: f"label {number} is beyond the range of float64: scale the labels",
+        BAD_QID: f"{number} is not a group: write qid: and digits, less than 2^63",
+        QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
+        QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
+        INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: if 0 is the first column here, "
+        "use --index-base 0",
+        INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
+        INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
+        INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",
+        VALUE_TOO_LARGE: f"the value of {number} is beyond the range of {dtype}: "
+        + ("use --dtype float64" if _fits_float64(token) else "scale the values"),
+    }[code]
+
+
+def _fits_float64(token: bytes) -> bool:
+    return parse_decimal(token.partition(b":")[2])[0] == OK
+
+
+def _explain_label(token: bytes) -> str:
+    label = f"label {show(token)}"
+    if re.fullmatch(rb"[0-9]+:.*", token, re.DOTALL):
+        return f"{show(token)} stands where the label should be: begin rows with a label, without a weight"
+    if re.fullmatch(_NUMBER + rb":.*", token, re.DOTALL):
+        return f"{label} seems to carry a weight: write the label alone"
+    if re.fullmatch(_NUMBER + rb"(?:,(?:" + _NUMBER + rb")?)+", token):
+        return f"{label} is a list or has a decimal comma: one label a row, with a decimal point"
+    return f"{label} {_not_a_number(token, 'write class names as numbers')}"
+
+
+def _explain_feature(token: bytes) -> str:
+    if token.startswith(b"qid:"):
+        return f"{show(token)} after the features, or twice: write qid once, right after the label"
+    index, colon, _ = token.partition(b":")
+    if not colon:
+        return f"{show(token)} is not a feature: write index:value"
+    if not index:
+        return f"{show(token)} has no index: write index:value without blanks"
+    return f"index {show(index)} is not a whole number written in digits"
+
+
+def _explain_value(token: bytes) -> str:
+    value = token.partition(b":")[2]
+    if not value:
+        return f"{show(token)} has no value: write index:value without blanks"
+    if b":" in value:
+        return f"{show(token)} has two colons: separate features with blanks"
+    return f"value {show(value)} of {show(token)} {_not_a_number(value, 'write digits with a decimal point')}"
+
+
+def _not_a_number(token: bytes, otherwise: str) -> str:
+    if re.fullmatch(rb"[+-]?(?:nan(?:\(.*\))?|inf|infinity)", token, re.IGNORECASE):
+        return "is not finite: drop the row or write a number"
+    if re.match(rb"[+-]?0[xX]", token):
+        return "is hexadecimal: write it in decimal"
+    if re.fullmatch(_NUMBER.replace(rb"\.", rb",", 2), token):
+        return "has a decimal comma: write a decimal point"
+    if any(byte > 126 for byte in token):
+        return "has bytes outside ASCII: write ASCII digits"
+    return f"is not a number: {otherwise}"

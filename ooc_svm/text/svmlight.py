@@ -1,0 +1,508 @@
+"""SVMlight text to rows and back.
+
+A line is ``label [qid:number] (index:value)* [# comment]``; blanks and tabs separate, a line feed with or
+without a carriage return before it ends the line. `parse_lines` is a compiled state machine over whole lines:
+it fills arrays and stops before the first line that breaks a rule, with this line's row taken back.
+`format_rows` writes rows that `parse_lines` reads back as they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, LabelledRows, Values
+from ooc_svm.errors import InputError
+from ooc_svm.ops.compiled import compiled
+from ooc_svm.text.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal, shortest_decimal
+from ooc_svm.text.simd import (
+    EIGHT,
+    ONE,
+    TEN,
+    ByteArray,
+    count_trailing_zeros,
+    inlined,
+    join_digits,
+    load_digits,
+    mask_other_than_digits,
+    mask_separators,
+)
+
+# What `parse_lines` answers. Codes above FULL name the rule that a line breaks.
+DONE, FULL = 0, 1
+BAD_LABEL, LABEL_TOO_LARGE = 2, 3
+BAD_QID, QID_MISSING, QID_UNEXPECTED = 4, 5, 6
+BAD_FEATURE, INDEX_ZERO, INDEX_TOO_LARGE, INDEX_REPEATED, INDEX_UNSORTED = 7, 8, 9, 10, 11
+BAD_VALUE, VALUE_TOO_LARGE, BAD_BYTE = 12, 13, 14
+
+# Entries of the state that `parse_lines` takes and leaves.
+POSITION, ROWS, NONZEROS, LINES, BLANK_LINES, COMMENT_LINES, EXPLICIT_ZEROS = 0, 1, 2, 3, 4, 5, 6
+N_FEATURES, OTHER_THAN_ONE, QID_RULE, ERROR_OFFSET, N_STATE = 7, 8, 9, 10, 11
+
+# QID_RULE: not known before the first row, then what every row has to keep.
+QID_UNKNOWN, QID_ON_ALL, QID_ON_NONE = 0, 1, 2
+
+LARGEST_ID = 2**31 - 2
+_LARGEST_WIDTH = np.uint64(LARGEST_ID + 1)
+_LARGEST_QID = np.uint64(2**63 - 1)
+_LAST_SAFE_QID = np.uint64((2**63 - 1) // 10)
+_LARGEST_LONG_INDEX = np.uint64(10**12)
+_MINUS, _POINT, _DIGIT_ZERO, _EXPONENT = ord("-"), ord("."), ord("0"), ord("e")
+_ASCII_ZERO = np.uint64(_DIGIT_ZERO)
+_LONGEST_FRACTION, _LONGEST_WHOLE, _63 = (np.uint64(k) for k in (16, 7, 63))
+_QID = np.frombuffer(b" qid:", np.uint8).copy()
+_NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 0, 9, 10, 11, 12, 13, 32, 35, 58
+
+
+@dataclass
+class RowArrays:
+    """Arrays that `parse_lines` fills, used again for every block of text.
+
+    Attributes
+    ----------
+    labels : ndarray of float64, shape (max_rows,)
+    qids : ndarray of int64, shape (max_rows,)
+    indptr : ndarray of int64, shape (max_rows + 1,)
+    indices : ndarray of int32, shape (max_nonzeros,)
+    values : ndarray of float32 or float64, shape (max_nonzeros,)
+    state : ndarray of int64, shape (N_STATE,)
+    """
+
+    labels: Float64Array
+    qids: Int64Array
+    indptr: Int64Array
+    indices: Int32Array
+    values: Values
+    state: Int64Array = field(default_factory=lambda: np.zeros(N_STATE, np.int64))
+
+    @classmethod
+    def for_text(cls, n_bytes: int, dtype: npt.DTypeLike) -> RowArrays:
+        """Room for all features that fit in `n_bytes` of text, and for rows of 16 bytes and more."""
+        max_rows = n_bytes // 16 + 1
+        max_nonzeros = n_bytes // 4 + 1  # the shortest feature: "1:1 "
+        return cls(
+            labels=np.empty(max_rows),
+            qids=np.empty(max_rows, np.int64),
+            indptr=np.empty(max_rows + 1, np.int64),
+            indices=np.empty(max_nonzeros, np.int32),
+            values=np.empty(max_nonzeros, dtype),
+        )
+
+    def clear(self, position: int, qid_rule: int) -> None:
+        """Forget all rows; the next parse starts at `position`."""
+        self.state[:] = 0
+        self.state[POSITION] = position
+        self.state[QID_RULE] = qid_rule
+
+
+@inlined
+def _skip_blanks(buffer: ByteArray, p: np.uint64) -> np.uint64:
+    while buffer[p] == _SPACE or buffer[p] == _TAB:
+        p += ONE
+    return p
+
+
+@inlined
+def _ends_token(buffer: ByteArray, p: np.uint64) -> bool:
+    """Can a token end before this byte: blank, tab, end of line, comment?"""
+    byte = buffer[p]
+    if byte in (_SPACE, _LF, _TAB, _HASH):
+        return True
+    return bool(byte == _CR and buffer[p + ONE] == _LF)
+
+
+@inlined
+def _is_digit(byte: np.uint8) -> bool:
+    return bool(48 <= byte <= 57)
+
+
+@compiled
+def _end_of_line(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64]:
+    """From the end of the last token: (is all well, position after the line feed or of the bad byte)."""
+    if buffer[p] == _HASH:
+        while True:
+            byte = buffer[p]
+            if byte < 14:
+                if byte == _LF or (byte == _CR and buffer[p + ONE] == _LF):
+                    break
+                if byte in (_CR, _VT, _FF, _NUL):
+                    return False, p
+            p += ONE
+    if buffer[p] == _CR:
+        p += ONE
+    return True, p + ONE
+
+
+@compiled
+def _read_qid(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64, np.uint64]:
+    """Digits after ``qid:``: (is it a number below 2^63, the number, end)."""
+    start = p
+    qid = ZERO
+    fits = True
+    while 48 <= buffer[p] <= 57:
+        digit = np.uint64(buffer[p] - 48)
+        if qid > _LAST_SAFE_QID or qid * TEN + digit > _LARGEST_QID:
+            fits = False
+        else:
+            qid = qid * TEN + digit
+        p += ONE
+    return bool(fits and p > start and _ends_token(buffer, p)), qid, p
+
+
+@compiled
+def _read_index(buffer: ByteArray, p: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Digits before a colon, cut at a number that is too large anyway: (index, end)."""
+    index = ZERO
+    while 48 <= buffer[p] <= 57:
+        if index < _LARGEST_LONG_INDEX:
+            index = index * TEN + np.uint64(buffer[p] - 48)
+        p += ONE
+    return index, p
+
+
+@compiled
+def _index_error(index: np.uint64, width: np.uint64) -> int:
+    """Why an index is refused, counted from 1; `width` is the one before it in the row."""
+    if index == ZERO:
+        return INDEX_ZERO
+    if index > _LARGEST_WIDTH:
+        return INDEX_TOO_LARGE
+    return INDEX_REPEATED if index == width else INDEX_UNSORTED
+
+
+@compiled
+def _read_any_feature(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float, np.uint64]:
+    """A feature of any shape that starts with a digit: (code, index, value, end)."""
+    index, p = _read_index(buffer, p)
+    if buffer[p] != _COLON:
+        return BAD_FEATURE, index, 0.0, p
+    status, value, p = read_decimal(buffer, p + ONE)
+    if status == MALFORMED or not _ends_token(buffer, p):
+        return BAD_VALUE, index, value, p
+    # What else is wrong is said of the index first.
+    return DONE, index, value if status == OK else np.inf, p
+
+
+@compiled
+def _bad_end(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64]:
+    """Which rule is broken by a byte that starts no feature: (code, start of its token)."""
+    token = p
+    while buffer[token - ONE] != _SPACE and buffer[token - ONE] != _TAB:
+        token -= ONE
+    return BAD_FEATURE if token == p else BAD_VALUE, token
+
+
+@compiled
+def _read_features(
+    buffer: ByteArray,
+    p: np.uint64,
+    base: np.uint64,
+    indices: npt.NDArray[np.uint32],
+    values: Values,
+    n: np.uint64,
+) -> tuple[int, np.uint64, np.uint64, np.uint64, np.uint64, bool]:
+    """Features of a line, from the end of a token to the end of the line or a comment.
+
+    Returns (code, position of the end or of the bad token, nonzeros so far, explicit zeros of the row, 1 more
+    than the largest id, is a value other than 1).
+    """
+    width = n_zeros = ZERO
+    other_than_one = False
+    while True:
+        # Where the parts of the token end, if it is index:value of digits, a point and a minus at most. The
+        # end of the token follows from nothing else: the processor begins the next one before this is done.
+        token = p + ONE
+        separator = count_trailing_zeros(mask_separators(buffer, token))
+        others = mask_other_than_digits(buffer, token)
+        n_index = count_trailing_zeros(others)
+        start = n_index + ONE
+        negative = np.uint64(buffer[token + start] == _MINUS)
+        others &= (others - ONE) & ~(negative << (start & _63))
+        start += negative
+        whole_end = count_trailing_zeros(others)
+        point = np.uint64(buffer[token + whole_end] == _POINT)
+        n_fraction = (count_trailing_zeros(others & (others - ONE)) - whole_end - ONE) * point
+        plain = (
+            (buffer[p] == _SPACE or buffer[p] == _TAB)
+            and n_index - ONE < EIGHT
+            and buffer[token + n_index] == _COLON
+            and whole_end - start - ONE < _LONGEST_WHOLE
+            and n_fraction <= _LONGEST_FRACTION
+            and whole_end + point + n_fraction == separator
+        )
+        index, value, end = ZERO, 0.0, token + separator
+        if plain:
+            index = join_digits(load_digits(buffer, token), n_index)
+            whole = np.uint64(buffer[token + start]) - _ASCII_ZERO
+            if whole_end - start > ONE:
+                whole = join_digits(load_digits(buffer, token + start), whole_end - start)
+            digits = token + whole_end + ONE
+            plain, value = short_decimal(
+                whole, n_fraction, load_digits(buffer, digits), load_digits(buffer, digits + EIGHT), negative
+            )
+        if not plain:
+            p = token = _skip_blanks(buffer, p)
+            if not _is_digit(buffer[p]):
+                code = DONE
+                if not _ends_token(buffer, p):
+                    code, p = _bad_end(buffer, p)
+                return code, p, n, n_zeros, width, other_than_one
+            code, index, value, end = _read_any_feature(buffer, token)
+            if code != DONE:
+                return code, token, n, n_zeros, width, other_than_one
+        index += ONE - base
+        if index <= width or index > _LARGEST_WIDTH:
+            return _index_error(index, width), token, n, n_zeros, width, other_than_one
+        width = index
+        indices[n] = index - ONE
+        values[n] = value
+        if not plain and np.isinf(values[n]):
+            return VALUE_TOO_LARGE, token, n, n_zeros, width, other_than_one
+        p = end
+        if values[n] == 0:
+            n_zeros += ONE
+        else:
+            other_than_one |= values[n] != 1
+            n += ONE
+
+
+@compiled
+def _read_head(buffer: ByteArray, p: np.uint64, rule: int) -> tuple[int, np.uint64, float, np.uint64, int]:
+    """Label and group at the start of a line: (code, end or position of the bad token, label, qid, rule)."""
+    status, label, end = read_decimal(buffer, p)
+    if status == MALFORMED or not _ends_token(buffer, end):
+        return BAD_LABEL, p, label, ZERO, rule
+    if status != OK:
+        return LABEL_TOO_LARGE, p, label, ZERO, rule
+    p = _skip_blanks(buffer, end)
+    if buffer[p] == ord("q") and buffer[p + ONE] == ord("i"):
+        fits, qid, end = False, ZERO, p
+        if buffer[p + np.uint64(2)] == ord("d") and buffer[p + np.uint64(3)] == _COLON:
+            fits, qid, end = _read_qid(buffer, p + np.uint64(4))
+        if not fits:
+            return BAD_QID, p, label, qid, rule
+        if rule == QID_ON_NONE:
+            return QID_UNEXPECTED, p, label, qid, rule
+        return DONE, end, label, qid, QID_ON_ALL
+    if rule == QID_ON_ALL:
+        return QID_MISSING, p, label, ZERO, rule
+    return DONE, end, label, ZERO, QID_ON_NONE
+
+
+@compiled
+def parse_lines(
+    buffer: ByteArray,
+    stop: int,
+    index_base: int,
+    labels: Float64Array,
+    qids: Int64Array,
+    indptr: Int64Array,
+    indices: npt.NDArray[np.uint32],
+    values: Values,
+    state: Int64Array,
+) -> int:
+    """Parse whole lines until the text ends, the arrays are full, or a line breaks a rule.
+
+    Parameters
+    ----------
+    buffer : ndarray of uint8
+        Text from ``state[POSITION]`` to `stop`; the last byte before `stop` is a line feed and
+        ``decimals.PADDING`` bytes follow it.
+    stop : int
+    index_base : int
+        0 or 1: what the first column is called.
+    labels, qids, indptr, indices, values : ndarray
+        The arrays of `RowArrays` (`indices` seen as uint32), with room for a value for every 4 bytes of text.
+    state : ndarray of int64, shape (N_STATE,)
+        Where to go on and what was counted so far; holds the same afterwards. At a bad line
+        ``state[POSITION]`` is the start of this line, which is not counted, and ``state[ERROR_OFFSET]`` the
+        start of the bad token.
+
+    Returns
+    -------
+    int
+        DONE, FULL, or the code of the rule.
+    """
+    p = np.uint64(state[POSITION])
+    end = np.uint64(stop)
+    base = np.uint64(index_base)
+    n = np.uint64(state[NONZEROS])
+    indptr[0] = 0
+    code = DONE
+    while p < end:
+        line = p
+        p = _skip_blanks(buffer, p)
+        first = buffer[p]
+        if not _ends_token(buffer, p):
+            row = state[ROWS]
+            if row == len(labels):
+                code = FULL
+                break
+            code, p, label, qid, rule = _read_head(buffer, p, state[QID_RULE])
+            kept, n_zeros, width, other_than_one = n, ZERO, ZERO, False
+            if code == DONE:
+                code, p, kept, n_zeros, width, other_than_one = _read_features(
+                    buffer, p, base, indices, values, n
+                )
+        if code == DONE:
+            well, p = _end_of_line(buffer, p)
+            code = DONE if well else BAD_BYTE
+        if code != DONE:
+            state[ERROR_OFFSET] = p
+            p = line
+            break
+        state[LINES] += 1
+        if first == _HASH:
+            state[COMMENT_LINES] += 1
+        elif first <= _CR:
+            state[BLANK_LINES] += 1
+        else:
+            labels[row] = label
+            qids[row] = qid
+            state[EXPLICIT_ZEROS] += np.int64(n_zeros)
+            n = kept
+            indptr[row + 1] = n
+            state[ROWS] += 1
+            state[QID_RULE] = rule
+            state[N_FEATURES] = max(state[N_FEATURES], np.int64(width))
+            state[OTHER_THAN_ONE] |= other_than_one
+    state[POSITION] = p
+    state[NONZEROS] = n
+    return code
+
+
+# Rows to text
+
+_LONGEST_DECIMAL, _LONGEST_INTEGER = 25, 20
+_LARGEST_POINT, _SMALLEST_POINT = 17, -4
+
+
+@compiled
+def _put_integer(out: ByteArray, p: int, number: np.uint64) -> int:
+    """Write digits; the position after them."""
+    end = p + 1
+    rest = number // TEN
+    while rest > ZERO:
+        rest //= TEN
+        end += 1
+    for i in range(end - 1, p - 1, -1):
+        out[i] = np.uint8(48) + np.uint8(number % TEN)
+        number //= TEN
+    return end
+
+
+@compiled
+def _put_bytes(out: ByteArray, p: int, text: ByteArray) -> int:
+    for i in range(len(text)):
+        out[p + i] = text[i]
+    return p + len(text)
+
+
+@compiled
+def _put_decimal(out: ByteArray, p: int, value: float, single: bool) -> int:
+    """Write a finite number with the fewest digits that read back as the same one; the position after it."""
+    if value < 0:
+        out[p] = _MINUS
+        p += 1
+        value = -value
+    if value == 0:
+        return int(_put_integer(out, p, ZERO))
+    mantissa, exponent = shortest_decimal(value, single)
+    start, p = p, _put_integer(out, p, mantissa)
+    point = p - start + exponent  # digits before the decimal point
+    if exponent >= 0 and point <= _LARGEST_POINT:
+        out[p : p + exponent] = _DIGIT_ZERO
+        return int(p + exponent)
+    if _SMALLEST_POINT <= point <= 0:
+        shift = 2 - point
+        for i in range(p - 1, start - 1, -1):
+            out[i + shift] = out[i]
+        out[start : start + shift] = _DIGIT_ZERO
+        out[start + 1] = _POINT
+        return int(p + shift)
+    n_whole = point if 0 < point <= _LARGEST_POINT else 1
+    if p - start > n_whole:
+        for i in range(p - 1, start + n_whole - 1, -1):
+            out[i + 1] = out[i]
+        out[start + n_whole] = _POINT
+        p += 1
+    if n_whole == point:
+        return int(p)
+    out[p] = _EXPONENT
+    p += 1
+    if point < 1:
+        out[p] = _MINUS
+        p += 1
+    return int(_put_integer(out, p, np.uint64(abs(point - 1))))
+
+
+@compiled
+def _put_rows(
+    out: ByteArray,
+    labels: Float64Array,
+    qids: Int64Array,
+    indptr: Int64Array,
+    indices: npt.NDArray[np.uint32],
+    values: Values,
+    single: bool,
+    index_base: int,
+) -> int:
+    """Write rows (`qids` or `values` empty: there are none, all are 1); the number of bytes written."""
+    p = 0
+    for row in range(len(labels)):
+        p = _put_decimal(out, p, labels[row], False)
+        if len(qids) > 0:
+            p = _put_bytes(out, p, _QID)
+            p = _put_integer(out, p, np.uint64(qids[row]))
+        for k in range(indptr[row], indptr[row + 1]):
+            out[p] = _SPACE
+            p = _put_integer(out, p + 1, np.uint64(indices[k]) + np.uint64(index_base))
+            out[p] = _COLON
+            p = _put_decimal(out, p + 1, np.float64(values[k]) if len(values) > 0 else 1.0, single)
+        out[p] = _LF
+        p += 1
+    return p
+
+
+def format_rows(block: LabelledRows, index_base: int = 1) -> bytes:
+    """Rows as SVMlight text, every number with the fewest digits that read back as the same number.
+
+    Parameters
+    ----------
+    block : LabelledRows
+        Finite labels and values.
+    index_base : {1, 0}
+        What the first column is called.
+
+    Returns
+    -------
+    bytes
+        One line a row.
+
+    Raises
+    ------
+    InputError
+        A label or value is not finite.
+    """
+    rows = block.rows
+    values = np.empty(0, np.float32) if rows.values is None else rows.values
+    if not (np.isfinite(values).all() and np.isfinite(block.labels).all()):
+        raise InputError(
+            "labels and values written as SVMlight text must be finite: drop the rows that are not"
+        )
+    n_features, n_rows = len(rows.indices), rows.n_rows
+    longest_row = _LONGEST_DECIMAL + len(_QID) + _LONGEST_INTEGER + 1
+    out = np.empty(n_features * (_LONGEST_INTEGER + 2 + _LONGEST_DECIMAL) + n_rows * longest_row, np.uint8)
+    n_bytes = _put_rows(
+        out,
+        block.labels,
+        np.empty(0, np.int64) if block.qids is None else block.qids,
+        rows.indptr,
+        rows.indices.view(np.uint32),
+        values,
+        values.dtype == np.float32,
+        index_base,
+    )
+    return out[:n_bytes].tobytes()

@@ -1,0 +1,1 @@
+"""One call that puts data, problem, solver and engine together."""

@@ -1,0 +1,352 @@
+"""Saved states of a run: what every solver knows between two reads, and the row vectors.
+
+A checkpoint is two files: the row vectors as they are, and then, as the commit, a file of named arrays with
+the states and the checksum of the first. There are two places that take turns, so that the one before is
+whole while a new one is written; a damaged newest one falls back to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.errors import DamageError, StorageError
+from ooc_svm.options import TrainOptions
+from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
+from ooc_svm.system.files import atomic_write, sweep_leftovers
+
+CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=1)
+PLACES = (0, 1)
+
+
+class _Summed:
+    """A stream that keeps the checksum of what passes through it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.crc32c = 0
+
+    def write(self, data: Any) -> int:
+        self.crc32c = google_crc32c.extend(self.crc32c, bytes(data))
+        return self._file.write(data)
+
+    def read(self, n_bytes: int) -> bytes:
+        data = self._file.read(n_bytes)
+        self.crc32c = google_crc32c.extend(self.crc32c, data)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One whole checkpoint.
+
+    Attributes
+    ----------
+    folder : Path
+    place : int
+    content : dict
+    arrays : dict of str to ndarray
+    """
+
+    folder: Path
+    place: int
+    content: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts saved with it."""
+        facts: dict[str, Any] = self.content["facts"]
+        return facts
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its row vectors."""
+        names: list[str] = self.content["vectors"]["names"]
+        return names
+
+    def fill(self, model: int, state: Any) -> None:
+        """Put the state of a model into a fresh one of the same type; DamageError if it does not fit."""
+        _unflatten(f"{model}", state, self.arrays, self.content["texts"])
+
+    def load(self, saved_name: str, name: str, vectors: RowVectors) -> None:
+        """Set the row vector ``name`` from the one saved as ``saved_name``; all of them are float64.
+
+        Raises
+        ------
+        DamageError
+            If there is no such row vector, or it has another length.
+        """
+        path = vectors_path(self.folder, self.place)
+        size = 8 * vectors.n_rows
+        with path.open("rb") as file:
+            if saved_name not in self.names or os.fstat(file.fileno()).st_size != size * len(self.names):
+                raise DamageError(f"{path}: has other row vectors than this run; start without it")
+            file.seek(size * self.names.index(saved_name))
+            vectors.load(name, file)
+
+
+def run_keys(data_id: str, options: TrainOptions, left_out: Collection[str]) -> list[str]:
+    """What tells a run by its data and options from others: the key of today, then those it had before.
+
+    Parameters
+    ----------
+    data_id : str
+        Changes with the content of the data.
+    options : TrainOptions
+    left_out : collection of str
+        Names of the options that may differ.
+    """
+    record = {name: value for name, value in options.to_json().items() if name not in left_out}
+    solvers = [options.resolved_solver]
+    if replace(options, solver="auto").resolved_solver == solvers[0]:
+        # Version 0.1.0 wrote "auto" where that was asked for.
+        solvers.append("auto")
+    texts = [json.dumps([data_id, record | {"solver": solver}], sort_keys=True) for solver in solvers]
+    return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+
+
+class Checkpoints:
+    """The checkpoints of one run in a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is missing.
+    keys : sequence of str
+        What the run is, see `run_keys`: the first is written; a state with none of them is refused.
+
+    Raises
+    ------
+    StorageError
+        If the folder cannot be made.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keys: Sequence[str]) -> None:
+        self.folder = Path(folder)
+        self._keys = keys
+        self._next = 0
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder}: cannot be made for checkpoints: {error.strerror}; give another folder"
+            ) from error
+
+    def save(
+        self,
+        number: int,
+        states: Sequence[Any],
+        vectors: RowVectors,
+        names: Sequence[str],
+        facts: dict[str, Any],
+    ) -> None:
+        """Write the checkpoint of pass ``number`` with the named row vectors, over the older one."""
+        summed: list[_Summed] = []
+
+        def write_vectors(file: BinaryIO) -> None:
+            summed.append(_Summed(file))
+            for name in names:
+                vectors.save(name, summed[-1])  # type: ignore[arg-type]
+
+        place, self._next = self._next, 1 - self._next
+        self._discard(place)
+        atomic_write(vectors_path(self.folder, place), write_vectors)
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        texts: dict[str, str | None] = {}
+        for model, state in enumerate(states):
+            _flatten(f"{model}", state, arrays, texts)
+        content = {
+            "key": self._keys[0],
+            "pass": number,
+            "facts": facts,
+            "texts": texts,
+            "vectors": {"names": list(names), "crc32c": summed[-1].crc32c},
+        }
+        path = state_path(self.folder, place)
+        atomic_write(path, lambda file: write_arrays(file, CHECKPOINT_FILE, content, arrays))
+
+    def newest_facts(self) -> dict[str, Any] | None:
+        """The facts saved with the newest whole checkpoint, or None if there is none.
+
+        Raises
+        ------
+        DamageError
+            If there are checkpoints and none is whole, or they are another run's.
+        """
+        found = self._newest()
+        return None if found is None else found.facts
+
+    def restore(self, states: Sequence[Any], vectors: RowVectors, names: Sequence[str]) -> dict[str, Any]:
+        """Put the newest whole checkpoint into fresh states and the named row vectors; returns its facts.
+
+        Raises
+        ------
+        DamageError
+            If it does not fit them: arrays of other types, or other row vectors.
+        """
+        found = self._newest()
+        if found is None:
+            raise DamageError(f"{self.folder}: there is no checkpoint to go on from; run without resume")
+        self._next = 1 - found.place
+        if found.names != list(names):
+            path = state_path(self.folder, found.place)
+            raise DamageError(f"{path}: has other row vectors than this run; start it anew")
+        for model, state in enumerate(states):
+            found.fill(model, state)
+        with vectors_path(self.folder, found.place).open("rb") as file:
+            for name in names:
+                vectors.load(name, file)
+        return found.facts
+
+    def _newest(self) -> Saved | None:
+        """The newest whole checkpoint of this run."""
+        return newest_saved(self.folder, self._keys)
+
+    def _discard(self, place: int) -> None:
+        """Remove the older state, so that it is not seen beside the row vectors of the next one."""
+        path = state_path(self.folder, place)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be removed: {error.strerror}; check its permissions"
+            ) from error
+
+
+def newest_saved(folder: Path, keys: Sequence[str] | None = None) -> Saved | None:
+    """The newest whole checkpoint in a folder, or None if there is none.
+
+    Parameters
+    ----------
+    folder : Path
+    keys : sequence of str, optional
+        Of the run that it must belong to; any run's by default.
+
+    Raises
+    ------
+    DamageError
+        If there are checkpoints and none is whole, or they are another run's.
+    """
+    whole: list[Saved] = []
+    damage: DamageError | None = None
+    for place in PLACES:
+        for path in (state_path(folder, place), vectors_path(folder, place)):
+            sweep_leftovers(path)
+        if not state_path(folder, place).exists():
+            continue
+        try:
+            whole.append(_read(folder, place))
+        except DamageError as error:
+            damage = error
+    if not whole:
+        if damage is not None:
+            raise damage
+        return None
+    # A run that was not resumed leaves the states of an earlier one until it has written over both.
+    own = [saved for saved in whole if keys is None or saved.content["key"] in keys]
+    if not own:
+        raise DamageError(
+            f"{state_path(folder, whole[0].place)}: was saved by a run on other data or with other options; "
+            "give the options of that run or another folder"
+        )
+    newest = max(own, key=lambda saved: int(saved.content["pass"]))
+    if damage is not None:
+        warnings.warn(f"{damage}; going on from pass {newest.content['pass']}", stacklevel=2)
+    return newest
+
+
+def _read(folder: Path, place: int) -> Saved:
+    path = state_path(folder, place)
+    content, arrays = read_arrays(path, CHECKPOINT_FILE)
+    kinds = {"key": str, "pass": int, "facts": dict, "texts": dict, "vectors": dict}
+    if any(not isinstance(content.get(name), kind) for name, kind in kinds.items()):
+        raise DamageError(f"{path}: is not as this release writes it; start the run anew")
+    if not isinstance(content["vectors"].get("names"), list):
+        raise DamageError(f"{path}: is not as this release writes it; start the run anew")
+    path = vectors_path(folder, place)
+    try:
+        with path.open("rb") as file:
+            summed = _Summed(file)
+            while summed.read(1 << 20):
+                pass
+    except OSError as error:
+        raise DamageError(f"{path}: a part of the checkpoint cannot be read: {error.strerror}") from error
+    if summed.crc32c != content["vectors"].get("crc32c"):
+        raise DamageError(f"{path}: damaged: the checksum of the row vectors is wrong")
+    return Saved(folder, place, content, arrays)
+
+
+def state_path(folder: Path, place: int) -> Path:
+    """The file of states."""
+    return folder / f"checkpoint-{place}.state"
+
+
+def vectors_path(folder: Path, place: int) -> Path:
+    """The file of row vectors."""
+    return folder / f"checkpoint-{place}.vectors"
+
+
+def _leaves(path: str, state: Any) -> Iterator[tuple[str, Any, str, Any]]:
+    """Path, owner, name and value of each field of a dataclass and those inside it.
+
+    Private ones are left out, and those that follow from data and options: ``metadata={"saved": False}``.
+    """
+    for item in fields(state):
+        if item.name.startswith("_") or not item.metadata.get("saved", True):
+            continue
+        name, value = f"{path}/{item.name}", getattr(state, item.name)
+        if is_dataclass(value):
+            yield from _leaves(name, value)
+        else:
+            yield name, state, item.name, value
+
+
+def _flatten(
+    prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
+) -> None:
+    """Named arrays and texts of a state."""
+    for path, _, _, value in _leaves(prefix, state):
+        if value is None or isinstance(value, str):
+            texts[path] = value
+        else:
+            arrays[path] = np.asarray(value)
+
+
+def _unflatten(
+    prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
+) -> None:
+    """Undo `_flatten` on a fresh state of the same type."""
+    for path, owner, name, value in _leaves(prefix, state):
+        if value is None or isinstance(value, str):
+            text = texts.get(path)
+            setattr(owner, name, text if isinstance(text, str) else None)
+        elif not _fits(value, arrays.get(path)):
+            raise DamageError(f"the checkpoint has no fitting {name}; start the run anew")
+        elif isinstance(value, np.ndarray):
+            setattr(owner, name, arrays[path].copy())
+        elif isinstance(value, list):
+            setattr(owner, name, [tuple(row) for row in arrays[path].tolist()])
+        else:
+            setattr(owner, name, type(value)(arrays[path]))
+
+
+def _fits(value: Any, stored: npt.NDArray[Any] | None) -> bool:
+    """Whether a stored array can take the place of the value of a fresh state."""
+    if stored is None:
+        return False
+    if isinstance(value, list):
+        return stored.dtype == np.float64 and (stored.ndim == 2 or stored.shape == (0,))
+    fresh = np.asarray(value)
+    return stored.dtype == fresh.dtype and stored.ndim == fresh.ndim

@@ -1,0 +1,384 @@
+"""The commands, run in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import SmallData
+from typer.testing import CliRunner
+
+from ooc_svm.cli.app import app
+from ooc_svm.model.model import load_model
+
+TRAINING = (
+    "--problem --loss --solver --kernel --bias --C --class-weight --positive --label --scale --tol"
+    " --max-passes --time-limit --memory --cut-groups --resident --epsilon --threads --seed --checkpoint"
+    " --resume --engine"
+)
+OPTIONS = {
+    "convert": "-o --index-base --features --dtype --overwrite --bad-lines --max-bad-lines --shuffle --group"
+    " --threads --memory --quiet",
+    "info": "--json --label",
+    "verify": "--quiet --label",
+    "train": f"-o {TRAINING} --report --quiet",
+    "predict": "-o --scores --C --label --threads --memory",
+    "evaluate": "--metric --json --C --label --threads --memory",
+    "export": "-o --to --C",
+    "plan": f"{TRAINING} --json",
+}
+
+
+def run(*arguments: object, code: int = 0) -> tuple[str, str]:
+    """Run a command line; its standard output and standard error."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+    if code not in (0, 130, 143):
+        assert result.stderr.splitlines()[-1].startswith("ooc-svm: error: ")
+        assert "Traceback" not in result.stderr
+    return result.stdout, result.stderr
+
+
+def facts(text: str) -> dict[str, str]:
+    """The aligned block of a command as a dict."""
+    pairs = [line.split("  ", 1) for line in text.split("\n\n")[0].splitlines()]
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+@pytest.fixture(scope="module")
+def model(small: SmallData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "m.model"
+    run("train", small.store, "-o", path, "--quiet", "--C", "0.1,1", "--bias", "penalized")
+    return path
+
+
+def test_help_names_every_command() -> None:
+    out, _ = run("--help")
+    listed = {line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line.strip()}
+    assert listed == set(OPTIONS)
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_names_every_option(command: str) -> None:
+    out, _ = run(command, "--help")
+    words = out.replace(",", " ").split()
+    for option in OPTIONS[command].split():
+        assert option in words
+
+
+def test_no_command_is_a_usage_error_with_help() -> None:
+    result = CliRunner().invoke(app, [])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Commands:" in result.stderr
+
+
+def test_from_text_to_export(small: SmallData, tmp_path: Path) -> None:
+    store, model, report = tmp_path / "s.zarr", tmp_path / "m.model", tmp_path / "r.json"
+    out, _ = run("convert", small.text, "-o", store, "--quiet")
+    assert facts(out)["rows"] == "300"
+    assert facts(out)["features"] == "25"
+    assert facts(out)["labels"].startswith("-1: ")
+
+    out, _ = run("info", store, "--json")
+    told = json.loads(out)
+    assert set(told) == {
+        "n_rows", "n_features", "n_nonzeros", "labels", "qid_groups", "bytes", "chunks", "format_version"
+    }  # fmt: skip
+    assert told["n_rows"] == 300
+    assert sum(told["labels"].values()) == 300
+    assert (
+        facts(run("info", store)[0])["made from"].startswith("train.svm")
+        or "train.svm" in run("info", store)[0]
+    )
+
+    assert "whole" in run("verify", store, "--quiet")[0]
+
+    out, err = run("train", store, "-o", model, "--report", report, "--tol", "1e-4")
+    passes = [line for line in err.splitlines() if line.startswith("pass ")]
+    assert len(passes) >= 2
+    assert all(" gap " in line and "(target 1e-4)" in line for line in passes)
+    told = json.loads(report.read_text())
+    assert told["converged"] is True
+    assert told == load_model(model).report
+    assert facts(out)["certified"].startswith("yes")
+    assert float(facts(out)["objective P"]) == pytest.approx(told["models"][0]["primal"], rel=1e-9)
+    assert float(facts(out)["lower bound D"]) == pytest.approx(told["models"][0]["dual"], rel=1e-9)
+    assert facts(out)["passes"].startswith(f"{told['passes']} ")
+    assert facts(out)["model"].startswith(str(model))
+
+    assert "certified" in run("info", model)[0]
+    assert json.loads(run("info", model, "--json")[0])["n_features"] == 25
+
+    predictions = tmp_path / "p.txt"
+    assert run("predict", model, small.test, "-o", predictions)[0] == ""
+    assert run("predict", model, small.test)[0] == predictions.read_text()
+    predicted = [float(line) for line in predictions.read_text().split()]
+    truth = [float(line.split()[0]) for line in small.test.read_text().splitlines()]
+    accuracy = float(np.mean(np.array(predicted) == np.array(truth)))
+    assert accuracy > 0.8
+
+    metrics = json.loads(run("evaluate", model, small.test, "--json", "-")[0])
+    assert metrics["accuracy"] == pytest.approx(accuracy)
+    json_file = tmp_path / "metrics.json"
+    out, _ = run("evaluate", model, small.test, "--metric", "auc", "--metric", "f1", "--json", json_file)
+    assert json.loads(json_file.read_text()) == {name: metrics[name] for name in ("auc", "f1")}
+    assert list(facts(out)) == ["auc", "f1"]
+
+    exported = tmp_path / "m.liblinear"
+    run("export", model, "-o", exported, "--to", "liblinear")
+    assert exported.read_text().splitlines()[2] == "label 1 -1"
+
+
+def test_quiet_leaves_standard_error_empty(small: SmallData, tmp_path: Path) -> None:
+    out, err = run("train", small.store, "-o", tmp_path / "m", "--quiet")
+    assert err == ""
+    assert out.startswith("certified")
+
+
+def test_a_limit_that_was_set_is_no_failure(small: SmallData, tmp_path: Path) -> None:
+    out, _ = run("train", small.store, "-o", tmp_path / "m", "--max-passes", 2, "--tol", "1e-9", "--quiet")
+    assert facts(out)["certified"].startswith("no, stopped by max-passes")
+    assert load_model(tmp_path / "m").report["converged"] is False
+
+
+def test_several_classes_and_values_of_c_are_listed(small_classes: SmallData, tmp_path: Path) -> None:
+    out, _ = run("train", small_classes.store, "-o", tmp_path / "m", "--quiet", "--C", "0.5,2")
+    head, *rows = out.split("\n\n")[1].splitlines()
+    assert head.split()[:4] == ["label", "C", "P", "D"]
+    assert [row.split()[:2] for row in rows] == [[label, C] for C in ("0.5", "2") for label in "125"]
+
+
+def test_options_of_training_reach_the_model(small_classes: SmallData, tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    options = [
+        "--solver",
+        "cutting-plane",
+        "--bias",
+        "penalized",
+        "--C",
+        " 0.5 , 2e0",
+        "--class-weight",
+        "5:3,1:0.5",
+    ]
+    options += [
+        "--positive",
+        "5,2",
+        "--scale",
+        "maxabs",
+        "--tol",
+        "0.01",
+        "--seed",
+        "11",
+        "--cut-groups",
+        "1",
+    ]
+    run("train", small_classes.store, "-o", path, "--quiet", *options)
+    kept = load_model(path).options
+    assert kept["solver"] == "cutting-plane"
+    assert kept["bias"] == "penalized"
+    assert kept["C"] == [0.5, 2.0]
+    assert sorted(kept["positive"]) == [2.0, 5.0]
+    assert kept["scale"] == "maxabs"
+    assert kept["tol"] == 0.01
+    assert kept["seed"] == 11
+    assert {float(label): weight for label, weight in kept["class_weight"]} == {5.0: 3.0, 1.0: 0.5}
+
+
+def test_a_value_of_c_is_chosen(model: Path, small: SmallData, tmp_path: Path) -> None:
+    default = run("predict", model, small.test, "--scores")[0]
+    assert run("predict", model, small.test, "--scores", "--C", 1)[0] == default
+    other = run("predict", model, small.test, "--scores", "--C", "0.1")[0]
+    assert other != default
+    loaded = load_model(model)
+    x = np.zeros(25)
+    for pair in small.test.read_text().splitlines()[0].split()[1:]:
+        index, value = pair.split(":")
+        x[int(index) - 1] = np.float32(value)
+    assert float(other.split()[1]) == pytest.approx(loaded.weights[0] @ x + loaded.bias[0], rel=1e-12)
+    for C, target in (("0.1", "a"), ("1", "b")):
+        run("export", model, "-o", tmp_path / target, "--to", "liblinear", "--C", C)
+    assert (tmp_path / "a").read_text() != (tmp_path / "b").read_text()
+    for command in (
+        ["predict", model, small.test],
+        ["evaluate", model, small.test],
+        ["export", model, "-o", tmp_path / "c", "--to", "liblinear"],
+    ):
+        assert "0.1, 1.0" in run(*command, "--C", "0.3", code=2)[1]
+
+
+def test_unknown_features_are_counted(model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "wide.svm"
+    text.write_text("1 1:1 99:2\n-1 2:1\n1 26:1 27:1\n")
+    _, err = run("predict", model, text, "-o", tmp_path / "p")
+    assert err == (
+        "ooc-svm: warning: 2 rows of 3 have features that the model does not know; 3 values left out\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seed"),
+    [
+        (["--shuffle", "{text}", "-o", "{store}"], 0),
+        (["{text}", "-o", "{store}", "--shuffle"], 0),
+        (["{text}", "--shuffle", "-o", "{store}"], 0),
+        (["--shuffle", "42", "{text}", "-o", "{store}"], 42),
+        (["{text}", "-o", "{store}", "--shuffle=42"], 42),
+    ],
+)
+def test_the_seed_of_a_shuffle_may_be_left_out(
+    arguments: list[str], seed: int, small: SmallData, tmp_path: Path
+) -> None:
+    from ooc_svm.conversion.convert import convert
+
+    store = tmp_path / "s.zarr"
+    run("convert", *(word.format(text=small.text, store=store) for word in arguments), "--quiet")
+    expected = convert(small.text, tmp_path / "expected.zarr", shuffle=seed)
+    assert expected.id != convert(small.text, tmp_path / "plain.zarr").id
+    from ooc_svm.store import open_store
+
+    assert open_store(store).id == expected.id
+
+
+def test_bad_lines_are_skipped_when_asked(tmp_path: Path) -> None:
+    text, store = tmp_path / "t.svm", tmp_path / "s.zarr"
+    text.write_text("1 1:1\nx 1:1\n-1 2:0 3:1\n\n# note\n")
+    _, err = run("convert", text, "-o", store, code=3)
+    assert f"{text}:2:1" in err
+    assert not store.exists()
+    out, _ = run("convert", text, "-o", store, "--bad-lines", "skip")
+    assert facts(out)["bad lines"].startswith("1, see ")
+    assert facts(out)["explicit zeros"].startswith("1,")
+    assert facts(out)["lines without a row"].startswith("1 blank, 1 of comment")
+    assert run(
+        "convert", text, "-o", store, "--overwrite", "--bad-lines", "skip", "--max-bad-lines", 0, code=3
+    )
+
+
+def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
+    text, store = tmp_path / "t.svm", tmp_path / "s.zarr"
+    text.write_text("1 1:1\n1 2:1\n")
+    assert "ooc-svm: warning: " in run("convert", text, "-o", store, "--quiet")[1]
+    assert "two classes" in run("train", store, "-o", tmp_path / "m", code=3)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--C", "one"], "'one'"),
+        (["--C", "0"], "0.0"),
+        (["--C", "1_0"], "'1_0'"),
+        (["--C", "nan"], "'nan'"),
+        (["--C", "1,1"], "twice"),
+        (["--tol", "2"], "2.0"),
+        (["--tol", "x"], "--tol"),
+        (["--loss", "log"], "'log'"),
+        (["--problem", "nu-svc"], "'nu-svc'"),
+        (["--problem", "svr", "--loss", "hinge"], "epsilon-insensitive"),
+        (["--problem", "svr", "--positive", "1"], "positive"),
+        (["--problem", "svr", "--class-weight", "balanced"], "class_weight"),
+        (["--problem", "svr", "--solver", "ocas"], "hinge loss"),
+        (["--problem", "svr", "--epsilon=-1"], "epsilon"),
+        (["--problem", "svr", "--epsilon", "nan"], "epsilon"),
+        (["--problem", "svr", "--epsilon", "x"], "--epsilon"),
+        (["--epsilon", "0.1"], "epsilon"),
+        (["--loss", "epsilon-insensitive"], "hinge"),
+        (["--loss", "squared-hinge", "--solver", "ocas"], "hinge loss"),
+        (["--bias", "free", "--solver", "cutting-plane"], "none and penalized"),
+        (["--bias", "free", "--cut-groups", "2"], "none and penalized"),
+        (["--solver", "streamed-smo", "--cut-groups", "2"], "cut_groups"),
+        (["--solver", "ocas", "--resident", "0.1"], "resident"),
+        (["--cut-groups", "2", "--resident", "0.1"], "resident"),
+        (["--resident", "0"], "resident"),
+        (["--resident", "1.5"], "resident"),
+        (["--resident", "nan"], "resident"),
+        (["--resident", "x"], "--resident"),
+        (["--threads", "0"], "--threads"),
+        (["--memory", "lots"], "'lots'"),
+        (["--class-weight", "heavy"], "'heavy'"),
+        (["--class-weight", "1:2,1:3"], "twice"),
+        (["--class-weight", "1:x"], "'x'"),
+        (["--positive", "1,"], "empty label"),
+        (["--positive", "yes"], "'yes'"),
+        (["--resume"], "checkpoint"),
+        (["--max-passes", "0"], "max_passes"),
+        (["--nonsense"], "--nonsense"),
+        (["second"], "second"),
+    ],
+)
+def test_wrong_options_of_training(
+    arguments: list[str], named: str, small: SmallData, tmp_path: Path
+) -> None:
+    _, err = run("train", small.store, "-o", tmp_path / "m", *arguments, code=2)
+    assert named in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_targets_are_checked_before_training(small: SmallData, tmp_path: Path) -> None:
+    precious = tmp_path / "thesis.txt"
+    precious.write_text("years of work")
+    _, err = run("train", small.store, "-o", precious, code=2)
+    assert "pass" not in err
+    assert precious.read_text() == "years of work"
+    _, err = run("train", small.store, "-o", tmp_path / "nowhere" / "m", code=5)
+    assert "pass" not in err
+    run("train", small.store, "-o", tmp_path / "m", "--report", tmp_path / "nowhere" / "r", code=5)
+    run("train", small.store, "-o", tmp_path / "m", "--report", tmp_path / "m", code=2)
+    _, err = run("train", small.store, "-o", tmp_path / "m", "--report", precious, code=2)
+    assert "pass" not in err
+    run("train", small.store, "-o", tmp_path / "m", "--quiet")
+    run("evaluate", tmp_path / "m", small.test, "--json", tmp_path / "m", code=2)
+    run("info", tmp_path / "m")
+    assert precious.read_text() == "years of work"
+
+
+def test_missing_and_foreign_things(small: SmallData, tmp_path: Path, model: Path) -> None:
+    run("info", tmp_path / "none", code=3)
+    run("verify", tmp_path / "none", code=3)
+    run("train", tmp_path / "none", "-o", tmp_path / "m", code=3)
+    run("convert", tmp_path / "none", "-o", tmp_path / "s", code=3)
+    run("predict", tmp_path / "none", small.test, code=3)
+    run("info", small.text, code=4)
+    run("predict", small.text, small.test, code=4)
+    run("evaluate", model, small.test, "--metric", "beauty", code=2)
+    run("convert", small.text, "-o", small.store, code=2)
+
+
+def test_a_damaged_chunk_is_named(small: SmallData, tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    run("convert", small.text, "-o", store, "--quiet")
+    chunk = max((store / "X" / "data" / "c").iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 1
+    chunk.write_bytes(content)
+    assert "X/data" in run("verify", store, "--quiet", code=4)[1]
+    run("train", store, "-o", tmp_path / "m", "--quiet", code=4)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("solver", ["streamed-smo", "ocas"])
+def test_training_goes_on_from_a_checkpoint(small: SmallData, tmp_path: Path, solver: str) -> None:
+    at_once, later, states = tmp_path / "a", tmp_path / "b", tmp_path / "states"
+    common = ["--tol", "1e-6", "--threads", "1", "--solver", solver]
+    run("train", small.store, "-o", at_once, *common, "--quiet")
+    run("train", small.store, "-o", later, *common, "--quiet", "--checkpoint", states, "--max-passes", 3)
+    _, err = run("train", small.store, "-o", later, *common, "--checkpoint", states, "--resume")
+    assert "going on after 3 passes" in err
+    assert np.array_equal(load_model(at_once).weights, load_model(later).weights)
+
+
+def test_too_little_memory_is_refused_with_the_sum(small: SmallData, tmp_path: Path) -> None:
+    _, err = run("train", small.store, "-o", tmp_path / "m", "--memory", "1MB", code=6)
+    assert "MB" in err
+    assert "pass" not in err.split("error:")[0]
+
+
+def test_plan_runs_nothing(small: SmallData, tmp_path: Path) -> None:
+    out, _ = run("plan", small.store, "--C", "1,2")
+    assert "weights" in out or "memory" in out
+    told = json.loads(run("plan", small.store, "--json")[0])
+    assert isinstance(told, dict)
+    run("plan", small.store, "--memory", "1MB", code=6)

@@ -1,0 +1,200 @@
+"""Who has which rows, and what is written of them: whole segments, even parts, the newest entries."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+import numpy as np
+import pytest
+from helpers.problems_data import cut_rows, noisy_rows
+
+from ooc_svm.cluster.partition import Lots, divide
+from ooc_svm.cluster.shared_vectors import SharedVectors, load_lot, write_lots
+from ooc_svm.engine.base import cut_segments
+from ooc_svm.errors import DamageError, StorageError
+from ooc_svm.passes.base import Extent, rows_of
+from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.solvers.streamed_smo.sweep import cut_rounds
+from ooc_svm.system.folders import shared_folder
+
+N_ROWS = 4000
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return noisy_rows(N_ROWS, 20)[0]
+
+
+def rows_in(segment):
+    return [row for piece in segment for row in range(piece.start, piece.stop, piece.step)]
+
+
+@pytest.mark.parametrize("n_blocks", [1, 3, 7, 100, 500])
+def test_coarser_segments_are_made_of_finer_ones(matrix, n_blocks):
+    blocks = cut_rows(matrix, n_blocks)
+    finest = {segment[0].start for segment in cut_segments(blocks, 0)}
+    for n_features in (10, 10**2, 10**3, 10**4, 10**5):
+        segments = cut_segments(blocks, n_features)
+        assert {segment[0].start for segment in segments} <= finest
+        assert sum(map(len, segments)) == len(blocks)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("n_blocks", [2, 7, 30, 300])
+def test_lanes_have_all_rows_once(matrix, n_blocks, lanes):
+    rounds = cut_rounds(cut_rows(matrix, n_blocks), 20, lanes)
+    rows = rows_of(rounds)
+    assert [row for segment in rows.segments for row in rows_in(segment)] == list(range(N_ROWS))
+    assert len(rows.segments) & (len(rows.segments) - 1) == 0
+    lots = Lots.of_lanes(rounds)
+    for extent in rounds:
+        for segment in extent.segments:
+            inside = [lots.lots[number] for number in lots.numbers(segment)]
+            assert all(any(lot.start <= row < lot.stop for lot in inside) for row in rows_in(segment))
+            assert len(inside) <= 1
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("n_blocks", [2, 30, 300])
+def test_the_lanes_of_a_round_spread_over_the_workers(matrix, n_blocks, n_workers):
+    rounds = cut_rounds(cut_rows(matrix, n_blocks), 20, 4)
+    lots = Lots.of_lanes(rounds)
+    owners = lots.deal(n_workers, 1)
+    rows = np.zeros(n_workers)
+    for extent in rounds:
+        division = divide(extent, lots, owners, n_workers, anywhere=False)
+        assert sorted(number for own in division.segments for number in own) == [0, 1, 2, 3]
+        busy = [n for n, part in enumerate(division.extents) if part.n_pieces]
+        full = sum(map(bool, extent.segments))
+        assert len(busy) >= min(full, n_workers) - (full < 4)
+        rows += [sum(len(rows_in(s)) for s in part.segments) for part in division.extents]
+    assert rows.sum() == N_ROWS
+    if n_workers <= 4 and n_blocks > 2:
+        assert rows.max() < 1.4 * N_ROWS / n_workers
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 5])
+def test_segments_of_any_pass_lie_with_one_worker_each(matrix, n_workers):
+    blocks = cut_rows(matrix, 200)
+    lots = Lots.of_blocks(blocks)
+    coarse = Extent(cut_segments(blocks, 10**4))
+    count = len(coarse.segments)
+    assert count < len(lots)
+    division = divide(coarse, lots, lots.deal(n_workers, count), n_workers, anywhere=False)
+    assert sorted(number for own in division.segments for number in own) == list(range(count))
+    if count % n_workers:
+        dealt = lots.deal(n_workers, len(lots))
+        assert divide(coarse, lots, dealt, n_workers, anywhere=False) is None
+        assert divide(coarse, lots, dealt, n_workers, anywhere=True) is not None
+
+
+def test_a_pass_across_the_lots_is_refused(matrix):
+    blocks = cut_rows(matrix, 3)
+    lots = Lots.of_lanes(cut_rounds(blocks, 20, 4))
+    with pytest.raises(ValueError, match="across the lots"):
+        lots.numbers([piece for segment in cut_segments(blocks, 0) for piece in segment])
+
+
+class TestSharedVectors:
+    @pytest.fixture
+    def lots(self, matrix):
+        return Lots.of_blocks(cut_rows(matrix, 9)).lots
+
+    @pytest.fixture
+    def vectors(self, tmp_path, lots):
+        vectors = SharedVectors(tmp_path, lots)
+        vectors.create("dual", np.float64)
+        vectors.create("code", np.uint16, fill=3)
+        return vectors
+
+    def test_begin_with_their_first_value(self, vectors):
+        assert (vectors["dual"].read(0, N_ROWS) == 0.0).all()
+        assert (vectors["code"].read(10, 20) == 3).all()
+
+    def test_are_what_was_written_last(self, vectors, lots, tmp_path):
+        """By the client in any ranges, by workers in lots."""
+        rng = np.random.default_rng(0)
+        expected = {"dual": np.zeros(N_ROWS), "code": np.full(N_ROWS, 3, np.uint16)}
+        for _ in range(30):
+            name = ("dual", "code")[rng.integers(2)]
+            if rng.random() < 0.5:
+                start, stop = np.sort(rng.integers(0, N_ROWS + 1, 2)).tolist()
+                part = rng.integers(0, 99, stop - start).astype(expected[name].dtype)
+                vectors[name].write(start, part)
+                expected[name][start:stop] = part
+            else:
+                numbers = rng.choice(len(lots), 2, replace=False).tolist()
+                self.work(vectors, lots, sorted(numbers), ["dual", "code"], rng, expected)
+            for each, entries in expected.items():
+                np.testing.assert_array_equal(vectors[each].read(0, N_ROWS), entries)
+        # Files that hold nothing any more are gone.
+        used = {vectors.saved(name, k).path for name in expected for k in range(len(lots))
+                if vectors.saved(name, k)}  # fmt: skip
+        assert {str(path) for path in tmp_path.iterdir()} == used
+
+    def work(self, vectors, lots, numbers, names, rng, expected):
+        """What a worker does: take lots as they were saved, change them, write them."""
+        own = RowVectors(N_ROWS, 1 << 20, held=[(lots[k].start, lots[k].stop) for k in numbers])
+        for name in names:
+            dtype, fill = vectors.kind(name)
+            own.create(name, dtype, fill)
+            for k in numbers:
+                if vectors.saved(name, k) is not None:
+                    load_lot(own, name, lots[k], vectors.saved(name, k))
+                lot, first = lots[k], own.place(lots[k].start)
+                np.testing.assert_array_equal(
+                    own[name].read(first, first + lot.n_rows), expected[name][lot.start : lot.stop]
+                )
+                part = rng.integers(0, 99, lot.n_rows).astype(dtype)
+                own[name].write(first, part)
+                expected[name][lot.start : lot.stop] = part
+        path = vectors.new_path()
+        with open(path, "xb") as file:
+            checksums = write_lots(file, own, names, [lots[k] for k in numbers])
+        vectors.commit(path, names, numbers, checksums)
+
+    def test_that_are_damaged_are_noticed(self, vectors, lots):
+        rng = np.random.default_rng(1)
+        expected = {"dual": np.zeros(N_ROWS)}
+        self.work(vectors, lots, [0, 1], ["dual"], rng, expected)
+        saved = vectors.saved("dual", 1)
+        own = RowVectors(N_ROWS, 1 << 20, held=[(lots[1].start, lots[1].stop)])
+        own.create("dual", np.float64)
+        with open(saved.path, "r+b") as file:
+            file.seek(saved.offset + 5)
+            byte = file.read(1)
+            file.seek(-1, 1)
+            file.write(bytes([byte[0] ^ 1]))
+        with pytest.raises(DamageError, match="not as they were written"):
+            load_lot(own, "dual", lots[1], saved)
+        os.truncate(saved.path, saved.offset + 8)
+        with pytest.raises(DamageError, match="not as they were written"):
+            load_lot(own, "dual", lots[1], saved)
+        os.unlink(saved.path)
+        with pytest.raises(StorageError, match="cannot be read"):
+            load_lot(own, "dual", lots[1], saved)
+
+
+class TestSharedFolder:
+    def test_is_private_and_gone_at_the_end(self, tmp_path):
+        with shared_folder(tmp_path, "rows") as folder:
+            (folder / "file").touch()
+            assert folder.stat().st_mode & 0o777 == 0o700
+        assert not list(tmp_path.iterdir())
+
+    def test_those_of_dead_runs_are_removed(self, tmp_path):
+        for name in ("rows-0123456789abcdef", "rows-other", "rows-fedcba9876543210"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "lock").touch()
+        held = os.open(tmp_path / "rows-fedcba9876543210" / "lock", os.O_RDWR)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with shared_folder(tmp_path, "rows"):
+            assert not (tmp_path / "rows-0123456789abcdef").exists()
+            assert (tmp_path / "rows-other").exists()
+            assert (tmp_path / "rows-fedcba9876543210").exists()
+        os.close(held)
+
+    def test_that_cannot_be_made_is_said(self, tmp_path):
+        with pytest.raises(StorageError, match="--checkpoint"), shared_folder(tmp_path / "none", "rows"):
+            pass

@@ -1,0 +1,376 @@
+"""Conversions that are killed, starved and raced: the output is absent, the old store or the new one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ooc_svm.conversion.convert
+from ooc_svm.conversion.convert import convert
+from ooc_svm.conversion.shuffle import Shuffler
+from ooc_svm.data.blocks import LabelledRows, RowBlock
+from ooc_svm.errors import InputError, StorageError, UsageError
+from ooc_svm.store import verify_store
+from ooc_svm.text.svmlight import format_rows
+
+pytestmark = pytest.mark.fault
+
+ROWS = 60
+OPTIONS = {"shuffle": 1, "bad_lines": "skip", "threads": 1}
+STEPS = ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
+WRITES = ("open", "write")
+
+
+def tiny_shuffler(folder, seed, memory, expected_bytes):
+    """One that spills a few dozen rows."""
+    return Shuffler(folder, seed, 4000, 4000)
+
+
+def make_text(path, n_rows=ROWS, label=1):
+    lines = [f"{label * (-1) ** row} {row % 7 + 1}:{row + 1} {row % 7 + 9}:0.5" for row in range(n_rows)]
+    lines.insert(n_rows // 2, "bad line")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def n_rows_of(target):
+    """Rows of a store that is whole; None where there is none."""
+    return verify_store(target).n_rows if target.exists() else None
+
+
+def write_large_text(path, n_bytes):
+    """Rows of 20 elements, some hundred bytes each."""
+    rng = np.random.default_rng(0)
+    size = 5000
+    indices = np.cumsum(rng.integers(1, 100, (size, 20)), axis=1).astype(np.int32)
+    values = rng.integers(1, 10_000, (size, 20)).astype(np.float32) / 8
+    rows = RowBlock(0, np.arange(size + 1) * 20, indices.ravel(), values.ravel())
+    piece = format_rows(LabelledRows(rows, rng.choice([-1.0, 1.0], size)))
+    with path.open("wb") as file:
+        for _ in range(max(n_bytes // len(piece), 1)):
+            file.write(piece)
+    return path
+
+
+# Each trial is a fork of a process that has imported and compiled everything, but started no thread yet.
+CHILD = """
+import os, signal, sys
+import ooc_svm.conversion.convert
+from test_convert_faults import OPTIONS, tiny_shuffler
+from ooc_svm.text.reader import read_rows
+
+text, target, mode, *counted = sys.argv[1:]
+ooc_svm.conversion.convert.Shuffler = tiny_shuffler
+list(read_rows(text, bad_lines="skip"))
+
+def trial(n):
+    calls = 0
+    def dying(function):
+        def call(*args, **kwargs):
+            nonlocal calls
+            calls += 1
+            if calls == n:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+        return call
+    for name in counted:
+        setattr(os, name, dying(getattr(os, name)))
+    ooc_svm.conversion.convert.convert(text, target, overwrite=mode == "overwrite", **OPTIONS)
+    return calls
+
+for line in sys.stdin:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(writer, b"%d" % trial(int(line)))
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(writer)
+    print(status or int(os.read(reader, 20)), flush=True)
+    os.close(reader)
+"""
+
+
+class Trials:
+    """A process whose forks convert, and are killed on the way."""
+
+    def __init__(self, text, target, mode, counted):
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(text), str(target), mode, *counted],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        )
+
+    def run(self, n):
+        """Convert, killed at call number ``n``: -9, or the number of calls where there are fewer."""
+        self._process.stdin.write(f"{n}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.stdout.close()
+        assert self._process.wait(timeout=60) == 0
+
+
+def sample(calls, count):
+    """So many calls to be killed at, and all of the last ones: there the order matters."""
+    return sorted({*range(1, calls, max(calls // count, 1)), *range(max(calls - 6, 1), calls + 1)})
+
+
+@pytest.mark.parametrize(("counted", "count"), [(STEPS, 12), (WRITES, 6)])
+@pytest.mark.parametrize("mode", ["new", "overwrite"])
+def test_killed_at_every_step(tmp_path, mode, counted, count):
+    text, target = make_text(tmp_path / "a.svm"), tmp_path / "a.zarr"
+    old = make_text(tmp_path / "old.svm", 10)
+    content = text.read_bytes()
+    seen, leftovers = set(), set()
+    with Trials(text, target, mode, counted) as trials:
+        if mode == "overwrite":
+            convert(old, target, bad_lines="skip")
+        calls = trials.run(10**6)
+        assert 20 < calls < 2000
+        for n in sample(calls, count):
+            if mode == "new":
+                shutil.rmtree(target, ignore_errors=True)
+            elif n_rows_of(target) != 10:
+                convert(old, target, bad_lines="skip", overwrite=True)
+            assert trials.run(n) == -signal.SIGKILL
+            found = n_rows_of(target)
+            seen.add(found)
+            assert found != ROWS or (tmp_path / "a.zarr.rejected").exists()
+            names = {path.name for path in tmp_path.iterdir()}
+            leftovers |= {name.split("-")[0] for name in names if "-" in name}
+        if mode == "new":
+            shutil.rmtree(target, ignore_errors=True)
+        assert trials.run(10**6) > 20
+    # Every run has removed what the one before it left.
+    assert {path.name for path in tmp_path.iterdir()} == {"a.svm", "old.svm", "a.zarr", "a.zarr.rejected"}
+    assert n_rows_of(target) == ROWS
+    assert text.read_bytes() == content
+    assert seen <= ({None, ROWS} if mode == "new" else {None, 10, ROWS})
+    assert (None if mode == "new" else 10) in seen
+    assert leftovers >= {"a.zarr.building", "a.zarr.scratch"}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("fsync", errno.EIO), ("write", errno.ENOSPC), ("replace", errno.EACCES)]
+)
+def test_failed_call_fails_the_conversion(tmp_path, monkeypatch, name, number):
+    monkeypatch.setattr(ooc_svm.conversion.convert, "Shuffler", tiny_shuffler)
+    text = make_text(tmp_path / "a.svm")
+    function, lock = getattr(os, name), threading.Lock()
+    calls, stop = 0, 0
+
+    def failing(*args, **kwargs):
+        nonlocal calls
+        with lock:
+            calls += 1
+            failed = calls == stop
+        if failed:
+            raise OSError(number, os.strerror(number))
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(os, name, failing)
+    convert(text, tmp_path / "counted.zarr", **OPTIONS)
+    shutil.rmtree(tmp_path / "counted.zarr")
+    (tmp_path / "counted.zarr.rejected").unlink()
+    for stop in sample(calls, 6):
+        calls = 0
+        with pytest.raises(StorageError, match=os.strerror(number)) as caught:
+            convert(text, tmp_path / "a.zarr", **OPTIONS)
+        assert calls >= stop
+        assert str(tmp_path) in str(caught.value)
+        if (tmp_path / "a.zarr").exists():  # the parent folder's fsync failed, after the rename
+            assert n_rows_of(tmp_path / "a.zarr") == ROWS
+            shutil.rmtree(tmp_path / "a.zarr")
+        assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+
+
+@pytest.mark.parametrize("shuffle", [None, 1])
+def test_disk_full(tmp_path, monkeypatch, shuffle):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a file system of its own")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", disk], check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    try:
+        monkeypatch.setattr(ooc_svm.conversion.convert, "Shuffler", tiny_shuffler)
+        text = write_large_text(tmp_path / "large.svm", 3 * 10**6)
+        with pytest.raises(StorageError, match=r"disk/.*: No space left on device; "):
+            convert(text, disk / "a.zarr", bad_lines="skip", shuffle=shuffle)
+        assert list(disk.iterdir()) == []
+        convert(make_text(tmp_path / "a.svm"), disk / "a.zarr", bad_lines="skip", shuffle=shuffle)
+        assert n_rows_of(disk / "a.zarr") == ROWS
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_no_room_for_the_bad_lines(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a file system of its own")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    try:
+        (tmp_path / "a.svm").write_text("1 1:1\n" + ("bad line " * 20 + "\n") * 10_000)
+        with pytest.raises(StorageError, match="No space left on device"):
+            convert(tmp_path / "a.svm", disk / "a.zarr", bad_lines="skip")
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_two_conversions_to_one_target(tmp_path):
+    text, target = make_text(tmp_path / "a.svm"), tmp_path / "a.zarr"
+    code = "import sys; from ooc_svm.conversion.convert import convert; convert('-', sys.argv[1], shuffle=1)"
+    process = subprocess.Popen([sys.executable, "-c", code, str(target)], stdin=subprocess.PIPE)
+    process.stdin.write(b"1 1:1\n")
+    process.stdin.flush()
+    lock = tmp_path / "a.zarr.lock"
+    while not list(tmp_path.glob("a.zarr.scratch-*")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    assert lock.exists()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StorageError, match="another run is writing"):
+        convert(text, target, **OPTIONS)
+    assert sorted(tmp_path.rglob("*")) == before
+    process.stdin.write(b"-1 2:1\n")
+    process.stdin.close()
+    assert process.wait(timeout=60) == 0
+    assert n_rows_of(target) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"a.svm", "a.zarr"}
+
+
+def test_what_is_not_ours_is_not_overwritten(tmp_path):
+    text = make_text(tmp_path / "a.svm")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("keep")
+    for target in (folder, text):
+        with pytest.raises(UsageError, match="not written by this program"):
+            convert(text, target, overwrite=True, **OPTIONS)
+    with pytest.raises(UsageError, match="exists"):
+        convert(text, folder)
+    assert (folder / "file").read_text() == "keep"
+    assert {path.name for path in tmp_path.iterdir()} == {"a.svm", "folder"}
+
+
+def test_leftovers_that_are_not_ours_stay(tmp_path):
+    text = make_text(tmp_path / "a.svm")
+    mine = tmp_path / "a.zarr.scratch-0123456789abcdef"
+    mine.mkdir()
+    (mine / "rows.0").write_text("left")
+    kept = {"a.zarr.scratch-notes", "b.zarr.scratch-0123456789abcdef", "a.zarr.scratch-0000000000000000"}
+    (tmp_path / "a.zarr.scratch-notes").mkdir()
+    (tmp_path / "b.zarr.scratch-0123456789abcdef").mkdir()
+    (tmp_path / "a.zarr.scratch-0000000000000000").symlink_to(tmp_path / "a.zarr.scratch-notes")
+    convert(text, tmp_path / "a.zarr", **OPTIONS)
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"a.svm", "a.zarr", "a.zarr.rejected"} | kept
+
+
+@pytest.mark.parametrize("change", ["grown", "truncated", "replaced", "removed"])
+def test_source_changes_while_it_is_read(tmp_path, change):
+    text = write_large_text(tmp_path / "a.svm", 3 * 10**6)
+    changes = []
+
+    def spoil(bytes_done, bytes_total, rows):
+        if changes:
+            return
+        changes.append(bytes_done)
+        if change == "grown":
+            with text.open("ab") as file:
+                file.write(b"1 1:1\n")
+        elif change == "truncated":
+            os.truncate(text, 2 * 10**6)
+        elif change == "replaced":
+            shutil.copy(text, tmp_path / "copy")
+            os.replace(tmp_path / "copy", text)
+        else:
+            text.unlink()
+
+    with pytest.raises(InputError, match=r"a\.svm: the file changed while it was read"):
+        convert(text, tmp_path / "a.zarr", threads=1, memory="335MB", progress=spoil)
+    assert 0 < changes[0] < 2 * 10**6
+    assert {path.name for path in tmp_path.iterdir()} <= {"a.svm"}
+
+
+def test_interrupted(tmp_path):
+    text = write_large_text(tmp_path / "a.svm", 3 * 10**6)
+
+    def interrupt(bytes_done, bytes_total, rows):
+        raise KeyboardInterrupt
+
+    for options in ({"threads": 1}, {"threads": 3}, {"shuffle": 1}):
+        before = threading.active_count()
+        with pytest.raises(KeyboardInterrupt):
+            convert(text, tmp_path / "a.zarr", bad_lines="skip", progress=interrupt, **options)
+        assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+        assert threading.active_count() <= before + 1  # Zarr keeps its event loop
+
+
+# Memory
+
+PEAK = """
+import sys
+from ooc_svm.conversion.convert import convert
+from ooc_svm.system.memory import peak_memory
+text, target, threads, memory, shuffle = sys.argv[1:]
+report = convert(text, target, threads=int(threads), memory=memory, shuffle=int(shuffle) or None)
+print(report.rows, peak_memory())
+"""
+
+
+@pytest.fixture(scope="module")
+def large_texts(tmp_path_factory):
+    """30 and 120 MB of text; the rows of the second take 90 MB in memory."""
+    folder = tmp_path_factory.mktemp("large")
+    return [write_large_text(folder / f"{size}.svm", size * 10**6) for size in (30, 120)]
+
+
+def peak_of_conversion(text, target, *options):
+    command = [sys.executable, "-c", PEAK, text, target, *options]
+    result = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True)
+    return [int(number) for number in result.stdout.split()]
+
+
+@pytest.mark.parametrize(("budget", "shuffle"), [(350, 0), (390, 1)])
+def test_peak_memory_does_not_grow_with_the_rows(tmp_path, large_texts, budget, shuffle):
+    small, large = (
+        peak_of_conversion(text, tmp_path / text.stem, 1, f"{budget}MB", shuffle) for text in large_texts
+    )
+    assert large[0] > 3.9 * small[0]
+    assert large[1] < 1.1 * small[1]
+    assert large[1] < budget * 10**6
+
+
+def test_peak_memory_stays_below_the_budget_with_more_threads(tmp_path, large_texts):
+    small, large = (peak_of_conversion(text, tmp_path / text.stem, 2, "450MB", 0)[1] for text in large_texts)
+    assert large < 1.1 * small
+    assert large < 450 * 10**6
+
+
+def test_peak_memory_stays_below_the_budget_in_the_run_that_compiles(tmp_path, large_texts, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    _, peak = peak_of_conversion(large_texts[0], tmp_path / "a.zarr", 1, "335MB", 0)
+    assert len(list((tmp_path / "cache").rglob("*.nbc"))) > 5  # it did compile
+    assert peak < 335 * 10**6

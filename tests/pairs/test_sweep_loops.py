@@ -1,0 +1,137 @@
+"""The tree of ranks, sweeps in windows of any length, and rows dealt out to parts, against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ooc_svm.pairs import sweep_loops
+from ooc_svm.rowvectors import sort
+from ooc_svm.rowvectors.sort import deal, sort_by_score
+from ooc_svm.rowvectors.vector import MemoryVector, RowVectors
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 7, 8, 9, 64, 65, 512, 513, 5000])
+@pytest.mark.parametrize("kind", [np.uint32, np.int64, np.float64])
+def test_the_tree_sums_what_is_above(n_ranks, kind):
+    rng = np.random.default_rng(n_ranks)
+    tree = np.zeros(sweep_loops.tree_size(n_ranks), kind)
+    inserted = np.zeros(n_ranks)
+    for rank in [0, n_ranks - 1, *rng.integers(0, n_ranks, 60).tolist()]:
+        amount = kind(rng.integers(1, 100))
+        sweep_loops.insert(tree, np.uint64(n_ranks), np.uint64(rank), amount)
+        inserted[rank] += amount
+        for wanted in {0, rank, n_ranks - 1, int(rng.integers(n_ranks))}:
+            above = sweep_loops.above(tree, np.uint64(n_ranks), np.uint64(wanted))
+            assert above == inserted[wanted + 1 :].sum()
+
+
+def test_the_tree_of_few_ranks_is_one_node():
+    assert sweep_loops.tree_size(2) == sweep_loops.tree_size(8) == 8
+    assert sweep_loops.tree_size(9) == 16 + 8
+
+
+def swept(columns, windows, direction, n_ranks, weighted):
+    """The sums of one sweep, the rows ahead and the rows counted for coming in windows of these lengths."""
+    scores, ranks, weights = columns
+    n_rows = len(scores)
+    rows = np.arange(n_rows, dtype=np.uint32)
+    tree = np.zeros(sweep_loops.tree_size(n_ranks), np.float64 if weighted else np.uint32)
+    out = np.zeros(n_rows, np.float64 if weighted else np.uint32)
+    weight = (lambda part: weights[part]) if weighted else (lambda part: None)
+
+    def parts(size):
+        found = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+        return found[::direction]
+
+    waiting, q = parts(windows[0]), 0
+    ahead = waiting.pop(0)
+    for own in parts(windows[1]):
+        k = 0
+        while True:
+            q, k = sweep_loops.sweep(
+                scores[ahead], ranks[ahead], rows[ahead], weight(ahead), q, not waiting,
+                scores[own], ranks[own], weight(own), k, out[own],
+                direction, 3, 1, n_ranks, 1, 0, 1.0, tree,
+            )  # fmt: skip
+            if k == own.stop - own.start:
+                break
+            ahead, q = waiting.pop(0), 0
+    return out
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("windows", [(200, 200), (1, 1), (7, 50), (50, 7)])
+def test_a_sweep_in_windows(windows, direction, weighted):
+    rng = np.random.default_rng(2)
+    scores = np.sort(rng.integers(-20, 20, 200) / 8)
+    ranks = rng.integers(3, 3 + 24, 200).astype(np.int32)
+    weights = rng.integers(0, 9, 200) / 4
+    found = swept((scores, ranks, weights), windows, direction, 12, weighted)
+    digits = (ranks - 3) >> 1
+    difference = direction * (scores[None, :] - scores[:, None])
+    active = (direction * (digits[None, :] - digits[:, None]) > 0) & (difference < 1.0)
+    sums = (active * (np.outer(weights, weights) if weighted else 1)).sum(axis=1)
+    np.testing.assert_array_equal(found, sums)
+
+
+def test_dots_add_every_step_once():
+    rng = np.random.default_rng(4)
+    vectors, found = rng.normal(size=(2, 103)), np.empty(2)
+    for counts in (rng.integers(0, 2**40, 103), rng.random(103)):
+        for first, step in ((0, 1), (3, 1), (2, 3), (7, 8), (102, 5), (103, 1)):
+            sweep_loops.dots(counts, vectors, first, step, found)
+            expected = vectors[:, first::step] @ counts[first::step]
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 30])
+@pytest.mark.parametrize("rows", [1, 10, 1000])
+def test_rows_are_dealt_out_in_order(memory, rows, tmp_path):
+    rng = np.random.default_rng(6)
+    numbers = rng.integers(0, 5, 300)
+    numbers[numbers == 3] = 1  # a part without rows
+    with RowVectors(300, memory, tmp_path) as vectors:
+        targets = [vectors.create("numbers", np.int64), vectors.create("places", np.float64)]
+        sources = [MemoryVector.wrap(numbers), MemoryVector.wrap(np.arange(300.0))]
+        sizes = np.bincount(numbers[20:280], minlength=5)
+        bounds = deal(sources, targets, 20, 280, sizes, lambda start, stop: numbers[start:stop], rows)
+        order = np.argsort(numbers[20:280], kind="stable") + 20
+        np.testing.assert_array_equal(targets[0].read(20, 280), numbers[order])
+        np.testing.assert_array_equal(targets[1].read(20, 280), order)
+        assert bounds.tolist() == [20, *(20 + np.cumsum(sizes)).tolist()]
+        assert not targets[1].read(0, 20).any()
+        assert not targets[1].read(280, 300).any()
+
+
+@pytest.mark.parametrize("best", [2, 64, 100_000])
+@pytest.mark.parametrize("spread", ["wide", "near", "zeros"])
+def test_rows_are_sorted_by_score_then_row(best, spread, tmp_path):
+    rng = np.random.default_rng(7)
+    scores = {
+        "wide": rng.normal(size=3000) * 10.0 ** rng.integers(-300, 300, 3000),
+        "near": 1.0 + rng.integers(-40, 40, 3000) * 2.0**-53,
+        "zeros": rng.choice([0.0, -0.0, 1.0], 3000),
+    }[spread]
+    with RowVectors(3000, 1 << 30, tmp_path) as vectors:
+        targets = [vectors.create("scores", np.float64), vectors.create("rows", np.int64)]
+        sources = [MemoryVector.wrap(scores), MemoryVector.wrap(np.arange(3000))]
+        sort_by_score(sources, targets, best=best, most=3000, rows=500, memory_bytes=1 << 20)
+        order = np.argsort(scores, kind="stable")
+        np.testing.assert_array_equal(targets[1].read(0, 3000), order)
+        np.testing.assert_array_equal(targets[0].read(0, 3000), scores[order])
+
+
+def test_keys_that_do_not_fit_beside_the_places_are_sorted_all_the_same(monkeypatch):
+    """Neighbours among numbers of all sizes: their keys differ in the bits that had to be dropped."""
+    scores = np.array([1e300, np.nextafter(1.0, 2.0), 1.0, -1e300, 1.0, np.nextafter(1.0, 0.0)] * 3)
+    part = sort.ScoreRange(-1e300, 1e300, len(scores))
+    dropped = []
+    monkeypatch.setattr(
+        sort.parts,
+        "is_ascending",
+        lambda ordered: dropped.append(np.all(np.diff(ordered) >= 0)) or dropped[-1],
+    )
+    np.testing.assert_array_equal(sort._order(scores, part), np.argsort(scores, kind="stable"))
+    assert dropped == [False]

@@ -1,0 +1,156 @@
+"""The solving of rows held in memory, with shrinking, against LIBLINEAR."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from helpers.dual_data import LOSSES, dual_data, is_regression, is_squared, plain_losses, spread_columns
+from sklearn.svm import LinearSVC, LinearSVR
+
+from ooc_svm.solvers.streamed_smo import dual_loops
+
+
+class Solving:
+    """A call of `solve` from given multipliers."""
+
+    def __init__(self, data, v=None, *, seed=1, dtype=np.float64, wanted=0.0, most_elements=10**8):
+        self.data = data
+        self.v = np.zeros(len(data.t)) if v is None else v
+        self.dual, self.far = self.v.copy(), np.full(len(self.v), np.nan)
+        self.w = data.weights(self.v)
+        self.bias = np.array([data.rho * self.v.sum(), data.rho])
+        self.sums = np.zeros(dual_loops.N_SUMS)
+        dual_loops.solve(
+            *data.arrays(dtype), data.squares, data.metric, self.w, self.bias, data.box, data.eps, self.dual,
+            self.far, np.uint64(seed), wanted, most_elements, self.sums,
+        )  # fmt: skip
+
+
+def best_value(data):
+    """The optimum of P by LIBLINEAR as scikit-learn calls it."""
+    kept = data.cost > 0.0
+    options = {"C": 1.0, "tol": 1e-9, "max_iter": 200_000, "fit_intercept": data.rho > 0.0, "random_state": 0}
+    if data.rho > 0.0:
+        options["intercept_scaling"] = math.sqrt(data.rho)
+    if is_regression(data.loss):
+        name = ("squared_" if is_squared(data.loss) else "") + "epsilon_insensitive"
+        model = LinearSVR(epsilon=data.eps, loss=name, dual=True, **options)
+    else:
+        model = LinearSVC(loss="squared_hinge" if is_squared(data.loss) else "hinge", dual=True, **options)
+    model.fit(data.scaled[kept], data.t[kept], sample_weight=data.cost[kept])
+    w, b = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0]) if data.rho > 0.0 else 0.0
+    norm = w @ w + (b * b / data.rho if data.rho > 0.0 else 0.0)
+    return 0.5 * norm + plain_losses(data.loss, data.t, data.scaled @ w + b, data.cost, data.eps).sum()
+
+
+class TestSolve:
+    @pytest.mark.parametrize(("rho", "scaled"), [(0.0, False), (1.0, False), (0.3, True)])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_reaches_the_optimum(self, loss, rho, scaled):
+        data = dual_data(loss, n_rows=150, rho=rho, scaled=scaled)
+        run = Solving(data, wanted=1e-9)
+        assert ((run.dual >= data.box[:, 1]) & (run.dual <= data.box[:, 2])).all()
+        assert data.primal(run.dual) - data.dual(run.dual) <= 1e-8
+        assert data.dual(run.dual) == pytest.approx(best_value(data), rel=1e-6)
+        np.testing.assert_allclose(run.w, data.weights(run.dual), atol=1e-9)
+        assert run.bias[0] == pytest.approx(rho * run.dual.sum(), abs=1e-9)
+
+    @pytest.mark.parametrize("dtype", [None, np.float32, np.float64])
+    def test_more_columns_change_no_bit(self, dtype):
+        """Where there are more weights than a core's own cache holds they are asked for ahead."""
+        data = dual_data("hinge", n_rows=150, ones=dtype is None)
+        every = dual_loops.NEAR_WEIGHTS // data.matrix.shape[1] + 1
+        one, other = (Solving(each, dtype=dtype, wanted=1e-6) for each in (data, spread_columns(data, every)))
+        assert len(one.w) < dual_loops.NEAR_WEIGHTS < len(other.w)
+        assert one.w.tobytes() == other.w[::every].tobytes()
+        assert one.dual.tobytes() == other.dual.tobytes()
+        assert one.sums.tobytes() == other.sums.tobytes()
+
+    @pytest.mark.parametrize("dtype", [None, np.float32])
+    def test_kinds_of_values(self, dtype):
+        data = dual_data("hinge", n_rows=150, ones=True)
+        run, usual = Solving(data, dtype=dtype, wanted=1e-9), Solving(data, wanted=1e-9)
+        assert data.dual(run.dual) == pytest.approx(data.dual(usual.dual), rel=1e-9)
+
+    @pytest.mark.parametrize("rho", [0.0, 0.6])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_sums_are_those_of_the_multipliers(self, loss, rho):
+        data = dual_data(loss, rho=rho)
+        v = data.random_multipliers(np.random.default_rng(2)) * 0.7
+        run = Solving(data, v, most_elements=5 * data.matrix.nnz)
+        assert run.sums[dual_loops.LINEAR] == pytest.approx(data.linear(run.dual) - data.linear(v))
+        assert run.sums[dual_loops.MOVED] == pytest.approx((run.dual - v).sum())
+        assert run.sums[dual_loops.ROWS] >= len(v)
+        assert data.dual(run.dual) > data.dual(v)
+
+    @pytest.mark.parametrize("wanted", [10.0, 1.0, 1e-3])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_ends_at_the_wanted_gap(self, loss, wanted):
+        data = dual_data(loss)
+        v = data.random_multipliers(np.random.default_rng(2))
+        run = Solving(data, v, wanted=wanted)
+        assert data.primal(v) - data.dual(v) > 10.0
+        assert run.sums[dual_loops.GAP] <= wanted
+        # The gaps were seen while the rows moved; they say what the gap is, not to the last digit.
+        assert data.primal(run.dual) - data.dual(run.dual) <= 2.0 * wanted
+        looser = Solving(data, v, wanted=10 * wanted)
+        assert looser.sums[dual_loops.ELEMENTS] <= run.sums[dual_loops.ELEMENTS]
+
+    def test_ends_after_the_sweep_with_the_most_elements(self):
+        data = dual_data("hinge", C=50.0)
+        nnz, n_rows = data.matrix.nnz, len(data.t)
+        one = Solving(data, most_elements=1)
+        assert one.sums[dual_loops.ELEMENTS] == nnz
+        assert one.sums[dual_loops.ROWS] == n_rows
+        for most in (2 * nnz, 7 * nnz):
+            sums = Solving(data, most_elements=most).sums
+            assert most <= sums[dual_loops.ELEMENTS] + sums[dual_loops.ROWS] < most + nnz + n_rows
+
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_shrinking_saves_work_and_changes_no_optimum(self, loss):
+        """The rows that are set aside are looked at again, whatever they were when they were."""
+        data = dual_data(loss, n_rows=600, n_features=10, density=0.5, C=0.05 if loss == "hinge" else 0.5)
+        v = data.random_multipliers(np.random.default_rng(4))
+        run = Solving(data, v, wanted=1e-8)
+        assert data.primal(run.dual) - data.dual(run.dual) <= 1e-7
+        if loss != "squared-epsilon-insensitive":  # nearly all of its rows move all the time
+            assert run.sums[dual_loops.ROWS] % len(data.t) != 0
+        plain = v.copy()
+        while data.primal(plain) - data.dual(plain) > 1e-7:
+            plain = Solving(data, plain, most_elements=1).dual
+        assert data.dual(run.dual) == pytest.approx(data.dual(plain), abs=2e-7)
+
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_stationarity_is_that_of_the_rows(self, loss):
+        data = dual_data(loss)
+        run = Solving(data, wanted=1e-11)
+        r = data.t - data.matrix @ run.w
+        d = r - data.box[:, 3] * run.dual
+        expected = [
+            dual_loops.violation(v, di, low, high, data.eps)
+            for v, di, (_, low, high, _) in zip(run.dual, d, data.box, strict=True)
+        ]
+        np.testing.assert_allclose(run.far, expected, atol=1e-4)
+
+    @pytest.mark.parametrize("rho", [0.0, 1.0])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_rows_without_features_end_too(self, loss, rho):
+        """No number of nonzeros ends the work here, only that nothing moves, or the number of rows."""
+        data = dual_data(loss, rho=rho, n_rows=50)
+        data.matrix.data[:] = 0.0
+        data.matrix.eliminate_zeros()
+        run = Solving(data, data.random_multipliers(np.random.default_rng(3)), most_elements=100_000)
+        assert data.primal(run.dual) - data.dual(run.dual) == pytest.approx(0.0, abs=1e-9)
+        assert run.sums[dual_loops.ROWS] < 100_000 + len(data.t)
+
+    @pytest.mark.parametrize("loss", ["hinge", "squared-hinge"])
+    def test_a_start_inside_the_tube_without_features(self, loss):
+        """Multipliers that a wider tube makes wrong go back to zero, also where no feature helps."""
+        name = "squared-epsilon-insensitive" if is_squared(loss) else "epsilon-insensitive"
+        data = dual_data(name, n_rows=20, eps=100.0)
+        data.matrix.data[:] = 0.0
+        data.matrix.eliminate_zeros()
+        run = Solving(data, data.random_multipliers(np.random.default_rng(3)))
+        assert (run.dual == 0.0).all()

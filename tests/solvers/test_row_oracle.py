@@ -1,0 +1,158 @@
+"""The hinge problem: cuts are lower bounds, the line search is exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.problems_data import MatrixSource, cut_rows, hinge_problem, noisy_rows, objective, row_vectors
+from scipy import sparse
+from scipy.optimize import minimize_scalar
+
+from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.passes.base import RowSlice
+from ooc_svm.solvers.cutting_plane import ray as ray_module
+from ooc_svm.solvers.cutting_plane import row_oracle
+
+
+def engine_for(matrix, labels, problem, weights=None):
+    source = MatrixSource(matrix, labels, weights, spans=cut_rows(matrix, 7))
+    return MemoryEngine(source, row_vectors(labels, problem, weights))
+
+
+def answer(engine, generator):
+    """Drive a generator of passes to its value."""
+    try:
+        request = next(generator)
+        while True:
+            request = generator.send(engine.stream([request])[0])
+    except StopIteration as stop:
+        return stop.value
+
+
+def group_losses(matrix, labels, w, groups, weights):
+    losses = weights * np.maximum(0.0, 1.0 - labels * (matrix @ w))
+    return np.bincount(np.arange(len(labels)) % groups, weights=losses, minlength=groups)
+
+
+@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(ones, groups, weighted):
+    matrix, labels = noisy_rows(ones=ones)
+    rng = np.random.default_rng(1)
+    weights = rng.random(len(labels)) if weighted else None
+    problem = hinge_problem(matrix.shape[1], groups=groups, weighted=weighted, class_weight=(0.5, 2.0))
+    engine = engine_for(matrix, labels, problem, weights)
+    omega = np.where(labels > 0, 2.0, 0.5) * (1.0 if weights is None else weights)
+    w = rng.normal(size=matrix.shape[1])
+    loss, n_support, cuts = answer(engine, problem.cut(w))
+    assert loss == pytest.approx(group_losses(matrix, labels, w, groups, omega).sum())
+    assert n_support == (labels * (matrix @ w) < 1.0).sum()
+    np.testing.assert_allclose(cuts.offsets - cuts.planes @ w, group_losses(matrix, labels, w, groups, omega))
+    for _ in range(20):
+        v = rng.normal(size=matrix.shape[1]) * rng.choice([0.1, 1.0, 10.0])
+        bound = cuts.offsets - cuts.planes @ v
+        assert (group_losses(matrix, labels, v, groups, omega) >= bound - 1e-9).all()
+
+
+def test_a_cut_with_scale_and_bias():
+    matrix, labels = noisy_rows()
+    rng = np.random.default_rng(2)
+    scale = rng.random(matrix.shape[1]) + 0.1
+    problem = hinge_problem(matrix.shape[1], scale=scale, penalized_bias=True)
+    engine = engine_for(matrix, labels, problem)
+    seen = np.hstack([matrix.toarray() * scale, np.ones((len(labels), 1))])
+    w = rng.normal(size=seen.shape[1])
+    loss, _, cuts = answer(engine, problem.cut(w))
+    violated = labels * (seen @ w) < 1.0
+    np.testing.assert_allclose(cuts.planes[0], seen[violated].T @ labels[violated])
+    assert loss == pytest.approx(np.maximum(0, 1 - labels * (seen @ w)).sum())
+
+
+@pytest.mark.parametrize("thetas", [[0.0], [1.0], [0.3, 0.0, 0.8], [0.5, 0.5], [0.0] * 13])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_guessed_cuts_are_those_of_the_points_on_the_ray(thetas, weighted):
+    matrix, labels = noisy_rows(ones=weighted)
+    rng = np.random.default_rng(3)
+    weights = rng.integers(0, 3, len(labels)) / 2 if weighted else None
+    problem = hinge_problem(matrix.shape[1], groups=2, weighted=weighted, penalized_bias=weighted)
+    engine = engine_for(matrix, labels, problem, weights)
+    seen = np.hstack([matrix.toarray(), np.ones((len(labels), int(weighted)))])
+    best, old, w = rng.normal(size=(3, seen.shape[1])) * 0.3
+    engine.vectors["model/best"].write(0, seen @ best)
+    engine.vectors["model/previous"].write(0, seen @ old)
+    cuts, *_ = answer(engine, problem.read(w, 0.4, np.array(thetas), np.empty(0), None))
+    moved = best + 0.4 * (old - best)
+    np.testing.assert_allclose(engine.vectors["model/best"].read(0, len(labels)), seen @ moved, atol=1e-12)
+    np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), seen @ w, atol=1e-12)
+    for theta, cut in zip(sorted(thetas), cuts, strict=True):
+        point = moved + theta * (w - moved)
+        _, _, there = answer(engine, problem.cut(point))
+        np.testing.assert_allclose(cut.planes, there.planes, atol=1e-10)
+        np.testing.assert_allclose(cut.offsets, there.offsets)
+
+
+def test_a_row_is_summed_up_once_for_all_places():
+    rule = row_oracle.GuessedCut(
+        hinge_problem(1).targets, 1, "best", "previous", 0.0, np.array([0.1, 0.5, 0.9])
+    )
+    # A loss everywhere, up to a place, nowhere, behind a place.
+    scores = np.array([-1.0, 3.0, 3.0, -1.0])
+    best = np.array([-1.0, 0.0, 3.0, 3.0])
+    codes = np.ones(4, np.uint16)
+    rows = RowSlice(0, 4, {"best": best, "previous": best.copy(), rule.targets.codes: codes})
+    slots = rule(rows, scores, np.empty((0, 4)), np.zeros(rule.sums_shape))
+    assert slots.weights is not None
+    assert slots.weights.tolist() == [[1, 1, 0, 1]]
+    assert slots.numbers.tolist() == [[2, 0, 0, 4]]
+    assert slots.numbers.dtype == np.int32
+    assert rule.n_slots == 5
+
+
+def test_a_heavy_row_leaves_the_cuts_alone_that_it_is_not_in():
+    # Its weight is so large that taking it away again would take the others' sum along.
+    matrix, labels = np.ones((2, 1)), np.array([1.0, 1.0])
+    problem = hinge_problem(1, weighted=True)
+    engine = engine_for(sparse.csr_array(matrix), labels, problem, np.array([1e17, 1.0]))
+    engine.vectors["model/best"].write(0, np.array([2.0, 0.0]))
+    engine.vectors["model/previous"].write(0, np.array([2.0, 0.0]))
+    # At 0 only the light row has a loss, at 1 both.
+    first, last = answer(engine, problem.read(np.zeros(1), 0.0, np.array([0.0, 1.0]), np.empty(0), None))[0]
+    assert first.planes.tolist() == [[1.0]]
+    assert last.planes.tolist() == [[1e17 + 1.0]]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("max_events", [None, 3])
+@pytest.mark.parametrize("C", [1e-3, 0.1, 30.0])
+def test_the_line_search_is_exact(monkeypatch, seed, max_events, C):
+    if max_events is not None:
+        monkeypatch.setattr(ray_module, "MAX_EVENTS", max_events)
+        monkeypatch.setattr(row_oracle, "BINS", 8)
+    matrix, labels = noisy_rows(seed=seed, ones=seed % 2 == 0)
+    problem = hinge_problem(matrix.shape[1], C)
+    engine = engine_for(matrix, labels, problem)
+    rng = np.random.default_rng(seed)
+    best, w = rng.normal(size=(2, matrix.shape[1])) * rng.choice([0.01, 0.3, 3.0], size=(2, 1))
+    engine.vectors["model/best"].write(0, matrix @ best)
+    _, loss, _ = answer(engine, problem.read(w, 0.0, np.array([0.5]), np.empty(0), None))
+    ray = w - best
+    t, at, _ = answer(engine, problem.line_search(loss, float(best @ ray), float(ray @ ray)))
+
+    def value(u):
+        return objective(matrix, labels, best + u * ray, C)
+
+    assert t >= 0.0
+    assert 0.5 * np.sum((best + t * ray) ** 2) + C * at == pytest.approx(value(t), rel=1e-10)
+    found = minimize_scalar(
+        value, bounds=(0.0, max(2.0 * t, 1.0)), method="bounded", options={"xatol": 1e-12}
+    )
+    assert value(t) <= min(found.fun, value(0.0)) + 1e-9 * value(0.0)
+
+
+def test_a_line_search_without_a_direction_stays_where_it_is():
+    matrix, labels = noisy_rows()
+    problem = hinge_problem(matrix.shape[1])
+    engine = engine_for(matrix, labels, problem)
+    _, loss, _ = answer(engine, problem.read(np.zeros(matrix.shape[1]), 0.0, np.ones(1), np.empty(0), None))
+    assert answer(engine, problem.line_search(loss, 0.0, 0.0)) == (0.0, float(len(labels)), None)

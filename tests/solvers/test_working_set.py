@@ -1,0 +1,315 @@
+"""The resident set: what is kept, what leaves, and that its rows stay those of the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.dual_data import LOSSES, dual_data, dual_problem
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from ooc_svm.ops.residents import priorities
+from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.sweep import Rows, seed_of
+from ooc_svm.solvers.streamed_smo.working_set import Residents
+from ooc_svm.system.arrayfile import read_arrays, write_arrays
+from ooc_svm.training.checkpoint import CHECKPOINT_FILE, _flatten, _unflatten
+
+N_ROWS = 300
+VALUES = (None, np.float32, np.float64)
+
+
+def residents(capacity, dtype=np.float64):
+    return Residents(capacity, np.empty(0, dtype=np.float32 if dtype is None else dtype), dtype is None)
+
+
+def rows_of(data, ids, keys, dtype=np.float64, *, dual=0.0, step=0.0):
+    """Rows of the data as a lane offers them."""
+    ids = np.asarray(ids, dtype=np.int64)
+    part = data.matrix[ids]
+    values = None if dtype is None else part.data.astype(dtype)
+    full = [np.broadcast_to(np.asarray(x, dtype=np.float64), len(ids)).copy() for x in (dual, step, keys)]
+    return Rows(
+        ids, part.indptr.astype(np.int64), part.indices.astype(np.int32), values, data.box[ids], *full
+    )
+
+
+def data_of(dtype=np.float64, loss="hinge"):
+    data = dual_data(loss, n_rows=N_ROWS, n_features=30, ones=dtype is None)
+    if dtype == np.float32:
+        data.matrix.data = data.matrix.data.astype(np.float32).astype(np.float64)
+    return data
+
+
+def check(held, data):
+    """The rows held are rows of the data, one after another, within the capacity."""
+    indptr, indices, values = held.matrix
+    assert len(set(held.ids.tolist())) == len(held.ids)
+    assert indptr.dtype == np.uint64
+    assert indices.dtype == np.uint32
+    assert held.is_sound(data.matrix.shape[1])
+    assert len(indices) + len(held.ids) <= held.capacity
+    if held.all_ones:
+        assert values is None
+        values = np.ones(len(indices))
+    shape = (len(held.ids), data.matrix.shape[1])
+    found = sparse.csr_array((values, indices.astype(np.int64), indptr.astype(np.int64)), shape=shape)
+    assert abs(found - data.matrix[held.ids]).sum() == 0.0
+    np.testing.assert_array_equal(held.box, data.box[held.ids])
+
+
+def own_keys(held, eps=0.0):
+    keys = np.empty(len(held.ids))
+    priorities(held.dual, held.stationarity, held.box, eps, keys)
+    return keys
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+@given(seed=st.integers(0, 10**6), capacity=st.integers(0, 1500))
+@example(seed=6374, capacity=677)
+@settings(deadline=None, max_examples=40)
+def test_the_best_by_key_are_kept_and_the_others_leave(dtype, seed, capacity):
+    """Against a list of all rows on offer, sorted by key."""
+    rng, data = np.random.default_rng(seed), data_of(dtype)
+    held = residents(capacity, dtype)
+    size = np.diff(data.matrix.indptr) + 1
+    known = {}
+    for _ in range(5):
+        free = rng.permutation(np.setdiff1d(np.arange(N_ROWS), held.ids))[: rng.integers(0, 120)]
+        lanes = [np.sort(part) for part in np.array_split(free, rng.integers(1, 5))]
+        theta = rng.random()
+        dual, step = rng.random(N_ROWS), rng.normal(size=N_ROWS)
+        keys = np.round(4 * rng.random(N_ROWS), 1)
+        before = dict(zip(held.ids.tolist(), held.dual.tolist(), strict=True))
+        offers = list(zip(held.ids.tolist(), own_keys(held).tolist(), strict=True))
+        offers += [(int(i), keys[i]) for lane in lanes for i in lane]
+        known = before | {int(i): dual[i] + theta * step[i] for i in free}
+        expected, used = [], 0
+        # Of nearly equal keys the first one is as good.
+        for i, _ in sorted(offers, key=lambda offer: int((4.0 - offer[1]) * 16383.0)):
+            if size[i] > capacity:
+                continue
+            used += size[i]
+            if used > capacity:
+                break
+            expected.append(i)
+        offered = [rows_of(data, p, keys[p], dtype, dual=dual[p], step=step[p]) for p in lanes]
+        gone, multipliers = held.take(offered, theta, 0.0)
+        check(held, data)
+        assert sorted(held.ids.tolist()) == sorted(expected)
+        left_out = any(i not in expected and size[i] <= capacity for i, _ in offers)
+        assert held.least == (
+            min((key for i, key in offers if i in expected), default=0.0) if left_out else 0.0
+        )
+        assert sorted(gone.tolist()) == sorted(set(before) - set(expected))
+        assert [before[i] for i in gone.tolist()] == multipliers.tolist()
+        np.testing.assert_allclose(held.dual, [known[i] for i in held.ids.tolist()])
+        held.stationarity[:] = rng.normal(size=len(held.ids))
+
+
+def test_nothing_offered_changes_nothing():
+    data = data_of()
+    held = residents(500)
+    held.take([rows_of(data, range(40), 1.0)], 1.0, 0.0)
+    before = [part.copy() for part in held.matrix]
+    gone, multipliers = held.take([], 0.5, 0.0)
+    assert len(gone) == len(multipliers) == 0
+    assert [part.tobytes() for part in held.matrix] == [part.tobytes() for part in before]
+
+
+def test_a_row_that_is_too_long_is_not_in_the_way():
+    data = data_of()
+    sizes = np.diff(data.matrix.indptr)
+    longest = int(np.argmax(sizes))
+    held = residents(int(sizes[longest]))
+    held.take([rows_of(data, [longest], 4.0), rows_of(data, np.argsort(sizes)[:2], 1.0)], 1.0, 0.0)
+    assert len(held.ids) == 2
+
+
+def test_rows_without_features_take_room():
+    data = data_of()
+    data.matrix.data[:] = 0.0
+    data.matrix.eliminate_zeros()
+    held = residents(25)
+    held.take([rows_of(data, range(100), np.arange(100.0) / 30)], 1.0, 0.0)
+    assert held.ids.tolist() == list(range(75, 100))
+    gone, _ = held.take([rows_of(data, [200], 3.5)], 1.0, 0.0)
+    assert len(gone) == 1
+    check(held, data)
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+def test_no_capacity(dtype):
+    data = data_of(dtype)
+    held = residents(0, dtype)
+    kind = held.values.dtype
+    gone, _ = held.take([rows_of(data, range(30), 1.0, dtype)], 1.0, 0.0)
+    assert len(held.ids) == len(gone) == 0
+    assert held.values.dtype == kind
+    check(held, data)
+
+
+def test_rows_of_too_little_worth_are_not_kept():
+    data = data_of()
+    held = residents(10**6)
+    keys = np.arange(100) / 50
+    held.take([rows_of(data, range(100), keys)], 1.0, 0.0, 0.7)
+    assert held.ids.tolist() == np.flatnonzero(keys >= 0.7).tolist()
+    assert held.least == 0.7
+    # Those that have gone far from the margin leave, and there is room.
+    held.dual[:], held.stationarity[:] = 0.0, -np.arange(len(held.ids)) / 10
+    far = own_keys(held) < 0.7
+    assert 0 < far.sum() < len(far)
+    ids, multipliers = held.ids.copy(), held.dual.copy()
+    gone, values = held.take([], 1.0, 0.0, 0.7)
+    assert gone.tolist() == ids[far].tolist()
+    assert values.tolist() == multipliers[far].tolist()
+    assert held.ids.tolist() == ids[~far].tolist()
+    check(held, data)
+    # Where there is no room for all, the least that was kept tells.
+    held = residents(100)
+    held.take([rows_of(data, range(100), keys)], 1.0, 0.0, 0.7)
+    assert held.least == held.ids.min() / 50 > 0.7
+
+
+def test_the_least_key_that_was_kept():
+    data = data_of()
+    held = residents(10**6)
+    held.take([rows_of(data, range(40), np.arange(40.0) / 10)], 1.0, 0.0)
+    assert held.least == 0.0
+    held = residents(500)
+    held.take([rows_of(data, range(100), np.arange(100.0) / 30)], 1.0, 0.0)
+    assert held.least == held.ids.min() / 30 > 0.0
+    least = held.least
+    held.take([], 1.0, 0.0)
+    assert held.least == least  # nothing came that could tell another one
+
+
+def test_memory_is_taken_once():
+    """The arrays of a full set are never made anew, whatever comes and goes."""
+    data = data_of()
+    held = residents(800)
+    addresses = set()
+    for number in range(6):
+        own = range(50 * number, 50 * number + 50)
+        held.take([rows_of(data, own, 5.0 + number)], 1.0, 0.0)
+        held.stationarity[:] = -1.0
+        addresses |= {(held.indices.ctypes.data, held.values.ctypes.data)}
+    assert len(addresses) == 1
+
+
+class TestSolve:
+    @pytest.mark.parametrize("dtype", VALUES)
+    def test_equals_solving_the_same_rows_by_themselves(self, dtype):
+        data = data_of(dtype)
+        problem, held = dual_problem(data), residents(10**6, dtype)
+        held.take([rows_of(data, range(N_ROWS), 1.0, dtype)], 0.0, 0.0)
+        w, bias = np.zeros(30), np.zeros(2)
+        sums = held.solve(problem, w, bias, seed_of(1), 1e-6, 10**7)
+        dual, far = np.zeros((2, N_ROWS))
+        expected, expected_w = np.zeros(dual_loops.N_SUMS), np.zeros(30)
+        squares = np.empty(N_ROWS)
+        dual_loops.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
+        dual_loops.solve(
+            *data.arrays(dtype), squares, None, expected_w, np.zeros(2), data.box, 0.0, dual, far,
+            seed_of(1), 1e-6, 10**7, expected,
+        )  # fmt: skip
+        assert held.dual.tobytes() == dual.tobytes()
+        assert w.tobytes() == expected_w.tobytes()
+        assert sums.tobytes() == expected.tobytes()
+        assert held.stationarity.tobytes() == far.tobytes()
+        np.testing.assert_allclose(held.sum_of_rows(problem), w, atol=1e-9)
+
+    def test_no_rows(self):
+        w = np.ones(30)
+        sums = residents(10).solve(dual_problem(data_of()), w, np.zeros(2), seed_of(1), 0.0, 10)
+        assert not sums.any()
+        assert (w == 1.0).all()
+
+    def test_goes_on_after_rows_have_come_and_gone(self):
+        data = data_of()
+        problem, held = dual_problem(data), residents(600)
+        w = np.zeros(30)
+        values, left = [0.0], {}
+        for number in range(6):
+            free = np.setdiff1d(np.arange(50 * number, 50 * number + 50), held.ids)
+            gone = held.take([rows_of(data, free, 1.5)], 1.0, 0.0)
+            left |= dict(zip(*(part.tolist() for part in gone), strict=True))
+            held.solve(problem, w, np.zeros(2), seed_of(number), 1e-6, 10**7)
+            v = np.zeros(N_ROWS)
+            v[list(left)] = list(left.values())
+            v[held.ids] = held.dual
+            np.testing.assert_allclose(w, data.weights(v), atol=1e-9)
+            values.append(data.dual(v))
+            check(held, data)
+            np.testing.assert_allclose(held.squares, data.squares[held.ids])
+        assert (np.diff(values) >= -1e-12).all()
+        assert values[-1] > values[1] > 0.0
+        assert len(left) > 20
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+@pytest.mark.parametrize("capacity", [0, 700])
+def test_goes_on_from_a_checkpoint(tmp_path, dtype, capacity):
+    data, problem = data_of(dtype), dual_problem(data_of(dtype))
+    held = residents(capacity, dtype)
+    held.take([rows_of(data, range(0, 200, 2), np.linspace(0.1, 4, 100), dtype)], 1.0, 0.0)
+    held.solve(problem, np.zeros(30), np.zeros(2), seed_of(0), 1.0, 10**6)
+    arrays, texts = {}, {}
+    _flatten("0", held, arrays, texts)
+    assert not any("room" in name for name in arrays)
+    with (tmp_path / "state").open("wb") as file:
+        write_arrays(file, CHECKPOINT_FILE, {}, arrays)
+    _, arrays = read_arrays(tmp_path / "state", CHECKPOINT_FILE)
+    restored = residents(capacity, dtype)
+    _unflatten("0", restored, arrays, texts)
+    assert restored.capacity == capacity
+    assert restored.all_ones is (dtype is None)
+    check(restored, data)
+    results = []
+    for one in (held, restored):
+        offered = [rows_of(data, range(1, 200, 2), np.linspace(0.1, 4, 100), dtype, dual=0.1, step=0.2)]
+        gone, multipliers = one.take(offered, 0.5, 0.0)
+        w = np.zeros(30)
+        sums = one.solve(problem, w, np.zeros(2), seed_of(4), 1e-3, 10**6)
+        check(one, data)
+        parts = (gone, multipliers, one.ids, one.dual, one.stationarity, *one.matrix[:2], one.values, w, sums)
+        results.append([part.tobytes() for part in parts])
+    assert results[0] == results[1]
+    assert (len(held.ids) > 0) == (capacity > 0)
+
+
+class TestAbsorb:
+    """Taking away what the multipliers sum up to, for a bound with a free bias."""
+
+    @pytest.mark.parametrize("excess", [0.0, 1e-3, 2.0, -2.0, 9.0, 1e6, -1e6])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_multipliers_stay_feasible_and_d_is_theirs(self, loss, excess):
+        data = dual_data(loss, n_rows=N_ROWS, n_features=N_ROWS)
+        data.matrix = sparse.csr_array(sparse.eye_array(N_ROWS, format="csr"))
+        problem, held = dual_problem(data), residents(10**6)
+        v = data.random_multipliers(np.random.default_rng(0))
+        held.take([rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0, 0.0)
+        w = v.copy()
+        gain, rest = held.absorb(problem, excess, w)
+        # Each row has a feature of its own, so that w tells the multipliers.
+        assert held.dual.tobytes() == v.tobytes()
+        assert ((w >= data.box[:, 1] - 1e-12) & (w <= data.box[:, 2] + 1e-12)).all()
+        assert (w * v >= -1e-12).all()
+        assert (w != v).any() == (excess != 0.0)
+        assert w.sum() == pytest.approx(v.sum() - excess + np.sign(excess) * rest, abs=1e-9)
+        assert (rest > 0.0) == (abs(excess) > 1e5)
+        assert gain == pytest.approx(data.linear(w) - data.linear(v), abs=1e-9)
+
+    def test_those_off_their_bounds_go_first(self):
+        data = dual_data("hinge", n_rows=N_ROWS, n_features=N_ROWS)
+        data.matrix = sparse.csr_array(sparse.eye_array(N_ROWS, format="csr"))
+        problem, held = dual_problem(data), residents(10**6)
+        v = data.random_multipliers(np.random.default_rng(0))
+        held.take([rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0, 0.0)
+        free = (v > data.box[:, 1]) & (v < data.box[:, 2])
+        w = v.copy()
+        held.absorb(problem, 0.5, w)
+        assert (w[~free] == v[~free]).all()
+        assert (w[free] != v[free]).any()

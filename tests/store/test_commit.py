@@ -1,0 +1,284 @@
+"""Killed, starved, raced: the target is absent, the old store or the new one; the next run cleans up."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from helpers.store_data import assert_same, labelled, random_rows, read_all, write_store
+
+from ooc_svm.errors import StorageError, UsageError
+from ooc_svm.store import StoreWriter, open_store, verify_store
+
+pytestmark = pytest.mark.fault
+
+# Killed at the N-th call that the order of the commit depends on. Each trial is a fork of one warm process:
+# it has imported everything, but started neither a thread nor an event loop.
+CHILD = """
+import os, shutil, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from helpers.store_data import random_rows, write_store
+import numpy as np
+import ooc_svm.store.writer
+from ooc_svm.store.blocks import BlockCutter
+from ooc_svm.store.validate import check_rows
+
+matrix, _ = random_rows(2, n_rows=6)  # load what is compiled once, not in every fork
+pointers = matrix.indptr.astype(np.int64)
+check_rows(pointers, matrix.indices, matrix.data, 20)
+BlockCutter(64, 2, 6).add(pointers[:-1], int(pointers[-1]))
+
+counted = {counted!r}
+target = Path(sys.argv[1])
+overwrite = sys.argv[2] == "overwrite"
+
+def trial(n):
+    calls = 0
+    def dying(function):
+        def call(*args, **kwargs):
+            nonlocal calls
+            calls += 1
+            if calls == n:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+        return call
+    for name in counted:
+        setattr(os, name, dying(getattr(os, name)))
+    matrix, labels = random_rows(2, n_rows=6)
+    write_store(target, matrix, labels, chunk_elements=64, chunk_rows=64, overwrite=overwrite)
+    return calls
+
+for line in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        os._exit(trial(int(line)))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+class Trials:
+    """A process whose forks write a store and are killed on the way."""
+
+    def __init__(self, target: Path, mode: str, counted: tuple[str, ...]) -> None:
+        code = CHILD.format(tests=str(Path(__file__).parent.parent), counted=counted)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, str(target), mode],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, n: int) -> int:
+        """Write, killed at call number ``n``: the exit code, or the number of calls where there are fewer."""
+        self._process.stdin.write(f"{n}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.stdout.close()
+        assert self._process.wait(timeout=60) == 0
+
+
+def steps(calls: int) -> list[int]:
+    """Calls to fail at: the order matters at the end; before, one file is written after another."""
+    return sorted({*range(1, calls, 15), *range(max(calls - 9, 1), calls + 1)})
+
+
+def beside(target: Path) -> set[str]:
+    return {entry.name for entry in target.parent.iterdir()} - {target.name}
+
+
+@pytest.mark.parametrize("counted", [("fsync",), ("rename", "unlink", "mkdir", "chmod", "rmdir")])
+@pytest.mark.parametrize("mode", ["new", "overwrite"])
+def test_killed_at_every_step(tmp_path, mode, counted):
+    target = tmp_path / "s"
+    old, old_labels = random_rows(1, n_rows=4)
+    new, _ = random_rows(2, n_rows=6)
+    seen = set()
+    with Trials(target, mode, counted) as trials:
+        if mode == "overwrite":
+            write_store(target, old, old_labels)
+        calls = trials.run(10**6)
+        assert 8 < calls < 250
+        for n in steps(calls):
+            for name in beside(target):  # sweeping them is for the last run: it would shift the counts
+                entry = tmp_path / name
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            if mode == "new":
+                shutil.rmtree(target, ignore_errors=True)
+            elif open_store(target).n_rows != 4:
+                write_store(target, old, old_labels, overwrite=True)
+            assert trials.run(n) == -signal.SIGKILL
+            assert beside(target)
+            found = None
+            if target.exists():
+                store = open_store(target)
+                found = store.n_rows
+                assert_same(read_all(store), old if found == 4 else new)
+            seen.add(found)
+            if (
+                found is None and mode == "overwrite"
+            ):  # killed between the two renames: the old one comes back
+                with pytest.raises(UsageError, match="exists"):
+                    StoreWriter(target)
+        if mode == "new":
+            shutil.rmtree(target, ignore_errors=True)
+        assert 8 < trials.run(10**6) < 250
+    verify_store(target)
+    assert open_store(target).n_rows == 6
+    assert beside(target) == set()
+    assert seen >= ({None, 6} if mode == "new" else {4, 6})
+
+
+def test_old_store_comes_back_after_a_kill_between_the_two_renames(tmp_path):
+    target = tmp_path / "s"
+    matrix, labels = random_rows(1)
+    write_store(target, matrix, labels)
+    target.rename(tmp_path / "s.replaced-0")
+    (tmp_path / "s.building-0").mkdir()
+    with pytest.raises(UsageError, match="exists"):
+        StoreWriter(target)
+    assert_same(read_all(open_store(target)), matrix)
+
+
+def test_leaving_without_commit_leaves_nothing(tmp_path):
+    matrix, labels = random_rows(1)
+    with StoreWriter(tmp_path / "s") as writer:
+        writer.append(labelled(matrix, labels))
+    with pytest.raises(UsageError, match="closed"):
+        writer.commit()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_second_writer_is_refused_at_once(tmp_path):
+    with StoreWriter(tmp_path / "s"), pytest.raises(StorageError, match="another run is writing"):
+        StoreWriter(tmp_path / "s")
+    StoreWriter(tmp_path / "s").close()
+
+
+def test_lock_of_another_process(tmp_path):
+    with open(tmp_path / "s.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StorageError, match="another run is writing"):
+            StoreWriter(tmp_path / "s")
+    StoreWriter(tmp_path / "s").close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_our_stores_are_overwritten(tmp_path):
+    matrix, labels = random_rows(1)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "file").write_text("keep")
+    (tmp_path / "text").write_text("keep")
+    (tmp_path / "link").symlink_to(mine)
+    for name in ("mine", "text", "link"):
+        with pytest.raises(UsageError, match="exists and was not written by this program"):
+            StoreWriter(tmp_path / name, overwrite=True)
+    assert (mine / "file").read_text() == (tmp_path / "text").read_text() == "keep"
+    write_store(tmp_path / "s", matrix, labels)
+    with pytest.raises(UsageError, match="exists; remove it"):
+        StoreWriter(tmp_path / "s")
+    write_store(tmp_path / "s", matrix[:3], labels[:3], overwrite=True)
+    assert open_store(tmp_path / "s").n_rows == 3
+    assert {entry.name for entry in tmp_path.iterdir()} == {"mine", "text", "link", "s"}
+
+
+def test_the_building_is_private_and_the_store_is_not(tmp_path):
+    matrix, labels = random_rows(1)
+    with StoreWriter(tmp_path / "s") as writer:
+        (building,) = tmp_path.glob("s.building-*")
+        assert stat.S_IMODE(building.stat().st_mode) == 0o700
+        writer.append(labelled(matrix, labels))
+        writer.commit()
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert (tmp_path / "s").stat().st_mode == plain.stat().st_mode
+
+
+def test_missing_parent(tmp_path):
+    with pytest.raises(StorageError, match=r"writing .*none/s failed: No such file"):
+        StoreWriter(tmp_path / "none" / "s")
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("fsync", errno.EIO), ("write", errno.ENOSPC), ("rename", errno.EACCES)]
+)
+def test_every_failed_call_fails_the_commit(tmp_path, monkeypatch, name, number):
+    matrix, labels = random_rows(1, n_rows=6)
+    function = getattr(os, name)
+    lock = threading.Lock()
+    calls, stop = 0, 0
+
+    def failing(*args, **kwargs):
+        nonlocal calls
+        with lock:
+            calls += 1
+            failed = calls == stop
+        if failed:
+            raise OSError(number, os.strerror(number))
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(os, name, failing)
+    write_store(tmp_path / "counting", matrix, labels, chunk_elements=64, chunk_rows=64)
+    for stop in steps(calls):
+        calls = 0
+        target = tmp_path / f"s{stop}"
+        with pytest.raises(StorageError) as caught:
+            write_store(target, matrix, labels, chunk_elements=64, chunk_rows=64)
+        assert calls >= stop
+        assert str(target) in str(caught.value)
+        assert os.strerror(number) in str(caught.value)
+        if target.exists():  # only the last step, the parent folder's fsync, fails after the rename
+            verify_store(target)
+            shutil.rmtree(target)
+        assert beside(target) == {"counting"}
+
+
+def test_disk_full(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a file system of its own")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    try:
+        matrix, labels = random_rows(1, n_rows=4000, n_features=200)
+        with pytest.raises(StorageError, match=r"disk/s failed: No space left on device; free some space"):
+            write_store(disk / "s", matrix, labels, pieces=(500,), chunk_elements=4096, chunk_rows=512)
+        assert list(disk.iterdir()) == []
+        write_store(
+            disk / "s", matrix[:100], labels[:100], pieces=(500,), chunk_elements=4096, chunk_rows=512
+        )
+        assert_same(read_all(open_store(disk / "s")), matrix[:100])
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_file_size_limit(tmp_path):
+    matrix, labels = random_rows(1, n_rows=4000, n_features=200)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        with pytest.raises(StorageError, match="File too large"):
+            write_store(tmp_path / "s", matrix, labels, pieces=(500,), chunk_elements=4096, chunk_rows=512)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert list(tmp_path.iterdir()) == []

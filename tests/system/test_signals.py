@@ -1,0 +1,197 @@
+"""Signals: a first one asks, a second one or the time ends."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ooc_svm.errors import Interrupted
+from ooc_svm.system import signals
+
+
+def test_nothing_is_requested_by_itself() -> None:
+    assert signals.requested() is None
+    with signals.install():
+        assert signals.requested() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_raises(number: signal.Signals) -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
+
+    def run() -> None:
+        with signals.install():
+            signal.raise_signal(number)
+            assert signals.requested() == number
+            signal.raise_signal(number)
+
+    with pytest.raises(Interrupted) as raised:
+        run()
+    assert raised.value.exit_code == 128 + number
+    assert signals.requested() is None
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)] == before
+
+
+def test_without_grace_the_first_signal_raises() -> None:
+    with pytest.raises(Interrupted), signals.install(grace=0):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_it_raises_when_the_grace_is_over() -> None:
+    def run() -> None:
+        with signals.install(grace=0.05):
+            signal.raise_signal(signal.SIGTERM)
+            assert signals.requested() == signal.SIGTERM
+            threading.Event().wait(30)  # a main thread that waits for a worker
+
+    with pytest.raises(Interrupted) as raised:
+        run()
+    assert raised.value.exit_code == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("grace", [0, 0.05])
+def test_it_raises_again_what_met_a_callback_that_lets_nothing_through(grace, capfd) -> None:
+    class Closing:
+        def __del__(self) -> None:
+            entered.append(True)
+            signal.raise_signal(signal.SIGTERM)
+            if grace:
+                threading.Event().wait(30)
+                entered.append(False)  # not reached: it is raised here first
+
+    def run() -> None:
+        Closing()
+        threading.Event().wait(30)
+
+    entered: list[bool] = []
+    before = sys.unraisablehook
+    with pytest.raises(Interrupted) as raised, signals.install(grace):
+        run()
+    assert raised.value.exit_code == 128 + signal.SIGTERM
+    assert entered == [True]
+    assert sys.unraisablehook is before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_others_raise_in_such_a_callback_is_still_reported(monkeypatch) -> None:
+    class Closing:
+        def __del__(self) -> None:
+            raise ZeroDivisionError
+
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
+    with signals.install(grace=0):
+        Closing()
+    assert reported == [ZeroDivisionError]
+
+
+def test_an_inner_one_takes_over_and_gives_back() -> None:
+    def run() -> None:
+        with signals.install(grace=0):
+            with signals.install(grace=60):
+                signal.raise_signal(signal.SIGINT)
+                assert signals.requested() == signal.SIGINT
+            assert signals.requested() is None
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run()
+
+
+def test_no_library_takes_it_for_a_failure_it_can_deal_with() -> None:
+    def run() -> None:
+        with signals.install(grace=0):
+            with contextlib.suppress(Exception):
+                signal.raise_signal(signal.SIGINT)
+            went_on.append(True)
+
+    went_on: list[bool] = []
+    with pytest.raises(Interrupted):
+        run()
+    assert not went_on
+
+
+def test_the_timer_of_others_is_put_back() -> None:
+    rung: list[int] = []
+    handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    timer = signal.setitimer(signal.ITIMER_REAL, 30.0)
+    try:
+        with signals.install():
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGALRM) is not handler
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30.0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+    assert rung == []
+
+
+def test_other_threads_leave_the_handlers_alone() -> None:
+    seen: list[object] = []
+
+    def work() -> None:
+        before = signal.getsignal(signal.SIGINT)
+        with signals.install():
+            seen.append(signal.getsignal(signal.SIGINT) is before)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [True]
+
+
+def python(program: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.fault
+def test_a_process_that_cannot_tidy_up_ends_all_the_same() -> None:
+    program = (
+        "import time\n"
+        "from ooc_svm.system import signals\n"
+        "signals.TIDY_SECONDS = 0.3\n"
+        "with signals.install(grace=0.2):\n"
+        "    try:\n"
+        "        print('ready', flush=True)\n"
+        "        time.sleep(60)\n"
+        "    finally:\n"
+        "        print('tidying', flush=True)\n"
+        "        time.sleep(60)\n"
+    )
+    with python(program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        sent = time.monotonic()
+        assert process.wait(20) == 128 + signal.SIGTERM
+        assert time.monotonic() - sent < 10
+        assert process.stdout.read() == "tidying\n"
+
+
+@pytest.mark.fault
+def test_a_third_signal_does_what_it_does_to_other_programs() -> None:
+    program = (
+        "import time\n"
+        "from ooc_svm.system import signals\n"
+        "def stubborn(word):\n"
+        "    try:\n"
+        "        print(word, flush=True)\n"
+        "        time.sleep(60)\n"
+        "    except BaseException:\n"
+        "        stubborn('tidying')\n"
+        "signals.TIDY_SECONDS = 60\n"
+        "with signals.install(grace=0):\n"
+        "    stubborn('ready')\n"
+    )
+    with python(program) as process:
+        assert process.stdout is not None
+        for word in ("ready\n", "tidying\n", "tidying\n"):
+            assert process.stdout.readline() == word
+            process.send_signal(signal.SIGINT)
+        assert process.wait(20) == -signal.SIGINT

@@ -1,0 +1,392 @@
+"""How memory is divided, and that a run keeps to it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ooc_svm.data.blocks import LabelledRows, RowBlock
+from ooc_svm.engine.local import BLOCKS_A_THREAD
+from ooc_svm.errors import MemoryBudgetError
+from ooc_svm.options import TrainOptions
+from ooc_svm.store import StoreWriter, open_store
+from ooc_svm.system.memory import parse_size
+from ooc_svm.training.memory_plan import (
+    FEW_ELEMENTS,
+    GROUP_CHOICES,
+    LITTLE_DATA,
+    MANY_POINTS,
+    MOST_OF_LITTLE,
+    SHARES,
+    SLACK,
+    Parameters,
+    Workload,
+    can_follow,
+    divide,
+)
+from ooc_svm.training.on_cluster import client_budget
+
+MB = 10**6
+
+# A hundred million nonzeros of a text, in blocks of 32 MB.
+TEXT = Workload(
+    n_rows=1_000_000,
+    n_nonzeros=100_000_000,
+    dimension=50_000,
+    n_models=1,
+    block_nbytes=34 * MB,
+    data_nbytes=1200 * MB,
+    vector_bytes=34,
+    value_bytes=4,
+    threads=2,
+)
+OCAS, PLAIN, STREAMED = (TrainOptions(solver=s) for s in ("ocas", "cutting-plane", "streamed-smo"))
+WORKLOADS = [
+    TEXT,
+    replace(TEXT, n_models=20),
+    replace(TEXT, threads=16),
+    replace(TEXT, dimension=3_000_000),
+    replace(TEXT, dimension=30),
+    replace(TEXT, dimension=0, n_nonzeros=0),
+    replace(TEXT, n_rows=10**9),
+    replace(TEXT, block_nbytes=0, data_nbytes=0, threads=1),
+]
+
+
+def fewest(work, options=OCAS, **more):
+    """The least memory that fits, to a thousandth."""
+    low, high = 0, 10**15
+    while high - low > high // 1000:
+        middle = (low + high) // 2
+        try:
+            divide(work, options, middle, **more)
+            high = middle
+        except MemoryBudgetError:
+            low = middle
+    return high
+
+
+@pytest.mark.parametrize("options", [OCAS, PLAIN, STREAMED])
+@pytest.mark.parametrize("work", WORKLOADS)
+def test_what_is_divided_is_never_more_than_what_is_allowed(work, options):
+    for total in (fewest(work, options), 500 * MB, 700 * MB, 10**9, 3 * 10**9, 10**11, 10**13):
+        try:
+            budget = divide(work, options, total)
+        except MemoryBudgetError:
+            continue
+        assert budget.total == total
+        assert budget.needed == sum(item.nbytes for item in budget.items)
+        assert budget.needed + budget.cache_bytes <= total * (1 - SLACK)
+        assert min(item.nbytes for item in budget.items) >= 0
+        assert 0 <= budget.cache_bytes <= work.data_nbytes
+        assert 0 <= budget.row_vector_bytes <= work.n_rows * work.vector_bytes
+        used = budget.parameters
+        if options is STREAMED:
+            assert used.capacity >= SHARES[-1] * (work.n_rows + work.n_nonzeros)
+        else:
+            assert used.max_cuts > used.groups * used.points
+    generous = divide(work, options, 10**15)
+    assert generous.cache_bytes == work.data_nbytes
+    assert generous.row_vector_bytes == work.n_rows * work.vector_bytes
+
+
+@pytest.mark.parametrize("options", [OCAS, PLAIN, STREAMED])
+@pytest.mark.parametrize("work", WORKLOADS)
+def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
+    with pytest.raises(MemoryBudgetError) as caught:
+        divide(work, options, 100 * MB)
+    message = str(caught.value)
+    assert caught.value.exit_code == 6
+    assert "allowed are 100 MB" in message
+    assert (
+        "allow more with --memory, or use fewer values of C, threads, --cut-groups or --resident" in message
+    )
+    own = ("lanes", "resident rows") if options is STREAMED else ("sums of a pass", "cuts")
+    for name in ("Python and libraries", "weights", "blocks being read", "row vectors", *own):
+        assert name in message
+    named = parse_size(message.split("training needs ")[1].split(" of memory")[0].replace("bytes", ""))
+    assert fewest(work, options) <= named * 1.01
+    divide(work, options, int(named * 1.01))
+
+
+def test_more_work_needs_more():
+    for options in (OCAS, PLAIN, replace(STREAMED, lanes=2)):
+        streamed = options.resolved_solver == "streamed-smo"
+        least = fewest(TEXT, options)
+        for change in ({"n_models": 3}, {"dimension": 10**6}, {"block_nbytes": 80 * MB}):
+            assert fewest(replace(TEXT, **change), options) > least
+        alone, many = (fewest(replace(TEXT, threads=threads), options) for threads in (1, 5))
+        # No more threads sweep than there are lanes.
+        assert alone < least
+        assert many == least if streamed else many > least
+        huge = fewest(replace(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options)
+        assert huge == least if not streamed else least < huge < 1.2 * least
+    # In one lane there is one thread that sweeps.
+    alone, many = (fewest(replace(TEXT, threads=threads), STREAMED) for threads in (1, 5))
+    assert alone == many
+
+
+def test_groups_points_and_cuts_shrink_with_the_memory():
+    work = replace(TEXT, dimension=90_000, n_models=4, n_nonzeros=10**9)
+    totals = np.geomspace(20 * fewest(work), fewest(work), 60).astype(int)
+    budgets = [divide(work, OCAS, int(total)) for total in totals]
+    used = [budget.parameters for budget in budgets]
+    sizes = [parameters.groups * parameters.points for parameters in used]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == GROUP_CHOICES[0] * MANY_POINTS > sizes[-1]
+    for first, second in pairwise(used):
+        if (first.groups, first.points) == (second.groups, second.points):
+            assert first.max_cuts >= second.max_cuts
+        assert first.groups >= second.groups
+
+
+def test_groups_follow_from_the_data():
+    sizes = [divide(replace(TEXT, n_nonzeros=n), OCAS, 10**12).parameters for n in (10**5, 10**8, 10**9)]
+    assert [(parameters.groups, parameters.points) for parameters in sizes] == [
+        (1, 1),
+        (2, MANY_POINTS),
+        (8, MANY_POINTS),
+    ]
+
+
+@pytest.mark.parametrize("groups", [1, 3, 50])
+def test_groups_asked_for_are_given_or_refused(groups):
+    for solver in ("ocas", "cutting-plane"):
+        options = TrainOptions(solver=solver, cut_groups=groups)
+        for total in (fewest(TEXT, options), 10**11):
+            assert divide(TEXT, options, total).parameters.groups == groups
+
+
+def test_the_parameters_of_a_saved_state_are_kept_or_refused():
+    cuts = (Parameters(groups=4, points=5, max_cuts=300), Parameters(max_cuts=57))
+    sets = (Parameters(capacity=3 * 10**7), Parameters(capacity=10**4))
+    for options, keep in [(OCAS, kept) for kept in cuts] + [(STREAMED, kept) for kept in sets]:
+        least = fewest(TEXT, options, keep=keep)
+        for total in (least, 10**12):
+            assert divide(TEXT, options, total, keep=keep).parameters == keep
+        with pytest.raises(MemoryBudgetError):
+            divide(TEXT, options, int(least * 0.99), keep=keep)
+
+
+def test_the_resident_share_shrinks_with_the_memory():
+    size = TEXT.n_rows + TEXT.n_nonzeros
+    totals = np.geomspace(fewest(TEXT, STREAMED), 4 * 10**9, 60).astype(int)
+    shares = [divide(TEXT, STREAMED, int(total)).parameters.capacity / size for total in totals]
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(SHARES[0])
+    assert len(set(shares)) >= 5
+    assert {min(SHARES, key=lambda share: abs(share - found)) for found in shares} <= set(SHARES)
+
+
+def test_of_little_data_a_smaller_share_is_resident():
+    for n_nonzeros, share in ((LITTLE_DATA, SHARES[0]), (LITTLE_DATA - 1, MOST_OF_LITTLE)):
+        work = replace(TEXT, n_nonzeros=n_nonzeros)
+        capacity = divide(work, STREAMED, 10**12).parameters.capacity
+        assert capacity == math.ceil(share * (n_nonzeros + TEXT.n_rows))
+
+
+def test_few_rows_are_all_held_where_they_fit():
+    for n_nonzeros in (6, FEW_ELEMENTS - 10, FEW_ELEMENTS + 10):
+        work = replace(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
+        capacity = divide(work, STREAMED, 10**12).parameters.capacity
+        assert capacity == min(n_nonzeros + 2, FEW_ELEMENTS)
+        asked = divide(work, replace(STREAMED, resident=0.5), 10**12).parameters.capacity
+        assert asked == math.ceil(0.5 * (n_nonzeros + 2))
+        if n_nonzeros > 10**4:
+            assert divide(work, STREAMED, fewest(work, STREAMED)).parameters.capacity < capacity
+            many = divide(replace(work, n_models=1000), STREAMED, 6 * 10**9).parameters.capacity
+            assert many == math.ceil(MOST_OF_LITTLE * (n_nonzeros + 2))
+
+
+def test_rows_are_held_before_blocks():
+    """A larger share would not have fitted."""
+    work = replace(TEXT, n_nonzeros=60_000_000)
+    for total in np.geomspace(fewest(work, STREAMED), 10**9, 40).astype(int).tolist():
+        used = divide(work, STREAMED, total)
+        share = used.parameters.capacity / (work.n_rows + work.n_nonzeros)
+        place = min(range(len(SHARES)), key=lambda k: abs(SHARES[k] - share))
+        rows = next(item.nbytes for item in used.items if item.name == "resident rows")
+        assert place == 0 or rows * SHARES[place - 1] / share > used.cache_bytes
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a division asks of a worker."""
+
+    memory: int
+    threads: int = 1
+    address: str = "w"
+
+
+@pytest.mark.parametrize("n_nonzeros", [60_000_000, 100_000_000, 10**9])
+@pytest.mark.parametrize("part", [1.0, 0.4])
+def test_workers_have_room_for_what_the_client_holds(n_nonzeros, part):
+    """Each as much memory as the client, or less: where workers can hold all rows at all, they fit."""
+    work = replace(TEXT, n_nonzeros=n_nonzeros, n_rows=n_nonzeros // 100)
+    shares = []
+    for total in np.geomspace(400 * MB, 16 * 10**9, 50).astype(int).tolist():
+        member = Member(int(part * total))
+        try:
+            divide(replace(work, threads=1), STREAMED, member.memory)
+        except MemoryBudgetError:
+            continue
+        kept = client_budget(work, STREAMED, total, [Member(total), member], None).parameters
+        divide(replace(work, threads=1), STREAMED, member.memory, keep=kept)
+        shares.append(kept.capacity / (work.n_rows + n_nonzeros))
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(SHARES[0])
+    assert len(set(shares)) >= 4
+
+
+def test_measuring_the_columns_needs_blocks_for_every_thread():
+    work = replace(TEXT, n_nonzeros=60_000_000, threads=8)
+    plain = divide(work, STREAMED, 10**12).items
+    scaled = divide(work, TrainOptions(scale="maxabs"), 10**12).items
+    notes = [next(i.note for i in items if i.name == "blocks being read") for items in (plain, scaled)]
+    assert [note.split()[0] for note in notes] == [str(BLOCKS_A_THREAD + 1), str(8 * BLOCKS_A_THREAD)]
+
+
+def test_the_resident_share_does_not_follow_from_threads():
+    for options in (STREAMED, replace(STREAMED, lanes=8)):
+        least = fewest(replace(TEXT, threads=8), options)
+        for total in np.geomspace(least, 4 * 10**9, 100).astype(int).tolist():
+            made = [divide(replace(TEXT, threads=threads), options, total) for threads in (1, 2, 8)]
+            assert len({budget.parameters.capacity for budget in made}) == 1
+
+
+@pytest.mark.parametrize("share", [0.003, 0.1, 1.0])
+def test_the_resident_share_asked_for_is_given_or_refused(share):
+    options = TrainOptions(resident=share)
+    least = fewest(TEXT, options)
+    for total in (least, 10**12):
+        capacity = divide(TEXT, options, total).parameters.capacity
+        assert capacity == math.ceil(share * (TEXT.n_rows + TEXT.n_nonzeros))
+    with pytest.raises(MemoryBudgetError, match="resident rows"):
+        divide(TEXT, options, int(least * 0.99))
+
+
+def test_rows_without_values_and_each_model_are_counted():
+    options = TrainOptions(resident=0.1)
+    least = fewest(TEXT, options)
+    assert (
+        fewest(replace(TEXT, value_bytes=0), options) < least < fewest(replace(TEXT, value_bytes=8), options)
+    )
+    assert fewest(replace(TEXT, n_models=2), options) > least + 0.1 * TEXT.n_nonzeros * 8
+
+
+def test_row_vectors_go_to_disk_before_anything_is_refused():
+    work = replace(TEXT, n_rows=10**9)
+    for options in (OCAS, PLAIN, STREAMED):
+        budget = divide(work, options, 10**9)
+        assert budget.row_vector_bytes < work.n_rows * work.vector_bytes
+        assert "GB of it in a scratch file" in budget.items[-1].note
+        assert budget.cache_bytes == 0
+
+
+SCRIPT = """
+import json, sys
+from ooc_svm import train
+options = {"threads": 1, "max_passes": 2, "solver": sys.argv[3]}
+print(json.dumps(train(sys.argv[1], memory=sys.argv[2], **options).report))
+"""
+
+
+@pytest.fixture(scope="module")
+def large_store(tmp_path_factory):
+    """Rows of 480 MB, the same thousand over and over, which compress well."""
+    path = tmp_path_factory.mktemp("large") / "s"
+    rng = np.random.default_rng(0)
+    n, k, d = 20_000, 50, 2000
+    ids = np.sort(rng.integers(0, d // k, (n, k)) + np.arange(k) * (d // k), axis=1).astype(np.int32)
+    values = rng.integers(1, 5, (n, k)).astype(np.float32)
+    labels = np.where((values * rng.normal(size=d)[ids]).sum(axis=1) > 0, 1.0, -1.0)
+    rows = RowBlock(0, np.arange(n + 1, dtype=np.int64) * k, ids.ravel(), values.ravel())
+    with StoreWriter(path, n_features=d) as writer:
+        for _ in range(60):
+            writer.append(LabelledRows(rows, labels))
+        writer.commit()
+    return path
+
+
+@pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
+def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path, solver):
+    memory = 440 * MB
+    store = open_store(large_store)
+    assert sum(span.nbytes for span in store.blocks) > 1.1 * memory
+    run = [sys.executable, "-c", SCRIPT, str(large_store), str(memory), solver]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    # The first run on a machine compiles, the second one finds what was compiled.
+    for _ in range(2):
+        done = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert report["passes"] == 2
+        assert 200 * MB < report["peak_memory_bytes"] < memory
+        assert len(list(tmp_path.rglob("*.nbc"))) > 5
+
+
+def pairs(n_ranks, **sizes):
+    """A workload over pairs of rows, and its parameters where memory is no matter."""
+    problem = "roc-area" if n_ranks == 2 else "ordinal"
+    sizes = {"coefficient_bytes": 4, "sorts": True, "n_ranks": n_ranks} | sizes
+    return replace(TEXT, **sizes), TrainOptions(problem=problem)
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "dimension", "points", "bins"),
+    [
+        (2, 100, 4, 256),
+        (10, 100, 4, 256),
+        (50, 100, 4, 64),
+        (2, 50_000, 4, 16),
+        (2, 10**6, 1, 0),
+        (0, 100, 1, 0),
+        (10_000, 100, 1, 0),
+    ],
+)
+def test_bins_are_as_many_as_cost_little(n_ranks, dimension, points, bins):
+    work, options = pairs(n_ranks, dimension=dimension, n_nonzeros=10**8)
+    found = divide(work, options, 10**13).parameters
+    assert (found.points, found.bins) == (points, bins)
+    assert found.bins * n_ranks * dimension * (points - 1) <= max(1 << 20, 10**8 // 16)
+
+
+def test_bins_shrink_with_the_memory():
+    work, options = pairs(2, dimension=20_000, n_nonzeros=10**9)
+    totals = np.geomspace(20 * fewest(work, options), fewest(work, options), 40).astype(int)
+    found = [divide(work, options, int(total)) for total in totals]
+    sizes = [(one.parameters.points, one.parameters.bins) for one in found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == (4, 256)
+    assert sizes[-1] == (1, 0)
+    sums = {item.name: item for item in found[0].items}["sums of a pass"]
+    assert "256 bins of 2 rank(s)" in sums.note
+    assert sums.nbytes > 8 * 20_000 * 3 * 256 * 2
+
+
+def test_only_parameters_of_the_data_can_be_kept():
+    work, options = pairs(2, dimension=100, n_nonzeros=10**8)
+    kept = divide(work, options, 10**12).parameters
+    assert can_follow(work, options, kept)
+    for changes in (
+        {"bins": 2**31},
+        {"bins": 0},
+        {"points": 3},
+        {"groups": 0},
+        {"max_cuts": 0},
+        {"capacity": 1},
+    ):
+        assert not can_follow(work, options, replace(kept, **changes))
+    assert not can_follow(replace(work, n_ranks=0), options, kept)
+    resident = divide(TEXT, STREAMED, 10**12).parameters
+    assert can_follow(TEXT, STREAMED, resident)
+    for changes in ({"capacity": 0}, {"capacity": -1}, {"bins": 16}, {"max_cuts": 5}):
+        assert not can_follow(TEXT, STREAMED, replace(resident, **changes))

@@ -1,0 +1,126 @@
+"""The plan of a training tells what the training then does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers.train_data import make_store, store_rows
+
+from ooc_svm import plan, train
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
+from ooc_svm.solvers.streamed_smo.sweep import SweepPass
+from ooc_svm.store import open_store
+from ooc_svm.training import plan as plan_module
+
+module = sys.modules[train.__module__]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return store_rows()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, rows):
+    return make_store(tmp_path_factory.mktemp("rows") / "s", *rows)
+
+
+@pytest.mark.parametrize("solver", ["ocas", "cutting-plane", "streamed-smo"])
+def test_the_numbers_are_those_of_the_store_and_of_the_run(store, rows, solver, monkeypatch):
+    options = {"solver": solver, "C": (0.1, 1.0), "bias": "penalized", "memory": "1GB", "threads": 2}
+    planned = plan(store, **options)
+    opened = open_store(store)
+    assert (planned.n_rows, planned.n_features, planned.n_nonzeros) == (300, 40, rows[0].nnz)
+    assert (planned.n_models, planned.threads, planned.budget) == (2, 2, 10**9)
+    assert planned.fits
+    assert planned.total == sum(item.nbytes for item in planned.items) <= planned.budget
+    cache = planned.items[-1]
+    assert (cache.name, cache.nbytes) == ("block cache", sum(span.nbytes for span in opened.blocks))
+    assert planned.seconds_per_pass > 0.0
+    assert planned.expected_passes > 1
+    divide = module.divide
+    monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
+    report = train(store, max_passes=2, **options).report
+    assert report["bytes_read"] == 2 * planned.pass_bytes
+    parameters = planned.parameters
+    if solver == "streamed-smo":
+        assert report["resident"] == parameters.capacity / (300 + rows[0].nnz)
+    else:
+        assert (report["cut_groups"], report["max_cuts"]) == (parameters.groups, parameters.max_cuts)
+    assert len(report["models"]) == planned.n_models
+
+
+def test_as_text_and_json(store):
+    planned = plan(store, memory="1GB", threads=1)
+    record = json.loads(json.dumps(planned.to_json()))
+    assert record["total"] == sum(item["bytes"] for item in record["items"])
+    assert record["fits"] is True
+    assert set(record) >= {"n_rows", "pass_bytes", "seconds_per_pass", "expected_passes", "budget", "threads"}
+    lines = planned.lines()
+    assert lines[0].startswith("300 rows, 40 features")
+    assert len(lines) == len(planned.items) + 4
+    assert "of 1 GB allowed" in lines[-3]
+
+
+def test_of_a_matrix(rows):
+    planned = plan(*rows)
+    assert (planned.pass_bytes, planned.threads) == (0, 1)
+    assert all(item.name != "block cache" for item in planned.items)
+    assert plan(np.zeros((4, 0)), [1, 1, -1, -1]).n_features == 0
+
+
+def test_a_first_meeting_with_rows_is_not_what_a_pass_takes(store, monkeypatch):
+    """All rows move then, and none has been copied before."""
+    visit, met, clock = SweepPass.visit, set(), [0.0]
+
+    def slow_at_first(self, block, rows, partial):
+        clock[0] += 1.0 if (rows.start, rows.stop) in met else 1e6
+        met.add((rows.start, rows.stop))
+        visit(self, block, rows, partial)
+
+    monkeypatch.setattr(SweepPass, "visit", slow_at_first)
+    monkeypatch.setattr(plan_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    assert 1.0 < plan(store, threads=1).seconds_per_pass < 1e6
+    assert len(met) > 1
+
+
+def test_many_classes_make_as_many_models(rows):
+    labels = np.arange(300) % 5
+    planned = plan(rows[0], labels, C=(1, 2))
+    assert planned.n_models == 10
+    assert plan(rows[0], labels, positive=3).n_models == 1
+
+
+def test_nothing_is_written(store):
+    before = sorted((path, path.stat().st_mtime_ns) for path in store.parent.rglob("*"))
+    plan(store, checkpoint=store.parent / "c")
+    assert sorted((path, path.stat().st_mtime_ns) for path in store.parent.rglob("*")) == before
+
+
+def test_what_training_refuses_is_refused(store, rows, tmp_path):
+    with pytest.raises(MemoryBudgetError, match=r"training needs .* allowed are 100 MB"):
+        plan(store, memory="100MB")
+    with pytest.raises(UsageError, match="C must be positive"):
+        plan(store, C=0)
+    with pytest.raises(UsageError, match="unknown option 'gama'"):
+        plan(store, gama=1)
+    with pytest.raises(UsageError, match="a matrix needs labels"):
+        plan(rows[0])
+    with pytest.raises(InputError, match="no row has the label 3"):
+        plan(store, positive=3)
+    with pytest.raises(InputError, match="does not exist"):
+        plan(tmp_path / "absent")
+    damaged = make_store(tmp_path / "s", *rows)
+    (damaged / "X/data/c/1").unlink()
+    with pytest.raises(DamageError, match="X/data/c/1 is missing"):
+        plan(damaged)
+
+
+def test_a_plan_is_for_one_machine(store):
+    with pytest.raises(UsageError, match="one machine"):
+        plan(store, engine="dask")
