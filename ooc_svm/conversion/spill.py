@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int32Array, Int64Array, Values
-from ooc_svm.ops.hashing import gather_rows
+from ooc_svm.ops.rows import gather_rows
 from ooc_svm.system.records import RecordFile, append_record
 
 Keys = npt.NDArray[np.uint64]

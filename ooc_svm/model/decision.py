@@ -12,8 +12,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.model.model import Model
-from ooc_svm.ops.rows import scores as row_scores
-from ooc_svm.ops.rows import unsigned
+from ooc_svm.ops.rows import scores_of_models, unsigned
 
 
 def select_C(model: Model, C: float | None) -> Model:  # noqa: N802  (C is the field's name for it)
@@ -113,7 +112,7 @@ class Decision:
         """
         out = np.empty((last - first, self.n_scores))
         ids = unsigned(rows.indices)
-        row_scores(unsigned(rows.indptr), ids, rows.values, first, last, self.weights, self.bias, out)
+        scores_of_models(unsigned(rows.indptr), ids, rows.values, first, last, self.weights, self.bias, out)
         finite = np.isfinite(out)
         if not finite.all():
             row = rows.start + first + int(np.argmin(finite.all(axis=1)))

@@ -1,8 +1,6 @@
-"""Random keys of rows, and CSR rows gathered in another order."""
+"""Random keys of rows: hashes of 64 bits."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,34 +48,3 @@ def mix_keys(numbers: Keys, out: Keys) -> None:
     """
     for i in range(len(out)):
         out[i] = _mix(numbers[i])
-
-
-@compiled
-def gather_rows(
-    indptr: npt.NDArray[np.uint64],
-    indices: npt.NDArray[np.uint32],
-    values: Any,
-    order: npt.NDArray[np.int64],
-    out_indptr: npt.NDArray[np.uint64],
-    out_indices: npt.NDArray[np.uint32],
-    out_values: Any,
-) -> None:
-    """Copy the rows ``order[0]``, ``order[1]``, ... one after another.
-
-    Parameters
-    ----------
-    indptr, indices, values : CSR rows (uint64, uint32, float or None)
-    order : ndarray of int64, shape (m,)
-    out_indptr : ndarray of uint64, shape (m + 1,)
-        Holds the row pointers of the rows to come, from 0.
-    out_indices, out_values : ndarrays with room for the elements (uint32, float or None)
-    """
-    for k in range(len(order)):
-        p, end = indptr[order[k]], indptr[order[k] + 1]
-        q = out_indptr[k]
-        while p < end:
-            out_indices[q] = indices[p]
-            if values is not None:
-                out_values[q] = values[p]
-            p += _ONE
-            q += _ONE

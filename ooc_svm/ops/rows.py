@@ -1,11 +1,13 @@
-"""Products with sparse rows: scores ``X W + b`` and weighted sums of rows ``X^T V``.
+"""CSR rows: products with vectors, weighted sums of rows, copies of rows. The one home of dot, axpy and norm.
 
 Column ids and row pointers come as unsigned integers (`unsigned`): Numba then leaves out its test for
 negative indices, a factor of three. ``values`` is None where every stored value is 1: Numba compiles that
-case apart and never touches an array of values.
+case apart and never touches an array of values. ``scale2`` holds the squares of the columns' scales, for
+weights in units of the data; None without scaling is compiled apart as well.
 
 Every sum has one fixed order (four interleaved partial sums a row, rows one after another), so that a
-result never depends on how a compiler vectorised a loop or where a block was cut into tiles.
+result never depends on how a compiler vectorised a loop, where a block was cut into tiles, or how many models
+are computed together.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.compiled import compiled, inlined
 
 
 def unsigned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -23,8 +25,82 @@ def unsigned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.view(np.uint32 if array.itemsize == 4 else np.uint64)
 
 
+@inlined
+def dot(indices, values, w, p, end):  # type: ignore[no-untyped-def]
+    """``x.w`` of one row."""
+    s0 = s1 = s2 = s3 = 0.0
+    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
+    while p + four <= end:
+        j0, j1, j2, j3 = indices[p], indices[p + one], indices[p + two], indices[p + three]
+        if values is None:
+            s0 += w[j0]
+            s1 += w[j1]
+            s2 += w[j2]
+            s3 += w[j3]
+        else:
+            s0 += np.float64(values[p]) * w[j0]
+            s1 += np.float64(values[p + one]) * w[j1]
+            s2 += np.float64(values[p + two]) * w[j2]
+            s3 += np.float64(values[p + three]) * w[j3]
+        p += four
+    while p < end:
+        s0 += w[indices[p]] if values is None else np.float64(values[p]) * w[indices[p]]
+        p += one
+    return (s0 + s1) + (s2 + s3)
+
+
+@inlined
+def _term(indices, values, scale2, p):  # type: ignore[no-untyped-def]
+    """What one element adds to ``x.x``."""
+    if scale2 is None:
+        square = 1.0
+    else:
+        square = scale2[indices[p]]
+    if values is not None:
+        x = np.float64(values[p])
+        square *= x * x
+    return square
+
+
+@inlined
+def square(indices, values, scale2, p, end):  # type: ignore[no-untyped-def]
+    """``x.x`` (with the scale2) of one row."""
+    if values is None and scale2 is None:
+        return np.float64(end - p)
+    q0 = q1 = q2 = q3 = 0.0
+    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
+    while p + four <= end:
+        q0 += _term(indices, values, scale2, p)
+        q1 += _term(indices, values, scale2, p + one)
+        q2 += _term(indices, values, scale2, p + two)
+        q3 += _term(indices, values, scale2, p + three)
+        p += four
+    while p < end:
+        q0 += _term(indices, values, scale2, p)
+        p += one
+    return (q0 + q1) + (q2 + q3)
+
+
+@inlined
+def add_row(indices, values, scale2, w, p, end, v):  # type: ignore[no-untyped-def]
+    """``w += v x``, in units of the data."""
+    while p < end:
+        j = indices[p]
+        x = v if values is None else v * np.float64(values[p])
+        w[j] += x if scale2 is None else x * scale2[j]
+        p += np.uint64(1)
+
+
 @compiled
-def scores(indptr, indices, values, first, last, W, b, out):  # type: ignore[no-untyped-def]
+def scores(indptr, indices, values, first, every, w, out):  # type: ignore[no-untyped-def]
+    """``out[i] = x.w`` of the rows of a piece, see `sweep`."""
+    for i in range(len(out)):
+        row = first + every * np.uint64(i)
+        out[i] = dot(indices, values, w, indptr[row], indptr[row + np.uint64(1)])
+
+
+@compiled
+def scores_of_models(indptr, indices, values, first, last, W, b, out):  # type: ignore[no-untyped-def]
     """``out[i - first] = X[i] W + b`` for the rows ``first <= i < last``.
 
     Parameters
@@ -38,28 +114,9 @@ def scores(indptr, indices, values, first, last, W, b, out):  # type: ignore[no-
     """
     K = W.shape[1]
     if K == 1:
+        w = W.reshape(len(W))
         for i in range(first, last):
-            p, end = indptr[i], indptr[i + 1]
-            s0 = s1 = s2 = s3 = 0.0
-            while p + np.uint64(4) <= end:
-                if values is None:
-                    s0 += W[indices[p], 0]
-                    s1 += W[indices[p + np.uint64(1)], 0]
-                    s2 += W[indices[p + np.uint64(2)], 0]
-                    s3 += W[indices[p + np.uint64(3)], 0]
-                else:
-                    s0 += values[p] * W[indices[p], 0]
-                    s1 += values[p + np.uint64(1)] * W[indices[p + np.uint64(1)], 0]
-                    s2 += values[p + np.uint64(2)] * W[indices[p + np.uint64(2)], 0]
-                    s3 += values[p + np.uint64(3)] * W[indices[p + np.uint64(3)], 0]
-                p += np.uint64(4)
-            while p < end:
-                if values is None:
-                    s0 += W[indices[p], 0]
-                else:
-                    s0 += values[p] * W[indices[p], 0]
-                p += np.uint64(1)
-            out[i - first, 0] = ((s0 + s1) + (s2 + s3)) + b[0]
+            out[i - first, 0] = dot(indices, values, w, indptr[i], indptr[i + 1]) + b[0]
         return
     # The same four partial sums for each model as for one alone: company never changes a score's bits.
     two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
@@ -97,7 +154,22 @@ def scores(indptr, indices, values, first, last, W, b, out):  # type: ignore[no-
 
 
 @compiled
-def add_rows(indptr, indices, values, first, last, V, row_number, groups, out):  # type: ignore[no-untyped-def]
+def row_squares(indptr, indices, values, scale2, rows, out):  # type: ignore[no-untyped-def]
+    """``out[k] = x.x`` (with the scale2) of row ``rows[k]``."""
+    for k in range(len(rows)):
+        out[k] = square(indices, values, scale2, indptr[rows[k]], indptr[rows[k] + 1])
+
+
+@compiled
+def add_rows(indptr, indices, values, scale2, coefficients, w):  # type: ignore[no-untyped-def]
+    """``w += sum_i coefficients_i x_i``, in units of the data."""
+    for i in range(len(coefficients)):
+        if coefficients[i] != 0.0:
+            add_row(indices, values, scale2, w, indptr[i], indptr[i + 1], coefficients[i])
+
+
+@compiled
+def add_rows_by_group(indptr, indices, values, first, last, V, row_number, groups, out):  # type: ignore[no-untyped-def]
     """``out[j, k, g] += V[i - first, k] X[i, j]``, g the row's number modulo the number of groups.
 
     Parameters
@@ -115,16 +187,6 @@ def add_rows(indptr, indices, values, first, last, V, row_number, groups, out): 
     K = V.shape[1]
     for i in range(first, last):
         g = (row_number + i - first) % groups
-        if K == 1:
-            v = V[i - first, 0]
-            if v == 0.0:
-                continue
-            for p in range(indptr[i], indptr[i + 1]):
-                if values is None:
-                    out[indices[p], 0, g] += v
-                else:
-                    out[indices[p], 0, g] += v * values[p]
-            continue
         idle = True
         for k in range(K):
             if V[i - first, k] != 0.0:
@@ -141,8 +203,8 @@ def add_rows(indptr, indices, values, first, last, V, row_number, groups, out): 
 
 
 @compiled
-def add_to_slots(indptr, indices, values, first, last, numbers, weights, out):  # type: ignore[no-untyped-def]
-    """Add each row to its slots: ``out[numbers[k, i - first], j] += weights[k, i - first] X[i, j]``.
+def add_to_cells(indptr, indices, values, first, last, numbers, weights, out):  # type: ignore[no-untyped-def]
+    """Add each row to its cells: ``out[numbers[k, i - first], j] += weights[k, i - first] X[i, j]``.
 
     Parameters
     ----------
@@ -152,19 +214,15 @@ def add_to_slots(indptr, indices, values, first, last, numbers, weights, out):  
     numbers : ndarray of int32, shape (places, last - first)
     weights : ndarray of float64, shape (places, last - first), or None
         Places of weight 0 are skipped; None: all are 1.
-    out : ndarray of float64, shape (slots, n_features)
+    out : ndarray of float64, shape (cells, n_features)
     """
     for i in range(first, last):
         for k in range(len(numbers)):
             weight = 1.0 if weights is None else weights[k, i - first]
             if weight == 0.0:
                 continue
-            slot = out[np.uint32(numbers[k, i - first])]
-            for p in range(indptr[i], indptr[i + 1]):
-                if values is None:
-                    slot[indices[p]] += weight
-                else:
-                    slot[indices[p]] += weight * values[p]
+            cell = out[np.uint32(numbers[k, i - first])]
+            add_row(indices, values, None, cell, indptr[i], indptr[i + 1], weight)
 
 
 @compiled
@@ -179,3 +237,105 @@ def column_statistics(indptr, indices, values, largest, total, squares):  # type
         largest[j] = max(largest[j], abs(x))
         total[j] += x
         squares[j] += x * x
+
+
+@compiled
+def compact_rows(indptr, indices, values, kept):  # type: ignore[no-untyped-def]
+    """Move the kept rows to the front, in place; returns the number of nonzeros kept.
+
+    Parameters
+    ----------
+    indptr, indices, values : CSR rows (uint64, uint32, float or None)
+        ``indices`` and ``values`` are changed.
+    kept : ndarray of bool, shape (m,)
+    """
+    to = np.uint64(0)
+    for i in range(len(kept)):
+        if kept[i]:
+            p, end = indptr[i], indptr[i + 1]
+            if p == to:
+                to = end
+                continue
+            while p < end:
+                indices[to] = indices[p]
+                if values is not None:
+                    values[to] = values[p]
+                p += np.uint64(1)
+                to += np.uint64(1)
+    return np.int64(to)
+
+
+@compiled
+def gather_rows(
+    indptr: npt.NDArray[np.uint64],
+    indices: npt.NDArray[np.uint32],
+    values: Any,
+    order: npt.NDArray[np.int64],
+    out_indptr: npt.NDArray[np.uint64],
+    out_indices: npt.NDArray[np.uint32],
+    out_values: Any,
+) -> None:
+    """Copy the rows ``order[0]``, ``order[1]``, ... one after another.
+
+    Parameters
+    ----------
+    indptr, indices, values : CSR rows (uint64, uint32, float or None)
+    order : ndarray of int64, shape (m,)
+    out_indptr : ndarray of uint64, shape (m + 1,)
+        Holds the row pointers of the rows to come, from 0.
+    out_indices, out_values : ndarrays with room for the elements (uint32, float or None)
+    """
+    for k in range(len(order)):
+        p, end = indptr[order[k]], indptr[order[k] + 1]
+        q = out_indptr[k]
+        while p < end:
+            out_indices[q] = indices[p]
+            if values is not None:
+                out_values[q] = values[p]
+            p += np.uint64(1)
+            q += np.uint64(1)
+
+
+@compiled
+def keep_known(
+    indptr: npt.NDArray[np.uint64],
+    indices: npt.NDArray[np.uint32],
+    values: npt.NDArray[Any] | None,
+    n_features: int,
+    kept_indptr: npt.NDArray[np.uint64],
+    kept_indices: npt.NDArray[np.uint32],
+    kept_values: npt.NDArray[Any] | None,
+) -> int:
+    """Copy the elements whose column id is below `n_features`.
+
+    Parameters
+    ----------
+    indptr, indices, values : CSR rows (uint64, uint32, floats or None)
+    n_features : int
+    kept_indptr, kept_indices, kept_values : arrays of the same types and lengths
+        What is left; they may be the arrays of the rows themselves.
+
+    Returns
+    -------
+    int
+        Rows that lost an element.
+    """
+    limit = np.uint64(n_features)
+    one = np.uint64(1)
+    n = np.uint64(0)
+    first = indptr[0]
+    kept_indptr[0] = n
+    shorter = 0
+    for i in range(len(indptr) - 1):
+        last = indptr[i + 1]
+        begin = n
+        for p in range(first, last):
+            if np.uint64(indices[p]) < limit:
+                kept_indices[n] = indices[p]
+                if values is not None:
+                    kept_values[n] = values[p]  # type: ignore[index]
+                n += one
+        shorter += n - begin < last - first
+        kept_indptr[i + 1] = n
+        first = last
+    return shorter

@@ -91,7 +91,9 @@ class LinearPass(WholeData):
         for first, last in tiles(block.indptr, TILE_ELEMENTS, heads=heads):
             tile = rows.part(first, last)
             scores = np.empty((last - first, K))
-            row_ops.scores(indptr, indices, block.values, first, last, self.weights, self.intercepts, scores)
+            row_ops.scores_of_models(
+                indptr, indices, block.values, first, last, self.weights, self.intercepts, scores
+            )
             coefficients = np.zeros((width, last - first))
             at = 0
             for k, rule in enumerate(self.rules):
@@ -99,11 +101,11 @@ class LinearPass(WholeData):
                 slots = rule(tile, np.ascontiguousarray(scores[:, k]), own, partial.sums[k])
                 if slots is not None:
                     into = slots.numbers, slots.weights, partial.tables[k]
-                    row_ops.add_to_slots(indptr, indices, block.values, first, last, *into)
+                    row_ops.add_to_cells(indptr, indices, block.values, first, last, *into)
                 at += rule.width
             if width:
                 V = np.ascontiguousarray(coefficients.T)
-                row_ops.add_rows(
+                row_ops.add_rows_by_group(
                     indptr, indices, block.values, first, last, V, tile.start, self.groups, partial.vectors
                 )
 

@@ -21,8 +21,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.source import MatrixSource, Source
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
-from ooc_svm.ops.known import keep_known
-from ooc_svm.ops.rows import unsigned
+from ooc_svm.ops.rows import keep_known, unsigned
 from ooc_svm.store import Store, open_store
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.text.inputs import BLOCK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name

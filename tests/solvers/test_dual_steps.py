@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from ooc_svm.losses import loops
+from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
 
 SMALL = st.one_of(st.sampled_from([0.0, 0.1, -0.1, 1.0, -1.0]), st.floats(-4, 4, width=32))
@@ -162,11 +163,11 @@ def test_norms_and_sums_of_rows(dtype, scaled):
     data = dual_data("hinge", ones=dtype is None, scaled=scaled)
     some = np.arange(3, 250, 4)
     squares = np.empty(len(some))
-    dual_loops.row_squares(*data.arrays(dtype), data.metric, some, squares)
+    row_ops.row_squares(*data.arrays(dtype), data.metric, some, squares)
     np.testing.assert_allclose(squares, data.squares[some])
     v = data.random_multipliers(np.random.default_rng(0))
     w = np.ones(data.matrix.shape[1])
-    dual_loops.add_rows(*data.arrays(dtype), data.metric, v, w)
+    row_ops.add_rows(*data.arrays(dtype), data.metric, v, w)
     np.testing.assert_allclose(w, 1.0 + data.weights(v), atol=1e-12)
 
 
@@ -230,7 +231,7 @@ class Sweep:
             self.data.metric, self.w_after, self.rebuilt, self.bias, self.box, self.data.eps, self.marks,
             self.dual, self.step, self.keys, self.sums,
         )  # fmt: skip
-        dual_loops.scores(
+        row_ops.scores(
             *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every), self.reference,
             self.scores,
         )  # fmt: skip

@@ -241,7 +241,7 @@ def test_rows_are_added_to_their_slots(dtype, weighted):
         row_ops.unsigned(matrix.indices.astype(np.int32)),
         values,
     )
-    row_ops.add_to_slots(*block, 5, 45, numbers, weights, out)
+    row_ops.add_to_cells(*block, 5, 45, numbers, weights, out)
     expected = np.zeros((6, 7))
     for place, row in np.ndindex(numbers.shape):
         weight = 1.0 if weights is None else weights[place, row]

@@ -9,8 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from ooc_svm.ops.residents import priorities
+from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.dual_loops import priorities
 from ooc_svm.solvers.streamed_smo.sweep import Rows, seed_of
 from ooc_svm.solvers.streamed_smo.working_set import Residents
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
@@ -210,7 +211,7 @@ class TestSolve:
         dual, far = np.zeros((2, N_ROWS))
         expected, expected_w = np.zeros(dual_loops.N_SUMS), np.zeros(30)
         squares = np.empty(N_ROWS)
-        dual_loops.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
+        row_ops.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
         dual_loops.solve(
             *data.arrays(dtype), squares, None, expected_w, np.zeros(2), data.box, 0.0, dual, far,
             seed_of(1), 1e-6, 10**7, expected,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
-from ooc_svm.ops.rows import add_rows, scores, unsigned
+from ooc_svm.ops.rows import add_rows_by_group, scores_of_models, unsigned
 from ooc_svm.store import StoreWriter, open_store
 from ooc_svm.system.memory import peak_memory
 
@@ -91,14 +91,14 @@ def test_scores_and_sums_of_the_last_blocks_are_exact(store):
         block = store.read_block(span.index, buffers)
         arrays = (unsigned(block.indptr), unsigned(block.indices), None, 0, block.n_rows)
         found = np.empty((block.n_rows, 1))
-        scores(*arrays, weights, np.zeros(1), found)
+        scores_of_models(*arrays, weights, np.zeros(1), found)
         ids = [
             np.arange(N_FEATURES) if i < N_FULL else rows[i - N_FULL] for i in range(span.start, span.stop)
         ]
         assert found[:, 0].tolist() == [weights[row, 0].sum() for row in ids]
         factors = rng.integers(-5, 6, (block.n_rows, 1)).astype(np.float64)
         total = np.zeros((N_FEATURES, 1, 1))
-        add_rows(*arrays, factors, span.start, 1, total)
+        add_rows_by_group(*arrays, factors, span.start, 1, total)
         expected = np.zeros(N_FEATURES)
         for factor, row in zip(factors[:, 0], ids, strict=True):
             expected[row] += factor

@@ -23,6 +23,7 @@ import numpy as np
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.hashing import _mix
 from ooc_svm.ops.intrinsics import prefetch
+from ooc_svm.ops.rows import add_row, dot, square
 
 # Sums of a sweep.
 GAP, LINEAR, QUADRATIC, MOVED, ROWS, ELEMENTS = range(6)
@@ -178,72 +179,6 @@ def priority(v, stationarity, low, high, eps):  # type: ignore[no-untyped-def]
     return size
 
 
-@inlined
-def _dot(indices, values, w, p, end):  # type: ignore[no-untyped-def]
-    """``x.w`` of one row."""
-    s0 = s1 = s2 = s3 = 0.0
-    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
-    while p + four <= end:
-        j0, j1, j2, j3 = indices[p], indices[p + one], indices[p + two], indices[p + three]
-        if values is None:
-            s0 += w[j0]
-            s1 += w[j1]
-            s2 += w[j2]
-            s3 += w[j3]
-        else:
-            s0 += np.float64(values[p]) * w[j0]
-            s1 += np.float64(values[p + one]) * w[j1]
-            s2 += np.float64(values[p + two]) * w[j2]
-            s3 += np.float64(values[p + three]) * w[j3]
-        p += four
-    while p < end:
-        s0 += w[indices[p]] if values is None else np.float64(values[p]) * w[indices[p]]
-        p += one
-    return (s0 + s1) + (s2 + s3)
-
-
-@inlined
-def _term(indices, values, metric, p):  # type: ignore[no-untyped-def]
-    """What one element adds to ``x.x``."""
-    if metric is None:
-        square = 1.0
-    else:
-        square = metric[indices[p]]
-    if values is not None:
-        x = np.float64(values[p])
-        square *= x * x
-    return square
-
-
-@inlined
-def _square(indices, values, metric, p, end):  # type: ignore[no-untyped-def]
-    """``x.x`` (with the metric) of one row."""
-    if values is None and metric is None:
-        return np.float64(end - p)
-    q0 = q1 = q2 = q3 = 0.0
-    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
-    while p + four <= end:
-        q0 += _term(indices, values, metric, p)
-        q1 += _term(indices, values, metric, p + one)
-        q2 += _term(indices, values, metric, p + two)
-        q3 += _term(indices, values, metric, p + three)
-        p += four
-    while p < end:
-        q0 += _term(indices, values, metric, p)
-        p += one
-    return (q0 + q1) + (q2 + q3)
-
-
-@inlined
-def _add_row(indices, values, metric, w, p, end, v):  # type: ignore[no-untyped-def]
-    """``w += v x``, in units of the data."""
-    while p < end:
-        j = indices[p]
-        x = v if values is None else v * np.float64(values[p])
-        w[j] += x if metric is None else x * metric[j]
-        p += np.uint64(1)
-
-
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
     indptr, indices, values, first, every, seed, metric, w, rebuilt, bias, box, eps, marks,
@@ -294,13 +229,13 @@ def sweep(  # type: ignore[no-untyped-def]
         row = first + every * np.uint64(i)
         p, end = indptr[row], indptr[row + np.uint64(1)]
         if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
-            _add_row(indices, values, metric, rebuilt, p, end, dual[i])
+            add_row(indices, values, metric, rebuilt, p, end, dual[i])
         step[i] = 0.0
         if marks[i] & HELD:
             keys[i] = -1.0
             continue
         t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
-        v, r = dual[i], t - _dot(indices, values, w, p, end) - b
+        v, r = dual[i], t - dot(indices, values, w, p, end) - b
         gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
         d = r - damping * v
         rows += 1
@@ -308,14 +243,14 @@ def sweep(  # type: ignore[no-untyped-def]
         new, far = v, violation(v, d, low, high, eps)
         # What rounding has put out of its box goes back, and NaN has to reach w.
         if not (far <= 0.0 and low <= v <= high):
-            curvature = _square(indices, values, metric, p, end) + rho + damping
+            curvature = square(indices, values, metric, p, end) + rho + damping
             new = new_multiplier(v, d, curvature, low, high, eps)
             # With |v| in the dual a step ends at 0, so that D is a parabola along it.
             if eps > 0.0 and new * v < 0.0:
                 new = 0.0
             change = new - v
             if change != 0.0:
-                _add_row(indices, values, metric, w, p, end, change)
+                add_row(indices, values, metric, w, p, end, change)
                 b += rho * change
                 moved += change
                 linear += t * change - eps * (abs(new) - abs(v)) - damping * v * change
@@ -377,7 +312,7 @@ def solve(  # type: ignore[no-untyped-def]
                 _prefetch_weights(indptr, indices, w, np.uint64(following))
             p, end = indptr[i], indptr[i + 1]
             t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
-            v, r = dual[i], t - _dot(indices, values, w, p, end) - b
+            v, r = dual[i], t - dot(indices, values, w, p, end) - b
             d = r - damping * v
             gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
             rows += 1
@@ -390,7 +325,7 @@ def solve(  # type: ignore[no-untyped-def]
                 # A step that rounding swallows would be tried for ever.
                 if change != 0.0:
                     largest = max(largest, far)
-                    _add_row(indices, values, metric, w, p, end, change)
+                    add_row(indices, values, metric, w, p, end, change)
                     b += rho * change
                     moved += change
                     gain += t * change - eps * (abs(new) - abs(v)) - 0.5 * damping * (new * new - v * v)
@@ -415,14 +350,6 @@ def solve(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def scores(indptr, indices, values, first, every, w, out):  # type: ignore[no-untyped-def]
-    """``out[i] = x.w`` of the rows of a piece, see `sweep`."""
-    for i in range(len(out)):
-        row = first + every * np.uint64(i)
-        out[i] = _dot(indices, values, w, indptr[row], indptr[row + np.uint64(1)])
-
-
-@compiled
 def lane_products(w, before, after, metric):  # type: ignore[no-untyped-def]
     """``w.change`` and ``change.change``, lanes having changed weights from ``before`` to ``after``."""
     first = second = 0.0
@@ -442,15 +369,10 @@ def add_change(w, theta, before, after):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def row_squares(indptr, indices, values, metric, rows, out):  # type: ignore[no-untyped-def]
-    """``out[k] = x.x`` (with the metric) of row ``rows[k]``."""
-    for k in range(len(rows)):
-        out[k] = _square(indices, values, metric, indptr[rows[k]], indptr[rows[k] + 1])
+def priorities(dual, stationarity, box, eps, out):  # type: ignore[no-untyped-def]
+    """What each row is worth keeping (`ooc_svm.solvers.streamed_smo.dual_loops.priority`).
 
-
-@compiled
-def add_rows(indptr, indices, values, metric, coefficients, w):  # type: ignore[no-untyped-def]
-    """``w += sum_i coefficients_i x_i``, in units of the data."""
-    for i in range(len(coefficients)):
-        if coefficients[i] != 0.0:
-            _add_row(indices, values, metric, w, indptr[i], indptr[i + 1], coefficients[i])
+    ``box`` has the shape (m, 4), all other arrays (m,).
+    """
+    for i in range(len(dual)):
+        out[i] = priority(dual[i], stationarity[i], box[i, 1], box[i, 2], eps)

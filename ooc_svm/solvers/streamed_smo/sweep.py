@@ -18,7 +18,6 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, RowBlock, Values
 from ooc_svm.data.source import Span
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.ops.hashing import gather_rows
 from ooc_svm.passes.base import Extent, Piece, RowSlice, Segment
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualProblem, names
@@ -195,7 +194,7 @@ class SweepPass:
         out = rows.vectors[names(self.problem)[2]]
         first, every = np.uint64(rows.start - block.start), np.uint64(rows.step)
         arrays = row_ops.unsigned(block.indptr), row_ops.unsigned(block.indices), block.values
-        dual_loops.scores(*arrays, first, every, self.reference, out)
+        row_ops.scores(*arrays, first, every, self.reference, out)
 
     def _rows_of_lane(self, start: int) -> int:
         """Rows of the lane that has a piece which begins at this row."""
@@ -233,7 +232,7 @@ class NormPass:
         own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
         squares = np.empty(len(own))
         arrays = row_ops.unsigned(block.indptr), row_ops.unsigned(block.indices), block.values
-        dual_loops.row_squares(*arrays, self.metric, own, squares)
+        row_ops.row_squares(*arrays, self.metric, own, squares)
         with np.errstate(over="ignore"):  # said by the certificate
             partial[0] += squares.sum()
         partial[1] += len(own)
@@ -298,7 +297,7 @@ def _rows(
     np.cumsum(block.indptr[own + 1] - block.indptr[own], out=indptr[1:])
     indices = np.empty(indptr[-1], dtype=np.int32)
     values = None if block.values is None else np.empty(indptr[-1], dtype=block.values.dtype)
-    gather_rows(
+    row_ops.gather_rows(
         row_ops.unsigned(block.indptr), row_ops.unsigned(block.indices), block.values, own,
         row_ops.unsigned(indptr), row_ops.unsigned(indices), values,
     )  # fmt: skip

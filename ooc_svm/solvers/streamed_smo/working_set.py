@@ -9,8 +9,6 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.ops.hashing import gather_rows
-from ooc_svm.ops.residents import compact, priorities
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualProblem
 from ooc_svm.solvers.streamed_smo.sweep import Rows, by_falling_key
@@ -83,7 +81,7 @@ class Residents:
             Of the rows that leave.
         """
         own_keys = np.empty(len(self.ids))
-        priorities(self.dual, self.stationarity, self.box, eps, own_keys)
+        dual_loops.priorities(self.dual, self.stationarity, self.box, eps, own_keys)
         keys = np.concatenate([own_keys, *(rows.keys for rows in offered)])
         sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in offered)]) + 1
         wanted = (keys >= worth) & (sizes <= self.capacity)
@@ -136,7 +134,7 @@ class Residents:
     def sum_of_rows(self, problem: DualProblem) -> Float64Array:
         """Sum of ``v_i x_i`` over the rows here, in units of the data."""
         total = np.zeros(problem.space.n_features)
-        dual_loops.add_rows(*self.matrix, problem.metric, self.dual, total)
+        row_ops.add_rows(*self.matrix, problem.metric, self.dual, total)
         return total
 
     def absorb(self, problem: DualProblem, excess: float, w: Float64Array) -> tuple[float, float]:
@@ -165,7 +163,7 @@ class Residents:
                 rest = rest - most if part == 1.0 else 0.0
         new = v + change
         gains = t * change - problem.epsilon * (np.abs(new) - np.abs(v)) - 0.5 * damping * change * (new + v)
-        dual_loops.add_rows(*self.matrix, problem.metric, change, w)
+        row_ops.add_rows(*self.matrix, problem.metric, change, w)
         return float(gains.sum()), max(rest, 0.0)
 
     def column_spread(self, n_features: int) -> float:
@@ -200,13 +198,13 @@ class Residents:
     def _all_squares(self, problem: DualProblem) -> Float64Array:
         new = np.arange(len(self.squares), len(self.ids))
         squares = np.empty(len(new))
-        dual_loops.row_squares(*self.matrix, problem.metric, new, squares)
+        row_ops.row_squares(*self.matrix, problem.metric, new, squares)
         self.squares = np.concatenate([self.squares, squares])
         return self.squares
 
     def _drop(self, kept: np.ndarray) -> None:
         if not kept.all():
-            size = compact(*self.matrix, kept)
+            size = row_ops.compact_rows(*self.matrix, kept)
             lengths = np.diff(self.indptr)[kept]
             self.indptr = np.concatenate([[0], np.cumsum(lengths)])
             self.indices, self.values = self.indices[:size], self.values[:size]
@@ -221,7 +219,7 @@ class Residents:
         before = len(self.indices)
         indptr = np.concatenate([[before], before + np.cumsum(np.diff(rows.indptr)[chosen])])
         self._use(int(indptr[-1]))
-        gather_rows(
+        row_ops.gather_rows(
             row_ops.unsigned(rows.indptr), row_ops.unsigned(rows.indices), rows.values, chosen,
             row_ops.unsigned(indptr), row_ops.unsigned(self.indices), None if self.all_ones else self.values,
         )  # fmt: skip
