@@ -51,6 +51,11 @@ class RowBlock:
         """Bytes of the three arrays."""
         return self.indptr.nbytes + self.indices.nbytes + (0 if self.values is None else self.values.nbytes)
 
+    @property
+    def arrays(self) -> tuple[Values, Values, Values | None]:
+        """Row pointers, column ids and values as compiled functions take them (`ooc_svm.ops.rows`)."""
+        return self.indptr.view(np.uint64), self.indices.view(np.uint32), self.values
+
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:

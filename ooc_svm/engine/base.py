@@ -1,4 +1,4 @@
-"""The one loop that drives solvers, and how the partial sums of a pass are put together."""
+"""The one loop that drives solvers, and what all engines have in common."""
 
 from __future__ import annotations
 
@@ -6,33 +6,39 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-import numpy as np
-
 from ooc_svm.data.blocks import RowBlock
-from ooc_svm.data.source import Source, Span
-from ooc_svm.pairs.active import count_active_pairs
-from ooc_svm.pairs.request import PairPass, PairSlope
-from ooc_svm.passes.base import Extent, Pass, Piece, Request, RowSlice, Segment
+from ooc_svm.data.source import Source
+from ooc_svm.engine.merge import cut_segments
+from ooc_svm.passes.base import (
+    WHOLE,
+    Overlap,
+    Pass,
+    Position,
+    Request,
+    RowSet,
+    RowSlice,
+    StridedRange,
+    is_pass,
+    union,
+)
 from ooc_svm.passes.fuse import fuse, split
 from ooc_svm.rowvectors.vector import RowVectors
 from ooc_svm.system.memory import peak_memory
 
-MIN_SEGMENTS, MAX_SEGMENTS = 4, 64
-
-Steps = Generator[Request, Any, None]
+Steps = Generator[Request | Overlap, Any, None]
+Work = Callable[[], None]
 
 
 class Solver(Protocol):
-    """An algorithm as a generator of passes; all it knows is in its state."""
+    """An algorithm as a generator of requests; all it knows is in its state."""
 
     def steps(self) -> Steps:
-        """Yield passes until done; each yield is answered with the pass's result."""
+        """Yield requests until done; each yield is answered with the request's result."""
 
 
 @dataclass(slots=True)
@@ -56,6 +62,32 @@ class Counters:
     visiting_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Passes that share one stream over some rows, and what goes on meanwhile.
+
+    Attributes
+    ----------
+    passes : sequence of Pass
+    rows : RowSet
+    data : bool
+        Whether blocks of the matrix are read.
+    position : Position
+        In a read of the data.
+    prefetch : tuple of int
+        Blocks that the next stream begins with.
+    works : list of callable
+        Work of solvers; each is taken out of the list when it is begun.
+    """
+
+    passes: Sequence[Pass]
+    rows: RowSet
+    data: bool
+    position: Position = WHOLE
+    prefetch: tuple[int, ...] = ()
+    works: list[Work] = field(default_factory=list)
+
+
 class Engine(ABC):
     """Runs solvers over a source of row blocks.
 
@@ -68,7 +100,7 @@ class Engine(ABC):
     Attributes
     ----------
     sorting_bytes : int
-        Memory for counting pairs, which sorts the rows; what does not fit goes to scratch files.
+        Memory for requests that sort the rows; what does not fit goes to scratch files.
     threads : int
         Threads that compute in this process.
     """
@@ -76,7 +108,7 @@ class Engine(ABC):
     def __init__(self, source: Source, vectors: RowVectors) -> None:
         self.source = source
         self.vectors = vectors
-        self._all_rows = Extent(cut_segments(source.blocks, source.n_features))
+        self._all_rows = RowSet(cut_segments(source.blocks, source.n_features))
         self.sorting_bytes = 1 << 62
         self.threads = 1
         self.counters = Counters()
@@ -87,7 +119,7 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the engine holds beside its arguments."""
+        """Release threads and caches; source and vectors stay open."""
 
     def __enter__(self) -> Self:
         return self
@@ -106,35 +138,56 @@ class Engine(ABC):
         return peak_memory()
 
     @abstractmethod
-    def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
-        """Results of passes that share one stream over an extent, once all that goes on beside it is done."""
+    def _stream(self, stream: Stream) -> list[Any]:
+        """The result of each pass of a stream, once all work that goes on meanwhile is done."""
 
     def stream(self, requests: Sequence[Request]) -> list[Any]:
-        """Serve several requests; passes that need the same part of the data share one read of it."""
+        """Serve several requests; passes over the same rows share one read of them."""
+        return self.serve([Overlap(tuple(requests), _nothing)])[0]
+
+    def serve(self, waiting: Sequence[Request | Overlap]) -> list[Any]:
+        """Serve what several solvers wait for, and do their work meanwhile; an answer for each."""
+        groups = [each.requests if isinstance(each, Overlap) else (each,) for each in waiting]
+        overlaps = [each for each in waiting if isinstance(each, Overlap)]
+        works = [each.work for each in overlaps if each.work is not _nothing]
+        prefetch = tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch))
+        answers = iter(self._answers([request for group in groups for request in group], works, prefetch))
+        found = [[next(answers) for _ in group] for group in groups]
+        return [
+            own if isinstance(each, Overlap) else own[0] for each, own in zip(waiting, found, strict=True)
+        ]
+
+    def _answers(
+        self, requests: Sequence[Request], works: list[Work], prefetch: tuple[int, ...]
+    ) -> list[Any]:
         answers: list[Any] = [None] * len(requests)
         passes: dict[int, Pass] = {}
         for place, request in enumerate(requests):
-            if isinstance(request, PairPass):
-                answers[place] = self._count_pairs(request)
-            else:
+            if is_pass(request):
                 passes[place] = request
-        kinds = dict.fromkeys((request.needs_data, request.extent) for request in passes.values())
-        for data, extent in sorted(kinds, key=lambda kind: kind[0]):
-            places = [i for i, r in passes.items() if (r.needs_data, r.extent) == (data, extent)]
+            else:
+                began = time.perf_counter()
+                answers[place] = request.serve(self.vectors, self.sorting_bytes, self.threads)
+                self.counters.visiting_seconds += time.perf_counter() - began
+        # Work goes on while blocks are read, if any are: they come last.
+        kinds = sorted(
+            dict.fromkeys((request.needs_data, request.rows) for request in passes.values()),
+            key=lambda kind: kind[0],
+        )
+        if works and not kinds:
+            self._stream(Stream((), RowSet(((),)), False, WHOLE, prefetch, works))
+        for number, (data, rows) in enumerate(kinds, 1):
+            places = [i for i, r in passes.items() if (r.needs_data, r.rows) == (data, rows)]
             alike = [passes[i] for i in places]
             fused = fuse(alike)
-            part = self._all_rows if extent is None else extent
-            results = self._stream([p for p, _ in fused], part, data)
-            self.counters.passes += data and part.ends
+            own = works if number == len(kinds) else []
+            position, ahead = alike[0].position, alike[0].prefetch
+            part = self._all_rows if rows is None else rows
+            results = self._stream(Stream([p for p, _ in fused], part, data, position, ahead, own))
+            self.counters.passes += data and position.ends
             for i, answer in zip(places, split(alike, fused, results), strict=True):
                 answers[i] = answer
         return answers
-
-    def _count_pairs(self, request: PairPass) -> PairSlope:
-        began = time.perf_counter()
-        counted = count_active_pairs(request, self.vectors, self.sorting_bytes, self.threads)
-        self.counters.visiting_seconds += time.perf_counter() - began
-        return counted
 
     def run(self, solvers: Sequence[Solver], between: Callable[[], None] | None = None) -> None:
         """Drive solvers to their end, all of them on the same reads of the data.
@@ -146,7 +199,7 @@ class Engine(ABC):
             Called before every read of the data, when each solver's state is complete.
         """
         running: dict[int, Steps] = {}
-        waiting: dict[int, Request] = {}
+        waiting: dict[int, Request | Overlap] = {}
 
         def advance(number: int, answer: Any) -> None:
             try:
@@ -158,100 +211,49 @@ class Engine(ABC):
             running[number] = solver.steps()
             advance(number, None)
         while waiting:
-            quick = [number for number, request in waiting.items() if not request.needs_data]
-            if not quick and between is not None and all(_begins(p) for p in waiting.values()):
-                between()
+            reading = {number: _passes_over_data(request) for number, request in waiting.items()}
+            quick = [number for number, passes in reading.items() if not passes]
+            if not quick and between is not None:
+                if all(request.position.begins for passes in reading.values() for request in passes):
+                    between()
             served = quick or list(waiting)
-            answers = self.stream([waiting.pop(number) for number in served])
+            answers = self.serve([waiting.pop(number) for number in served])
             for number, answer in zip(served, answers, strict=True):
                 advance(number, answer)
 
-    def _begin(self, task: Callable[[], None]) -> Callable[[], None]:
+    def _begin(self, task: Work) -> Work:
         """Begin what may go on at the same time; what is returned ends it."""
         return task
 
     def visit(
-        self, passes: Sequence[Pass], block: RowBlock | None, piece: Piece, partials: list[Any]
+        self, passes: Sequence[Pass], block: RowBlock | None, part: StridedRange, partials: list[Any]
     ) -> None:
-        """Serve rows of one block to several passes, with their slices of the row vectors."""
-        names = dict.fromkeys(name for request in passes for name in (*request.reads, *request.writes))
-        first = self.vectors.place(piece.start) if names else 0
-        whole = {name: self.vectors[name].read(first, first + piece.stop - piece.start) for name in names}
-        every = {name: entries[:: piece.step] for name, entries in whole.items()}
-        rows = RowSlice(piece.start, piece.stop, every, piece.step)
-        with ExitStack() as besides:
-            for request in passes:
-                if request.beside is not None and block is not None:
-                    besides.callback(self._begin(partial(request.beside, block, rows)))
-            for request, sums in zip(passes, partials, strict=True):
-                request.visit(block, rows, sums)
-        for name in dict.fromkeys(name for request in passes for name in request.writes):
+        """Serve rows of one block to several passes, with their slices of the row vectors.
+
+        Passes that change no row vector of another one may be served at the same time.
+        """
+        changed = union(request.writes for request in passes)
+        names = union((*(request.reads for request in passes), changed))
+        first = self.vectors.place(part.start) if names else 0
+        whole = {name: self.vectors[name].read(first, first + part.stop - part.start) for name in names}
+        every = {name: entries[:: part.step] for name, entries in whole.items()}
+        rows = RowSlice(part.start, part.stop, every, part.step)
+        visits = [partial(p.visit, block, rows, sums) for p, sums in zip(passes, partials, strict=True)]
+        with ExitStack() as others:
+            # Without a block a visit is shorter than handing it to another thread.
+            for visit in visits[1:]:
+                others.callback(visit if block is None else self._begin(visit))
+            visits[0]()
+        for name in changed:
             if not self.vectors[name].in_memory:
                 self.vectors[name].write(first, whole[name])
 
 
-def _begins(request: Request) -> bool:
-    return isinstance(request, PairPass) or request.extent is None or request.extent.begins
+def _passes_over_data(request: Request | Overlap) -> list[Pass]:
+    """The passes of what a solver waits for that need blocks of the matrix."""
+    requests = request.requests if isinstance(request, Overlap) else (request,)
+    return [each for each in requests if is_pass(each) and each.needs_data]
 
 
-def cut_segments(blocks: Sequence[Span], n_features: int) -> tuple[Segment, ...]:
-    """Cut the blocks into runs whose sums are kept apart and merged in a fixed tree.
-
-    The number of runs is a power of two that depends on the data alone, never on the machine or on what else
-    is computed in the same read: fewer where a vector of weights is large beside the data, since each run
-    zeroes and merges such vectors. Runs of a coarser cut are made of whole runs of a finer one, so that rows
-    can be given away in runs of any cut; ``n_features`` 0 gives the finest.
-    """
-    if not blocks:
-        return ()
-    sizes = np.array([span.n_nonzeros + (span.stop - span.start) for span in blocks], dtype=np.int64)
-    total = int(sizes.sum())
-    worth = total // (4 * n_features) if n_features else total
-    wanted = min(max(worth, MIN_SEGMENTS), MAX_SEGMENTS, len(blocks))
-    count = 1 << (wanted.bit_length() - 1)
-    finest = 1 << (min(MAX_SEGMENTS, len(blocks)).bit_length() - 1)
-    middles = np.cumsum(sizes) - sizes // 2
-    owner = np.minimum(middles * finest // max(total, 1), finest - 1)
-    edges = np.searchsorted(owner, np.arange(finest + 1))
-    # No segment is empty, however uneven the blocks are.
-    ahead = np.arange(finest + 1)
-    edges = np.minimum(np.maximum.accumulate(edges - ahead) + ahead, len(blocks) - finest + ahead)
-    pieces = tuple(Piece(index, span.start, span.stop) for index, span in enumerate(blocks))
-    return tuple(pieces[a:b] for a, b in pairwise(edges[:: finest // count].tolist()))
-
-
-class MergeTree:
-    """Merges the partials of segments pairwise in a fixed binary tree, in whatever order they come.
-
-    Parameters
-    ----------
-    n_segments : int
-        A power of two.
-    merge : callable
-        ``merge(left, right)`` of two neighbours.
-    """
-
-    def __init__(self, n_segments: int, merge: Callable[[Any, Any], Any]) -> None:
-        self._n_segments = n_segments
-        self._merge = merge
-        self._nodes: dict[tuple[int, int], Any] = {}
-
-    def add(self, place: int, partial: Any, width: int = 1) -> None:
-        """Put in the partial of a segment, or of ``width`` of them from ``place * width`` on, and merge."""
-        while width < self._n_segments:
-            sibling = self._nodes.pop((width, place ^ 1), None)
-            if sibling is None:
-                break
-            partial = self._merge(sibling, partial) if place & 1 else self._merge(partial, sibling)
-            width, place = 2 * width, place >> 1
-        self._nodes[width, place] = partial
-
-    @property
-    def nodes(self) -> dict[tuple[int, int], Any]:
-        """What is merged so far, by (width, place)."""
-        return self._nodes
-
-    @property
-    def total(self) -> Any:
-        """The merged partial of all segments."""
-        return self._nodes[self._n_segments, 0]
+def _nothing() -> None:
+    """No work."""

@@ -15,8 +15,8 @@ from ooc_svm.engine.base import Counters
 
 
 @dataclass(slots=True)
-class _Lent:
-    """A block in use, the buffers it lies in, and how many are going to use it."""
+class _Entry:
+    """A block in use, the buffers that it lies in, and the number of its users."""
 
     coming: Future[RowBlock]
     buffers: Any
@@ -28,8 +28,8 @@ class _Lent:
         return self.coming.done() and self.coming.exception() is not None
 
 
-class Feed:
-    """Reads each wanted block once and keeps it until nobody wants it any more.
+class BlockCache:
+    """Reads each block that is acquired once, and keeps it until all its users have released it.
 
     Parameters
     ----------
@@ -57,50 +57,50 @@ class Feed:
         own = range(len(source.blocks)) if blocks is None else blocks
         pinned = pinned_blocks([source.blocks[index].nbytes for index in own], cache_bytes)
         self._pinned = frozenset(own[number] for number in pinned)
-        self._lent: dict[int, _Lent] = {}
+        self._entries: dict[int, _Entry] = {}
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="read")
         self._lock = threading.Lock()
 
-    def want(self, index: int) -> None:
-        """Say that a block will be taken; reading it begins now unless it is here. Pair with `leave`."""
+    def acquire(self, index: int) -> None:
+        """Announce a use of a block; reading it begins now unless it is here. Pair with `release`."""
         with self._lock:
-            lent = self._lent.get(index)
-            if lent is None or (lent.users == 0 and lent.failed):
-                lent = self._lent[index] = self._fetch(index)
-            lent.users += 1
+            entry = self._entries.get(index)
+            if entry is None or (entry.users == 0 and entry.failed):
+                entry = self._entries[index] = self._fetch(index)
+            entry.users += 1
 
-    def take(self, index: int) -> RowBlock:
-        """A wanted block, when it has been read."""
-        return self._lent[index].coming.result()
+    def get(self, index: int) -> RowBlock:
+        """An acquired block, when it has been read."""
+        return self._entries[index].coming.result()
 
-    def leave(self, index: int) -> None:
-        """Say that a wanted block is not needed any more by this user."""
+    def release(self, index: int) -> None:
+        """End a use of a block."""
         with self._lock:
-            lent = self._lent[index]
-            lent.users -= 1
-            gone = lent.users == 0 and index not in self._pinned
-            if gone:
-                del self._lent[index]
-        if gone:
-            wait([lent.coming])
-            self._free.put(lent.buffers)
+            entry = self._entries[index]
+            entry.users -= 1
+            unused = entry.users == 0 and index not in self._pinned
+            if unused:
+                del self._entries[index]
+        if unused:
+            wait([entry.coming])
+            self._free.put(entry.buffers)
 
     def close(self) -> None:
-        """End the threads and let the blocks go."""
+        """End the threads and drop the blocks."""
         self._readers.shutdown(cancel_futures=True)
-        self._lent.clear()
+        self._entries.clear()
 
-    def _fetch(self, index: int) -> _Lent:
+    def _fetch(self, index: int) -> _Entry:
         self._counters.blocks_read += 1
         self._counters.bytes_read += self._source.block_stored_bytes(index)
         if index in self._pinned:
-            return _Lent(self._readers.submit(self._source.read_block, index), None)
+            return _Entry(self._readers.submit(self._source.read_block, index), None)
         try:
             buffers = self._free.get_nowait()
         except queue.Empty:
             buffers = self._source.new_buffers()
-        return _Lent(self._readers.submit(self._source.read_block, index, buffers), buffers)
+        return _Entry(self._readers.submit(self._source.read_block, index, buffers), buffers)
 
 
 def pinned_blocks(sizes: Sequence[int], cache_bytes: int) -> frozenset[int]:

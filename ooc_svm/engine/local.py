@@ -2,9 +2,9 @@
 
 Each computing thread takes whole segments. While it works on a block the next one is being read and decoded,
 so that at most ``BLOCKS_A_THREAD`` decoded blocks a thread are alive, and as many again as the threads for
-what comes behind a part of the data. A thread that has nothing else to do takes what may go on beside a
-visit. Every second pass over all of it takes the segments in reverse, which finds the most recent blocks
-still in the system's page cache.
+what comes behind a part of the data. A thread that has nothing else to do takes work of a solver, and other
+passes over a block that is being visited. Every second pass over all of the data takes the segments in reverse
+order, which finds the most recent blocks still in the system's page cache.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ooc_svm.data.source import Source
-from ooc_svm.engine.base import Engine, MergeTree
-from ooc_svm.engine.block_cache import Feed
-from ooc_svm.passes.base import Extent, Pass, Piece
+from ooc_svm.engine.base import Engine, Stream, Work
+from ooc_svm.engine.block_cache import BlockCache
+from ooc_svm.engine.merge import MergeTree
+from ooc_svm.passes.base import StridedRange
 from ooc_svm.rowvectors.vector import RowVectors
 
 BLOCKS_A_THREAD = 2
@@ -28,22 +30,20 @@ BLOCKS_A_THREAD = 2
 
 
 class Stopped(Exception):
-    """A worker ends because another one failed."""
+    """A thread ends because another one failed."""
 
 
 @dataclass(slots=True)
-class _Stream:
-    """One stream over an extent, shared by the computing threads."""
+class _Progress:
+    """How far a stream is, shared by the computing threads."""
 
-    passes: Sequence[Pass]
-    extent: Extent
-    data: bool
+    stream: Stream
     trees: list[MergeTree]
     claims: Iterator[int]
-    n_pieces: int
-    done: int = 0
-    due: set[int] = field(default_factory=set)
-    """Blocks that were read ahead for this stream and that no thread has come for yet."""
+    done: int
+    total: int
+    prefetched: set[int] = field(default_factory=set)
+    """Blocks that were read ahead for this stream and that no thread has acquired yet."""
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -74,75 +74,85 @@ class LocalEngine(Engine):
     ) -> None:
         super().__init__(source, vectors)
         self.threads = threads
-        self._feed = Feed(source, threads, cache_bytes, self.counters, blocks)
-        self._ahead: list[int] = []
+        self._blocks = BlockCache(source, threads, cache_bytes, self.counters, blocks)
+        self._prefetched: list[int] = []
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="compute")
 
     def close(self) -> None:
-        """End the threads and let the cache go."""
+        """Release threads and caches; source and vectors stay open."""
         self._workers.shutdown(cancel_futures=True)
-        self._feed.close()
+        self._blocks.close()
 
-    def read_ahead(self, blocks: Sequence[int]) -> None:
-        """Begin to read what the next pass begins with, no more blocks than there are threads."""
-        self._want_ahead(blocks[: self.threads])
+    def prefetch(self, blocks: Sequence[int]) -> None:
+        """Begin to read what the next stream begins with, no more blocks than there are threads."""
+        self._prefetch(blocks[: self.threads])
 
-    def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
-        trees = self.merged(passes, extent, data, range(len(extent.segments)))
-        return [tree.total for tree in trees]
+    def _stream(self, stream: Stream) -> list[Any]:
+        return [tree.total for tree in self.merged(stream, range(len(stream.rows.segments)))]
 
-    def merged(
-        self, passes: Sequence[Pass], extent: Extent, data: bool, segments: Sequence[int]
-    ) -> list[MergeTree]:
-        """What can be merged of some of an extent's segments, for each of the passes."""
-        backwards = data and extent.begins and extent.ends and self.counters.passes % 2 == 1
-        order = reversed(segments) if backwards else iter(segments)
-        trees = [MergeTree(len(extent.segments), request.merge) for request in passes]
-        stream = _Stream(passes, extent, data, trees, order, extent.of or extent.n_pieces, extent.before)
-        if data:
-            stream.due, self._ahead = set(self._ahead), []
-        here = {piece.block for segment in extent.segments for piece in segment}
-        ahead = extent.ahead[: self.threads]
-        # A block that is needed again right away is wanted before anybody can leave it.
-        self._want_ahead(index for index in ahead if index in here)
-        # What a solver does meanwhile comes first: it is one long task, the segments fill up what is left.
-        futures = [
-            self._workers.submit(self._timed, request.meanwhile)
-            for request in passes
-            if request.meanwhile is not None
-        ]
-        futures += [self._workers.submit(self._work, stream) for _ in range(min(self.threads, len(segments)))]
+    def merged(self, stream: Stream, segments: Sequence[int]) -> list[MergeTree]:
+        """What can be merged of some segments of a stream, for each of its passes."""
+        position = stream.position
+        backwards = stream.data and position.begins and position.ends and self.counters.passes % 2 == 1
+        trees = [MergeTree(len(stream.rows.segments), request.merge) for request in stream.passes]
+        progress = _Progress(
+            stream,
+            trees,
+            iter(reversed(segments) if backwards else segments),
+            position.before,
+            position.total or stream.rows.n_ranges,
+        )
+        if stream.data:
+            progress.prefetched, self._prefetched = set(self._prefetched), []
+        here = {part.block for segment in stream.rows.segments for part in segment}
+        ahead = stream.prefetch[: self.threads]
+        # A block that is needed again right away is acquired before its last user can release it.
+        self._prefetch(index for index in ahead if index in here)
+        futures = self._submit(progress, min(self.threads, len(segments)))
         try:
-            self._want_ahead(index for index in ahead if index not in here)
+            self._prefetch(index for index in ahead if index not in here)
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
-            stream.stop.set()
+            progress.stop.set()
             wait(futures)
-            for index in stream.due:
-                self._feed.leave(index)
-        failures = [f.exception() for f in futures]
-        for failure in failures:
+            for index in progress.prefetched:
+                self._blocks.release(index)
+        for future in futures:
+            failure = future.exception()
             if failure is not None and not isinstance(failure, Stopped):
                 raise failure
         return trees
 
-    def _want_ahead(self, blocks: Iterable[int]) -> None:
+    def _submit(self, progress: _Progress, n_visitors: int) -> list[Future[None]]:
+        """Begin to visit segments and to do the solvers' work.
+
+        One thread visits segments from the start: blocks are read before any work is done. The others work
+        first, since a work is one long task, and segments fill up what is left.
+        """
+        works = progress.stream.works
+        tasks = [partial(self._timed, works.pop(0)) for _ in range(len(works))]
+        tasks += [partial(self._visit_segments, progress)] * n_visitors
+        if self.threads > 1 and n_visitors:
+            tasks.insert(0, tasks.pop())
+        return [self._workers.submit(task) for task in tasks]
+
+    def _prefetch(self, blocks: Iterable[int]) -> None:
         for index in blocks:
-            if index not in self._ahead:
-                self._feed.want(index)
-                self._ahead.append(index)
+            if index not in self._prefetched:
+                self._blocks.acquire(index)
+                self._prefetched.append(index)
 
-    def _want(self, stream: _Stream, index: int) -> None:
-        """Want a block; if it was read ahead for this stream, that is done with."""
-        self._feed.want(index)
-        with stream.lock:
-            due = index in stream.due
-            stream.due.discard(index)
-        if due:
-            self._feed.leave(index)
+    def _acquire(self, progress: _Progress, index: int) -> None:
+        """Acquire a block; if it was read ahead for this stream, that use of it ends."""
+        self._blocks.acquire(index)
+        with progress.lock:
+            prefetched = index in progress.prefetched
+            progress.prefetched.discard(index)
+        if prefetched:
+            self._blocks.release(index)
 
-    def _begin(self, task: Callable[[], None]) -> Callable[[], None]:
-        """Offer it to a thread that has nothing else to do; if none has begun it, it is done in the end."""
+    def _begin(self, task: Work) -> Work:
+        """Offer a task to a thread that has nothing else to do; if none has begun it, it is done at the end."""
         # The queue keeps what is cancelled: it must not keep the rows.
         waiting = [task]
         begun = self._workers.submit(lambda: waiting.pop()())
@@ -155,70 +165,69 @@ class LocalEngine(Engine):
 
         return end
 
-    def _timed(self, task: Callable[[], None]) -> None:
+    def _timed(self, work: Work) -> None:
         began = time.perf_counter()
-        task()
+        work()
         self.counters.visiting_seconds += time.perf_counter() - began
 
-    def _work(self, stream: _Stream) -> None:
+    def _visit_segments(self, progress: _Progress) -> None:
         """One computing thread: claim segments until none is left."""
-        segments = stream.extent.segments
-        upcoming: deque[tuple[int, Piece]] = deque()
-        pieces = self._claimed(stream)
+        stream, segments = progress.stream, progress.stream.rows.segments
+        upcoming: deque[tuple[int, StridedRange]] = deque()
+        claimed = self._claimed(progress)
         partials: list[Any] = []
         try:
             while True:
-                while len(upcoming) < BLOCKS_A_THREAD:
-                    claimed = next(pieces, None)
-                    if claimed is None:
-                        break
+                while len(upcoming) < BLOCKS_A_THREAD and (following := next(claimed, None)) is not None:
                     if stream.data:
-                        self._want(stream, claimed[1].block)
-                    upcoming.append(claimed)
+                        self._acquire(progress, following[1].block)
+                    upcoming.append(following)
                 if not upcoming:
                     return
-                segment, piece = upcoming[0]
-                if piece is segments[segment][0]:
+                segment, part = upcoming[0]
+                if part is segments[segment][0]:
                     partials = [request.empty() for request in stream.passes]
-                self._serve(stream, piece, partials)
+                self._serve(progress, part, partials)
                 upcoming.popleft()
                 if stream.data:
-                    self._feed.leave(piece.block)
-                if piece is segments[segment][-1]:
-                    self._add(stream, segment, partials)
+                    self._blocks.release(part.block)
+                if part is segments[segment][-1]:
+                    self._add(progress, segment, partials)
         finally:
-            for _, piece in upcoming:
+            for _, part in upcoming:
                 if stream.data:
-                    self._feed.leave(piece.block)
+                    self._blocks.release(part.block)
 
-    def _claimed(self, stream: _Stream) -> Iterator[tuple[int, Piece]]:
-        """Segment numbers and pieces of the segments this thread takes, one segment after another."""
+    def _claimed(self, progress: _Progress) -> Iterator[tuple[int, StridedRange]]:
+        """Segment numbers and ranges of the segments this thread takes, one segment after another."""
+        stream = progress.stream
         while True:
-            with stream.lock:
-                segment = next(stream.claims, None)
+            with progress.lock:
+                segment = next(progress.claims, None)
             if segment is None:
                 return
-            if not stream.extent.segments[segment]:
-                self._add(stream, segment, [request.empty() for request in stream.passes])
-            for piece in stream.extent.segments[segment]:
-                yield segment, piece
+            if not stream.rows.segments[segment]:
+                self._add(progress, segment, [request.empty() for request in stream.passes])
+            for part in stream.rows.segments[segment]:
+                yield segment, part
 
-    def _add(self, stream: _Stream, segment: int, partials: list[Any]) -> None:
-        with stream.lock:
-            for tree, partial in zip(stream.trees, partials, strict=True):
-                tree.add(segment, partial)
+    def _add(self, progress: _Progress, segment: int, partials: list[Any]) -> None:
+        with progress.lock:
+            for tree, sums in zip(progress.trees, partials, strict=True):
+                tree.add(segment, sums)
 
-    def _serve(self, stream: _Stream, piece: Piece, partials: list[Any]) -> None:
-        if stream.stop.is_set():
+    def _serve(self, progress: _Progress, part: StridedRange, partials: list[Any]) -> None:
+        if progress.stop.is_set():
             raise Stopped
+        stream = progress.stream
         began = time.perf_counter()
-        block = self._feed.take(piece.block) if stream.data else None
+        block = self._blocks.get(part.block) if stream.data else None
         ready = time.perf_counter()
-        self.visit(stream.passes, block, piece, partials)
+        self.visit(stream.passes, block, part, partials)
         finished = time.perf_counter()
-        with stream.lock:
-            stream.done += 1
+        with progress.lock:
+            progress.done += 1
             self.counters.waiting_seconds += ready - began
             self.counters.visiting_seconds += finished - ready
             if self.on_block is not None and stream.data:
-                self.on_block(stream.done, stream.n_pieces)
+                self.on_block(progress.done, progress.total)

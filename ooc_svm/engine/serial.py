@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from ooc_svm.engine.base import Engine, MergeTree
-from ooc_svm.passes.base import Extent, Pass
+from ooc_svm.engine.base import Engine, Stream
+from ooc_svm.engine.merge import MergeTree
 
 
-class MemoryEngine(Engine):
+class SerialEngine(Engine):
     """Serves passes one block at a time in the calling thread; made for matrices in memory."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to release."""
 
-    def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
-        for request in passes:
-            if request.meanwhile is not None:
-                request.meanwhile()
-        trees = [MergeTree(len(extent.segments), request.merge) for request in passes]
-        done, n_pieces = extent.before, extent.of or extent.n_pieces
-        for number, segment in enumerate(extent.segments):
-            partials = [request.empty() for request in passes]
-            for piece in segment:
-                block = self.source.read_block(piece.block) if data else None
-                self.counters.blocks_read += data
-                self.counters.bytes_read += self.source.block_stored_bytes(piece.block) if data else 0
-                self.visit(passes, block, piece, partials)
+    def _stream(self, stream: Stream) -> list[Any]:
+        while stream.works:
+            stream.works.pop(0)()
+        trees = [MergeTree(len(stream.rows.segments), request.merge) for request in stream.passes]
+        done, total = stream.position.before, stream.position.total or stream.rows.n_ranges
+        for number, segment in enumerate(stream.rows.segments):
+            partials = [request.empty() for request in stream.passes]
+            for part in segment:
+                block = self.source.read_block(part.block) if stream.data else None
+                self.counters.blocks_read += stream.data
+                self.counters.bytes_read += self.source.block_stored_bytes(part.block) if stream.data else 0
+                self.visit(stream.passes, block, part, partials)
                 done += 1
-                if self.on_block is not None and data:
-                    self.on_block(done, n_pieces)
-            for tree, partial in zip(trees, partials, strict=True):
-                tree.add(number, partial)
+                if self.on_block is not None and stream.data:
+                    self.on_block(done, total)
+            for tree, sums in zip(trees, partials, strict=True):
+                tree.add(number, sums)
         return [tree.total for tree in trees]

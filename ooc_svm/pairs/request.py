@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 from ooc_svm.data.blocks import Float64Array
 
@@ -69,8 +69,8 @@ class PairSlope:
 class PairPass:
     """The active pairs at the scores ``start + t (end - start)``.
 
-    Which pairs are active depends on all scores at once: an engine serves this from whole row vectors, not
-    block by block as a `Pass`.
+    Which pairs are active depends on all scores at once: this is answered from whole row vectors, not block by
+    block.
 
     Parameters
     ----------
@@ -89,4 +89,9 @@ class PairPass:
     end: str
     t: float
     coefficients: tuple[str, ...] = ()
-    needs_data: ClassVar[bool] = False
+
+    def serve(self, vectors: Any, memory_bytes: int, threads: int) -> PairSlope:
+        """Count the pairs; see `ooc_svm.passes.base.VectorRequest`."""
+        from ooc_svm.pairs.active import count_active_pairs
+
+        return count_active_pairs(self, vectors, memory_bytes, threads)

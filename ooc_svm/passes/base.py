@@ -1,8 +1,9 @@
-"""What a solver may ask of the data: passes, their partial results, and how two of them merge.
+"""What a solver may ask for: passes over the data, requests that row vectors answer, work meanwhile.
 
 A pass is pure in each row block: it reads and writes that block's slice of the row vectors and adds to a
 *partial* (the sums of one segment of the data). Partials of neighbouring segments merge in a fixed binary
-tree, so a result has the same bits on any number of threads and on any engine.
+tree, so a result has the same bits on any number of threads and on any engine. Requests are plain data: they
+can be sent to another process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from ooc_svm.data.blocks import RowBlock
-from ooc_svm.pairs.request import PairPass
 
 Vectors = Mapping[str, Any]
 
@@ -33,8 +33,8 @@ class RowSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The rows ``range(start, stop, step)`` of a block."""
+class StridedRange:
+    """The rows ``range(start, stop, step)``, which lie in one block."""
 
     block: int
     start: int
@@ -47,71 +47,60 @@ class Piece:
         return len(range(self.start, self.stop, self.step))
 
 
-Segment = Sequence[Piece]
+Segment = Sequence[StridedRange]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """The part of the data that a pass visits, where that is not all of it.
+class RowSet:
+    """Some rows of the data.
 
     Attributes
     ----------
     segments : tuple of segments
-        As many as a power of two; the pieces of each are visited one after another.
-    ahead : tuple of int
-        Blocks that the pass after this one begins with.
-    before, of : int
-        Pieces of the same read that come before this part, and of all its parts; 0 where this is all.
+        Their number is a power of two; the ranges of each are visited one after another.
     """
 
     segments: tuple[Segment, ...]
-    ahead: tuple[int, ...] = ()
-    before: int = 0
-    of: int = 0
 
     @property
-    def n_pieces(self) -> int:
-        """Number of pieces."""
+    def n_ranges(self) -> int:
+        """Number of strided ranges."""
         return sum(len(segment) for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a pass stands in a read of the data, in strided ranges: those before it, its own, all."""
+
+    before: int = 0
+    own: int = 0
+    total: int = 0
 
     @property
     def begins(self) -> bool:
-        """Whether this is the first part of a read of the data."""
+        """Whether the read begins with this pass."""
         return self.before == 0
 
     @property
     def ends(self) -> bool:
-        """Whether this is the last part of a read of the data."""
-        return self.before + self.n_pieces >= self.of
+        """Whether the read ends with this pass."""
+        return self.before + self.own >= self.total
 
 
-def rows_of(rounds: Sequence[Extent]) -> Extent:
-    """All rows of a read in rounds: a segment for the rows of each segment of it, those taken first.
-
-    The segment k of a round is the one k of as many as a round has; rounds that take rows in between those of
-    an earlier one add none.
-    """
-    seen: set[tuple[int, int]] = set()
-    segments: list[Segment] = []
-    for extent in rounds:
-        fresh = [tuple(p for p in segment if (p.block, p.stop) not in seen) for segment in extent.segments]
-        seen.update((piece.block, piece.stop) for segment in fresh for piece in segment)
-        if any(fresh):
-            segments += [tuple(Piece(p.block, p.start, p.stop) for p in segment) for segment in fresh]
-    missing = (1 << (len(segments) - 1).bit_length()) - len(segments)
-    return Extent((*segments, *(((),) * missing)))
+WHOLE = Position()
+"""Of a pass that is a read of its own."""
 
 
-class WholeData:
-    """What most passes have in common: they visit all the data, and nothing goes on beside them."""
+class WholeRead:
+    """What most passes have in common: they visit all rows in a read of their own."""
 
-    extent: ClassVar[None] = None
-    meanwhile: ClassVar[None] = None
-    beside: ClassVar[None] = None
+    rows: ClassVar[None] = None
+    position: ClassVar[Position] = WHOLE
+    prefetch: ClassVar[tuple[int, ...]] = ()
 
 
 class Pass(Protocol):
-    """One request of a solver.
+    """One request of a solver that is answered block by block.
 
     Attributes
     ----------
@@ -119,23 +108,13 @@ class Pass(Protocol):
         Whether the blocks of the matrix are needed; if not, only row vectors are read.
     reads, writes : tuple of str
         Names of the row vectors that are read, and of those that are changed.
-    extent : Extent or None
-        The part of the data that is visited; None is all of it, in segments that the engine cuts.
-    meanwhile : callable or None
-        Work of the solver that may go on while the data is visited; done when the answer comes.
-    beside : callable or None
-        Work on a block's rows (not asked for without a block) that needs nothing of `visit` and leaves alone
-        what that reads and writes: it may go on at the same time.
+    rows : RowSet or None
+        The rows that are visited; None stands for all, in segments that follow from the data.
+    position : Position
+        Of the pass in a read of the data.
+    prefetch : tuple of int
+        Blocks that the next pass begins with: they can be read ahead.
     """
-
-    @property
-    def extent(self) -> Extent | None: ...
-
-    @property
-    def meanwhile(self) -> Callable[[], None] | None: ...
-
-    @property
-    def beside(self) -> Callable[[RowBlock, RowSlice], None] | None: ...
 
     @property
     def needs_data(self) -> bool: ...
@@ -145,6 +124,15 @@ class Pass(Protocol):
 
     @property
     def writes(self) -> tuple[str, ...]: ...
+
+    @property
+    def rows(self) -> RowSet | None: ...
+
+    @property
+    def position(self) -> Position: ...
+
+    @property
+    def prefetch(self) -> tuple[int, ...]: ...
 
     @property
     def partial_nbytes(self) -> int:
@@ -160,8 +148,63 @@ class Pass(Protocol):
         """The partial of two neighbouring segments; may reuse ``left``."""
 
 
-Request = Pass | PairPass
-"""What a solver may yield."""
+class VectorRequest(Protocol):
+    """One request that is answered from whole row vectors, not block by block."""
+
+    def serve(self, vectors: Any, memory_bytes: int, threads: int) -> Any:
+        """The answer.
+
+        Parameters
+        ----------
+        vectors : RowVectors
+        memory_bytes : int
+            What may be used; the rest goes to scratch files.
+        threads : int
+        """
+
+
+Request = Pass | VectorRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Requests, and work of the solver that goes on while they are answered.
+
+    The answer is a list of their answers, when the work is done too.
+
+    Attributes
+    ----------
+    requests : tuple of Request
+    work : callable
+    prefetch : tuple of int
+        Where there are no requests: blocks that the next pass begins with.
+    """
+
+    requests: tuple[Request, ...]
+    work: Callable[[], None]
+    prefetch: tuple[int, ...] = ()
+
+
+def is_pass(request: Request) -> bool:
+    """Whether a request is answered block by block."""
+    return hasattr(request, "visit")
+
+
+def rows_of(rounds: Sequence[RowSet]) -> RowSet:
+    """All rows of a read in rounds: a segment for the rows of each segment of it, in the order of the read.
+
+    Segment k of a round is one of as many as a round has; rounds that take rows in between those of an earlier
+    one add none.
+    """
+    seen: set[tuple[int, int]] = set()
+    segments: list[Segment] = []
+    for rows in rounds:
+        fresh = [tuple(p for p in segment if (p.block, p.stop) not in seen) for segment in rows.segments]
+        seen.update((part.block, part.stop) for segment in fresh for part in segment)
+        if any(fresh):
+            segments += [tuple(StridedRange(p.block, p.start, p.stop) for p in segment) for segment in fresh]
+    missing = (1 << (len(segments) - 1).bit_length()) - len(segments)
+    return RowSet((*segments, *(((),) * missing)))
 
 
 def union(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.passes.base import RowSlice, WholeData
+from ooc_svm.passes.base import RowSlice, WholeRead
 
 # Variance of a column, as a share of its mean square, that counts as none.
 LEAST_VARIANCE = 1e-10
@@ -34,7 +34,7 @@ class ColumnSums:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnPass(WholeData):
+class ColumnPass(WholeRead):
     """Statistics of the columns, for scaling."""
 
     n_features: int
@@ -51,14 +51,7 @@ class ColumnPass(WholeData):
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: ColumnSums) -> None:
         assert block is not None
-        row_ops.column_statistics(
-            row_ops.unsigned(block.indptr),
-            row_ops.unsigned(block.indices),
-            block.values,
-            partial.largest,
-            partial.total,
-            partial.squares,
-        )
+        row_ops.column_statistics(*block.arrays, partial.largest, partial.total, partial.squares)
 
     def merge(self, left: ColumnSums, right: ColumnSums) -> ColumnSums:
         np.maximum(left.largest, right.largest, out=left.largest)

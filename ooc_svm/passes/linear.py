@@ -9,7 +9,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, RowBlock, tiles
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.passes.base import RowSlice, WholeData, union
+from ooc_svm.passes.base import RowSlice, WholeRead, union
 from ooc_svm.passes.rowwise import RowRule
 
 # Elements of one tile: scores and the sum of rows of a tile are computed while its rows are in the cache.
@@ -26,7 +26,7 @@ class LinearSums:
         Sums of the rows, weighted with the rules' coefficients.
     sums : list of K ndarrays of float64
         The rules' own sums.
-    tables : list of K ndarrays of float64, shape (slots of the rule, n_features)
+    tables : list of K ndarrays of float64, shape (cells of the rule, n_features)
         Sums of the rows in each slot.
     """
 
@@ -36,7 +36,7 @@ class LinearSums:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearPass(WholeData):
+class LinearPass(WholeRead):
     """Scores of K weight vectors, a rule for each on its scores, and the weighted sums of the rows.
 
     Parameters
@@ -74,40 +74,34 @@ class LinearPass(WholeData):
 
     @property
     def partial_nbytes(self) -> int:
-        slots = sum(rule.n_slots for rule in self.rules)
-        return 8 * len(self.weights) * self.width * self.groups + 8 * (len(self.weights) + 2) * slots
+        cells = sum(rule.n_cells for rule in self.rules)
+        return 8 * len(self.weights) * self.width * self.groups + 8 * (len(self.weights) + 2) * cells
 
     def empty(self) -> LinearSums:
         d = len(self.weights)
         sums = [np.zeros(rule.sums_shape) for rule in self.rules]
-        tables = [np.zeros((rule.n_slots, d)) for rule in self.rules]
+        tables = [np.zeros((rule.n_cells, d)) for rule in self.rules]
         return LinearSums(np.zeros((d, self.width, self.groups)), sums, tables)
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: LinearSums) -> None:
         assert block is not None
-        indptr, indices = row_ops.unsigned(block.indptr), row_ops.unsigned(block.indices)
         K, width = len(self.rules), self.width
         heads = None if self.heads is None else rows.vectors[self.heads]
         for first, last in tiles(block.indptr, TILE_ELEMENTS, heads=heads):
-            tile = rows.part(first, last)
+            tile, csr = rows.part(first, last), (*block.arrays, first, last)
             scores = np.empty((last - first, K))
-            row_ops.scores_of_models(
-                indptr, indices, block.values, first, last, self.weights, self.intercepts, scores
-            )
+            row_ops.scores_of_models(*csr, self.weights, self.intercepts, scores)
             coefficients = np.zeros((width, last - first))
             at = 0
             for k, rule in enumerate(self.rules):
                 own = coefficients[at : at + rule.width]
-                slots = rule(tile, np.ascontiguousarray(scores[:, k]), own, partial.sums[k])
-                if slots is not None:
-                    into = slots.numbers, slots.weights, partial.tables[k]
-                    row_ops.add_to_cells(indptr, indices, block.values, first, last, *into)
+                cells = rule(tile, np.ascontiguousarray(scores[:, k]), own, partial.sums[k])
+                if cells is not None:
+                    row_ops.add_to_cells(*csr, cells.numbers, cells.weights, partial.tables[k])
                 at += rule.width
             if width:
                 V = np.ascontiguousarray(coefficients.T)
-                row_ops.add_rows_by_group(
-                    indptr, indices, block.values, first, last, V, tile.start, self.groups, partial.vectors
-                )
+                row_ops.add_rows_by_group(*csr, V, tile.start, self.groups, partial.vectors)
 
     def merge(self, left: LinearSums, right: LinearSums) -> LinearSums:
         left.vectors += right.vectors

@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
-from ooc_svm.passes.base import Extent, RowSlice, WholeData
+from ooc_svm.passes.base import WHOLE, Position, RowSet, RowSlice, WholeRead
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
-    """Sums that rows are added to, some for each row.
+class RowCells:
+    """Sums that rows are added to, some cells for each row.
 
     Attributes
     ----------
     numbers : ndarray of int32, shape (places, rows)
-        One of the rule's slots for each place.
+        One of the rule's cells for each place.
     weights : ndarray of float64, shape (places, rows), or None
         What the rows are added with, not at all where it is 0; None: 1.
     """
@@ -28,10 +28,10 @@ class Slots:
     weights: Float64Array | None
 
 
-class NoSlots:
+class NoCells:
     """What most rules have in common: rows are summed with coefficients alone."""
 
-    n_slots: ClassVar[int] = 0
+    n_cells: ClassVar[int] = 0
 
 
 class RowRule(Protocol):
@@ -51,12 +51,12 @@ class RowRule(Protocol):
         """Number of weighted sums of rows that are wanted."""
 
     @property
-    def n_slots(self) -> int:
+    def n_cells(self) -> int:
         """Number of sums of the rows that are put there."""
 
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> Slots | None:
+    ) -> RowCells | None:
         """Fill ``coefficients`` (width, rows) from ``scores`` (rows,) and add to ``sums``."""
 
 
@@ -65,10 +65,10 @@ class RowPass:
     """A rule on row vectors alone, by default of all rows; no block of the matrix is read."""
 
     rule: RowRule
-    extent: Extent | None = None
+    rows: RowSet | None = None
     needs_data: ClassVar[bool] = False
-    meanwhile: ClassVar[None] = None
-    beside: ClassVar[None] = None
+    position: ClassVar[Position] = WHOLE
+    prefetch: ClassVar[tuple[int, ...]] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class RowFinder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CollectPass(WholeData):
+class CollectPass(WholeRead):
     """Items that a finder picks from the row vectors, in the order of the rows."""
 
     finder: RowFinder

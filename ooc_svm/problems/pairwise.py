@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,10 @@ from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError
 from ooc_svm.pairs.active import scratch_vectors, sum_of_pairs
 from ooc_svm.pairs.counts import check_trainable
+from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import PairRows, Pairs
+from ooc_svm.problems.base import LabelSet, ModelSpec, fill_weights
+from ooc_svm.problems.targets import WEIGHT
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
 from ooc_svm.rowvectors.sort import sort_by_score
 from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, RowVectors, row_slices
@@ -27,6 +31,81 @@ _LABELS = "labels"
 _SORTED_ROWS, _COUNTING_BYTES = 1 << 14, 1 << 23
 # For the numbers of the groups.
 _NUMBERS_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Pairwise:
+    """Losses are of pairs of rows of different rank; see `ooc_svm.problems.base.Problem`.
+
+    Attributes
+    ----------
+    name : {"ordinal", "roc-area", "ranking"}
+    target_bytes : int
+    """
+
+    name: str
+    target_bytes: int
+    rowwise: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False
+
+    @property
+    def in_queries(self) -> bool:
+        """Whether rows are compared inside queries only."""
+        return self.name == "ranking"
+
+    def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
+        """The labels that rows are told apart by, ascending; empty where there are too many to list.
+
+        Raises
+        ------
+        InputError
+            Fewer than two ranks; more than two labels for "roc-area" and none named; a label named that no
+            row has; labels without an order; no qids for "ranking".
+        """
+        if self.in_queries and not labels.has_qid:
+            raise InputError(
+                "--problem ranking compares rows of equal qid, and the data have none; write qid:N after the "
+                "label of each row and convert again, or take --problem ordinal"
+            )
+        if self.name != "roc-area" and labels.names is not None:
+            raise InputError(
+                f"--problem {self.name} needs labels in an order, and these are names; "
+                "choose a column of numbers with --label"
+            )
+        return check_ranks(self.name, labels.counts, labels.positive(options))
+
+    def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
+        """One for each C."""
+        return len(options.C)
+
+    def n_ranks(self, labels: LabelSet) -> int:
+        """Ranks of the rows where all rows are compared."""
+        if self.name == "roc-area":
+            return 2
+        return len(labels.counts or ()) if self.name == "ordinal" else 0
+
+    def fill(
+        self,
+        vectors: RowVectors,
+        source: Source,
+        labels: LabelSet,
+        options: TrainOptions,
+        sorting_bytes: int,
+    ) -> Pairs:
+        """Make the row vectors of ranks, groups and weights, and sum up the weights of all pairs."""
+        fill_weights(vectors, source)
+        weight = WEIGHT if source.has_weight else None
+        ranks, positive = self.check(labels, options), labels.positive(options)
+        return fill_pairs(vectors, source, self.name, ranks, positive, weight, sorting_bytes)
+
+    def models(
+        self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
+    ) -> list[ModelSpec]:
+        """A model for each C."""
+        return [ModelSpec(C, loss, pairs=pairs) for C in options.C]
+
+
+ORDINAL, ROC_AREA, RANKING = Pairwise("ordinal", 4), Pairwise("roc-area", 4), Pairwise("ranking", 5)
 
 
 def check_ranks(

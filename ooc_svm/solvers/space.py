@@ -34,11 +34,11 @@ class LinearSpace:
         return self.n_features + self.penalized_bias
 
     @property
-    def metric(self) -> Float64Array | None:
+    def scale2(self) -> Float64Array | None:
         """Squares of the columns' scales; None without scaling.
 
-        A row adds ``x_ij metric_j`` to weights in units of the data, whose squared norm is
-        ``sum_j w_j^2 / metric_j``.
+        A row adds ``x_ij scale2_j`` to weights in units of the data, whose squared norm is
+        ``sum_j w_j^2 / scale2_j``.
         """
         return None if self.scale is None else self.scale**2
 

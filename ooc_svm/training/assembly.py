@@ -16,8 +16,8 @@ from ooc_svm.pairs.request import Pairs
 from ooc_svm.passes.base import Extent
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
-from ooc_svm.solvers.cutting_plane.pair_oracle import PairProblem
-from ooc_svm.solvers.cutting_plane.row_oracle import HingeProblem, Targets
+from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
+from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, Targets
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo.dual import (
@@ -113,7 +113,7 @@ def make_solvers(
             )
             continue
         loss = _cut_problem(task, options, parameters, source, space, name, pairs)
-        if isinstance(loss, PairProblem):
+        if isinstance(loss, PairCutOracle):
             kind = coefficient_type(source.has_weight, source.n_rows)
             vectors |= loss.row_vectors | dict.fromkeys(loss.coefficients, kind)
         elif options.resolved_solver == "ocas":
@@ -129,7 +129,7 @@ def make_solvers(
 
 def counted_vectors(solver: AnySolver) -> tuple[str, ...]:
     """Names of the row vectors that a solver fills anew from others in every iteration."""
-    return solver.problem.coefficients if isinstance(solver.problem, PairProblem) else ()
+    return solver.problem.coefficients if isinstance(solver.problem, PairCutOracle) else ()
 
 
 def _dual_problem(
@@ -155,16 +155,16 @@ def _cut_problem(
     space: LinearSpace,
     name: str,
     pairs: Pairs | None,
-) -> HingeProblem | PairProblem:
+) -> RowCutOracle | PairCutOracle:
     if options.over_pairs:
         assert pairs is not None
         precision = SEARCH_SHARE * options.tol
         cuts = parameters.points - 1, parameters.bins
-        return PairProblem(pairs, task.C, space, parameters.groups, name, precision, *cuts)
+        return PairCutOracle(pairs, task.C, space, parameters.groups, name, precision, *cuts)
     assert task.classes is not None
     weight = WEIGHT if source.has_weight else None
     targets = Targets(CODES, task.classes.sign, task.classes.weight, weight)
-    return HingeProblem(targets, task.C, space, parameters.groups, name)
+    return RowCutOracle(targets, task.C, space, parameters.groups, name)
 
 
 def _row_targets(task: Task, weight: str | None) -> RowTargets:

@@ -18,7 +18,7 @@ from ooc_svm.pairs.request import PairPass, Pairs
 from ooc_svm.passes.base import Pass, Piece
 from ooc_svm.rowvectors.vector import RowVectors
 from ooc_svm.solvers.cutting_plane.ocas import Ocas
-from ooc_svm.solvers.cutting_plane.pair_oracle import PairProblem
+from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
@@ -221,7 +221,7 @@ def _seconds_per_pass(
 def _expected_counts(solver: AnySolver) -> int:
     """How often a solver counts pairs for one read."""
     problem = solver.problem
-    return 1 if isinstance(problem, PairProblem) and problem.searches_by_bins else 1 + EXPECTED_LOOKS
+    return 1 if isinstance(problem, PairCutOracle) and problem.searches_by_bins else 1 + EXPECTED_LOOKS
 
 
 def _sample(source: Source) -> list[Piece]:

@@ -106,7 +106,7 @@ def test_a_row_is_summed_up_once_for_all_places():
     assert slots.weights.tolist() == [[1, 1, 0, 1]]
     assert slots.numbers.tolist() == [[2, 0, 0, 4]]
     assert slots.numbers.dtype == np.int32
-    assert rule.n_slots == 5
+    assert rule.n_cells == 5
 
 
 def test_a_heavy_row_leaves_the_cuts_alone_that_it_is_not_in():

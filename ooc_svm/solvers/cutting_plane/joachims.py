@@ -13,11 +13,12 @@ At an exact master problem, ``P(w) - D = C (R(w) - r)``: the paper's epsilon is 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
@@ -38,8 +39,8 @@ def master_tolerance(certificate: Certificate, stopping: Stopping) -> float:
     return max(WANTED_SHARE * stopping.tol * certificate.primal, PRESENT_SHARE * present)
 
 
-class CutProblem(Protocol):
-    """What the solver needs to know of a problem."""
+class CutOracle(Protocol):
+    """What the solver needs to know of the losses."""
 
     @property
     def C(self) -> float: ...  # noqa: N802
@@ -49,6 +50,12 @@ class CutProblem(Protocol):
 
     @property
     def groups(self) -> int: ...
+
+    @property
+    def cut_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]: ...
 
@@ -76,41 +83,64 @@ class CuttingPlaneState:
         bundle = Bundle(max_cuts, np.empty((0, dimension)))
         return cls(np.zeros(dimension), np.zeros(dimension), bundle, Certificate())
 
-    def is_sound(self, problem: CutProblem) -> bool:
-        """Whether the parts fit the problem; a saved state may come from anywhere."""
-        dimension = problem.space.dimension
+    def is_sound(self, oracle: CutOracle) -> bool:
+        """Whether the parts fit the oracle; a saved state may come from anywhere."""
+        dimension = oracle.space.dimension
         points = self.w.shape == self.best.shape == (dimension,)
-        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, problem.groups)
+        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, oracle.groups)
 
 
 @dataclass(slots=True)
 class CuttingPlane:
     """The solver: `steps` yields one pass an iteration."""
 
-    problem: CutProblem
+    oracle: CutOracle
     stopping: Stopping
     state: CuttingPlaneState
 
     def steps(self) -> Generator[Request, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""
-        problem, state = self.problem, self.state
+        oracle, state = self.oracle, self.state
         certificate, bundle = state.certificate, state.bundle
         while certificate.stop_reason is None:
-            loss, n_support, cuts = yield from problem.cut(state.w)
-            primal = 0.5 * float(state.w @ state.w) + problem.C * loss
+            loss, n_support, cuts = yield from oracle.cut(state.w)
+            primal = 0.5 * float(state.w @ state.w) + oracle.C * loss
             if primal < certificate.primal:
                 certificate.primal, state.best, certificate.n_support = primal, state.w, n_support
             bundle.drop_idle()
             bundle.add(cuts)
             state.w, dual = bundle.solve(
-                problem.C, problem.groups, master_tolerance(certificate, self.stopping)
+                oracle.C, oracle.groups, master_tolerance(certificate, self.stopping)
             )
             certificate.record(dual, self.stopping)
 
+    @property
+    def certificate(self) -> Certificate:
+        """Values and bound so far."""
+        return self.state.certificate
+
+    @property
+    def vectors(self) -> Mapping[str, npt.DTypeLike]:
+        """Row vectors that the solver goes on from, with types."""
+        return self.oracle.cut_vectors
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        """Row vectors that are made from others in every iteration, with types."""
+        return self.oracle.scratch_vectors
+
     def solution(self) -> tuple[Float64Array, float]:
         """Weights in units of the data, and bias, of the best point."""
-        return self.problem.space.to_data(self.state.best)
+        return self.oracle.space.to_data(self.state.best)
+
+    def metadata(self, n_rows: int) -> dict[str, float]:
+        """Part of the report: none."""
+        return {}
+
+    def hint(self) -> str | None:
+        """What a user should know after the first read: nothing."""
+        return None
 
     def is_sound(self) -> bool:
-        """Whether the state fits the problem; a saved one may come from anywhere."""
-        return self.state.is_sound(self.problem)
+        """Whether the state fits the oracle; a saved one may come from anywhere."""
+        return self.state.is_sound(self.oracle)

@@ -17,28 +17,32 @@ known only after the read. A cut is valid wherever it is taken:
 * Where a row's part in the cut depends on the scores of all rows, an exact cut comes one read late, on the
   ray of the read before, and cuts that are nearly exact in the read itself where that is possible.
 
-The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master problem.
+The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master oracle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.joachims import CutProblem, master_tolerance
+from ooc_svm.solvers.cutting_plane.joachims import CutOracle, master_tolerance
 from ooc_svm.solvers.stopping import Stopping
 
 
-class SegmentProblem(CutProblem, Protocol):
-    """What the solver needs to know of a problem beyond cuts: the loss along a ray."""
+class RayOracle(CutOracle, Protocol):
+    """What the solver needs to know of the losses beyond cuts: their sum along a ray."""
+
+    @property
+    def vectors(self) -> Mapping[str, npt.DTypeLike]: ...
 
     @property
     def forecast_size(self) -> int: ...
@@ -81,18 +85,18 @@ class OcasState:
     step: float = 0.0
 
     @classmethod
-    def fresh(cls, problem: SegmentProblem, max_cuts: int) -> OcasState:
+    def fresh(cls, oracle: RayOracle, max_cuts: int) -> OcasState:
         """The state before the first read."""
-        w, best = np.zeros((2, problem.space.dimension))
+        w, best = np.zeros((2, oracle.space.dimension))
         bundle = Bundle(max_cuts, np.empty((0, len(w))))
-        return cls(best, w, bundle, Certificate(), np.ones(1), np.zeros(problem.forecast_size))
+        return cls(best, w, bundle, Certificate(), np.ones(1), np.zeros(oracle.forecast_size))
 
-    def is_sound(self, problem: SegmentProblem) -> bool:
-        """Whether the parts fit the problem; a saved state may come from anywhere."""
-        dimension = problem.space.dimension
+    def is_sound(self, oracle: RayOracle) -> bool:
+        """Whether the parts fit the oracle; a saved state may come from anywhere."""
+        dimension = oracle.space.dimension
         points = self.w.shape == self.best.shape == (dimension,)
-        points = points and self.forecast.shape == (problem.forecast_size,)
-        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, problem.groups)
+        points = points and self.forecast.shape == (oracle.forecast_size,)
+        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, oracle.groups)
 
 
 @dataclass(slots=True)
@@ -102,28 +106,28 @@ class Ocas:
     ``points`` cuts are taken at a time, as many as the problem has places for.
     """
 
-    problem: SegmentProblem
+    oracle: RayOracle
     stopping: Stopping
     state: OcasState
     points: int = 1
 
     def steps(self) -> Generator[Request, Any, None]:
         """Yield passes until the gap is certified or a limit is reached."""
-        problem, state = self.problem, self.state
+        oracle, state = self.oracle, self.state
         certificate, bundle = state.certificate, state.bundle
         # What a line search has counted for the next read; it counts anew after a restart.
         counted = None
         while certificate.stop_reason is None:
-            cuts, segment, state.forecast = yield from problem.read(
+            cuts, segment, state.forecast = yield from oracle.read(
                 state.w, state.step, state.thetas, state.forecast, counted
             )
             direction = state.w - state.best
             slope, curvature = float(state.best @ direction), float(direction @ direction)
-            t, loss, counted = yield from problem.line_search(segment, slope, curvature)
+            t, loss, counted = yield from oracle.line_search(segment, slope, curvature)
             if curvature > 0.0:
-                state.thetas = problem.places(t, self.points)
+                state.thetas = oracle.places(t, self.points)
             best = state.best + t * direction
-            primal = 0.5 * float(best @ best) + problem.C * loss
+            primal = 0.5 * float(best @ best) + oracle.C * loss
             if primal > certificate.primal:
                 state.step, counted = 0.0, None
             else:
@@ -131,16 +135,39 @@ class Ocas:
             bundle.drop_idle()
             bundle.add(*cuts)
             state.w, dual = bundle.solve(
-                problem.C, problem.groups, master_tolerance(certificate, self.stopping)
+                oracle.C, oracle.groups, master_tolerance(certificate, self.stopping)
             )
             certificate.record(dual, self.stopping)
-        certificate.n_support = yield from problem.count_support(state.step)
+        certificate.n_support = yield from oracle.count_support(state.step)
+
+    @property
+    def certificate(self) -> Certificate:
+        """Values and bound so far."""
+        return self.state.certificate
+
+    @property
+    def vectors(self) -> Mapping[str, npt.DTypeLike]:
+        """Row vectors that the solver goes on from, with types."""
+        return self.oracle.vectors
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        """Row vectors that are made from others in every iteration, with types."""
+        return self.oracle.scratch_vectors
 
     def solution(self) -> tuple[Float64Array, float]:
         """Weights in units of the data, and bias, of the best point."""
-        return self.problem.space.to_data(self.state.best)
+        return self.oracle.space.to_data(self.state.best)
+
+    def metadata(self, n_rows: int) -> dict[str, float]:
+        """Part of the report: none."""
+        return {}
+
+    def hint(self) -> str | None:
+        """What a user should know after the first read: nothing."""
+        return None
 
     def is_sound(self) -> bool:
-        """Whether the state fits the problem; a saved one may come from anywhere."""
-        places = len(self.problem.places(1.0, self.points))
-        return len(self.state.thetas) in {1, places} and self.state.is_sound(self.problem)
+        """Whether the state fits the oracle; a saved one may come from anywhere."""
+        places = len(self.oracle.places(1.0, self.points))
+        return len(self.state.thetas) in {1, places} and self.state.is_sound(self.oracle)

@@ -30,7 +30,7 @@ from ooc_svm.pairs import sweep_loops
 from ooc_svm.pairs.request import PairRows
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.passes.linear import LinearSums
-from ooc_svm.passes.rowwise import NoSlots, RowRule, Slots
+from ooc_svm.passes.rowwise import NoCells, RowCells, RowRule
 from ooc_svm.solvers.cutting_plane import bin_loops
 
 # The finest bins, as a share of the margin, and how often the spread of the scores that the bins cover.
@@ -125,16 +125,16 @@ class BinnedCuts(_GuessedCuts):
         return self.known.width
 
     @property
-    def n_slots(self) -> int:
+    def n_cells(self) -> int:
         return len(self.thetas) * self.rows.n_ranks * self.n_bins * self.groups
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
-        return (1 + 2 * self.n_slots,)
+        return (1 + 2 * self.n_cells,)
 
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> Slots:
+    ) -> RowCells:
         self.known(rows, scores, coefficients, sums[:1])
         per_unit = 1.0 / min(max(FINEST, COVERED * self.spread / self.n_bins), np.finfo(np.float64).max)
         centers = self.at_best + self.thetas * (self.at_end - self.at_best)
@@ -145,7 +145,7 @@ class BinnedCuts(_GuessedCuts):
         points = scores, rows.vectors[self.best], self.thetas
         out = numbers, sums[1:].reshape(-1, 2)
         bin_loops.put(*points, low, per_unit, self.n_bins, *ranks, weights, self.groups, rows.start, *out)
-        return Slots(numbers, None if weights is None else np.tile(weights, (len(numbers), 1)))
+        return RowCells(numbers, None if weights is None else np.tile(weights, (len(numbers), 1)))
 
     def cuts(self, found: LinearSums) -> list[RowCuts]:
         """The cuts of each place."""
@@ -179,7 +179,7 @@ class BinnedCuts(_GuessedCuts):
 
 
 @dataclass(frozen=True, slots=True)
-class QueryCuts(_GuessedCuts, NoSlots):
+class QueryCuts(_GuessedCuts, NoCells):
     """Row rule: what ``known`` does, and the cuts of the queries in a block at places on the ray.
 
     Sums: those of ``known`` (one number), then the offsets.

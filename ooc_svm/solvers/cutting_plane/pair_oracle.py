@@ -26,7 +26,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.pairs.request import PairPass, Pairs, PairSlope
 from ooc_svm.passes.base import Request, RowSlice
 from ooc_svm.passes.linear import LinearPass, LinearSums
-from ooc_svm.passes.rowwise import NoSlots
+from ooc_svm.passes.rowwise import NoCells
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.pair_cuts import BinnedCuts, Forecast, QueryCuts, RowCuts
 from ooc_svm.solvers.cutting_plane.pair_ray import can_search, look_by_bins
@@ -47,7 +47,7 @@ CLOSE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class CountedCut(NoSlots):
+class CountedCut(NoCells):
     """Row rule: a cut whose coefficients are known; the best point moves, the scores are kept.
 
     If asked for, the derivative of the loss at the best point, whose coefficients they are, towards the new
@@ -87,7 +87,7 @@ class CountedCut(NoSlots):
 
 
 @dataclass(frozen=True, slots=True)
-class PairProblem:
+class PairCutOracle:
     """What the cutting-plane solvers need to know of a problem over pairs.
 
     Parameters
@@ -106,6 +106,8 @@ class PairProblem:
         Cuts taken in the read that finds the scores of their points, beside one that comes a read late.
     n_bins : int
         Bins of the scores that they are made from, where all rows are one group.
+    coefficient_type : data type
+        Of the coefficients of a cut that are kept for each row.
     """
 
     pairs: Pairs
@@ -116,6 +118,7 @@ class PairProblem:
     precision: float = 1e-9
     guesses: int = 0
     n_bins: int = 0
+    coefficient_type: npt.DTypeLike = np.float64
 
     @property
     def forecast_size(self) -> int:
@@ -129,9 +132,29 @@ class PairProblem:
         return can_search(self.pairs.rows, self.precision)
 
     @property
-    def row_vectors(self) -> dict[str, npt.DTypeLike]:
-        """Row vectors that this works on, with types: scores at the best and at the last point."""
-        return {f"{self.name}/best": np.float64, f"{self.name}/previous": np.float64}
+    def best(self) -> str:
+        """Row vector of the scores at the best point."""
+        return f"{self.name}/best"
+
+    @property
+    def previous(self) -> str:
+        """Row vector of the scores at the point of the last read."""
+        return f"{self.name}/previous"
+
+    @property
+    def vectors(self) -> dict[str, npt.DTypeLike]:
+        """Row vectors that `read` and `cut` go on from, with types."""
+        return {self.best: np.float64, self.previous: np.float64}
+
+    @property
+    def cut_vectors(self) -> dict[str, npt.DTypeLike]:
+        """The same."""
+        return self.vectors
+
+    @property
+    def scratch_vectors(self) -> dict[str, npt.DTypeLike]:
+        """Row vectors of the coefficients, which are counted in every iteration."""
+        return dict.fromkeys(self.coefficients, self.coefficient_type)
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -144,9 +167,9 @@ class PairProblem:
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
         """One read of the data: the loss at w, rows with a loss, and cuts at the point of the last read."""
-        _, previous = self.row_vectors
+        previous = self.previous
         weights, _ = self.space.to_data(w)
-        counted, rule = yield from self._late_cut(0.0, 1.0, None)
+        counted, rule = yield from self._delayed_cut(0.0, 1.0, None)
         result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,))
         cuts = self._cut((result.vectors[:, :, 0], counted.offsets))
         found: PairSlope = yield PairPass(self.pairs.rows, previous, previous, 0.0)
@@ -167,7 +190,7 @@ class PairProblem:
         ``best + theta (w - best)``. Where the exact one is that of the best point and the line search has use
         for it, R(0) and its derivative on the ray from there to w are given too.
         """
-        counted, known = yield from self._late_cut(step, 0.0 if step >= CLOSE else CLOSE, counted)
+        counted, known = yield from self._delayed_cut(step, 0.0 if step >= CLOSE else CLOSE, counted)
         weights, _ = self.space.to_data(w)
         rule: CountedCut | BinnedCuts | QueryCuts = known
         rows = self.pairs.rows
@@ -186,11 +209,11 @@ class PairProblem:
         start = counted.loss / self.pairs.total, float(result.sums[0][0]) / self.pairs.total
         return cuts, start if known.starts else None, forecast
 
-    def _late_cut(
+    def _delayed_cut(
         self, step: float, theta: float, counted: PairSlope | None
     ) -> Generator[Request, Any, tuple[PairSlope, CountedCut]]:
         """Coefficients of the cut at ``best + theta (previous - best)``, once the best point has moved."""
-        best, previous = self.row_vectors
+        best, previous = self.best, self.previous
         if counted is None:
             t = step + theta * (1.0 - step)
             counted = yield PairPass(self.pairs.rows, best, previous, t, self.coefficients)
@@ -215,9 +238,9 @@ class PairProblem:
         -------
         t, R(t) : float
         counted : PairSlope or None
-            The count of the cut that the next read takes late, where that is at t.
+            The count of the cut that the next read takes delayed, where that is at t.
         """
-        best, previous = self.row_vectors
+        best, previous = self.best, self.previous
         rows, total = self.pairs.rows, self.pairs.total
         ray = slope, curvature, self.C, self.precision
 
@@ -249,11 +272,11 @@ class PairProblem:
         return t, loss, counted
 
     def _names(self, t: float) -> tuple[str, ...]:
-        """Row vectors for the coefficients at t, if the next late cut is taken there."""
+        """Row vectors for the coefficients at t, if the next delayed cut is taken there."""
         return self.coefficients if t >= CLOSE else ()
 
     def count_support(self, step: float) -> Generator[Request, Any, int]:
         """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""
-        best, previous = self.row_vectors
+        best, previous = self.best, self.previous
         found: PairSlope = yield PairPass(self.pairs.rows, best, previous, step)
         return found.n_rows

@@ -17,7 +17,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.pairs.request import PairRows
 from ooc_svm.passes.base import Request, RowSlice
-from ooc_svm.passes.rowwise import NoSlots, RowPass
+from ooc_svm.passes.rowwise import NoCells, RowPass
 from ooc_svm.solvers.cutting_plane import bin_loops
 from ooc_svm.solvers.cutting_plane.ray import Look
 
@@ -36,7 +36,7 @@ MOST_RANKS, FINEST_SEARCH = 16, 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class RayMoments(NoSlots):
+class RayMoments(NoCells):
     """Row rule: first and second moments of the scores on a ray."""
 
     rows: PairRows
@@ -58,7 +58,7 @@ class RayMoments(NoSlots):
 
 
 @dataclass(frozen=True, slots=True)
-class RayBins(NoSlots):
+class RayBins(NoCells):
     """Row rule: rows in bins of their scores at one point of a ray."""
 
     rows: PairRows

@@ -38,7 +38,7 @@ Collect = Callable[[float, float, int], Generator[Request, Any, Float64Array]]
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentLoss:
+class RayLoss:
     """The loss along a segment.
 
     Parameters
@@ -55,13 +55,13 @@ class SegmentLoss:
 
 
 def minimise(
-    loss: SegmentLoss, slope: float, curvature: float, C: float, refine: Refine, collect: Collect
+    loss: RayLoss, slope: float, curvature: float, C: float, refine: Refine, collect: Collect
 ) -> Generator[Request, Any, tuple[float, float]]:
     """Minimise phi.
 
     Parameters
     ----------
-    loss : SegmentLoss
+    loss : RayLoss
     slope, curvature, C : float
     refine, collect : generators of passes
         ``refine(low, per_unit)`` counts the breakpoints from ``u = low`` on in finer bins;

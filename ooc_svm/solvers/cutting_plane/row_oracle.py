@@ -1,6 +1,6 @@
-"""The hinge loss of a binary classifier.
+"""Cuts and line searches of losses that are sums over rows.
 
-    R(w) = sum_i omega_i max(0, 1 - y_i s_i)        P(w) = 1/2 |w|^2 + C R(w)
+    R(w) = sum_i omega_i l(s_i)        P(w) = 1/2 |w|^2 + C R(w)
 
 omega_i is the weight of the row times that of its class. With groups, ``R = sum_g R_g`` over the rows of the
 same number modulo the number of groups, and each group gets a cut and a slack of its own.
@@ -18,10 +18,11 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request, RowSlice
 from ooc_svm.passes.linear import LinearPass, LinearSums
-from ooc_svm.passes.rowwise import CollectPass, NoSlots, RowPass, Slots
+from ooc_svm.passes.rowwise import CollectPass, NoCells, RowCells, RowPass
 from ooc_svm.solvers.cutting_plane import row_loops
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.ray import SegmentLoss, minimise
+from ooc_svm.solvers.cutting_plane.ray import RayLoss, minimise
+from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.space import LinearSpace
 
 # Bins of the first look at the breakpoints of a segment.
@@ -39,48 +40,54 @@ GUESSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
-    """Which rows are positive, and what their losses weigh.
+class RowLosses:
+    """The losses of the rows of one model, and where its scores are kept.
 
     Parameters
     ----------
-    codes : str
-        Name of the row vector of class numbers (uint16).
-    sign : ndarray of float64, shape (classes,)
-        +1 or -1 for each class.
-    class_weight : ndarray of float64, shape (classes,)
-    row_weight : str or None
-        Name of the row vector of row weights (float64).
+    targets : RowTargets
+    loss : NamedTuple
+        Piecewise linear, see `ooc_svm.losses.functions`.
+    name : str
+        Prefix of the row vectors.
     """
 
-    codes: str
-    sign: Float64Array
-    class_weight: Float64Array
-    row_weight: str | None = None
+    targets: RowTargets
+    loss: Any
+    name: str = "model"
+
+    @property
+    def best(self) -> str:
+        """Row vector of the scores at the best point."""
+        return f"{self.name}/best"
+
+    @property
+    def previous(self) -> str:
+        """Row vector of the scores at the point of the last read."""
+        return f"{self.name}/previous"
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the row vectors."""
-        return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
+        """All row vectors."""
+        return self.losses.reads
 
-    def of(self, rows: RowSlice) -> tuple[Any, ...]:
-        """Arguments of the compiled functions: codes, sign, class weight, row weight."""
-        row_weight = None if self.row_weight is None else rows.vectors[self.row_weight]
-        return rows.vectors[self.codes], self.sign, self.class_weight, row_weight
+    def segment(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
+        """The scores at the best and at the last point."""
+        return rows.vectors[self.best], rows.vectors[self.previous]
 
 
 @dataclass(frozen=True, slots=True)
-class HingeCut(NoSlots):
+class RowCut(NoCells):
     """Row rule: loss and cut at the scores. Sums (4, groups): loss, offset, sum of coefficients, rows."""
 
-    targets: Targets
+    losses: RowLosses
     groups: int
     writes: ClassVar[tuple[str, ...]] = ()
     width: ClassVar[int] = 1
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return self.targets.reads
+        return self.losses.targets.reads
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
@@ -89,15 +96,16 @@ class HingeCut(NoSlots):
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
     ) -> None:
-        row_loops.cut(scores, *self.targets.of(rows), rows.start, coefficients, sums)
+        targets = self.losses.targets.values(rows.vectors)
+        row_loops.cut(self.losses.loss, scores, *targets, rows.start, coefficients, sums)
 
 
 @dataclass(frozen=True, slots=True)
-class GuessedCut:
-    """Row rule: move the best point, cut at guessed points, count the segment's breakpoints.
+class TrialCuts:
+    """Row rule: move the best point, cut at trial points, count the segment's breakpoints.
 
     On a ray a row has a loss up to some place, or from some place on. So it is not added to the cuts of all
-    these, but once, to a slot for the place; the cut of a place is the sum of the slots up to a place behind
+    these, but once, to a cell for the place; the cut of a place is the sum of the cells up to a place behind
     it and of those from a place before it (`sum_up`). A read costs little more for many cuts than for one,
     and nothing is taken away again, which could leave only rounding of a small sum.
 
@@ -107,29 +115,27 @@ class GuessedCut:
         The places, ascending.
     """
 
-    targets: Targets
+    losses: RowLosses
     groups: int
-    best: str
-    previous: str
     step: float
     thetas: Float64Array
     width: ClassVar[int] = 0
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.best, self.previous, *self.targets.reads)
+        return self.losses.reads
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return (self.best, self.previous)
+        return (self.losses.best, self.losses.previous)
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
         return (2 * len(self.thetas) * self.groups + 3 + 3 * BINS,)
 
     @property
-    def n_slots(self) -> int:
-        return slots_of(len(self.thetas)) * self.groups
+    def n_cells(self) -> int:
+        return cells_of(len(self.thetas)) * self.groups
 
     def parts(self, sums: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
         """Cuts (2, places, groups), base (3,) and bins (3, BINS) as views of the sums."""
@@ -139,20 +145,19 @@ class GuessedCut:
 
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> Slots:
-        best, previous = rows.vectors[self.best], rows.vectors[self.previous]
-        moves = (scores, best, previous, self.step, self.thetas)
-        own = np.empty((len(self.thetas), len(scores)))
-        row_loops.guessed_cut(*moves, *self.targets.of(rows), rows.start, own, *self.parts(sums))
-        slots, weights = row_loops.ends_of_losses(own)
+    ) -> RowCells:
+        moves = (scores, *self.losses.segment(rows), self.step, self.thetas)
+        own, targets = np.empty((len(self.thetas), len(scores))), self.losses.targets.values(rows.vectors)
+        row_loops.trial_cuts(self.losses.loss, *moves, *targets, rows.start, own, *self.parts(sums))
+        cells, weights = row_loops.ends_of_losses(own)
         groups = ((rows.start + np.arange(len(scores))) % self.groups).astype(np.int32)
-        return Slots(slots * self.groups + groups, weights)
+        return RowCells(cells * self.groups + groups, weights)
 
     def sum_up(self, table: Float64Array) -> Float64Array:
-        """The cuts' sums of rows, shape (places, groups, n_features), in the place of the slots' ones."""
+        """The cuts' sums of rows, shape (places, groups, n_features), in the place of the cells' ones."""
         places = len(self.thetas)
-        slots = table.reshape(slots_of(places), self.groups, table.shape[1])
-        cuts, behind = slots[:places], slots[places:]
+        cells = table.reshape(cells_of(places), self.groups, table.shape[1])
+        cuts, behind = cells[:places], cells[places:]
         for k in reversed(range(places - 1)):
             cuts[k] += cuts[k + 1]
         for k in range(1, places):
@@ -162,18 +167,16 @@ class GuessedCut:
         return cuts
 
 
-def slots_of(places: int) -> int:
+def cells_of(places: int) -> int:
     """Sums of rows that the cuts of so many places are made from, for each group."""
     return 2 * places - 1
 
 
 @dataclass(frozen=True, slots=True)
-class LossCount(NoSlots):
+class LossCount(NoCells):
     """Row rule: number of rows with a loss at the best point, moved by ``step``."""
 
-    targets: Targets
-    best: str
-    previous: str
+    losses: RowLosses
     step: float
     writes: ClassVar[tuple[str, ...]] = ()
     width: ClassVar[int] = 0
@@ -181,23 +184,20 @@ class LossCount(NoSlots):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.best, self.previous, *self.targets.reads)
+        return self.losses.reads
 
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
     ) -> None:
-        best, previous = rows.vectors[self.best], rows.vectors[self.previous]
-        codes, sign, *_ = self.targets.of(rows)
-        row_loops.count_losses(best, previous, self.step, codes, sign, sums)
+        targets, _ = self.losses.targets.values(rows.vectors)
+        row_loops.count_losses(self.losses.loss, *self.losses.segment(rows), self.step, targets, sums)
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentBins(NoSlots):
+class SegmentBins(NoCells):
     """Row rule: the breakpoints in finer bins, shape (3, BINS)."""
 
-    targets: Targets
-    best: str
-    end: str
+    losses: RowLosses
     low: float
     per_unit: float
     writes: ClassVar[tuple[str, ...]] = ()
@@ -205,7 +205,7 @@ class SegmentBins(NoSlots):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.best, self.end, *self.targets.reads)
+        return self.losses.reads
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
@@ -214,28 +214,27 @@ class SegmentBins(NoSlots):
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
     ) -> None:
-        best, end = rows.vectors[self.best], rows.vectors[self.end]
-        row_loops.refine_bins(best, end, self.low, self.per_unit, *self.targets.of(rows), sums)
+        where = (*self.losses.segment(rows), self.low, self.per_unit)
+        targets = self.losses.targets.values(rows.vectors)
+        row_loops.refine_bins(self.losses.loss, *where, *targets, sums)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentEvents:
     """Row finder: the breakpoints of one bin, shape (events, 3)."""
 
-    targets: Targets
-    best: str
-    end: str
+    losses: RowLosses
     low: float
     per_unit: float
     bin: int
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.best, self.end, *self.targets.reads)
+        return self.losses.reads
 
     def __call__(self, rows: RowSlice) -> Float64Array:
-        best, end = rows.vectors[self.best], rows.vectors[self.end]
-        where = (best, end, self.low, self.per_unit, self.bin, *self.targets.of(rows))
+        where = (*self.losses.segment(rows), self.low, self.per_unit, self.bin)
+        where = (self.losses.loss, *where, *self.losses.targets.values(rows.vectors))
         count = row_loops.collect_events(*where, np.empty((0, 3)))
         events = np.empty((count, 3))
         if count:
@@ -244,31 +243,38 @@ class SegmentEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class HingeProblem:
-    """What the cutting-plane solvers need to know of a hinge-loss problem.
+class RowCutOracle:
+    """What the cutting-plane solvers need to know of a loss that is a sum over rows.
 
     Parameters
     ----------
-    targets : Targets
+    losses : RowLosses
     C : float
     space : LinearSpace
     groups : int
         Groups of rows with a slack each; 1 is the paper's problem.
-    name : str
-        Prefix of this problem's row vectors.
     """
 
-    targets: Targets
+    losses: RowLosses
     C: float
     space: LinearSpace
     groups: int = 1
-    name: str = "model"
     forecast_size: ClassVar[int] = 0
 
     @property
-    def row_vectors(self) -> dict[str, npt.DTypeLike]:
+    def vectors(self) -> dict[str, npt.DTypeLike]:
         """Row vectors that `read` works on, with types: scores at the best and at the last point."""
-        return {f"{self.name}/best": np.float64, f"{self.name}/previous": np.float64}
+        return {self.losses.best: np.float64, self.losses.previous: np.float64}
+
+    @property
+    def cut_vectors(self) -> dict[str, npt.DTypeLike]:
+        """Row vectors that `cut` works on: none."""
+        return {}
+
+    @property
+    def scratch_vectors(self) -> dict[str, npt.DTypeLike]:
+        """Row vectors that are made from others in every iteration: none."""
+        return {}
 
     def places(self, t: float, points: int) -> Float64Array:
         """Where the next cuts are taken on the ray, 0 the best point and 1 the master problem's.
@@ -279,31 +285,30 @@ class HingeProblem:
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
         """One read of the data: the loss R(w), the number of rows with a loss, and cuts at w."""
-        result: LinearSums = yield self._pass(w, HingeCut(self.targets, self.groups))
+        result: LinearSums = yield self._pass(w, RowCut(self.losses, self.groups))
         losses, offsets, coefficients, rows = result.sums[0]
         planes = self.space.from_data(result.vectors[:, 0], coefficients)
         return float(losses.sum()), int(rows.sum()), Cuts(planes, offsets.copy())
 
     def read(
         self, w: Float64Array, step: float, thetas: Float64Array, forecast: Float64Array, counted: None
-    ) -> Generator[Request, Any, tuple[list[Cuts], SegmentLoss, Float64Array]]:
-        """One read of the data: scores of w, cuts at guessed points, and the loss along the segment.
+    ) -> Generator[Request, Any, tuple[list[Cuts], RayLoss, Float64Array]]:
+        """One read of the data: scores of w, cuts at trial points, and the loss along the segment.
 
         The best point moves by ``step`` towards the point of the read before; the cuts are taken at
         ``best + theta (w - best)``, theta ascending.
         """
-        best, previous = self.row_vectors
-        rule = GuessedCut(self.targets, self.groups, best, previous, step, np.sort(thetas))
+        rule = TrialCuts(self.losses, self.groups, step, np.sort(thetas))
         result: LinearSums = yield self._pass(w, rule)
         (offsets, coefficients), base, bins = rule.parts(result.sums[0])
         cuts = [
             Cuts(self.space.from_data(rows.T, coefficients[k]), offsets[k].copy())
             for k, rows in enumerate(rule.sum_up(result.tables[0]))
         ]
-        return cuts, SegmentLoss(base[1], base[2], bins), forecast
+        return cuts, RayLoss(base[1], base[2], bins), forecast
 
     def line_search(
-        self, loss: SegmentLoss, slope: float, curvature: float
+        self, loss: RayLoss, slope: float, curvature: float
     ) -> Generator[Request, Any, tuple[float, float, None]]:
         """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
 
@@ -311,14 +316,12 @@ class HingeProblem:
         -------
         t, R(t) : float
         """
-        best, end = self.row_vectors
-
         def refine(low: float, per_unit: float) -> Generator[Request, Any, Float64Array]:
-            bins: Float64Array = yield RowPass(SegmentBins(self.targets, best, end, low, per_unit))
+            bins: Float64Array = yield RowPass(SegmentBins(self.losses, low, per_unit))
             return bins
 
         def collect(low: float, per_unit: float, q: int) -> Generator[Request, Any, Float64Array]:
-            events = yield CollectPass(SegmentEvents(self.targets, best, end, low, per_unit, q))
+            events = yield CollectPass(SegmentEvents(self.losses, low, per_unit, q))
             return np.concatenate([np.empty((0, 3)), *events])
 
         t, found = yield from minimise(loss, slope, curvature, self.C, refine, collect)
@@ -326,10 +329,9 @@ class HingeProblem:
 
     def count_support(self, step: float) -> Generator[Request, Any, int]:
         """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""
-        best, previous = self.row_vectors
-        found: Float64Array = yield RowPass(LossCount(self.targets, best, previous, step))
+        found: Float64Array = yield RowPass(LossCount(self.losses, step))
         return int(found[0])
 
-    def _pass(self, w: Float64Array, rule: HingeCut | GuessedCut) -> LinearPass:
+    def _pass(self, w: Float64Array, rule: RowCut | TrialCuts) -> LinearPass:
         weights, intercept = self.space.to_data(w)
         return LinearPass(weights[:, None], np.array([intercept]), (rule,), self.groups)

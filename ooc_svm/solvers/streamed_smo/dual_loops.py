@@ -1,25 +1,33 @@
-"""Dual coordinate steps over sparse rows: one multiplier at a time, exactly, inside its box.
+"""Dual coordinate steps over sparse rows: one multiplier at a time, exactly, inside its bounds.
 
 Row i contributes ``v_i x_i`` to w, and the dual to be maximised is
 
-    D(v) = sum_i (t_i v_i - eps |v_i| - damping_i v_i^2 / 2) - 1/2 |w|^2,      low_i <= v_i <= high_i
+    D(v) = sum_i (t_i v_i - l*_i(v_i)) - 1/2 |w|^2
 
-which is every loss of the linear problems here (`ooc_svm.solvers.streamed_smo.dual`). With the residual
-``r_i = t_i - x_i.w - b`` the row's loss is ``max_v r_i v - eps |v| - damping_i v^2 / 2`` over its box, and
-the row's gap is that maximum less the value at v_i: the gaps of all rows sum up to P - D.
+(`ooc_svm.losses.functions`). With the residual ``r_i = t_i - x_i.w - b`` the row's gap is
+``l_i(r_i) + l*_i(v_i) - r_i v_i``: the gaps of all rows sum up to P - D. Platt (1998), equation 23, is the step
+for the hinge loss. A bias enters as a feature of value sqrt(rho) with the weight kept apart: ``b`` moves by
+``rho`` times the change of v.
 
-Platt (1998), equation 23, is the step for the hinge loss. A bias enters as a feature of value sqrt(rho) with
-the weight kept apart: ``b`` moves by ``rho`` times the change of v.
-
-``box`` holds (t, low, high, damping) of each row side by side. Where columns are scaled by ``c_j``, w is
-kept in units of the data and ``metric`` is ``c_j^2``; it is None without scaling, which Numba compiles apart,
-as it does data without values.
+``targets`` holds (t, c) of each row side by side: its target, and its cost, C times its weights. Where columns
+are scaled, w is kept in units of the data and ``scale2`` holds the squares of the scales; it is None without
+scaling, which Numba compiles apart, as it does data without values.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from ooc_svm.losses.functions import (
+    bounds,
+    conjugate,
+    dual_step,
+    is_free,
+    parabola,
+    parabola_end,
+    value,
+    violation,
+)
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.hashing import _mix
 from ooc_svm.ops.intrinsics import prefetch
@@ -115,93 +123,42 @@ def _prefetch_weights(indptr, indices, w, row):  # type: ignore[no-untyped-def]
         p += np.uint64(1)
 
 
-@compiled
-def row_loss(r, low, high, eps, damping):  # type: ignore[no-untyped-def]
-    """``max_v r v - eps |v| - damping v^2 / 2`` over ``low <= v <= high``."""
-    if r > eps:
-        excess, bound = r - eps, high
-    elif r < -eps:
-        excess, bound = r + eps, low
-    else:
-        return 0.0
-    if damping > 0.0:
-        v = excess / damping if bound != 0.0 else 0.0
-        return v * excess - 0.5 * damping * v * v
-    return bound * excess
-
-
-@compiled
-def violation(v, d, low, high, eps):  # type: ignore[no-untyped-def]
-    """How far a multiplier is from being stationary, ``d`` being ``r - damping v``.
-
-    Positive: the size of the projected gradient. Not positive: the multiplier is consistent at a bound or at
-    zero, and its residual would have to change by so much before it moved.
-    """
-    if v > 0.0 or (v == 0.0 and d > eps):
-        g = d - eps
-        return -g if v >= high and g >= 0.0 else abs(g)
-    if v < 0.0 or (v == 0.0 and d < -eps):
-        g = d + eps
-        return g if v <= low and g <= 0.0 else abs(g)
-    return abs(d) - eps
-
-
-@compiled
-def new_multiplier(v, d, curvature, low, high, eps):  # type: ignore[no-untyped-def]
-    """The multiplier that maximises D with all others fixed; NaN if the row's norm overflows."""
-    if curvature == np.inf:
-        return np.nan
-    if curvature > 0.0:
-        u, threshold = v + d / curvature, eps / curvature
-        if u > threshold:
-            u -= threshold
-        elif u < -threshold:
-            u += threshold
-        else:
-            u = 0.0
-        return min(max(u, low), high)
-    if d > eps:
-        return high
-    if d < -eps:
-        return low
-    return v if abs(d) == eps and v * d >= 0.0 else 0.0
-
-
-@compiled
-def priority(v, stationarity, low, high, eps):  # type: ignore[no-untyped-def]
+@inlined
+def priority(loss, v, stationarity, t, c):  # type: ignore[no-untyped-def]
     """How much a row is worth keeping: non-bound first, then by violation, then the nearest the margin."""
     if stationarity > 0.0:
         size = 1.0 + stationarity / (1.0 + stationarity)
     else:
         size = 1.0 / (1.0 - stationarity)
-    if low < v < high and (eps == 0.0 or v != 0.0):
+    if is_free(loss, v, t, c):
         size += 2.0
     return size
 
 
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
-    indptr, indices, values, first, every, seed, metric, w, rebuilt, bias, box, eps, marks,
+    loss, indptr, indices, values, first, every, seed, scale2, w, rebuilt, bias, targets, marks,
     dual, step, keys, sums
 ):  # fmt: skip
     """Move the multipliers of a piece's rows once, one after another; rows that are held stay as they are.
 
     Parameters
     ----------
+    loss : NamedTuple
+        See `ooc_svm.losses.functions`.
     indptr, indices, values : CSR rows (uint64, uint32, float or None)
     first, every : uint64
         The piece's first row in the block, and the distance to the next.
     seed : uint64
         Of the order of the steps.
-    metric : ndarray of float64, shape (n_features,), or None
+    scale2 : ndarray of float64, shape (n_features,), or None
     w : ndarray of float64, shape (n_features,)
         Changed.
     rebuilt : ndarray of float64, shape (n_features,) or (0,)
         The sum of ``v_i x_i`` before the steps; not wanted where it is empty.
     bias : ndarray of float64, shape (2,)
         b (changed) and rho.
-    box : ndarray of float64, shape (m, 4)
-    eps : float
+    targets : ndarray of float64, shape (m, 2)
     marks : ndarray of uint8, shape (m,)
         HELD and HELD_AT_START.
     dual, step : ndarrays of float64, shape (m,)
@@ -220,7 +177,7 @@ def sweep(  # type: ignore[no-untyped-def]
     order, far_weights = _random_order(np.arange(m), window, seed), len(w) > NEAR_WEIGHTS
     for k in range(m):
         i, following, later = order[k], order[min(k + 1, m - 1)], order[min(k + AHEAD, m - 1)]
-        prefetch(box, 4 * later)
+        prefetch(targets, 2 * later)
         prefetch(dual, later)
         prefetch(keys, later)
         _prefetch_row(indptr, indices, values, first + every * np.uint64(later))
@@ -229,35 +186,33 @@ def sweep(  # type: ignore[no-untyped-def]
         row = first + every * np.uint64(i)
         p, end = indptr[row], indptr[row + np.uint64(1)]
         if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
-            add_row(indices, values, metric, rebuilt, p, end, dual[i])
+            add_row(indices, values, scale2, rebuilt, p, end, dual[i])
         step[i] = 0.0
         if marks[i] & HELD:
             keys[i] = -1.0
             continue
-        t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
+        t, c = targets[i, 0], targets[i, 1]
         v, r = dual[i], t - dot(indices, values, w, p, end) - b
-        gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
-        d = r - damping * v
+        gap += value(loss, r, t, c) + conjugate(loss, v, t, c) - r * v
         rows += 1
         elements += int(end - p)
-        new, far = v, violation(v, d, low, high, eps)
-        # What rounding has put out of its box goes back, and NaN has to reach w.
+        new, far = v, violation(loss, v, r, t, c)
+        low, high = bounds(loss, t, c)
+        # What rounding has put out of its bounds goes back, and NaN has to reach w.
         if not (far <= 0.0 and low <= v <= high):
-            curvature = square(indices, values, metric, p, end) + rho + damping
-            new = new_multiplier(v, d, curvature, low, high, eps)
-            # With |v| in the dual a step ends at 0, so that D is a parabola along it.
-            if eps > 0.0 and new * v < 0.0:
-                new = 0.0
+            curvature = square(indices, values, scale2, p, end) + rho
+            new = parabola_end(loss, v, dual_step(loss, v, r, t, c, curvature))
             change = new - v
             if change != 0.0:
-                add_row(indices, values, metric, w, p, end, change)
+                add_row(indices, values, scale2, w, p, end, change)
                 b += rho * change
                 moved += change
-                linear += t * change - eps * (abs(new) - abs(v)) - damping * v * change
-                quadratic += damping * change * change
+                along, bend = parabola(loss, v, new, t, c)
+                linear += along
+                quadratic += bend
                 step[i] = change
-                far = max(far, violation(new, d - curvature * change, low, high, eps))
-        keys[i] = priority(new, far, low, high, eps)
+                far = max(far, violation(loss, new, r - curvature * change, t, c))
+        keys[i] = priority(loss, new, far, t, c)
     bias[0] = b
     sums[GAP] += gap
     sums[LINEAR] += linear
@@ -269,17 +224,17 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @compiled
 def solve(  # type: ignore[no-untyped-def]
-    indptr, indices, values, squares, metric, w, bias, box, eps, dual, stationarity, seed, wanted,
+    loss, indptr, indices, values, squares, scale2, w, bias, targets, dual, stationarity, seed, wanted,
     most_elements, sums
 ):  # fmt: skip
     """Sweep resident rows, those that stay at a bound set aside, until their gaps sum up to ``wanted``.
 
     Parameters
     ----------
-    indptr, indices, values : CSR rows (uint64, uint32, float or None)
+    loss, indptr, indices, values : see `sweep`
     squares : ndarray of float64, shape (m,)
-        See `row_squares`.
-    metric, w, bias, box, eps : see `sweep`
+        See `ooc_svm.ops.rows.row_squares`.
+    scale2, w, bias, targets : see `sweep`
     dual, stationarity : ndarrays of float64, shape (m,)
         Multipliers (changed), and how far each row was from being stationary when last looked at.
     seed : uint64
@@ -303,7 +258,7 @@ def solve(  # type: ignore[no-untyped-def]
         last = len(order) - 1
         for k in range(len(order)):
             i, following, later = order[k], order[min(k + 1, last)], order[min(k + AHEAD, last)]
-            prefetch(box, 4 * later)
+            prefetch(targets, 2 * later)
             prefetch(dual, later)
             prefetch(stationarity, later)
             prefetch(squares, later)
@@ -311,24 +266,23 @@ def solve(  # type: ignore[no-untyped-def]
             if far_weights:
                 _prefetch_weights(indptr, indices, w, np.uint64(following))
             p, end = indptr[i], indptr[i + 1]
-            t, low, high, damping = box[i, 0], box[i, 1], box[i, 2], box[i, 3]
+            t, c = targets[i, 0], targets[i, 1]
             v, r = dual[i], t - dot(indices, values, w, p, end) - b
-            d = r - damping * v
-            gap += row_loss(r, low, high, eps, damping) - (r * v - eps * abs(v) - 0.5 * damping * v * v)
+            gap += value(loss, r, t, c) + conjugate(loss, v, t, c) - r * v
             rows += 1
             elements += int(end - p)
-            far = violation(v, d, low, high, eps)
+            far = violation(loss, v, r, t, c)
             stationarity[i] = far
             if far > 0.0:
-                new = new_multiplier(v, d, squares[i] + rho + damping, low, high, eps)
+                new = dual_step(loss, v, r, t, c, squares[i] + rho)
                 change = new - v
                 # A step that rounding swallows would be tried for ever.
                 if change != 0.0:
                     largest = max(largest, far)
-                    add_row(indices, values, metric, w, p, end, change)
+                    add_row(indices, values, scale2, w, p, end, change)
                     b += rho * change
                     moved += change
-                    gain += t * change - eps * (abs(new) - abs(v)) - 0.5 * damping * (new * new - v * v)
+                    gain += t * change - (conjugate(loss, new, t, c) - conjugate(loss, v, t, c))
                     dual[i] = new
             elif -far > farthest:
                 aside[i] = True
@@ -350,12 +304,12 @@ def solve(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def lane_products(w, before, after, metric):  # type: ignore[no-untyped-def]
+def lane_products(w, before, after, scale2):  # type: ignore[no-untyped-def]
     """``w.change`` and ``change.change``, lanes having changed weights from ``before`` to ``after``."""
     first = second = 0.0
     for j in range(len(w)):
         change = after[j] - before[j]
-        scaled = change if metric is None else change / metric[j]
+        scaled = change if scale2 is None else change / scale2[j]
         first += w[j] * scaled
         second += change * scaled
     return first, second
@@ -369,10 +323,38 @@ def add_change(w, theta, before, after):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def priorities(dual, stationarity, box, eps, out):  # type: ignore[no-untyped-def]
-    """What each row is worth keeping (`ooc_svm.solvers.streamed_smo.dual_loops.priority`).
+def priorities(loss, dual, stationarity, targets, out):  # type: ignore[no-untyped-def]
+    """What each row is worth keeping, see `priority`."""
+    for i in range(len(dual)):
+        out[i] = priority(loss, dual[i], stationarity[i], targets[i, 0], targets[i, 1])
 
-    ``box`` has the shape (m, 4), all other arrays (m,).
+
+@compiled
+def rooms(loss, dual, targets, away, room, inside):  # type: ignore[no-untyped-def]
+    """How far each multiplier may move in a direction without a change of its sign.
+
+    Parameters
+    ----------
+    loss : NamedTuple
+    dual : ndarray of float64, shape (m,)
+    targets : ndarray of float64, shape (m, 2)
+    away : float
+        1 or -1.
+    room : ndarray of float64, shape (m,)
+        Out.
+    inside : ndarray of bool, shape (m,)
+        Out: whether it is off its bounds.
     """
     for i in range(len(dual)):
-        out[i] = priority(dual[i], stationarity[i], box[i, 1], box[i, 2], eps)
+        v = dual[i]
+        low, high = bounds(loss, targets[i, 0], targets[i, 1])
+        room[i] = max(min(high - v if away > 0.0 else v - low, abs(v)), 0.0)
+        inside[i] = low < v < high
+
+
+@compiled
+def gains(loss, dual, change, targets, out):  # type: ignore[no-untyped-def]
+    """What D without its norm gains with each change of a multiplier."""
+    for i in range(len(dual)):
+        v, t, c = dual[i], targets[i, 0], targets[i, 1]
+        out[i] = t * change[i] - (conjugate(loss, v + change[i], t, c) - conjugate(loss, v, t, c))

@@ -1,19 +1,21 @@
-"""The resident set: the rows that matter most, in memory, as a compact CSR matrix of their own."""
+"""The working set: the rows that matter most, in memory, as a compact CSR matrix of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.dual import DualProblem
-from ooc_svm.solvers.streamed_smo.sweep import Rows, by_falling_key
+from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priority
 
-# Elements that tell how the columns differ.
+# Number of elements from which the spread of the columns is estimated.
 _SAMPLE = 1 << 18
 
 
@@ -22,7 +24,7 @@ def _floats() -> Float64Array:
 
 
 @dataclass(slots=True)
-class Residents:
+class WorkingSet:
     """Rows held in memory.
 
     Attributes
@@ -35,12 +37,13 @@ class Residents:
         Row numbers.
     indptr : ndarray of int64, shape (m + 1,)
     indices : ndarray of int32
-    box : ndarray of float64, shape (m, 4)
+    targets : ndarray of float64, shape (m, 2)
+        Target and cost of each row.
     dual, stationarity : ndarray of float64, shape (m,)
         Multipliers, and how far each row was from being stationary when last looked at.
-    least : float
-        The key of the least row that was kept when there was no room for all, or what rows must be worth to
-        be kept at all; rows below need no offering.
+    cutoff : float
+        The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
+        all; rows below it need not be candidates.
     all_ones : bool
         Whether there are no values.
     squares : ndarray of float64, shape (k,)
@@ -53,63 +56,62 @@ class Residents:
     ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    box: Float64Array = field(default_factory=lambda: np.empty((0, 4)))
+    targets: Float64Array = field(default_factory=lambda: np.empty((0, 2)))
     dual: Float64Array = field(default_factory=_floats)
     stationarity: Float64Array = field(default_factory=_floats)
-    least: float = 0.0
+    cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
     squares: Float64Array = field(default_factory=_floats, metadata={"saved": False})
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=_floats)
 
     def take(
-        self, offered: Sequence[Rows], theta: float, eps: float, worth: float = 0.0
+        self, model: DualModel, candidates: Sequence[CandidateRows], theta: float, min_priority: float = 0.0
     ) -> tuple[Int64Array, Float64Array]:
-        """Keep the best of the rows offered and of those here.
+        """Keep the best of the candidates and of the rows here.
 
         Parameters
         ----------
-        offered : sequence of Rows
+        model : DualModel
+        candidates : sequence of CandidateRows
         theta : float
             The share of their steps that was taken.
-        eps : float
-        worth : float
-            Rows with a smaller key are not kept.
+        min_priority : float
+            Rows of a lower priority are not kept.
 
         Returns
         -------
         ids, multipliers : ndarrays of int64 and float64
             Of the rows that leave.
         """
-        own_keys = np.empty(len(self.ids))
-        dual_loops.priorities(self.dual, self.stationarity, self.box, eps, own_keys)
-        keys = np.concatenate([own_keys, *(rows.keys for rows in offered)])
-        sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in offered)]) + 1
-        wanted = (keys >= worth) & (sizes <= self.capacity)
-        order = by_falling_key(keys)
+        own_priority = np.empty(len(self.ids))
+        dual_loops.priorities(model.loss, self.dual, self.stationarity, self.targets, own_priority)
+        priority = np.concatenate([own_priority, *(rows.priority for rows in candidates)])
+        sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in candidates)]) + 1
+        wanted = (priority >= min_priority) & (sizes <= self.capacity)
+        order = by_falling_priority(priority)
         order = order[wanted[order]]
-        kept = np.zeros(len(keys), dtype=np.bool_)
+        kept = np.zeros(len(priority), dtype=np.bool_)
         kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
-        if offered:
+        if candidates:
             full = kept.any() and not kept[wanted].all()
-            self.least = float(keys[kept].min()) if full else worth
+            self.cutoff = float(priority[kept].min()) if full else min_priority
         at = len(self.ids)
         own = kept[:at]
         leaving = self.ids[~own], self.dual[~own]
         self._drop(own)
-        for rows in offered:
+        for rows in candidates:
             self._append(rows, np.flatnonzero(kept[at : at + len(rows.ids)]), theta)
             at += len(rows.ids)
         return leaving
 
     def rescale(self, ratio: float) -> None:
-        """Go on with C times ``ratio``: so are multipliers and bounds, what damps is divided by it."""
+        """Go on with C times ``ratio``: costs and multipliers are multiplied."""
         self.dual *= ratio
-        self.box[:, 1:3] *= ratio
-        self.box[:, 3] /= ratio
+        self.targets[:, 1] *= ratio
 
     def solve(
         self,
-        problem: DualProblem,
+        model: DualModel,
         w: Float64Array,
         bias: Float64Array,
         seed: np.uint64,
@@ -121,23 +123,23 @@ class Residents:
         Returns
         -------
         ndarray of float64, shape (N_SUMS,)
-            See `ooc_svm.solvers.streamed_smo.dual_loops.solve`.
+            See `dual_loops.solve`.
         """
         sums = np.zeros(dual_loops.N_SUMS)
         if len(self.ids):
             dual_loops.solve(
-                *self.matrix, self._all_squares(problem), problem.metric, w, bias, self.box, problem.epsilon,
+                model.loss, *self.matrix, self._all_squares(model), model.scale2, w, bias, self.targets,
                 self.dual, self.stationarity, seed, wanted, most_elements, sums,
             )  # fmt: skip
         return sums
 
-    def sum_of_rows(self, problem: DualProblem) -> Float64Array:
+    def sum_of_rows(self, model: DualModel) -> Float64Array:
         """Sum of ``v_i x_i`` over the rows here, in units of the data."""
-        total = np.zeros(problem.space.n_features)
-        row_ops.add_rows(*self.matrix, problem.metric, self.dual, total)
+        total = np.zeros(model.space.n_features)
+        row_ops.add_rows(*self.matrix, model.scale2, self.dual, total)
         return total
 
-    def absorb(self, problem: DualProblem, excess: float, w: Float64Array) -> tuple[float, float]:
+    def absorb(self, model: DualModel, excess: float, w: Float64Array) -> tuple[float, float]:
         """Move w as if the multipliers here took away an excess of their sum; they stay as they are.
 
         Those off their bounds go first, since D does not feel them in first order; no multiplier changes its
@@ -148,12 +150,9 @@ class Residents:
         gain, rest : float
             Change of D without its norm, and what could not be taken away.
         """
-        v, (t, low, high, damping) = self.dual, self.box.T
         away = -np.sign(excess)
-        end = np.where(away > 0.0, high - v, v - low)
-        room = np.maximum(np.minimum(end, np.abs(v)), 0.0)
-        inside = (v > low) & (v < high)
-        change = np.zeros(len(v))
+        room, inside, change = np.empty(len(self.dual)), np.empty(len(self.dual), np.bool_), np.zeros(len(self.dual))
+        dual_loops.rooms(model.loss, self.dual, self.targets, away, room, inside)
         rest = abs(excess)
         for tier in (inside, ~inside):
             most = float(room[tier].sum())
@@ -161,9 +160,9 @@ class Residents:
                 part = min(1.0, rest / most)
                 change[tier] = away * part * room[tier]
                 rest = rest - most if part == 1.0 else 0.0
-        new = v + change
-        gains = t * change - problem.epsilon * (np.abs(new) - np.abs(v)) - 0.5 * damping * change * (new + v)
-        row_ops.add_rows(*self.matrix, problem.metric, change, w)
+        gains = np.empty(len(self.dual))
+        dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
+        row_ops.add_rows(*self.matrix, model.scale2, change, w)
         return float(gains.sum()), max(rest, 0.0)
 
     def column_spread(self, n_features: int) -> float:
@@ -178,10 +177,18 @@ class Residents:
         small, large = np.percentile(largest[largest > 0.0], (5, 95))
         return float(large / small)
 
+    def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Turn the arrays of version 1 of the format into today's: it had bounds and damping for the cost."""
+        box = saved.pop("box", np.empty((0, 4)))
+        if box.ndim == 2 and box.shape[1] == 4:
+            with np.errstate(divide="ignore"):
+                cost = np.where(box[:, 3] > 0.0, 0.5 / box[:, 3], np.maximum(-box[:, 1], box[:, 2]))
+            saved["targets"] = np.column_stack([box[:, 0], cost])
+
     def is_sound(self, n_features: int) -> bool:
         """Whether the parts fit each other; a saved set may come from anywhere."""
         m, size = len(self.ids), len(self.indices)
-        if not (self.box.shape == (m, 4) and len(self.dual) == len(self.stationarity) == m):
+        if not (self.targets.shape == (m, 2) and len(self.dual) == len(self.stationarity) == m):
             return False
         if len(self.indptr) != m + 1 or len(self.values) != (0 if self.all_ones else size):
             return False
@@ -195,10 +202,10 @@ class Residents:
         values = None if self.all_ones else self.values
         return row_ops.unsigned(self.indptr), row_ops.unsigned(self.indices), values
 
-    def _all_squares(self, problem: DualProblem) -> Float64Array:
+    def _all_squares(self, model: DualModel) -> Float64Array:
         new = np.arange(len(self.squares), len(self.ids))
         squares = np.empty(len(new))
-        row_ops.row_squares(*self.matrix, problem.metric, new, squares)
+        row_ops.row_squares(*self.matrix, model.scale2, new, squares)
         self.squares = np.concatenate([self.squares, squares])
         return self.squares
 
@@ -208,12 +215,12 @@ class Residents:
             lengths = np.diff(self.indptr)[kept]
             self.indptr = np.concatenate([[0], np.cumsum(lengths)])
             self.indices, self.values = self.indices[:size], self.values[:size]
-            self.ids, self.box = self.ids[kept], self.box[kept]
+            self.ids, self.targets = self.ids[kept], self.targets[kept]
             self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
             self.squares = self.squares[kept[: len(self.squares)]]
         self._make_room()
 
-    def _append(self, rows: Rows, chosen: Int64Array, theta: float) -> None:
+    def _append(self, rows: CandidateRows, chosen: Int64Array, theta: float) -> None:
         if not len(chosen):
             return
         before = len(self.indices)
@@ -225,7 +232,7 @@ class Residents:
         )  # fmt: skip
         self.indptr = np.concatenate([self.indptr, indptr[1:]])
         self.ids = np.concatenate([self.ids, rows.ids[chosen]])
-        self.box = np.concatenate([self.box, rows.box[chosen]])
+        self.targets = np.concatenate([self.targets, rows.targets[chosen]])
         self.dual = np.concatenate([self.dual, rows.dual[chosen] + theta * rows.step[chosen]])
         self.stationarity = np.concatenate([self.stationarity, np.zeros(len(chosen))])
 

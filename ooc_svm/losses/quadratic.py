@@ -1,0 +1,124 @@
+"""Losses whose conjugate is a parabola between two bounds, with a kink at zero at most.
+
+    l*(v) = eps |v| + damping v^2 / 2,      low <= v <= high
+
+`dual_box` gives the four numbers of a row; all functions of such a loss follow from them (`quadratic`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ooc_svm.losses.functions import FUNCTIONS, implements
+
+
+def dual_box(loss, t, c):  # type: ignore[no-untyped-def]
+    """``low``, ``high``, ``eps`` and ``damping`` of a row; a row that costs nothing cannot move."""
+    raise NotImplementedError
+
+
+FUNCTIONS["dual_box"] = dual_box
+
+
+def quadratic(*losses: type) -> None:
+    """Implement all functions of these losses, which have a `dual_box`, but `breakpoint`."""
+    for function in (
+        value, slope, bounds, conjugate, dual_step, violation, is_free, parabola, parabola_end
+    ):  # fmt: skip
+        implements(*losses)(function)
+
+
+def value(loss, r, t, c):  # type: ignore[no-untyped-def]
+    """``max_v r v - l*(v)``."""
+    low, high, eps, damping = dual_box(loss, t, c)
+    if r > eps:
+        excess, bound = r - eps, high
+    elif r < -eps:
+        excess, bound = r + eps, low
+    else:
+        return 0.0
+    if damping > 0.0:
+        v = excess / damping if bound != 0.0 else 0.0
+        return v * excess - 0.5 * damping * v * v
+    return bound * excess
+
+
+def slope(loss, r, t, c):  # type: ignore[no-untyped-def]
+    """The v of that maximum."""
+    low, high, eps, damping = dual_box(loss, t, c)
+    if r > eps:
+        excess, bound = r - eps, high
+    elif r < -eps:
+        excess, bound = r + eps, low
+    else:
+        return 0.0
+    if damping > 0.0:
+        return excess / damping if bound != 0.0 else 0.0
+    return bound
+
+
+def bounds(loss, t, c):  # type: ignore[no-untyped-def]
+    """``low`` and ``high``."""
+    low, high, _, _ = dual_box(loss, t, c)
+    return low, high
+
+
+def conjugate(loss, v, t, c):  # type: ignore[no-untyped-def]
+    """``eps |v| + damping v^2 / 2``."""
+    _, _, eps, damping = dual_box(loss, t, c)
+    return eps * abs(v) + 0.5 * damping * v * v
+
+
+def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
+    """Platt (1998), equation 23, with a soft threshold of eps."""
+    low, high, eps, damping = dual_box(loss, t, c)
+    d = r - damping * v
+    curvature += damping
+    if curvature == np.inf:
+        return np.nan
+    if curvature > 0.0:
+        u, threshold = v + d / curvature, eps / curvature
+        if u > threshold:
+            u -= threshold
+        elif u < -threshold:
+            u += threshold
+        else:
+            u = 0.0
+        return min(max(u, low), high)
+    if d > eps:
+        return high
+    if d < -eps:
+        return low
+    return v if abs(d) == eps and v * d >= 0.0 else 0.0
+
+
+def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
+    """The size of the projected gradient, or less than 0."""
+    low, high, eps, damping = dual_box(loss, t, c)
+    d = r - damping * v
+    if v > 0.0 or (v == 0.0 and d > eps):
+        g = d - eps
+        return -g if v >= high and g >= 0.0 else abs(g)
+    if v < 0.0 or (v == 0.0 and d < -eps):
+        g = d + eps
+        return g if v <= low and g <= 0.0 else abs(g)
+    return abs(d) - eps
+
+
+def is_free(loss, v, t, c):  # type: ignore[no-untyped-def]
+    """Neither at a bound nor at the kink."""
+    low, high, eps, _ = dual_box(loss, t, c)
+    return low < v < high and (eps == 0.0 or v != 0.0)
+
+
+def parabola(loss, v, new, t, c):  # type: ignore[no-untyped-def]
+    """Of the change of v, on one side of the kink."""
+    _, _, eps, damping = dual_box(loss, t, c)
+    change = new - v
+    return t * change - eps * (abs(new) - abs(v)) - damping * v * change, damping * change * change
+
+
+def parabola_end(loss, v, new):  # type: ignore[no-untyped-def]
+    """Zero, if there is a kink on the way."""
+    _, _, eps, _ = dual_box(loss, 1.0, 1.0)
+    return 0.0 if eps > 0.0 and new * v < 0.0 else new

@@ -1,0 +1,43 @@
+"""Losses of rows at scores that are kept: sums along a segment, and how many rows have a loss."""
+
+from __future__ import annotations
+
+from ooc_svm.losses.functions import slope, value
+from ooc_svm.ops.compiled import compiled
+
+
+@compiled
+def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ignore[no-untyped-def]
+    """Add the losses at ``best + t (newest - best) + b`` for each point (t, b) to ``sums``.
+
+    Parameters
+    ----------
+    loss : NamedTuple
+        See `ooc_svm.losses.functions`.
+    best, newest : ndarrays of float64, shape (rows,)
+        Scores at the ends of the segment.
+    targets, costs : ndarrays of float64, shape (rows,)
+    points : ndarray of float64, shape (k, 2)
+    sums : ndarray of float64, shape (k,)
+    """
+    first, last = points[:, 0].min(), points[:, 0].max()
+    least, most = points[:, 1].min(), points[:, 1].max()
+    for i in range(len(best)):
+        s, change, t, c = best[i], newest[i] - best[i], targets[i], costs[i]
+        begin, end = change * first, change * last
+        lowest, highest = t - s - max(begin, end) - most, t - s - min(begin, end) - least
+        # Most rows have no loss at either end, and so none at any of the points.
+        if value(loss, lowest, t, c) == 0.0 and value(loss, highest, t, c) == 0.0:
+            continue
+        for k in range(len(points)):
+            sums[k] += value(loss, t - (s + points[k, 0] * change) - points[k, 1], t, c)
+
+
+@compiled
+def count_losses(loss, scores, b, targets, costs):  # type: ignore[no-untyped-def]
+    """Number of rows with a loss at the scores plus b."""
+    n = 0
+    for i in range(len(scores)):
+        if slope(loss, targets[i] - scores[i] - b, targets[i], costs[i]) != 0.0:
+            n += 1
+    return n

@@ -1,0 +1,202 @@
+"""What a problem is: from labels to the models to be trained, and the row vectors that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.classes import BinaryProblem, label_text
+from ooc_svm.data.source import Source
+from ooc_svm.errors import InputError, UsageError
+from ooc_svm.options import TrainOptions
+from ooc_svm.pairs.request import Pairs
+from ooc_svm.problems.targets import WEIGHT, RowTargets
+from ooc_svm.rowvectors.vector import RowVectors
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """The labels of the data.
+
+    Attributes
+    ----------
+    counts : mapping of float to int, or None
+        Rows of each label; None where there are too many labels.
+    names : tuple of str or None
+        Names that the labels 0, 1, ... stand for.
+    has_qid : bool
+    """
+
+    counts: Mapping[float, int] | None
+    names: tuple[str, ...] | None
+    has_qid: bool
+
+    def positive(self, options: TrainOptions) -> tuple[float, ...]:
+        """The labels that are named as positive.
+
+        Raises
+        ------
+        InputError, UsageError
+            There is no such label.
+        """
+        return tuple(self._label(label) for label in options.positive)
+
+    def class_weight(self, options: TrainOptions) -> str | dict[float, float] | None:
+        """Class weights by label.
+
+        Raises
+        ------
+        InputError, UsageError
+            There is no such label, or it is given two weights.
+        """
+        weight = options.class_weight
+        if not isinstance(weight, Mapping):
+            return weight
+        labels = [self._label(label) for label in weight]
+        twice = next((label for label in labels if labels.count(label) > 1), None)
+        if twice is not None:
+            raise UsageError(f"the label {label_text(twice)} is given two weights; give one")
+        return dict(zip(labels, weight.values(), strict=True))
+
+    def _label(self, label: float | str) -> float:
+        if isinstance(label, str) and self.names is not None:
+            if label not in self.names:
+                known = ", ".join(map(repr, self.names[:20]))
+                raise InputError(f"no row has the label {label[:80]!r}; the labels are {known}")
+            return float(self.names.index(label))
+        try:
+            return float(label)
+        except ValueError as error:
+            raise UsageError(
+                f"the label {label!r:.80} is not a number, and the labels have no names"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One model to be trained.
+
+    Attributes
+    ----------
+    C : float
+    loss : NamedTuple
+        See `ooc_svm.losses.functions`.
+    targets : RowTargets or None
+        Of the rows; None where losses are of pairs.
+    pairs : Pairs or None
+    classes : BinaryProblem or None
+        What a positive and a negative score stand for; None for values and ranks.
+    """
+
+    C: float
+    loss: Any
+    targets: RowTargets | None = None
+    pairs: Pairs | None = None
+    classes: BinaryProblem | None = None
+
+
+class Problem(Protocol):
+    """One problem.
+
+    Attributes
+    ----------
+    target_bytes : int
+        Bytes a row of the row vectors that are made from the labels.
+    rowwise : bool
+        Whether those of a row follow from the row alone: whoever holds some rows can make them.
+    has_classes : bool
+        Whether a model has classes, and its scores labels.
+    in_queries : bool
+        Whether rows are compared inside queries only.
+    """
+
+    @property
+    def target_bytes(self) -> int: ...
+
+    @property
+    def rowwise(self) -> bool: ...
+
+    @property
+    def has_classes(self) -> bool: ...
+
+    @property
+    def in_queries(self) -> bool: ...
+
+    def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
+        """The labels that rows are told apart by, ascending; empty where labels are values or too many.
+
+        Raises
+        ------
+        InputError, UsageError
+            The problem cannot be solved with such labels.
+        """
+
+    def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
+        """How many models there will be."""
+
+    def n_ranks(self, labels: LabelSet) -> int:
+        """Ranks of the rows where all rows are compared; 0 where they are not, or there are too many."""
+
+    def fill(
+        self,
+        vectors: RowVectors,
+        source: Source,
+        labels: LabelSet,
+        options: TrainOptions,
+        sorting_bytes: int,
+    ) -> Pairs | None:
+        """Make the row vectors of the rows held, block by block; the pairs, where losses are of pairs.
+
+        Raises
+        ------
+        InputError
+            A label or a weight that cannot be.
+        """
+
+    def models(
+        self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
+    ) -> list[ModelSpec]:
+        """The models, for each C one after another."""
+
+
+def fill_weights(vectors: RowVectors, source: Source) -> None:
+    """Make the row vector of the weights of the rows held, if the rows have weights.
+
+    Raises
+    ------
+    InputError
+        A negative weight.
+    """
+    if not source.has_weight:
+        return
+    vector = vectors.create(WEIGHT, np.float64)
+    for start, stop in held_ranges(vectors, source):
+        weights = source.read_weights(start, stop)
+        if weights.min(initial=0.0) < 0.0:
+            row = start + int(np.argmin(weights))
+            raise InputError(f"row {row} has the negative weight {weights.min()}; weights are 0 or more")
+        vector.write(vectors.place(start), weights)
+
+
+def held_ranges(vectors: RowVectors, source: Source) -> Sequence[tuple[int, int]]:
+    """The rows that the vectors are of, block by block."""
+    return [held for span in source.blocks for held in vectors.held_within(span.start, span.stop)]
+
+
+def read_finite_labels(source: Source, start: int, stop: int, what: str) -> Float64Array:
+    """The labels of some rows.
+
+    Raises
+    ------
+    InputError
+        A row has none; ``what`` names what it lacks.
+    """
+    found = source.read_labels(start, stop)
+    if not np.isfinite(found).all():
+        row = start + int(np.argmin(np.isfinite(found)))
+        raise InputError(f"row {row} has no {what}, {found[row - start]}; remove such rows")
+    return found

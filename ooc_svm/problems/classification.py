@@ -1,0 +1,70 @@
+"""Classification: a model for each class against the others, or for one set of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.classes import BinaryProblem, binary_problems
+from ooc_svm.data.source import Source
+from ooc_svm.options import TrainOptions
+from ooc_svm.pairs.request import Pairs
+from ooc_svm.problems.base import LabelSet, ModelSpec, fill_weights, held_ranges, read_finite_labels
+from ooc_svm.problems.targets import CODES, ClassTargets
+from ooc_svm.rowvectors.vector import RowVectors
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """Labels are classes; see `ooc_svm.problems.base.Problem`."""
+
+    target_bytes: ClassVar[int] = 2
+    rowwise: ClassVar[bool] = True
+    in_queries: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = True
+
+    def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
+        """The classes, ascending."""
+        return self._binary(labels, options)[0]
+
+    def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
+        """One for each C and each class, or for two classes."""
+        return len(options.C) * len(self._binary(labels, options)[1])
+
+    def n_ranks(self, labels: LabelSet) -> int:
+        """Rows are not compared."""
+        return 0
+
+    def fill(
+        self,
+        vectors: RowVectors,
+        source: Source,
+        labels: LabelSet,
+        options: TrainOptions,
+        sorting_bytes: int,
+    ) -> None:
+        """Make the row vectors of class numbers and weights."""
+        classes, codes = self.check(labels, options), vectors.create(CODES, np.uint16)
+        for start, stop in held_ranges(vectors, source):
+            found = read_finite_labels(source, start, stop, "value to learn")
+            codes.write(vectors.place(start), np.searchsorted(classes, found).astype(np.uint16))
+        fill_weights(vectors, source)
+
+    def models(
+        self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
+    ) -> list[ModelSpec]:
+        """For each C, a model for each class against the others."""
+        return [
+            ModelSpec(C, loss, ClassTargets(each.sign, each.weight, CODES, row_weight), None, each)
+            for C in options.C
+            for each in self._binary(labels, options)[1]
+        ]
+
+    def _binary(self, labels: LabelSet, options: TrainOptions) -> tuple[Float64Array, list[BinaryProblem]]:
+        return binary_problems(labels.counts, labels.positive(options), labels.class_weight(options))
+
+
+CLASSIFICATION = Classification()

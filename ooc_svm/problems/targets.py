@@ -1,0 +1,95 @@
+"""What the rows are to be mapped to, and what their losses weigh, from the row vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+
+# Row vectors that are filled from the data: numbers of classes, values, weights.
+CODES, TARGET, WEIGHT = "codes", "target", "weight"
+
+Vectors = Mapping[str, Any]
+
+
+class RowTargets(Protocol):
+    """Targets and weights of the rows.
+
+    Attributes
+    ----------
+    in_margins : bool
+        Whether a residual is a margin's distance from 1, and so has no unit of the data.
+    """
+
+    @property
+    def in_margins(self) -> bool: ...
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the row vectors."""
+
+    def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
+        """The target and the weight of each row, from slices of the row vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTargets:
+    """+1 or -1 by the class of a row.
+
+    Parameters
+    ----------
+    sign, class_weight : ndarray of float64, shape (classes,)
+        Of each class.
+    codes : str
+        Name of the row vector of class numbers (uint16).
+    row_weight : str or None
+        Name of the row vector of row weights (float64).
+    """
+
+    sign: Float64Array
+    class_weight: Float64Array
+    codes: str = CODES
+    row_weight: str | None = None
+    in_margins: ClassVar[bool] = True
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the row vectors."""
+        return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
+
+    def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
+        """The sign and the weight of each row."""
+        codes = vectors[self.codes]
+        weight = self.class_weight[codes]
+        return self.sign[codes], weight if self.row_weight is None else weight * vectors[self.row_weight]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTargets:
+    """The row's own value.
+
+    Parameters
+    ----------
+    value : str
+        Name of the row vector of the values (float64).
+    row_weight : str or None
+        Name of the row vector of row weights (float64).
+    """
+
+    value: str = TARGET
+    row_weight: str | None = None
+    in_margins: ClassVar[bool] = False
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the row vectors."""
+        return (self.value,) if self.row_weight is None else (self.value, self.row_weight)
+
+    def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
+        """The value and the weight of each row."""
+        t = vectors[self.value]
+        return t, np.ones(len(t)) if self.row_weight is None else vectors[self.row_weight]

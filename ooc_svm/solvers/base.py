@@ -1,0 +1,240 @@
+"""What a solver package offers: a plan of what it needs, and the solvers of some models.
+
+Training, memory division, checkpoints and clusters know solvers by this alone, and none by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.source import Span
+from ooc_svm.options import TrainOptions
+from ooc_svm.passes.base import Overlap, Request, RowSet
+from ooc_svm.problems.base import ModelSpec
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.space import LinearSpace
+from ooc_svm.solvers.stopping import Stopping
+
+Steps = Generator[Request | Overlap, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSize:
+    """The sizes that a plan follows from.
+
+    Attributes
+    ----------
+    n_rows, n_nonzeros : int
+    dimension : int
+        Parameters of one model.
+    n_models : int
+    value_bytes : int
+        Bytes of one stored value in memory: 0 where every value is 1.
+    has_weight : bool
+        Whether rows have weights.
+    n_ranks : int
+        Ranks of the rows, where all of them are compared; 0: they are not, or there are very many.
+    in_queries : bool
+        Whether rows are compared inside queries only.
+    """
+
+    n_rows: int
+    n_nonzeros: int
+    dimension: int
+    n_models: int
+    value_bytes: int
+    has_weight: bool = False
+    n_ranks: int = 0
+    in_queries: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Nonzeros and rows together."""
+        return max(self.n_nonzeros + self.n_rows, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """One use of memory.
+
+    Attributes
+    ----------
+    name : str
+    nbytes : int
+    note : str
+        How the bytes come about; "{each}" stands for the size of one of several equal parts.
+    each : int
+        Bytes of that.
+    """
+
+    name: str
+    nbytes: int
+    note: str
+    each: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a solver may use, and what an engine will.
+
+    Attributes
+    ----------
+    nbytes : int
+        Of memory, for all that the solver plans.
+    threads : int
+    block_nbytes : int
+        Bytes of the largest decoded block; 0 for a matrix in memory.
+    blocks_a_thread : int
+        Decoded blocks that are alive for each thread.
+    partials : int
+        Sums of segments that are alive at most.
+    """
+
+    nbytes: int
+    threads: int
+    block_nbytes: int
+    blocks_a_thread: int
+    partials: int
+
+    def blocks(self, count: int) -> MemoryItem:
+        """So many blocks alive."""
+        return MemoryItem("blocks being read", count * self.block_nbytes, f"{count} of {{each}}", self.block_nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SolverPlan:
+    """What a solver will need.
+
+    Attributes
+    ----------
+    parameters : dataclass of int
+        The solver's own: they follow from the memory, belong to the algorithm, and are kept by checkpoints.
+    items : tuple of MemoryItem
+        Uses of memory, row vectors and sorting left out.
+    row_bytes : int
+        Bytes a row of the row vectors of all models.
+    sorts_by : int
+        Cut groups for which rows are sorted by their scores; 0 where none are sorted.
+    expected_reads : int
+        Reads to a gap of 1e-3, as measured on data of several kinds.
+    report : mapping
+        What the report says of it.
+    """
+
+    parameters: Any
+    items: tuple[MemoryItem, ...]
+    row_bytes: int
+    expected_reads: int
+    report: Mapping[str, Any]
+    sorts_by: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the solvers of all models share.
+
+    Attributes
+    ----------
+    size : DataSize
+    blocks : sequence of Span
+    value_type : {"ones", "float32", "float64"}
+    space : LinearSpace
+    stopping : Stopping
+    options : TrainOptions
+    """
+
+    size: DataSize
+    blocks: Sequence[Span]
+    value_type: str
+    space: LinearSpace
+    stopping: Stopping
+    options: TrainOptions
+
+
+class Solver(Protocol):
+    """The solver of one model.
+
+    Attributes
+    ----------
+    state : Any
+        What a checkpoint holds: everything kept between two reads, besides the row vectors.
+    stopping : Stopping
+    certificate : Certificate
+    vectors, scratch_vectors : mapping of str to data type
+        Row vectors that it goes on from, and those that it makes again from others.
+    """
+
+    @property
+    def state(self) -> Any: ...
+
+    @property
+    def stopping(self) -> Stopping: ...
+
+    @property
+    def certificate(self) -> Certificate: ...
+
+    @property
+    def vectors(self) -> Mapping[str, npt.DTypeLike]: ...
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
+
+    def steps(self) -> Steps:
+        """Yield requests until the gap is certified or a limit is reached."""
+
+    def solution(self) -> tuple[Float64Array, float]:
+        """Weights in units of the data, and bias, of the best point."""
+
+    def is_sound(self) -> bool:
+        """Whether the state fits the model; a saved one may come from anywhere."""
+
+    def metadata(self, n_rows: int) -> dict[str, float]:
+        """Its part of the report."""
+
+    def hint(self) -> str | None:
+        """What a user should know after the first read."""
+
+
+class SolverPackage(Protocol):
+    """An algorithm: what `ooc_svm.catalog` names."""
+
+    def plan(
+        self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
+    ) -> SolverPlan:
+        """Parameters that fit the room, or that need the least if none do.
+
+        Parameters
+        ----------
+        size : DataSize
+        options : TrainOptions
+        room : Room
+        kept : mapping of str to int, optional
+            Parameters that a saved state was made with; no others are tried.
+
+        Raises
+        ------
+        ValueError
+            The parameters kept cannot be those of a run on such data with these options.
+        """
+
+    def worker_plan(
+        self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan
+    ) -> SolverPlan:
+        """What a worker of a cluster needs for some rows, ``size``, of a run with the plan ``whole``."""
+
+    def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
+        """Parameters that fit a cluster's client, with its plan, and the smallest worker, with that one's."""
+
+    def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
+        """The solvers of the models, in their order."""
+
+    def rounds(self, plan: SolverPlan, context: Context) -> Sequence[RowSet]:
+        """The rows of each round, where a read comes in rounds; empty where it does not."""
+
+    def opening(self, plan: SolverPlan, context: Context) -> tuple[int, ...]:
+        """The blocks that the first read begins with, where that is known."""

@@ -1,0 +1,104 @@
+"""Where the multiplier of every row is, through a read that changes them in rounds.
+
+Invariant. At every moment the multiplier of row i is
+
+1. ``working_set.dual[k]``, if the row is resident, at place k;
+2. else its entry of ``multipliers``, if it is one of ``returned``: rows that have left the working set and that
+   no round has met since;
+3. else ``dual[i] + theta step[i]``, the two being row vectors and theta that of the row's round: what a lane
+   wants to add is known before theta is.
+
+So no row vector is written but in the row's own round, which brings 2 and 3 up to date. All multipliers are
+inside their bounds; ``total`` is their sum, ``linear`` is ``sum_i (t_i v_i - l*_i(v_i))``, and the solver's w is
+``sum_i v_i x_i``, all three up to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.passes.base import RowSet
+from ooc_svm.solvers.streamed_smo.sweep import Residency, places
+from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
+
+
+def _no_ids() -> Int64Array:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Multipliers:
+    """All multipliers of a model.
+
+    Attributes
+    ----------
+    working_set : WorkingSet
+    thetas : ndarray of float64, shape (rounds,)
+        The step last taken in each round.
+    returned : ndarray of int64; multipliers : ndarray of float64
+        Rows that have left the working set and that no round has met since.
+    total, linear : float
+    """
+
+    working_set: WorkingSet = field(metadata={"saved_as": "residents"})
+    thetas: Float64Array
+    total: float = 0.0
+    linear: float = 0.0
+    returned: Int64Array = field(default_factory=_no_ids)
+    multipliers: Float64Array = field(default_factory=lambda: np.empty(0))
+
+    def residency(self, rows: RowSet, at_start: Int64Array, back: npt.NDArray[np.bool_]) -> Residency:
+        """What a round has to know of its rows.
+
+        Parameters
+        ----------
+        rows : RowSet
+            Of the round.
+        at_start : ndarray of int64
+            Rows that were resident at the start of the read.
+        back : ndarray of bool
+            Which of the returned rows the round meets.
+        """
+        now = inside(self.working_set.ids, rows)
+        return Residency(
+            self.working_set.ids[now],
+            at_start[inside(at_start, rows)],
+            self.returned[back],
+            self.multipliers[back],
+        )
+
+    def met(self, back: npt.NDArray[np.bool_]) -> None:
+        """A round has written down those of the returned rows."""
+        self.returned, self.multipliers = self.returned[~back], self.multipliers[~back]
+
+    def leave(self, ids: Int64Array, multipliers: Float64Array) -> None:
+        """Some rows have left the working set."""
+        self.returned = np.concatenate([self.returned, ids])
+        self.multipliers = np.concatenate([self.multipliers, multipliers])
+
+    def rescale(self, ratio: float) -> None:
+        """Multiply all of them but those in row vectors, which are left to the caller; so goes C."""
+        self.working_set.rescale(ratio)
+        self.multipliers *= ratio
+        self.total *= ratio
+        self.linear *= ratio
+
+    def is_sound(self, n_features: int, n_rounds: int) -> bool:
+        """Whether the parts fit each other; saved ones may come from anywhere."""
+        pending = len(self.returned) == len(self.multipliers)
+        return pending and self.thetas.shape == (n_rounds,) and self.working_set.is_sound(n_features)
+
+
+def inside(ids: Int64Array, rows: RowSet) -> npt.NDArray[np.bool_]:
+    """Which of the row numbers are among the rows."""
+    ranges = [part for segment in rows.segments for part in segment]
+    start, stop = min(p.start for p in ranges), max(p.stop for p in ranges)
+    found: npt.NDArray[np.bool_] = (ids >= start) & (ids < stop)
+    if any(part.step > 1 for part in ranges):
+        near = np.flatnonzero(found)
+        found[near] = np.any([places(ids[near], part)[0] for part in ranges], axis=0)
+    return found
