@@ -20,7 +20,7 @@ from ooc_svm.pairs.active import count_active_pairs
 from ooc_svm.pairs.request import PairPass, PairSlope
 from ooc_svm.passes.base import Extent, Pass, Piece, Request, RowSlice, Segment
 from ooc_svm.passes.fuse import fuse, split
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.memory import peak_memory
 
 MIN_SEGMENTS, MAX_SEGMENTS = 4, 64

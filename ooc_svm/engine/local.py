@@ -21,7 +21,7 @@ from ooc_svm.data.source import Source
 from ooc_svm.engine.base import Engine, MergeTree
 from ooc_svm.engine.block_cache import Feed
 from ooc_svm.passes.base import Extent, Pass, Piece
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 
 BLOCKS_A_THREAD = 2
 """Decoded blocks alive for each computing thread: the one it works on and the one being read."""

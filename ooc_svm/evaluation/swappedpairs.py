@@ -16,9 +16,10 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.evaluation.rankings import ROW_BYTES, Rankings
 from ooc_svm.pairs.counts import pairs_of_sizes
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.score_ranges import ScoreRange, score_ranges
 from ooc_svm.rowvectors.sort import deal
-from ooc_svm.rowvectors.vector import RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.vector import RowVector, row_slices
 
 _FEWEST_ROWS = 64
 

@@ -22,7 +22,8 @@ from ooc_svm.pairs.counts import SliceSums, add_slices, count_in_groups, pair_su
 from ooc_svm.pairs.lookup import TwoRanks, can_look_up
 from ooc_svm.pairs.request import PairPass, PairRows, PairSlope
 from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
-from ooc_svm.rowvectors.vector import SLICE_ROWS, MemoryVector, RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.rowvectors.vector import SLICE_ROWS, MemoryVector, RowVector, row_slices
 from ooc_svm.rowvectors.views import ConstantVector, MappedVector, PartVector, PointVector
 from ooc_svm.system.threads import parallel_map
 

@@ -27,7 +27,8 @@ from ooc_svm.errors import InputError
 from ooc_svm.pairs import sweep_loops
 from ooc_svm.pairs.lookup import TwoRanks, can_look_up
 from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
-from ooc_svm.rowvectors.vector import MemoryVector, RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.rowvectors.vector import MemoryVector, RowVector, row_slices
 
 Ranks = npt.NDArray[np.int32]
 Counts = npt.NDArray[Any]

@@ -15,8 +15,9 @@ import numpy as np
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.ops import parts
 from ooc_svm.pairs import sweep_loops
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.sort import deal, sort_by_score
-from ooc_svm.rowvectors.vector import SLICE_ROWS, AnyArray, RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.vector import SLICE_ROWS, AnyArray, RowVector, row_slices
 from ooc_svm.rowvectors.views import RowNumbers
 from ooc_svm.system.threads import parallel_map
 

@@ -16,9 +16,10 @@ from ooc_svm.errors import InputError
 from ooc_svm.pairs.active import scratch_vectors, sum_of_pairs
 from ooc_svm.pairs.counts import check_trainable
 from ooc_svm.pairs.request import PairRows, Pairs
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
 from ooc_svm.rowvectors.sort import sort_by_score
-from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
 
 RANKS, HEADS = "ranks", "heads"
 _LABELS = "labels"

@@ -12,12 +12,13 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import binary_problems, label_text
-from ooc_svm.data.source import MatrixSource, Source
+from ooc_svm.data.matrix import MatrixSource
+from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.pairwise import check_ranks, fill_pairs
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.store import Store, open_store
 from ooc_svm.system.memory import INTERPRETER_BYTES, TRAINER_BYTES
 from ooc_svm.training.assembly import CODES, TARGET, WEIGHT, Task, coefficient_type, row_bytes

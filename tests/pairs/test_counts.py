@@ -23,7 +23,6 @@ from ooc_svm.pairs.counts import (
     rank_labels,
 )
 from ooc_svm.rowvectors.vector import DiskVector, MemoryVector
-from ooc_svm.system.threads import parallel_map
 
 
 def active_pairs(scores, labels, margin):
@@ -373,14 +372,6 @@ def test_threads_change_no_bits(n_ranks, weighted, groups):
         sums = count_pairs(scores, ranks, n_ranks, plus, minus, weights=weights, threads=threads)
         found.append(b"".join(part.tobytes() for part in (plus, minus, sums.loss, sums.active)))
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("threads", [1, 2, 8])
-def test_work_abreast_is_answered_in_order_and_fails_as_it_would_alone(threads):
-    assert parallel_map(divmod, [(7, 2), (9, 3)], threads) == [(3, 1), (3, 0)]
-    assert parallel_map(divmod, [], threads) == []
-    with pytest.raises(ZeroDivisionError):
-        parallel_map(divmod, [(1, 1), (1, 0), (2, 1)], threads)
 
 
 def test_a_full_scratch_folder_is_said(tmp_path):

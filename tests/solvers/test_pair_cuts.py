@@ -18,7 +18,7 @@ from scipy import sparse
 
 import ooc_svm
 from ooc_svm.data.blocks import tiles
-from ooc_svm.data.source import MatrixSource
+from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.cutting_plane.pair_cuts import Forecast
