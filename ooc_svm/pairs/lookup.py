@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.ops import parts
+from ooc_svm.ops import sort_keys
 from ooc_svm.pairs import lookup_loops
 from ooc_svm.rowvectors.sort import check_finite
 from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
@@ -173,7 +173,7 @@ class TwoRanks:
 
         def move(number: int, start: int, stop: int) -> None:
             places = self._places[start:stop]
-            parts.place(places, next_places[number], places)
+            sort_keys.assign_places(places, next_places[number], places)
             lookup_loops.scatter_turned(places, scores[start:stop], self._ranks.read(start, stop), turned)
 
         tasks = [(number, *rows) for number, rows in enumerate(self._slices)]

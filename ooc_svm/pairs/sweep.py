@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Int64Array
-from ooc_svm.ops import parts
+from ooc_svm.ops import sort_keys
 from ooc_svm.pairs import sweep_loops
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.sort import deal, sort_by_score
+from ooc_svm.rowvectors.sort import partition, sort_by_score
 from ooc_svm.rowvectors.vector import SLICE_ROWS, AnyArray, RowVector, row_slices
 from ooc_svm.rowvectors.views import RowNumbers
 from ooc_svm.system.threads import parallel_map
@@ -209,7 +209,7 @@ class PairSweep:
         for start, stop in self._windows(part, UP):
             sizes += np.bincount(digits(start, stop), minlength=len(sizes))
         sources, targets = self._columns.all(), self._spare.all()
-        bounds = deal(sources, targets, part.start, part.stop, sizes, digits, self._slice).tolist()
+        bounds = partition(sources, targets, part.start, part.stop, sizes, digits, self._slice).tolist()
         inner = []
         for digit in range(len(sizes)):
             above = digit << shift
@@ -229,13 +229,13 @@ class PairSweep:
                 return (columns.rows.read(start, stop) >> bits).astype(np.int64)
 
             sources, spare = [columns.rows, *columns.found()], [self._spare.rows, *self._spare.found()]
-            deal(sources, spare, 0, self._n_rows, sizes, range_of, self._slice)
+            partition(sources, spare, 0, self._n_rows, sizes, range_of, self._slice)
             columns = self._spare
         for start, stop in ranges:
             rows = columns.rows.read(start, stop)
             for column, target in zip(columns.found(), targets, strict=True):
                 values = np.empty(stop - start, target.dtype)
-                parts.scatter(rows, start, column.read(start, stop), values)
+                sort_keys.scatter(rows, start, column.read(start, stop), values)
                 target.write(start, values)
 
 

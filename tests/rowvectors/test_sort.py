@@ -7,21 +7,21 @@ import pytest
 
 from ooc_svm.rowvectors import sort
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.sort import deal, sort_by_score
+from ooc_svm.rowvectors.sort import partition, sort_by_score
 from ooc_svm.rowvectors.vector import MemoryVector
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30])
 @pytest.mark.parametrize("rows", [1, 10, 1000])
-def test_rows_are_dealt_out_in_order(memory, rows, tmp_path):
+def test_rows_are_partitioned_in_order(memory, rows, tmp_path):
     rng = np.random.default_rng(6)
     numbers = rng.integers(0, 5, 300)
-    numbers[numbers == 3] = 1  # a part without rows
+    numbers[numbers == 3] = 1  # a bucket without rows
     with RowVectors(300, memory, tmp_path) as vectors:
         targets = [vectors.create("numbers", np.int64), vectors.create("places", np.float64)]
         sources = [MemoryVector.wrap(numbers), MemoryVector.wrap(np.arange(300.0))]
         sizes = np.bincount(numbers[20:280], minlength=5)
-        bounds = deal(sources, targets, 20, 280, sizes, lambda start, stop: numbers[start:stop], rows)
+        bounds = partition(sources, targets, 20, 280, sizes, lambda start, stop: numbers[start:stop], rows)
         order = np.argsort(numbers[20:280], kind="stable") + 20
         np.testing.assert_array_equal(targets[0].read(20, 280), numbers[order])
         np.testing.assert_array_equal(targets[1].read(20, 280), order)
@@ -48,13 +48,13 @@ def test_rows_are_sorted_by_score_then_row(best, spread, tmp_path):
         np.testing.assert_array_equal(targets[0].read(0, 3000), scores[order])
 
 
-def test_keys_that_do_not_fit_beside_the_places_are_sorted_all_the_same(monkeypatch):
+def test_keys_that_do_not_fit_next_to_the_places_are_sorted_all_the_same(monkeypatch):
     """Neighbours among numbers of all sizes: their keys differ in the bits that had to be dropped."""
     scores = np.array([1e300, np.nextafter(1.0, 2.0), 1.0, -1e300, 1.0, np.nextafter(1.0, 0.0)] * 3)
     part = sort.ScoreRange(-1e300, 1e300, len(scores))
     dropped = []
     monkeypatch.setattr(
-        sort.parts,
+        sort.sort_keys,
         "is_ascending",
         lambda ordered: dropped.append(np.all(np.diff(ordered) >= 0)) or dropped[-1],
     )
