@@ -8,8 +8,8 @@ ranks reversed). The paper keeps one counter for each rank, O(R n) for R ranks; 
 O(n log R), and the tree is that array of counters where there are few ranks.
 
 Each node of the tree has 8 children. Level l is an array over ``rank >> 3 l``; an entry is the sum of all
-amounts inserted below its siblings with a larger number. So a look-up reads one entry of each level, and an insertion
-adds to one node (one cache line) of each level.
+amounts inserted below its siblings with a larger number. So a look-up reads one entry of each level, and an
+insertion adds to one node (one cache line) of each level.
 """
 
 from __future__ import annotations
