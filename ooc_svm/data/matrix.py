@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
+from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, tiles
 from ooc_svm.data.source import Span
 from ooc_svm.errors import InputError
 
-# Elements and rows of one block of a matrix in memory.
+# Maximum number of elements and of rows of a block.
 BLOCK_ELEMENTS = 1 << 20
 BLOCK_ROWS = 1 << 17
 
-# Column ids are int32.
+# Maximum number of features: column ids are int32.
 LARGEST_FEATURE_COUNT = 2**31 - 1
 
 
@@ -48,8 +48,8 @@ class MatrixSource:
     Raises
     ------
     InputError
-        Shapes that do not fit, values that are not finite, labels that are not numbers, group numbers that
-        are not whole.
+        If shapes do not match, values are not finite, labels are not numbers or group numbers are not
+        integers.
     """
 
     def __init__(
@@ -88,21 +88,17 @@ class MatrixSource:
 
     def _cut(self) -> list[Span]:
         spans: list[Span] = []
-        start = 0
-        while start < self.n_rows:
-            reach = int(np.searchsorted(self._indptr, self._indptr[start] + BLOCK_ELEMENTS, side="right")) - 1
-            stop = min(max(reach, start + 1), start + BLOCK_ROWS, self.n_rows)
+        for start, stop in tiles(self._indptr, BLOCK_ELEMENTS, BLOCK_ROWS):
             nnz = int(self._indptr[stop] - self._indptr[start])
             spans.append(MatrixSpan(start, stop, nnz, 8 * (stop - start) + 12 * nnz))
-            start = stop
         return spans
 
     def block_stored_bytes(self, index: int) -> int:
-        """Nothing is fetched: the matrix is in memory."""
+        """Always 0: the matrix is in memory."""
         return 0
 
     def new_buffers(self) -> None:
-        """Blocks are views of the matrix: no buffers are needed."""
+        """Return None: blocks are views of the matrix."""
 
     def read_block(self, index: int, buffers: Any = None) -> RowBlock:
         """The rows of a block, as views."""
@@ -126,7 +122,7 @@ class MatrixSource:
 
 
 def _checked_csr(matrix: Any) -> Any:
-    """The matrix as CSR with ascending ids; compiled functions rely on what is checked here."""
+    """The matrix as valid CSR with ascending ids, as compiled functions need it."""
     from scipy import sparse
 
     try:

@@ -1,4 +1,4 @@
-"""Where row blocks come from: what every source offers."""
+"""Protocols of the sources of row blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 
 
 class Span(Protocol):
-    """The rows of one block, before it is read."""
+    """The row range of one block, known before the block is read."""
 
     @property
     def start(self) -> int: ...
@@ -26,7 +26,7 @@ class Span(Protocol):
 
 
 class Source(Protocol):
-    """Rows of a data matrix in blocks, with the labels beside them."""
+    """Rows of a data matrix in blocks, with their labels, weights and group numbers."""
 
     @property
     def n_rows(self) -> int: ...
@@ -41,13 +41,13 @@ class Source(Protocol):
     def blocks(self) -> Sequence[Span]: ...
 
     def block_stored_bytes(self, index: int) -> int:
-        """Bytes fetched to read a block."""
+        """Bytes fetched from storage to read a block."""
 
     def new_buffers(self) -> Any:
-        """Buffers that the largest block fits, for `read_block`."""
+        """Buffers for `read_block`, large enough for every block."""
 
     def read_block(self, index: int, buffers: Any = None) -> RowBlock:
-        """Read, decode and check a block; with ``buffers`` the arrays are views into them."""
+        """Read, decode and check a block; with ``buffers``, its arrays are views into them."""
 
     @property
     def has_weight(self) -> bool: ...

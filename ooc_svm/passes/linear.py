@@ -88,7 +88,7 @@ class LinearPass(WholeData):
         indptr, indices = row_ops.unsigned(block.indptr), row_ops.unsigned(block.indices)
         K, width = len(self.rules), self.width
         heads = None if self.heads is None else rows.vectors[self.heads]
-        for first, last in tiles(block.indptr, TILE_ELEMENTS, heads=heads):
+        for first, last in tiles(block.indptr, TILE_ELEMENTS, query_starts=heads):
             tile = rows.part(first, last)
             scores = np.empty((last - first, K))
             row_ops.scores(indptr, indices, block.values, first, last, self.weights, self.intercepts, scores)

@@ -180,7 +180,7 @@ CROWDS = {
     "heavy tails": lambda rng, n: rng.standard_cauchy(n) ** 3,
     "neighbours": lambda rng, n: 1.0 + rng.integers(0, 20, n) * 2.0**-52,
     "denormal": lambda rng, n: rng.integers(-50, 50, n) * 5e-324,
-    "lost beside 1": lambda rng, n: np.where(np.arange(n) % 200, rng.random(n) * 3e-16, 1.0),
+    "lost next to 1": lambda rng, n: np.where(np.arange(n) % 200, rng.random(n) * 3e-16, 1.0),
     "one far away": lambda rng, n: np.concatenate([rng.normal(size=n - 1), [1e300]]),
     "ends of the range": lambda rng, n: rng.choice([-1.0, 1.0], size=n) * np.finfo(float).max,
 }
