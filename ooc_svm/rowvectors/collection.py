@@ -18,23 +18,23 @@ from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, defau
 
 
 class RowVectors:
-    """Row vectors by name: in memory while what is allowed lasts, on disk from then on.
+    """Row vectors by name: in memory until the memory is used up, then on disk.
 
     Parameters
     ----------
     n_rows : int
-        Of the data.
+        Number of rows of the data.
     memory_bytes : int
-        What the vectors in memory may use together.
+        Memory for all vectors together.
     scratch_dir : path, optional
-        Folder for the others; see :func:`default_scratch_folder`.
+        Folder for vectors that do not fit; see `ooc_svm.rowvectors.vector.default_scratch_folder`.
     held : sequence of (int, int), optional
-        The ranges ``(start, stop)`` of rows that have entries here, ascending; by default all rows.
+        Ranges ``(start, stop)`` of the rows that have entries here, ascending; by default all rows.
 
     Attributes
     ----------
     n_rows : int
-        Length of every vector: the rows held.
+        Length of every vector: the number of rows that have entries here.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class RowVectors:
         self._vectors: dict[str, RowVector] = {}
 
     def place(self, row: int) -> int:
-        """Where the vectors have a row of the data; those behind it in its held range follow.
+        """Index in the vectors of a row of the data; the next rows of its held range follow it.
 
         Raises
         ------
         IndexError
-            If it is in none of the held ranges.
+            If the row is in none of the held ranges.
         """
         number = bisect_right(self._starts, row) - 1
         if number < 0 or row >= self.held[number][1]:
@@ -66,7 +66,7 @@ class RowVectors:
         return self._places[number] + row - self._starts[number]
 
     def held_within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of the held ranges that lie in ``start .. stop``."""
+        """Intersections of the held ranges with ``start .. stop``."""
         for first, last in self.held[max(bisect_right(self._starts, start) - 1, 0) :]:
             if first >= stop:
                 return
@@ -79,14 +79,14 @@ class RowVectors:
         return sum(vector.nbytes for vector in self._vectors.values() if vector.in_memory)
 
     def create(self, name: str, dtype: npt.DTypeLike, fill: float | None = 0) -> RowVector:
-        """Make the vector `name`, every entry `fill` (None: any).
+        """Create the vector `name`, with the value `fill` in every entry (None: any value).
 
         Raises
         ------
         ValueError
-            If the name is taken.
+            If there is a vector of this name.
         StorageError
-            If it has to go to disk and cannot.
+            If it does not fit the memory and cannot be created on disk.
         """
         if name in self._vectors:
             raise ValueError(f"there is a row vector {name!r} already")
@@ -106,11 +106,11 @@ class RowVectors:
         return name in self._vectors
 
     def names(self) -> list[str]:
-        """The names in use, in the order they were made."""
+        """The names in the order of creation."""
         return list(self._vectors)
 
     def drop(self, name: str) -> None:
-        """Give up the vector `name` and what it used."""
+        """Close and remove the vector `name`."""
         self._vectors.pop(name).close()
 
     def save(self, name: str, fileobj: BinaryIO) -> None:
@@ -121,7 +121,7 @@ class RowVectors:
             fileobj.write(part.astype(vector.dtype.newbyteorder("<"), copy=False).data)
 
     def load(self, name: str, fileobj: BinaryIO) -> None:
-        """Set the entries of the vector `name` from what :meth:`save` wrote.
+        """Set the entries of the vector `name` from the output of `save`.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class RowVectors:
             vector.write(start, np.frombuffer(part, stored).astype(vector.dtype, copy=False))
 
     def close(self) -> None:
-        """Give up every vector."""
+        """Close and remove every vector."""
         for name in self.names():
             self.drop(name)
 

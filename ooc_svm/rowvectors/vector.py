@@ -1,7 +1,6 @@
-"""Vectors with one entry a row (scores, multipliers, targets), in memory or in a scratch file.
+"""Vectors with one entry for each row (scores, multipliers, targets), in memory or in a scratch file.
 
-An algorithm asks :class:`RowVectors` for a vector by name and reads and writes ranges of it; where the
-entries live is decided once, by the memory allowed, and never shows. Scratch files are read and written with
+Callers read and write ranges of rows; both kinds behave alike. Scratch files are read and written with
 positioned calls, not mapped: mapped pages would count as memory of this process.
 """
 
@@ -23,7 +22,7 @@ from ooc_svm.system.memory import format_size
 
 AnyArray = npt.NDArray[Any]
 
-# Rows handled at a time where a whole vector is streamed: half a megabyte of float64.
+# Number of rows at a time where a whole vector is streamed: half a megabyte of float64.
 SLICE_ROWS = 1 << 16
 
 
@@ -34,14 +33,14 @@ def row_slices(n_rows: int, size: int = SLICE_ROWS) -> Iterator[tuple[int, int]]
 
 
 class RowVector(ABC):
-    """One entry a row. Ranges that do not overlap may be read and written from several threads at once.
+    """One entry for each row. Disjoint ranges may be read and written from several threads at once.
 
     Attributes
     ----------
     n_rows : int
     dtype : numpy.dtype
     nbytes : int
-        Bytes of all entries, wherever they are.
+        Bytes of all entries, in memory or on disk.
     """
 
     def __init__(self, n_rows: int, dtype: npt.DTypeLike) -> None:
@@ -54,7 +53,7 @@ class RowVector(ABC):
     @property
     @abstractmethod
     def in_memory(self) -> bool:
-        """Whether the entries are in memory (and :meth:`read` costs nothing)."""
+        """Whether the entries are in memory, so that `read` costs nothing."""
 
     def read(self, start: int, stop: int, out: AnyArray | None = None) -> AnyArray:
         """Entries of the rows ``start .. stop``.
@@ -63,18 +62,18 @@ class RowVector(ABC):
         ----------
         start, stop : int
         out : ndarray of this dtype, at least ``stop - start`` long, contiguous, optional
-            Where a vector on disk puts the entries (without it: a new array). A vector in memory leaves it
-            alone.
+            Buffer for the entries of a vector on disk; by default a new array. A vector in memory does not
+            use it.
 
         Returns
         -------
         ndarray, shape (stop - start,)
-            A view of the vector itself or of `out`: only :meth:`write` changes the vector for certain.
+            A view of the vector itself or of `out`: use `write` to change the vector.
 
         Raises
         ------
         IndexError
-            For rows that do not exist.
+            If the rows do not exist.
         StorageError
             If the scratch file cannot be read.
         """
@@ -87,9 +86,9 @@ class RowVector(ABC):
         Raises
         ------
         IndexError
-            For rows that do not exist.
+            If the rows do not exist.
         TypeError
-            If the conversion to the dtype of the vector would change the kind of number.
+            If conversion to the dtype of the vector would change the kind of number.
         StorageError
             If the scratch file cannot be written.
         """
@@ -98,7 +97,7 @@ class RowVector(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give the entries up; closing twice does no harm."""
+        """Release the entries; closing again has no effect."""
 
     @abstractmethod
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray: ...
@@ -119,12 +118,12 @@ class MemoryVector(RowVector):
     n_rows : int
     dtype : data type
     fill : number or None
-        The value of every entry at first; None: any.
+        The initial value of every entry; None: any value.
     """
 
     def __init__(self, n_rows: int, dtype: npt.DTypeLike, fill: float | None = 0) -> None:
         super().__init__(n_rows, dtype)
-        # np.zeros takes pages from the system as they are touched, np.full touches all.
+        # np.zeros takes pages from the system when they are first used, np.full uses all of them.
         if fill is None:
             self._array = np.empty(n_rows, self.dtype)
         else:
@@ -132,7 +131,7 @@ class MemoryVector(RowVector):
 
     @classmethod
     def wrap(cls, array: AnyArray) -> MemoryVector:
-        """A row vector over the entries of `array`, which it shares."""
+        """A row vector that shares the entries of `array`."""
         vector = cls(0, array.dtype)
         vector._array = array
         vector.n_rows, vector.nbytes = len(array), array.nbytes
@@ -144,7 +143,7 @@ class MemoryVector(RowVector):
         return True
 
     def close(self) -> None:
-        """Let go of the array."""
+        """Release the array."""
         self._array = np.empty(0, self.dtype)
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
@@ -155,22 +154,21 @@ class MemoryVector(RowVector):
 
 
 class DiskVector(RowVector):
-    """A row vector in a temporary file without a name: it is gone when the process is.
+    """A row vector in a temporary file without a name, which does not outlive the process.
 
     Parameters
     ----------
     n_rows : int
     dtype : data type
     folder : path
-        Where the file is made, readable by its owner alone.
+        Folder of the file, which only its owner can read.
     fill : number or None
-        The value of every entry at first; None: any.
+        The initial value of every entry; None: any value.
 
     Raises
     ------
     StorageError
-        If the folder cannot be written or has too little space: all of it is taken at once, not as passes
-        need it.
+        If the folder cannot be written or has too little space: all space is reserved at once.
     """
 
     def __init__(self, n_rows: int, dtype: npt.DTypeLike, folder: Path, fill: float | None = 0) -> None:
@@ -243,7 +241,7 @@ class DiskVector(RowVector):
 
 
 def default_scratch_folder() -> Path:
-    """``TMPDIR`` if set, else ``/var/tmp`` (``/tmp`` is memory on many machines), else what Python finds."""
+    """``TMPDIR`` if set, else ``/var/tmp`` (``/tmp`` is memory on many machines), else Python's default."""
     disk = Path("/var/tmp")
     if "TMPDIR" not in os.environ and os.access(disk, os.W_OK | os.X_OK):
         return disk
