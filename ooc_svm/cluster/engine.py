@@ -31,7 +31,7 @@ from ooc_svm.data.source import Source
 from ooc_svm.engine.base import Counters, Engine, MergeTree
 from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.passes.base import Extent, Pass
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 
 PATIENCE = 60.0
 """Seconds without a sign of life after which a worker is given up."""

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from ooc_svm.cluster.partition import Lot
 from ooc_svm.errors import DamageError, StorageError
-from ooc_svm.rowvectors.vector import AnyArray, RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
 
 
 @dataclass(frozen=True, slots=True)

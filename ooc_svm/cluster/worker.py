@@ -11,7 +11,7 @@ from ooc_svm.cluster.shared_vectors import Saved, load_lot, write_lots
 from ooc_svm.data.source import Source
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.passes.base import Extent, Pass
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.files import atomic_write
 from ooc_svm.system.malloc import share_freed_memory
 from ooc_svm.system.memory import peak_memory

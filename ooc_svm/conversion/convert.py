@@ -19,7 +19,7 @@ from ooc_svm.conversion.reorder import Grouper
 from ooc_svm.conversion.report import ConvertReport
 from ooc_svm.conversion.shuffle import Shuffler
 from ooc_svm.conversion.text import TextOptions
-from ooc_svm.data.source import MatrixSource
+from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.options import ENGINES
 from ooc_svm.store.writer import StoreWriter

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows, RowBlock
-from ooc_svm.data.source import MatrixSource, qid_column
+from ooc_svm.data.matrix import MatrixSource, qid_column
 from ooc_svm.errors import InputError
 from ooc_svm.text.reader import TextCounts
 

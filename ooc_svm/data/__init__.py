@@ -1,1 +1,1 @@
-"""Row blocks and where they come from, and what labels and groups they have."""
+"""Row blocks, their sources, and their classes."""

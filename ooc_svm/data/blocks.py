@@ -1,4 +1,4 @@
-"""Blocks of consecutive rows in CSR form: what readers make and every computation takes."""
+"""Blocks of consecutive rows in CSR form: the output of readers and the input of every computation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RowBlock:
     indices : ndarray of int32, shape (nnz,)
         Column ids from 0, strictly increasing in each row.
     values : ndarray of float32 or float64, shape (nnz,), or None
-        None says that every stored value is 1.
+        None if every stored value is 1.
     """
 
     start: int
@@ -59,14 +59,14 @@ class RowBlock:
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """A block of rows with what stands beside them.
+    """A block of rows with their labels and group numbers.
 
     Attributes
     ----------
     rows : RowBlock
     labels : ndarray of float64, shape (n_rows,)
     qids : ndarray of int64, shape (n_rows,), or None
-        Group numbers, where the input has them.
+        Group numbers, if the input has them.
     """
 
     rows: RowBlock
@@ -78,19 +78,19 @@ def tiles(
     indptr: Int64Array,
     max_elements: int,
     max_rows: int | None = None,
-    heads: npt.NDArray[np.uint8] | None = None,
+    query_starts: npt.NDArray[np.uint8] | None = None,
 ) -> Iterator[tuple[int, int]]:
-    """Cut rows into ranges ``(first, last)`` that are worked on while they are in a core's cache.
+    """Divide rows into tiles ``(first, last)`` that fit a core's cache.
 
     Parameters
     ----------
     indptr : ndarray of int64, shape (n_rows + 1,)
     max_elements : int
-        Stored values of a range; only a single row may have more.
+        Maximum number of stored values of a tile; only a single row may have more.
     max_rows : int, optional
-        Rows of a range; by default ``max_elements``.
-    heads : ndarray of uint8, shape (n_rows,), optional
-        Ranges end before a row at which this is 1, however long that makes them.
+        Maximum number of rows of a tile; by default ``max_elements``.
+    query_starts : ndarray of uint8, shape (n_rows,), optional
+        1 at the first row of each query. Tiles are then whole queries, and longer if a query is.
 
     Yields
     ------
@@ -100,12 +100,12 @@ def tiles(
     while first < n_rows:
         reach = int(np.searchsorted(indptr, indptr[first] + max_elements, side="right")) - 1
         last = min(max(reach, first + 1), n_rows, first + (max_rows or max_elements))
-        if heads is not None and last < n_rows:
-            starts = np.flatnonzero(heads[first + 1 : last + 1])
+        if query_starts is not None and last < n_rows:
+            starts = np.flatnonzero(query_starts[first + 1 : last + 1])
             if len(starts):
                 last = first + 1 + int(starts[-1])
             else:
-                behind = np.flatnonzero(heads[last + 1 :])
-                last = last + 1 + int(behind[0]) if len(behind) else n_rows
+                later = np.flatnonzero(query_starts[last + 1 :])
+                last = last + 1 + int(later[0]) if len(later) else n_rows
         yield first, last
         first = last

@@ -1,4 +1,4 @@
-"""From labels to binary problems: which classes there are, which rows are positive, what they weigh."""
+"""From labels to binary problems: the classes, and the sign and weight of the rows of each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class BinaryProblem:
     Attributes
     ----------
     positive : float
-        Label that a positive score stands for.
+        Label predicted for a positive score.
     negative : float or None
-        The label of a negative score, where there is just one.
+        Label predicted for a negative score, if there is a single one.
     sign, weight : ndarray of float64, shape (classes,)
-        +1 or -1, and the weight of the losses, for every class.
+        +1 or -1 for each class, and the weight of its losses.
     """
 
     positive: float
@@ -34,17 +34,17 @@ class BinaryProblem:
 
 
 def label_text(label: float) -> str:
-    """A label as people write it: whole numbers without a point."""
+    """A label as text: whole numbers without a decimal point."""
     return str(int(label)) if float(label).is_integer() and abs(label) < 2**53 else repr(float(label))
 
 
 def check_classes(counts: Mapping[float, int] | None) -> Float64Array:
-    """The labels, ascending, if they can be classes.
+    """Return the labels, ascending.
 
     Raises
     ------
     InputError
-        Fewer than two labels, labels that are no whole numbers, or too many.
+        If there are fewer than two labels or too many, or if they are not whole numbers.
     """
     if counts is None or len(counts) > MAX_CLASSES:
         raise InputError(
@@ -71,11 +71,12 @@ def binary_problems(
     positive: Sequence[float] = (),
     class_weight: str | Mapping[float, float] | None = None,
 ) -> tuple[Float64Array, list[BinaryProblem]]:
-    """The binary problems that the labels make up.
+    """The binary problems of classification.
 
-    Two labels: the larger one is positive. More: one against the rest for each. With ``positive`` there is
-    one problem: these labels against all others. "balanced" weighs the two sides of each problem with
-    ``n / (2 n_side)``; weights by label weigh the rows of that label, 1 where none is given.
+    With two labels, the larger one is positive; with more, there is one problem for each label against the
+    rest. With ``positive``, there is one problem: these labels against all others. "balanced" weighs the two
+    sides of each problem with ``n / (2 n_side)``; weights by label are for the rows of that label, 1 by
+    default.
 
     Returns
     -------
@@ -85,7 +86,7 @@ def binary_problems(
     Raises
     ------
     InputError
-        Labels that cannot be classes, or a label named that no row has.
+        If the labels cannot be classes, or no row has a label that is named.
     """
     classes = check_classes(counts)
     assert counts is not None
@@ -127,5 +128,5 @@ def _problem(
 
 
 def _label_of_others(others: Float64Array, side: set[float]) -> float:
-    """The one other label; -1 stands for several, unless it is a positive one."""
+    """The only other label; with several, -1, or the lowest of them if -1 is a positive label."""
     return float(others[0]) if len(others) == 1 or -1.0 in side else -1.0

@@ -27,7 +27,7 @@ from ooc_svm.passes.base import (
     union,
 )
 from ooc_svm.passes.fuse import fuse, split
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.memory import peak_memory
 
 Steps = Generator[Request | Overlap, Any, None]

@@ -23,7 +23,7 @@ from ooc_svm.engine.base import Engine, Stream, Work
 from ooc_svm.engine.block_cache import BlockCache
 from ooc_svm.engine.merge import MergeTree
 from ooc_svm.passes.base import StridedRange
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 
 BLOCKS_A_THREAD = 2
 """Decoded blocks alive for each computing thread: the one it works on and the one being read."""

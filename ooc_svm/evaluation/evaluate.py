@@ -26,7 +26,7 @@ from ooc_svm.model.decision import Decision, class_names
 from ooc_svm.model.model import Model
 from ooc_svm.prediction.predict import ScoreStream, decision_scores
 from ooc_svm.rowvectors.growing import GrowingVector
-from ooc_svm.rowvectors.score_ranges import sorted_groups
+from ooc_svm.rowvectors.score_ranges import sorted_ties
 from ooc_svm.rowvectors.vector import SLICE_ROWS
 
 BINARY_METRICS = ("accuracy", "error", "precision", "recall", "f1", "auc", "prbep")
@@ -157,7 +157,7 @@ def _label_codes(stream: ScoreStream, texts: Sequence[str]) -> LabelCodes:
 def _row_vector(stream: ScoreStream, dtype: npt.DTypeLike, share: float) -> GrowingVector:
     """A vector for the rows of a stream that may use a share of the spare memory."""
     rows = SLICE_ROWS if stream.rows.n_rows is None else stream.rows.n_rows
-    return GrowingVector(dtype, int(share * stream.spare_bytes), first_piece=rows)
+    return GrowingVector(dtype, int(share * stream.spare_bytes), first_rows=rows)
 
 
 def _ranked_rows(stream: ScoreStream, counts: RankingCounts, share: float) -> QueryGroups:
@@ -206,7 +206,7 @@ def _evaluate_sides(
         order = OrderCounts(counts.positives, counts.negatives)
         if OrderCounts in kinds:
             used = scores.bytes_in_memory + sides.bytes_in_memory
-            for ties in sorted_groups(scores, sides, memory_bytes - used):
+            for ties in sorted_ties(scores, sides, memory_bytes - used):
                 order.add(ties)
     return _values(names, (counts, order, ranking), optional=optional)
 

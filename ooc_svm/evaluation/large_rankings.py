@@ -13,7 +13,7 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.evaluation.ranking_loops import add_precisions, discounted_gain, tie_runs
 from ooc_svm.evaluation.rankings import PairCounts, cumulated_discounts
 from ooc_svm.evaluation.swappedpairs import SwappedPairs
-from ooc_svm.rowvectors.score_ranges import sorted_groups
+from ooc_svm.rowvectors.score_ranges import sorted_ties
 from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
 from ooc_svm.rowvectors.views import ConstantVector, signs
 from ooc_svm.system.memory import format_size
@@ -116,7 +116,7 @@ class LargeRanking:
         """See `RankedGroups`."""
         n_relevant = int(self.relevant()[0])
         rows_left, relevant_left, total = self._scores.n_rows, float(n_relevant), 0.0
-        for groups in sorted_groups(self._scores, signs(self._grades), self._memory_bytes):
+        for groups in sorted_ties(self._scores, signs(self._grades), self._memory_bytes):
             rows, hits = groups.positives + groups.negatives, groups.positives.astype(np.float64)
             total = add_precisions(rows, hits, rows_left, relevant_left, total)
             rows_left -= int(rows.sum())
@@ -149,7 +149,7 @@ class LargeRanking:
         # Sums of products may pass 64 bits: then Python integers do it.
         exact: type = np.int64 if keys.n_rows < 2**32 else object
         pairs, one_class = 0, ConstantVector(keys.n_rows, np.int8, 1)
-        for groups in sorted_groups(keys, one_class, self._memory_bytes):
+        for groups in sorted_ties(keys, one_class, self._memory_bytes):
             rows: npt.NDArray[Any] = groups.positives.astype(exact)
             pairs += int((rows * (rows - 1) // 2).sum())
         return pairs

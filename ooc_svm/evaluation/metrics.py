@@ -25,7 +25,7 @@ from ooc_svm.evaluation.ranking_metrics import (
     swapped_pairs,
 )
 from ooc_svm.evaluation.sums import TwoTermSum
-from ooc_svm.rowvectors.score_ranges import TieGroups
+from ooc_svm.rowvectors.score_ranges import TieRuns
 
 
 class BinaryCounts:
@@ -110,7 +110,7 @@ class OrderCounts:
         self.positives_below = Fraction(0)
         self._positives_seen = self._negatives_seen = 0
 
-    def add(self, groups: TieGroups) -> None:
+    def add(self, groups: TieRuns) -> None:
         """Count the next groups, in ascending order of their scores."""
         positives, negatives = groups.positives, groups.negatives
         n_positive, n_negative = int(positives.sum()), int(negatives.sum())

@@ -107,8 +107,8 @@ class QueryGroups:
 
     def _open_group(self) -> None:
         each = int(_OPEN_SHARE * self._memory_bytes / 2)
-        self._scores = GrowingVector(np.float64, each, first_piece=self._first_piece)
-        self._grades = GrowingVector(np.float64, each, first_piece=self._first_piece)
+        self._scores = GrowingVector(np.float64, each, first_rows=self._first_piece)
+        self._grades = GrowingVector(np.float64, each, first_rows=self._first_piece)
 
     def _append(self, scores: Float64Array, grades: Float64Array) -> None:
         self._scores.append(scores)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.evaluation.ranking_loops import discounted_gains, precision_sums, tie_runs
-from ooc_svm.pairs.counts import count_in_groups, rank_labels
+from ooc_svm.pairs.counts import count_in_queries, rank_labels
 
 # Memory for a row of `Rankings`, sorting and counting included.
 ROW_BYTES = 192
@@ -200,9 +200,9 @@ class Rankings:
         places, ascending = np.empty(len(keys)), np.zeros(len(keys))
         np.cumsum(keys[1:] != keys[:-1], out=ascending[1:])
         places[order] = ascending  # ordered as the scores are, and no difference of them overflows
-        plus, minus = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+        plus, minus = np.empty(len(keys), np.int64), np.empty((len(keys), 1), np.int64)
         ranks, _ = rank_labels(self._grades)
-        count_in_groups(places, ranks, self._starts, plus, minus, margin=0.0)
+        count_in_queries(places, ranks, self._starts, plus, minus, margin=0.0)
         before = np.zeros(len(plus) + 1, np.int64)
         np.cumsum(plus, out=before[1:])
         return before[self._starts[1:]] - before[self._starts[:-1]]

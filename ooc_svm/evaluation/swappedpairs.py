@@ -16,9 +16,10 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.evaluation.rankings import ROW_BYTES, Rankings
 from ooc_svm.pairs.counts import pairs_of_sizes
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.score_ranges import ScoreRange, score_ranges
-from ooc_svm.rowvectors.sort import deal
-from ooc_svm.rowvectors.vector import RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.sort import partition
+from ooc_svm.rowvectors.vector import RowVector, row_slices
 
 _FEWEST_ROWS = 64
 
@@ -68,7 +69,7 @@ class SwappedPairs:
     ) -> Iterator[tuple[ScoreRange, int, int]]:
         """Bring the rows of each range together; the ranges and their places, ascending."""
         tops, sizes = np.array([each.high for each in ranges]), np.array([each.rows for each in ranges])
-        bounds = deal(
+        bounds = partition(
             (self._scores, self._grades),
             targets,
             0,

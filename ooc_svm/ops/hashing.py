@@ -15,7 +15,7 @@ _ONE, _27, _30, _31 = np.uint64(1), np.uint64(27), np.uint64(30), np.uint64(31)
 
 
 @compiled
-def _mix(z: np.uint64) -> np.uint64:
+def mix(z: np.uint64) -> np.uint64:
     """The finaliser of splitmix64: a bijection of 64 bits."""
     z = (z ^ (z >> _30)) * _FACTOR_1
     z = (z ^ (z >> _27)) * _FACTOR_2
@@ -33,9 +33,9 @@ def row_keys(seed: np.uint64, start: np.uint64, out: Keys) -> None:
     seed, start : uint64
     out : ndarray of uint64, shape (n_rows,)
     """
-    origin = _mix(seed)
+    origin = mix(seed)
     for i in range(len(out)):
-        out[i] = _mix(origin + (start + np.uint64(i) + _ONE) * _GOLDEN)
+        out[i] = mix(origin + (start + np.uint64(i) + _ONE) * _GOLDEN)
 
 
 @compiled
@@ -47,4 +47,4 @@ def mix_keys(numbers: Keys, out: Keys) -> None:
     numbers, out : ndarrays of uint64, one length
     """
     for i in range(len(out)):
-        out[i] = _mix(numbers[i])
+        out[i] = mix(numbers[i])

@@ -1,10 +1,12 @@
-"""Scores as unsigned integers of the same order, counted, gathered and merged by range.
+"""Scores as unsigned integers of the same order: counted, gathered and merged by range, and sorted.
 
-A score travels as its 64 bits (``scores.view(np.uint64)``); its key is those bits turned so that keys order
-as scores do, -0.0 and 0.0 being one key. A target is positive where it is above 0.
+A score is passed as its 64 bits (``scores.view(np.uint64)``). Its key is those bits, changed so that keys
+order as scores do; -0.0 and 0.0 have the same key. A target is positive where it is above 0.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,8 @@ from ooc_svm.ops.compiled import compiled
 Keys = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
 Targets = npt.NDArray[np.int8]
+Places = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
 
 _SIGN = np.uint64(1 << 63)
 _EXPONENT = np.uint64(0x7FF << 52)
@@ -21,14 +25,14 @@ _EXPONENT = np.uint64(0x7FF << 52)
 
 @compiled
 def order_key(bits: np.uint64) -> np.uint64:
-    """The key of one score: negative numbers have all bits turned, the others the sign bit alone."""
+    """The key of one score: all bits of a negative number are flipped, of other numbers only the sign bit."""
     if bits > _SIGN:
         return ~bits
     return bits | _SIGN
 
 
-def scores_of_keys(keys: Keys) -> npt.NDArray[np.float64]:
-    """The scores that keys stand for (0.0 for both zeros)."""
+def scores_of_keys(keys: Keys) -> Scores:
+    """The scores of some keys (0.0 for both zeros)."""
     return np.where(keys >= _SIGN, keys ^ _SIGN, ~keys).view(np.float64)
 
 
@@ -106,23 +110,23 @@ def gather_keys(
 def merge_keys(
     upper: Keys, lower: Keys, i: int, j: int, keys: Keys, positives: Counts, negatives: Counts
 ) -> tuple[int, int, int]:
-    """Merge sorted keys of the positives and negatives, equal ones into one group.
+    """Merge the sorted keys of positives and negatives; equal keys make one tie run.
 
     Parameters
     ----------
     upper, lower : ndarray of uint64, sorted
         Keys of the positive and of the negative rows.
     i, j : int
-        Where to go on in them.
+        Where to continue in them.
     keys, positives, negatives : ndarrays of uint64, int64, int64, one length
-        The groups: key, and rows of each class.
+        Out: the key of each tie run, and its rows of each class.
 
     Returns
     -------
     count : int
-        Groups made; fewer than there is room for only at the end.
+        Tie runs written; fewer than ``len(keys)`` only at the end.
     i, j : int
-        Where to go on.
+        Where to continue.
     """
     count = 0
     while count < len(keys) and (i < len(upper) or j < len(lower)):
@@ -140,3 +144,77 @@ def merge_keys(
         negatives[count] = j - first_j
         count += 1
     return count, i, j
+
+
+@compiled
+def score_keys(bits: Keys, keys: Keys) -> None:
+    """Compute the keys of some scores."""
+    for i in range(len(bits)):
+        keys[i] = order_key(bits[i])
+
+
+@compiled
+def find_ranges(
+    bits: Keys, scores: Scores, shift: np.uint64, first: Any, highs: Scores, ranges: Places
+) -> None:
+    """Find the range that holds each score.
+
+    Parameters
+    ----------
+    bits, scores : ndarrays of uint64 and of float64, shape (n,)
+        The scores, in two types.
+    shift : uint64
+        The bin of a key is ``key >> shift``.
+    first : ndarray of int32, shape (bins,)
+        For each bin, the first range that does not end in a lower bin.
+    highs : ndarray of float64, shape (n_ranges,), ascending
+        Highest score of each range.
+    ranges : ndarray of int64, shape (n,)
+        Out.
+    """
+    for i in range(len(bits)):
+        place = first[order_key(bits[i]) >> shift]
+        while scores[i] > highs[place]:
+            place += 1
+        ranges[i] = place
+
+
+@compiled
+def assign_places(buckets: Any, next_places: Places, places: Any) -> None:
+    """Give each row the next place of its bucket.
+
+    Parameters
+    ----------
+    buckets : ndarray of an integer type, shape (n,)
+    next_places : ndarray of int64, shape (n_buckets,)
+        Increased by the rows of each bucket.
+    places : ndarray of an integer type, shape (n,)
+        Out; may be `buckets` itself.
+    """
+    for i in range(len(buckets)):
+        bucket = buckets[i]
+        places[i] = next_places[bucket]
+        next_places[bucket] += 1
+
+
+@compiled
+def pack_keys(bits: Keys, low: np.uint64, dropped: np.uint64, place_bits: np.uint64, packed: Keys) -> None:
+    """Pack the key of each row, less `low` and without its lowest bits, above the place of the row."""
+    for i in range(len(bits)):
+        packed[i] = ((order_key(bits[i]) - low) >> dropped) << place_bits | np.uint64(i)
+
+
+@compiled
+def is_ascending(scores: Scores) -> bool:
+    """Whether no score is below the one before it."""
+    for i in range(1, len(scores)):  # noqa: SIM110  (compiled)
+        if scores[i] < scores[i - 1]:
+            return False
+    return True
+
+
+@compiled
+def scatter(places: Any, first: int, values: Any, out: Any) -> None:
+    """``out[places - first] = values``."""
+    for i in range(len(places)):
+        out[np.uint64(places[i]) - np.uint64(first)] = values[i]

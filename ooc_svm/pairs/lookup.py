@@ -1,8 +1,8 @@
-"""The counting of active pairs of rows of two ranks, in memory: bare scores are sorted, rows are not.
+"""Active pairs of rows of two ranks, counted in memory: bare scores are sorted, rows are not.
 
-See `ooc_svm.pairs.lookup_loops` for the look-up. Rows are first dealt out roughly by score, so that rows
-that are looked up one after the other find their slots and values in a core's cache; how they were dealt
-out never shows in a count.
+See `ooc_svm.pairs.lookup_loops` for the look-up. Rows are first partitioned roughly by score, so that rows
+that are looked up one after another find their cells and values in a core's cache; the partition does not
+change the counts.
 """
 
 from __future__ import annotations
@@ -16,138 +16,139 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.ops import parts
+from ooc_svm.ops import sort_keys
 from ooc_svm.pairs import lookup_loops
 from ooc_svm.rowvectors.sort import check_finite
 from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
 from ooc_svm.system.threads import parallel_map
 
-# More rows cannot be numbered by 32 bits.
+# Largest number of rows that 32 bits can number.
 _MOST_ROWS = 2**32 - 1
-# Rows of a part: their slots and values, and those they are looked up in, fit a core's cache.
-_PART_ROWS = 1 << 15
-# Values of a slot, on average, and scores of which the parts are made.
-_SLOT_VALUES, _SAMPLE = 2, 4096
-# A grid ends where so small a share of the values is outside; those are looked up in its first and last slot.
+# Rows of a bucket: their cells and values, and those of the other side, fit a core's cache.
+_BUCKET_ROWS = 1 << 15
+# Average number of values of a cell.
+_CELL_VALUES = 2
+# Number of scores from which the bounds of the buckets are derived.
+_SAMPLE = 4096
+# Share of the values outside each end of a grid; they are looked up in its first and last cell.
 _OUTSIDE = 1 / 128
 
-Counts = npt.NDArray[np.uint32]
-Numbers = npt.NDArray[np.uint32]
+UInt32Array = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Slots of equal width."""
+    """Cells of equal width."""
 
     low: float
     high: float
     scale: float
-    n_slots: int
+    n_cells: int
 
     @classmethod
-    def over(cls, ordered: Float64Array, n_slots: int) -> _Grid:
-        """A grid over values in ascending order; of one slot where they are too close together or too far."""
+    def over(cls, ordered: Float64Array, n_cells: int) -> _Grid:
+        """A grid over ascending values; of one cell where they are too close together or too far apart."""
         if not len(ordered):
             return cls(0.0, 0.0, 0.0, 1)
         outside = int(len(ordered) * _OUTSIDE)
         low, high = float(ordered[outside]), float(ordered[-1 - outside])
         width = 0.5 * high - 0.5 * low
-        scale = (n_slots - 1) / width if width > 0.0 else 0.0
-        if n_slots == 1 or not 0.0 < scale < math.inf:
+        scale = (n_cells - 1) / width if width > 0.0 else 0.0
+        if n_cells == 1 or not 0.0 < scale < math.inf:
             return cls(low, high, 0.0, 1)
-        return cls(low, high, scale, n_slots)
+        return cls(low, high, scale, n_cells)
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The turned scores of some rows of one rank in ascending order, and the grid to look them up by."""
+    """The x of some rows of one rank in ascending order, and the grid to look them up by."""
 
     values: Float64Array
     grid: _Grid
-    below: Counts
+    below: UInt32Array
 
     @classmethod
-    def of(cls, turned: Float64Array, values: Float64Array) -> _Side:
-        """A side of those turned scores; `values` is to hold them, with `tworanks.PADDING` more."""
-        ordered = values[: len(turned)]
-        ordered[:] = turned
+    def of(cls, signed: Float64Array, values: Float64Array) -> _Side:
+        """A side with these x; `values` is filled with them and `lookup_loops.PADDING` infinite entries."""
+        ordered = values[: len(signed)]
+        ordered[:] = signed
         ordered.sort()
-        values[len(turned) :] = np.inf
-        grid = _Grid.over(ordered, max(len(turned) // _SLOT_VALUES, 1))
-        below = np.zeros(grid.n_slots + 1, np.uint32)
-        lookup_loops.fill_slots(ordered, grid.low, grid.high, grid.scale, below)
+        values[len(signed) :] = np.inf
+        grid = _Grid.over(ordered, max(len(signed) // _CELL_VALUES, 1))
+        below = np.zeros(grid.n_cells + 1, np.uint32)
+        lookup_loops.fill_cells(ordered, grid.low, grid.high, grid.scale, below)
         return cls(values, grid, below)
 
-    def count(self, turned: Float64Array, margin: float, out: Counts) -> None:
+    def count(self, signed: Float64Array, margin: float, out: UInt32Array) -> None:
         """Count the active pairs of rows of the other rank with those of this side."""
         grid = self.grid
         lookup_loops.count_active(
-            turned, self.values, grid.low, grid.high, grid.scale, self.below, margin, out
+            signed, self.values, grid.low, grid.high, grid.scale, self.below, margin, out
         )
 
 
 def can_look_up(n_rows: int, n_ranks: int, weighted: bool) -> bool:
-    """Whether `TwoRanks` serves such rows."""
+    """Whether `TwoRanks` can count the pairs of such rows."""
     return n_ranks <= 2 and not weighted and n_rows <= _MOST_ROWS
 
 
 class TwoRanks:
-    """Counts the active pairs of one group of rows that have two ranks and no weights.
+    """Counts the active pairs of one query whose rows have two ranks and no weights.
 
     Parameters
     ----------
     scores, ranks : RowVector of float64 and of int32
         Ranks are 0 and 1; see `can_look_up`.
-    groups : int
-        Cut groups.
+    n_slacks : int
+        Number of slack blocks.
     first_row : int
         Number of the first row.
     margin : float
     threads : int
-        The counts do not depend on them.
+        The counts do not depend on their number.
 
     Attributes
     ----------
     plus : RowVector of int64
-        Active pairs in which a row is the higher one; it can be read alone.
+        Active pairs in which a row is the higher one; read-only.
     minus : sequence of RowVector of int64
-        For each cut group, those in which it is the lower one.
+        For each slack block, the active pairs in which a row is the lower one; read-only.
 
     Raises
     ------
     InputError
-        For a score that is not finite.
+        If a score is not finite.
     """
 
     def __init__(
         self,
         scores: RowVector,
         ranks: RowVector,
-        groups: int,
+        n_slacks: int,
         first_row: int,
         margin: float,
         threads: int = 1,
     ) -> None:
-        self._ranks, self._groups, self._first_row = ranks, groups, first_row
+        self._ranks, self._n_slacks, self._first_row = ranks, n_slacks, first_row
         self._threads = threads
-        # Long slices: threads that meet often wait for each other.
+        # One long slice for each thread: threads that synchronise often wait for each other.
         self._slices = list(row_slices(scores.n_rows, self._share(scores.n_rows)))
-        # Of each row: where it is dealt out to.
-        self._places: Numbers = np.empty(scores.n_rows, np.uint32)
-        # Room for the scores, and for the sorted sides when those are dealt out.
-        room = np.empty(scores.n_rows + (1 + groups) * lookup_loops.PADDING)
-        own = room[: scores.n_rows]
+        # The place of each row in the partition.
+        self._places: UInt32Array = np.empty(scores.n_rows, np.uint32)
+        # Contains the scores, and after the partition the sorted sides.
+        space = np.empty(scores.n_rows + (1 + n_slacks) * lookup_loops.PADDING)
+        own = space[: scores.n_rows]
         self._read(scores, own)
-        turned, bounds = self._deal(own)
-        self._counts: Counts = np.empty((groups, scores.n_rows), np.uint32)
-        self._count(turned, bounds, margin, room)
-        self.plus: RowVector = _DealtCounts(self._counts[0], self._places, ranks, 1)
+        signed, bounds = self._partition(own)
+        self._counts: UInt32Array = np.empty((n_slacks, scores.n_rows), np.uint32)
+        self._count(signed, bounds, margin, space)
+        self.plus: RowVector = _GatheredCounts(self._counts[0], self._places, ranks, 1)
         self.minus: Sequence[RowVector] = [
-            _DealtCounts(column, self._places, ranks, 0) for column in self._counts
+            _GatheredCounts(column, self._places, ranks, 0) for column in self._counts
         ]
 
     def _share(self, n_rows: int) -> int:
-        """Rows for one thread."""
+        """Rows for each thread."""
         return max(-(-n_rows // self._threads), 1)
 
     def _read(self, scores: RowVector, out: Float64Array) -> None:
@@ -157,69 +158,68 @@ class TwoRanks:
 
         parallel_map(read, self._slices, self._threads)
 
-    def _deal(self, scores: Float64Array) -> tuple[Float64Array, list[int]]:
-        """Turned scores, dealt out to the sides, and inside each to parts; bounds of the sides."""
+    def _partition(self, scores: Float64Array) -> tuple[Float64Array, list[int]]:
+        """The x, partitioned by side and roughly by score; bounds of the sides."""
         sample = np.sort(scores[:: max(len(scores) // _SAMPLE, 1)])
-        grid = _Grid.over(sample, max(len(scores) // _PART_ROWS, 1))
-        n_parts = grid.n_slots
-        sizes = np.zeros((len(self._slices), (1 + self._groups) * n_parts), np.int64)
-        turned = np.empty(len(scores))
+        grid = _Grid.over(sample, max(len(scores) // _BUCKET_ROWS, 1))
+        sizes = np.zeros((len(self._slices), (1 + self._n_slacks) * grid.n_cells), np.int64)
+        signed = np.empty(len(scores))
 
         def find(number: int, start: int, stop: int) -> None:
-            lookup_loops.find_parts(
-                scores[start:stop], self._ranks.read(start, stop), self._first_row + start, self._groups,
-                grid.low, grid.high, grid.scale, n_parts, self._places[start:stop], sizes[number],
+            lookup_loops.find_buckets(
+                scores[start:stop], self._ranks.read(start, stop), self._first_row + start, self._n_slacks,
+                grid.low, grid.high, grid.scale, grid.n_cells, self._places[start:stop], sizes[number],
             )  # fmt: skip
 
         def move(number: int, start: int, stop: int) -> None:
             places = self._places[start:stop]
-            parts.place(places, next_places[number], places)
-            lookup_loops.scatter_turned(places, scores[start:stop], self._ranks.read(start, stop), turned)
+            sort_keys.assign_places(places, next_places[number], places)
+            lookup_loops.scatter_signed(places, scores[start:stop], self._ranks.read(start, stop), signed)
 
         tasks = [(number, *rows) for number, rows in enumerate(self._slices)]
         parallel_map(find, tasks, self._threads)
         next_places = _first_places(sizes)
         parallel_map(move, tasks, self._threads)
-        of_sides = sizes.sum(axis=0).reshape(1 + self._groups, n_parts).sum(axis=1)
-        return turned, [0, *np.cumsum(of_sides).tolist()]
+        of_sides = sizes.sum(axis=0).reshape(1 + self._n_slacks, grid.n_cells).sum(axis=1)
+        return signed, [0, *np.cumsum(of_sides).tolist()]
 
-    def _count(self, turned: Float64Array, bounds: Sequence[int], margin: float, room: Float64Array) -> None:
-        """Count the pairs of every row, in the order they are dealt out in."""
-        areas = [slice(first, end) for first, end in pairwise(bounds)]
+    def _count(self, signed: Float64Array, bounds: Sequence[int], margin: float, space: Float64Array) -> None:
+        """Count the pairs of every row, in the order of the partition."""
+        sides = [slice(first, end) for first, end in pairwise(bounds)]
         filling = []
-        for area in areas:
-            values, room = np.split(room, [area.stop - area.start + lookup_loops.PADDING])
-            filling.append((turned[area], values))
+        for side in sides:
+            values, space = np.split(space, [side.stop - side.start + lookup_loops.PADDING])
+            filling.append((signed[side], values))
         lower, *higher = parallel_map(_Side.of, filling, self._threads)
 
         def count(others: Sequence[_Side], start: int, stop: int) -> None:
-            for side, column in zip(others, self._counts, strict=False):
-                side.count(turned[start:stop], margin, column[start:stop])
+            for other, column in zip(others, self._counts, strict=False):
+                other.count(signed[start:stop], margin, column[start:stop])
 
         tasks = []
-        for number, area in enumerate(areas):
+        for number, side in enumerate(sides):
             others = [lower] if number else higher
             tasks += [
-                (others, area.start + start, area.start + stop)
-                for start, stop in row_slices(area.stop - area.start, self._share(area.stop - area.start))
+                (others, side.start + start, side.start + stop)
+                for start, stop in row_slices(side.stop - side.start, self._share(side.stop - side.start))
             ]
         parallel_map(count, tasks, self._threads)
 
 
-class _DealtCounts(RowVector):
-    """Counts of the rows of one rank, and 0 for the others, picked from where the rows were dealt out to."""
+class _GatheredCounts(RowVector):
+    """Counts of the rows of one rank, gathered from their places in the partition; 0 for other rows."""
 
-    def __init__(self, counts: Counts, places: Numbers, ranks: RowVector, rank: int) -> None:
+    def __init__(self, counts: UInt32Array, places: UInt32Array, ranks: RowVector, rank: int) -> None:
         super().__init__(len(places), np.int64)
         self._counts, self._places, self._ranks, self._rank = counts, places, ranks, rank
 
     @property
     def in_memory(self) -> bool:
-        """Always false: reading costs something."""
+        """Always false: reading takes time."""
         return False
 
     def close(self) -> None:
-        """Nothing is held that others do not hold."""
+        """Do nothing."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         found = np.empty(stop - start, np.int64) if out is None else out[: stop - start]
@@ -232,6 +232,6 @@ class _DealtCounts(RowVector):
 
 
 def _first_places(sizes: Int64Array) -> Int64Array:
-    """Where the first row of each slice goes in each part, from the sizes of both (slices, parts)."""
+    """The place of the first row of each slice in each bucket, from the sizes of both (slices, buckets)."""
     ends = np.cumsum(sizes.T.ravel()).reshape(sizes.T.shape)
     return np.ascontiguousarray((ends - sizes.T).T)

@@ -1,9 +1,9 @@
-"""Pairs of rows of two ranks counted by look-up: no row is sorted, only the bare scores are.
+"""Pairs of rows of two ranks counted by look-up: only the bare scores are sorted, not the rows.
 
-A score is turned where its row has the higher rank: ``x = s`` for the lower rank, ``x = -s`` for the higher.
-A pair is active while ``s_i - s_j < margin``, which is ``x_i + x_j > -margin``, rounding included, and
+The score of a row of the higher rank is negated: ``x = s`` for the lower rank, ``x = -s`` for the higher. A
+pair is active while ``s_i - s_j < margin``, which is ``x_i + x_j > -margin``, rounding included, and
 the same for both rows. So the active pairs of a row are the end of the other rank's sorted x. Where that end
-begins is found through a grid: slots of equal width, each knowing how many x are below it. Slots, places and
+begins is found through a grid: cells of equal width, and for each the number of x below it. Cells, places and
 counts are uint32.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ooc_svm.ops.compiled import compiled
 
-# Infinite entries behind the sorted values, which are looked at up to three behind their end.
+# Number of infinite entries after the sorted values: up to three of them are read.
 PADDING = 4
 
 _ONE = np.uint64(1)
@@ -24,8 +24,8 @@ _SEVEN = np.uint64(7)
 
 
 @compiled
-def slot(x, low, high, scale):  # type: ignore[no-untyped-def]
-    """Slot of a grid over ``low .. high``: never falls as x grows, whatever is rounded.
+def cell(x, low, high, scale):  # type: ignore[no-untyped-def]
+    """Cell of a grid over ``low .. high``: never falls as x grows, whatever is rounded.
 
     Halves, so that no difference overflows.
     """
@@ -33,72 +33,72 @@ def slot(x, low, high, scale):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def find_parts(scores, ranks, first_row, groups, low, high, scale, n_parts, parts, sizes):  # type: ignore[no-untyped-def]
-    """The part that each row is dealt out to: by side, then by slot; how many rows each gets.
+def find_buckets(scores, ranks, first_row, n_slacks, low, high, scale, n_cells, buckets, sizes):  # type: ignore[no-untyped-def]
+    """Find the bucket of each row, by side and then by cell, and count the rows of each.
 
-    The slot is that of the score, of which the turned scores of the higher rank count down.
+    The cell is that of the score; cells of the higher rank are in reverse order, as its x are.
 
     Parameters
     ----------
     scores, ranks : ndarrays of float64 and int32, shape (n,)
-        Rank 0 or 1; the side of a row is 0, or 1 and the number of the row modulo `groups`.
-    first_row, groups : int
+        Rank 0 is side 0; rows of rank 1 are on side 1 plus the number of the row modulo `n_slacks`.
+    first_row, n_slacks : int
     low, high, scale : float
-        A grid of `n_parts` slots.
-    n_parts : int
-        Parts of each side.
-    parts : ndarray of uint32, shape (n,)
+        A grid of `n_cells` cells.
+    n_cells : int
+        Buckets of each side.
+    buckets : ndarray of uint32, shape (n,)
         Out.
-    sizes : ndarray of int64, shape ((1 + groups) * n_parts,)
+    sizes : ndarray of int64, shape ((1 + n_slacks) * n_cells,)
         Added to.
     """
-    slots, last = np.uint64(n_parts), np.uint64(n_parts - 1)
+    cells, last = np.uint64(n_cells), np.uint64(n_cells - 1)
     for i in range(len(scores)):
-        part = slot(scores[i], low, high, scale)
+        bucket = cell(scores[i], low, high, scale)
         if ranks[i]:
-            side = np.uint64(1 if groups == 1 else 1 + (first_row + i) % groups)
-            part = side * slots + last - part
-        parts[i] = part
-        sizes[part] += 1
+            side = np.uint64(1 if n_slacks == 1 else 1 + (first_row + i) % n_slacks)
+            bucket = side * cells + last - bucket
+        buckets[i] = bucket
+        sizes[bucket] += 1
 
 
 @compiled
-def scatter_turned(places, scores, ranks, out):  # type: ignore[no-untyped-def]
+def scatter_signed(places, scores, ranks, out):  # type: ignore[no-untyped-def]
     """``out[places] = x``."""
     for i in range(len(places)):
         out[places[i]] = -scores[i] if ranks[i] else scores[i]
 
 
 @compiled
-def fill_slots(values, low, high, scale, below):  # type: ignore[no-untyped-def]
-    """How many sorted values are in slots below each slot, and at last how many there are.
+def fill_cells(values, low, high, scale, below):  # type: ignore[no-untyped-def]
+    """Count the sorted values in cells below each cell, and last all of them.
 
     Parameters
     ----------
     values : ndarray of float64, shape (n,), ascending
     low, high, scale : float
-        A grid of `n_slots` slots.
-    below : ndarray of uint32, shape (n_slots + 1,)
+        A grid of `n_cells` cells.
+    below : ndarray of uint32, shape (n_cells + 1,)
         Zeros; out.
     """
     for i in range(len(values)):
-        below[slot(values[i], low, high, scale) + _ONE] = i + 1
+        below[cell(values[i], low, high, scale) + _ONE] = i + 1
     for k in range(1, len(below)):
         below[k] = max(below[k], below[k - 1])
 
 
 @compiled
 def count_active(own, values, low, high, scale, below, margin, out):  # type: ignore[no-untyped-def]
-    """Count the active pairs of rows of one side with those of the other.
+    """Count the active pairs of rows of one side with those of another.
 
     Parameters
     ----------
     own : ndarray of float64, shape (n,)
-        Turned scores.
+        Their x.
     values : ndarray of float64, shape (m + PADDING,), ascending
-        Turned scores of the other side, and infinity.
+        The x of the other side, then infinity.
     low, high, scale, below
-        Their grid; see `fill_slots`.
+        The grid of the other side; see `fill_cells`.
     margin : float
     out : ndarray of uint32, shape (n,)
     """
@@ -106,16 +106,16 @@ def count_active(own, values, low, high, scale, below, margin, out):  # type: ig
     before = np.nextafter(margin, -np.inf)
     for i in range(len(own)):
         x = own[i]
-        # What is below -margin - x is not active, and what is above -before - x is: a sum that rounds to
-        # -margin or less is below the one, if there were no rounding.
-        found = np.uint64(below[slot(-margin - x, low, high, scale)])
+        # Values below -margin - x are not active, and values above -before - x are: a sum that rounds to
+        # -margin or less would be below the latter without rounding.
+        found = np.uint64(below[cell(-margin - x, low, high, scale)])
         start = found
         # Bisection of seven values, without a branch.
         found += _FOUR * np.uint64(x + values[found + _THREE] <= -margin)
         found += _TWO * np.uint64(x + values[found + _ONE] <= -margin)
         found += np.uint64(x + values[found] <= -margin)
         if found - start == _SEVEN:
-            end = np.uint64(below[slot(-before - x, low, high, scale) + _ONE])
+            end = np.uint64(below[cell(-before - x, low, high, scale) + _ONE])
             while found < end:
                 middle = (found + end) >> _ONE
                 if x + values[middle] <= -margin:

@@ -1,4 +1,4 @@
-"""Which pairs of rows are active: what is asked for, and what comes back."""
+"""Which pairs of rows are active: the request, and its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ooc_svm.data.blocks import Float64Array
 
 @dataclass(frozen=True, slots=True)
 class PairRows:
-    """Which rows make pairs, as names of row vectors: those of different rank, in one group.
+    """Which rows make pairs, as names of row vectors: those of different rank, in one query.
 
     Attributes
     ----------
@@ -18,25 +18,32 @@ class PairRows:
         int32; equal for equal labels, larger for larger ones.
     n_ranks : int
     weight : str or None
-        float64; a pair weighs the product of its rows' weights, inside groups the weight of its group.
-    heads : str or None
-        uint8, 1 at the first row of each group (rows of equal qid); None where all rows are one group.
+        float64; a pair weighs the product of the weights of its rows, inside queries the weight of its query.
+    query_starts : str or None
+        uint8, 1 at the first row of each query (rows of equal qid); None where all rows are one query.
     """
 
     ranks: str
     n_ranks: int
     weight: str | None = None
-    heads: str | None = None
+    query_starts: str | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Names of the row vectors."""
-        return tuple(name for name in (self.ranks, self.weight, self.heads) if name is not None)
+        return tuple(name for name in (self.ranks, self.weight, self.query_starts) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """All pairs of the data: the rows they are made of, and the sum of their weights, m."""
+    """All pairs of the data.
+
+    Attributes
+    ----------
+    rows : PairRows
+    total : float
+        Sum of the weights of the pairs, m.
+    """
 
     rows: PairRows
     total: float
@@ -52,8 +59,8 @@ class PairSlope:
         Sums of their weights, and of the weights times ``1 - (s_i - s_j)``.
     slope : float
         Derivative of the loss with respect to t.
-    offsets : ndarray of float64, shape (groups,)
-        ``active`` by the cut group of the higher row.
+    offsets : ndarray of float64, shape (n_slacks,)
+        ``active`` by the slack block of the higher row.
     n_rows : int
         Rows that are in an active pair.
     """
@@ -76,12 +83,13 @@ class PairPass:
     ----------
     rows : PairRows
     start, end : str
+        Names of row vectors.
     t : float
     coefficients : tuple of str
-        Row vectors, one for each cut group, that get what each row weighs in the cut: the weight of the
-        active pairs in which it is the higher row, less that of those in which it is the lower one. Pairs
-        belong to the cut group of their higher row, its number modulo the number of groups. None are filled
-        if this is empty.
+        Row vectors, one for each slack block, that are set to the weight of each row in the cut: the weight
+        of the active pairs in which it is the higher row, less that of those in which it is the lower one. A
+        pair belongs to the slack block of its higher row: its number modulo the number of slack blocks. If
+        this is empty, there is one slack block and no vector is written.
     """
 
     rows: PairRows

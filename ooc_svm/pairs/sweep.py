@@ -1,33 +1,37 @@
-"""The counting of active pairs over row vectors: sorted, swept, and back in the order of the rows.
+"""Active pairs counted over row vectors: the rows are sorted, swept, and put back in their own order.
 
-All steps read and write ranges of columns that lie in memory or in scratch files; what is computed, and in
-which order weights are added, is the same either way.
+All steps read and write ranges of columns in memory or in scratch files; the computation, and the order in
+which weights are added, are the same for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ooc_svm.data.blocks import Int64Array
-from ooc_svm.ops import parts
+from ooc_svm.ops import sort_keys
 from ooc_svm.pairs import sweep_loops
-from ooc_svm.rowvectors.sort import deal, sort_by_score
-from ooc_svm.rowvectors.vector import SLICE_ROWS, AnyArray, RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.rowvectors.sort import partition, sort_by_score
+from ooc_svm.rowvectors.vector import SLICE_ROWS, AnyArray, RowVector, row_slices
 from ooc_svm.rowvectors.views import RowNumbers
 from ooc_svm.system.threads import parallel_map
 
-# The tree of so many ranks stays in a core's cache; where there are more, rows are dealt out to parts. Never
-# set by the memory: the order in which weights are added depends on it.
+# Bits of a rank that are counted by one sweep: the tree of so many ranks stays in a core's cache. It must not
+# depend on the memory: the order in which weights are added depends on it.
 RANK_BITS = 17
-# Rows that are sorted or put back in a core's cache.
+# Number of rows that are sorted or put back within a core's cache.
 BEST_ROWS = 1 << 14
-# Buffers of a row that is dealt out, sorted or swept.
+# Bytes of buffers for each row that is partitioned, sorted or swept.
 ROW_BYTES = 96
+# Smallest number of rows that are sorted together.
 _FEWEST_ROWS = 64
+# Maximum number of bytes for counting scores while sorting.
 _COUNTING_BYTES = 1 << 26
 
 UP, DOWN = 1, -1
@@ -35,7 +39,7 @@ UP, DOWN = 1, -1
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What is known of each row, in an order of their own."""
+    """Columns of one order of the rows: inputs, and counts."""
 
     scores: RowVector
     ranks: RowVector
@@ -44,21 +48,21 @@ class _Columns:
     plus: RowVector
     minus: Sequence[RowVector]
 
-    def given(self) -> list[RowVector]:
-        """What is there before the sweeps."""
+    def inputs(self) -> list[RowVector]:
+        """Columns that the sweeps read."""
         return [self.scores, self.ranks, self.rows, *([] if self.weights is None else [self.weights])]
 
-    def found(self) -> list[RowVector]:
-        """What the sweeps add to."""
+    def counts(self) -> list[RowVector]:
+        """Columns that the sweeps add to."""
         return [self.plus, *self.minus]
 
     def all(self) -> list[RowVector]:
         """Every column."""
-        return self.given() + self.found()
+        return self.inputs() + self.counts()
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RankRange:
     """Rows ``start .. stop``, scores ascending, with the ranks from `low` to below ``low + n_ranks``."""
 
     start: int
@@ -68,21 +72,22 @@ class _Part:
 
 
 class PairSweep:
-    """Counts the active pairs of one group of rows.
+    """Counts the active pairs of one query.
 
     Parameters
     ----------
     scores, ranks : RowVector of float64 and of int32
     n_ranks : int
     weights : RowVector of float64, or None
-    groups : int
-        Cut groups.
+    n_slacks : int
+        Number of slack blocks.
     scratch : RowVectors
-        Makes the columns: as long as the vectors.
+        Creates the columns, of as many rows as the vectors.
     most : int
-        Rows that may be held in memory at a time besides, at `ROW_BYTES` each (and some megabytes).
+        Maximum number of rows in memory in addition to the columns, with `ROW_BYTES` for each (and some
+        megabytes).
     threads : int
-        Sweeps that go on at the same time where all columns are in memory; they write columns of their own.
+        Number of sweeps at a time where all columns are in memory; each sweep writes its own column.
     """
 
     def __init__(
@@ -91,12 +96,12 @@ class PairSweep:
         ranks: RowVector,
         n_ranks: int,
         weights: RowVector | None,
-        groups: int,
+        n_slacks: int,
         scratch: RowVectors,
         most: int,
         threads: int = 1,
     ) -> None:
-        self._n_rows, self._n_ranks, self._groups = scores.n_rows, n_ranks, groups
+        self._n_rows, self._n_ranks, self._n_slacks = scores.n_rows, n_ranks, n_slacks
         self._scratch, self._weighted = scratch, weights is not None
         counted = np.uint32 if self._n_rows < 2**32 else np.int64
         self._counts: Any = np.float64 if self._weighted else counted
@@ -113,7 +118,7 @@ class PairSweep:
             sources.append(weights)
         sort_by_score(
             sources,
-            self._columns.given(),
+            self._columns.inputs(),
             best=self._best,
             most=most,
             rows=self._slice,
@@ -121,27 +126,27 @@ class PairSweep:
         )
 
     def count(self, margin: float, first_row: int, plus: RowVector, minus: Sequence[RowVector]) -> None:
-        """Set `plus` and, for each cut group, `minus` (see `ooc_svm.pairs.counts`).
+        """Set `plus` and, for each slack block, `minus` (see `ooc_svm.pairs.counts`).
 
-        Ranks are counted digit by digit: pairs whose ranks differ in the first digit in one sweep, then those
-        that differ in the next, inside each part of the rows that agree so far.
+        Ranks are counted digit by digit: one sweep counts the pairs whose ranks differ in the first digit;
+        the next sweeps, one for each first digit, those that differ in the second; and so on.
         """
         shift = 0
         while max(self._n_ranks - 1, 0) >> shift >> RANK_BITS:
             shift += RANK_BITS
-        found = [_Part(0, self._n_rows, 0, self._n_ranks)]
+        ranges = [_RankRange(0, self._n_rows, 0, self._n_ranks)]
         while True:
-            for part in found:
-                self._count_part(part, shift, margin, first_row)
+            for rows in ranges:
+                self._count_digit(rows, shift, margin, first_row)
             if shift == 0:
                 break
-            found = [inner for part in found for inner in self._deal_part(part, shift)]
+            ranges = [inner for rows in ranges for inner in self._partition(rows, shift)]
             self._columns, self._spare = self._spare, self._columns
             shift -= RANK_BITS
         self._restore([plus, *minus])
 
     def _new_columns(self, name: str, fill: float | None) -> _Columns:
-        """Columns to be written; the counts hold `fill`."""
+        """New columns; the counts are `fill`."""
         create = self._scratch.create
         return _Columns(
             create(f"scores {name}", np.float64, None),
@@ -149,33 +154,34 @@ class PairSweep:
             create(f"rows {name}", np.uint32 if self._n_rows <= 2**32 else np.int64, None),
             create(f"weights {name}", np.float64, None) if self._weighted else None,
             create(f"plus {name}", self._counts, fill),
-            [create(f"minus {name} {group}", self._counts, fill) for group in range(self._groups)],
+            [create(f"minus {name} {slack}", self._counts, fill) for slack in range(self._n_slacks)],
         )
 
-    def _count_part(self, part: _Part, shift: int, margin: float, first_row: int) -> None:
-        n_digits = ((part.n_ranks - 1) >> shift) + 1
-        if n_digits < 2 or part.stop - part.start < 2:
+    def _count_digit(self, rows: _RankRange, shift: int, margin: float, first_row: int) -> None:
+        """Count the pairs inside a range whose ranks differ in the digit at `shift`."""
+        n_digits = ((rows.n_ranks - 1) >> shift) + 1
+        if n_digits < 2 or rows.stop - rows.start < 2:
             return
-        digits = part.low, shift, n_digits
-        passes = [(part, digits, DOWN, (1, 0), margin, self._columns.plus)]
-        for group, column in enumerate(self._columns.minus):
-            chosen = self._groups, (group - first_row) % self._groups
-            passes.append((part, digits, UP, chosen, margin, column))
-        parallel_map(self._pass, passes, self._threads if part.stop - part.start >= BEST_ROWS else 1)
+        digits = rows.low, shift, n_digits
+        sweeps = [(rows, digits, DOWN, (1, 0), margin, self._columns.plus)]
+        for slack, column in enumerate(self._columns.minus):
+            chosen = self._n_slacks, (slack - first_row) % self._n_slacks
+            sweeps.append((rows, digits, UP, chosen, margin, column))
+        parallel_map(self._sweep, sweeps, self._threads if rows.stop - rows.start >= BEST_ROWS else 1)
 
-    def _pass(
+    def _sweep(
         self,
-        part: _Part,
+        rows: _RankRange,
         digits: tuple[int, int, int],
         direction: int,
         chosen: tuple[int, int],
         margin: float,
         out: RowVector,
     ) -> None:
-        """One sweep over the rows of a part."""
+        """One sweep over the rows of a range."""
         tree = np.zeros(sweep_loops.tree_size(digits[2]), self._counts)
         columns = self._columns
-        windows = self._windows(part, direction)
+        windows = self._windows(rows, direction)
         waiting = list(reversed(windows))
         inserted = [columns.scores, columns.ranks, columns.rows, columns.weights]
         ahead, q = _read(inserted, *waiting.pop()), 0
@@ -191,50 +197,48 @@ class PairSweep:
                 ahead, q = _read(inserted, *waiting.pop()), 0
             out.write(start, counts)
 
-    def _windows(self, part: _Part, direction: int) -> list[tuple[int, int]]:
-        windows = [
-            (part.start + start, part.start + stop)
-            for start, stop in row_slices(part.stop - part.start, self._window)
-        ]
-        return windows[::direction]
+    def _windows(self, rows: _RankRange, direction: int) -> list[tuple[int, int]]:
+        """Row ranges that cover a range, in the order of a sweep."""
+        windows = row_slices(rows.stop - rows.start, self._window)
+        return [(rows.start + start, rows.start + stop) for start, stop in windows][::direction]
 
-    def _deal_part(self, part: _Part, shift: int) -> list[_Part]:
-        """Move the rows of a part to the spare columns, one part for each digit of their ranks."""
+    def _partition(self, rows: _RankRange, shift: int) -> list[_RankRange]:
+        """Copy the rows of a range to the spare columns, partitioned by the digit of their ranks."""
 
         def digits(start: int, stop: int) -> Int64Array:
-            return (self._columns.ranks.read(start, stop).astype(np.int64) - part.low) >> shift
+            return (self._columns.ranks.read(start, stop).astype(np.int64) - rows.low) >> shift
 
-        sizes = np.zeros(((part.n_ranks - 1) >> shift) + 1, np.int64)
-        for start, stop in self._windows(part, UP):
+        sizes = np.zeros(((rows.n_ranks - 1) >> shift) + 1, np.int64)
+        for start, stop in self._windows(rows, UP):
             sizes += np.bincount(digits(start, stop), minlength=len(sizes))
         sources, targets = self._columns.all(), self._spare.all()
-        bounds = deal(sources, targets, part.start, part.stop, sizes, digits, self._slice).tolist()
+        bounds = partition(sources, targets, rows.start, rows.stop, sizes, digits, self._slice).tolist()
         inner = []
-        for digit in range(len(sizes)):
+        for digit, (start, stop) in enumerate(pairwise(bounds)):
             above = digit << shift
-            n_ranks = min(1 << shift, part.n_ranks - above)
-            inner.append(_Part(bounds[digit], bounds[digit + 1], part.low + above, n_ranks))
+            n_ranks = min(1 << shift, rows.n_ranks - above)
+            inner.append(_RankRange(start, stop, rows.low + above, n_ranks))
         return inner
 
     def _restore(self, targets: Sequence[RowVector]) -> None:
-        """Write the counts in the order of the rows, one range of rows after the other."""
+        """Write the counts in the order of the rows, one row range after another."""
         bits = self._best.bit_length() - 1
         ranges = list(row_slices(self._n_rows, 1 << bits))
         columns = self._columns
         if len(ranges) > 1:
             sizes = np.array([stop - start for start, stop in ranges])
 
-            def range_of(start: int, stop: int) -> Int64Array:
+            def ranges_of(start: int, stop: int) -> Int64Array:
                 return (columns.rows.read(start, stop) >> bits).astype(np.int64)
 
-            sources, spare = [columns.rows, *columns.found()], [self._spare.rows, *self._spare.found()]
-            deal(sources, spare, 0, self._n_rows, sizes, range_of, self._slice)
+            sources, spare = [columns.rows, *columns.counts()], [self._spare.rows, *self._spare.counts()]
+            partition(sources, spare, 0, self._n_rows, sizes, ranges_of, self._slice)
             columns = self._spare
         for start, stop in ranges:
             rows = columns.rows.read(start, stop)
-            for column, target in zip(columns.found(), targets, strict=True):
+            for column, target in zip(columns.counts(), targets, strict=True):
                 values = np.empty(stop - start, target.dtype)
-                parts.scatter(rows, start, column.read(start, stop), values)
+                sort_keys.scatter(rows, start, column.read(start, stop), values)
                 target.write(start, values)
 
 

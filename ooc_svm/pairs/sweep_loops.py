@@ -1,15 +1,15 @@
 """Pairs of rows counted by sweeps over sorted scores (Joachims 2006, Algorithm 2).
 
-Rows with ranks y and scores s; a pair (i, j) has ``y_i > y_j`` and is active while ``s_i - s_j < margin``.
-One side of the count is one sweep: rows in ascending order of their scores, and ahead of each row those whose
-scores are less than the margin above its own have been inserted into a tree by their rank; how many of them
-have a higher rank is one look into the tree. The other side is the same sweep of the mirrored rows
-(descending, ranks reversed). The paper keeps a counter a rank, O(R n) for R ranks; the tree makes that
-O(n log R), and is that array of counters while there are few ranks.
+Rows have ranks y and scores s; a pair (i, j) has ``y_i > y_j`` and is active while ``s_i - s_j < margin``.
+One sweep counts one side: it visits the rows in ascending order of their scores, after it has inserted into
+a tree, by rank, all rows whose scores are less than the margin above that of the visited row. The tree then
+gives the number of those of higher rank. The other side is the same sweep of the mirrored rows (descending,
+ranks reversed). The paper keeps one counter for each rank, O(R n) for R ranks; with the tree it is
+O(n log R), and the tree is that array of counters where there are few ranks.
 
-A tree of ranks has 8 children a node. Level l is an array over ``rank >> 3 l``; an entry sums what was
-inserted below its siblings with a larger number. So a look reads one entry a level, and an insertion adds to
-a part of one node (one cache line) a level.
+Each node of the tree has 8 children. Level l is an array over ``rank >> 3 l``; an entry is the sum of all
+amounts inserted below its siblings with a larger number. So a look-up reads one entry of each level, and an
+insertion adds to one node (one cache line) of each level.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FANOUT = 8
 
 
 def tree_size(n_ranks: int) -> int:
-    """Entries of the tree of so many ranks."""
+    """Number of entries of the tree of `n_ranks` ranks."""
     bits, rest = int(_BITS), int(_REST)
     entries = (n_ranks + rest) >> bits
     size = entries << bits
@@ -44,7 +44,7 @@ def insert(tree, n_ranks, rank, amount):  # type: ignore[no-untyped-def]
     while True:
         node = rank >> _BITS
         start, child = first + (node << _BITS), np.uint32(rank & _REST)
-        # All of the node, so that it is one operation on a vector without a branch.
+        # The whole node, so that this is one vector operation without a branch.
         for k in range(_FANOUT):
             tree[start + np.uint64(k)] += amount if np.uint32(k) < child else nothing
         nodes = (nodes + _REST) >> _BITS
@@ -72,33 +72,33 @@ def above(tree, n_ranks, rank):  # type: ignore[no-untyped-def]
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
     scores, ranks, rows, weights, q, is_last, own_scores, own_ranks, own_weights, k, out,
-    direction, low, shift, n_ranks, groups, group, margin, tree,
+    direction, low, shift, n_ranks, n_slacks, slack, margin, tree,
 ):  # fmt: skip
     """Add to each row the weight of the rows of higher rank (lower, going down) in active pairs with it.
 
-    Two windows move over the sorted rows, one after the other: of those being inserted and of those being
-    counted. Where a window ends before the other is done, the caller moves it and calls again.
+    Two windows move over the sorted rows: of those being inserted, and of those being visited. Where one ends
+    before the other is done, the function returns; the caller moves that window and calls again.
 
     Parameters
     ----------
     scores, ranks, rows, weights : ndarrays, one length
-        The window to insert, scores ascending: float64, int32, uint32 or int64, float64 or None (count).
+        The window of inserted rows, scores ascending: float64, int32, uint32 or int64, float64 or None.
     q : int
-        Rows of it inserted so far, from its beginning (end, going down).
+        Rows of it inserted so far, from its start (from its end if `direction` is -1).
     is_last : bool
-        Whether no rows to insert follow this window.
+        Whether this is the last window to insert.
     own_scores, own_ranks, own_weights : ndarrays of float64, int32, float64 (or None), one length
-        The window to count for.
+        The window of visited rows.
     k : int
-        Rows of it done so far.
+        Rows of it visited so far.
     out : ndarray of uint32 or int64, or of float64 with weights
-        Added to, in the places of the window to count for.
+        Added to, at the places of the visited rows.
     direction : int
-        1: from low scores to high, higher ranks are summed; -1: the other way, lower ranks are.
+        1: from low scores to high, sums over higher ranks; -1: from high to low, sums over lower ranks.
     low, shift, n_ranks : int
         The tree is over ``(rank - low) >> shift``, which is below `n_ranks`.
-    groups, group : int
-        Only rows whose number leaves the remainder `group` are inserted.
+    n_slacks, slack : int
+        Only rows whose number modulo `n_slacks` is `slack` are inserted.
     margin : float
     tree : ndarray of out's type, shape (tree_size(n_ranks),)
         All zero at the beginning of a sweep.
@@ -117,7 +117,7 @@ def sweep(  # type: ignore[no-untyped-def]
             j = q if up else end - _ONE - q
             if (scores[j] - own_scores[i] if up else own_scores[i] - scores[j]) >= margin:
                 break
-            if groups == 1 or rows[j] % groups == group:
+            if n_slacks == 1 or rows[j] % n_slacks == slack:
                 digit = np.uint64((ranks[j] - low) >> shift)
                 if weights is None:
                     insert(tree, size, digit if up else last - digit, np.uint32(1))
@@ -138,44 +138,44 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @compiled
 def count_small(scores, ranks, starts, weights, most, first_row, margin, plus, minus):  # type: ignore[no-untyped-def]
-    """Count the active pairs inside groups of few adjacent rows by looking at all of them.
+    """Count the active pairs inside queries of few adjacent rows by comparing all of them.
 
     Parameters
     ----------
     scores : ndarray of float64, shape (n,)
     ranks : ndarray of int32, shape (n,)
-    starts : ndarray of int64, shape (n_groups + 1,)
-    weights : ndarray of float64, shape (n_groups,), or None
-        What each pair of a group weighs.
+    starts : ndarray of int64, shape (n_queries + 1,)
+    weights : ndarray of float64, shape (n_queries,), or None
+        The weight of each pair of a query.
     most : int
-        Groups of more rows are left out.
+        Queries of more rows are left out.
     first_row : int
         Number of the first row.
     margin : float
     plus : ndarray of int64, or of float64 with weights, shape (n,)
-        Zeros; gets the weight of the pairs in which the row is the higher one.
-    minus : ndarray of the same type, shape (n, cut groups)
-        Zeros; gets the weight of those in which it is the lower one, by the cut group of the higher one.
+        Zeros; out: the weight of the pairs in which the row is the higher one.
+    minus : ndarray of the same type, shape (n, n_slacks)
+        Zeros; out: the weight of the pairs in which it is the lower one, by slack block.
     """
-    cut_groups = minus.shape[1]
+    n_slacks = minus.shape[1]
     flat = minus.ravel()
-    for g in range(len(starts) - 1):
-        start, stop = starts[g], starts[g + 1]
+    for q in range(len(starts) - 1):
+        start, stop = starts[q], starts[q + 1]
         if stop - start > most:
             continue
         own_scores, own_ranks = scores[start:stop], ranks[start:stop]
         for i in range(stop - start):
             score, rank = own_scores[i], own_ranks[i]
             up = np.int64(0)
-            # Products of truth values and arrays without gaps: the loop becomes operations on vectors.
-            if cut_groups == 1:
+            # Products of truth values, and contiguous arrays, so that the loop is vectorised.
+            if n_slacks == 1:
                 down = flat[start:stop]
                 for j in range(stop - start):
                     active = np.int64(own_ranks[j] < rank) * np.int64(score - own_scores[j] < margin)
                     up += active
                     down[j] += active
             else:
-                column = (first_row + start + i) % cut_groups
+                column = (first_row + start + i) % n_slacks
                 for j in range(stop - start):
                     active = np.int64(own_ranks[j] < rank) * np.int64(score - own_scores[j] < margin)
                     up += active
@@ -183,14 +183,14 @@ def count_small(scores, ranks, starts, weights, most, first_row, margin, plus, m
             plus[start + i] = up
         if weights is not None:
             for i in range(start, stop):
-                plus[i] *= weights[g]
-                for group in range(cut_groups):
-                    minus[i, group] *= weights[g]
+                plus[i] *= weights[q]
+                for slack in range(n_slacks):
+                    minus[i, slack] *= weights[q]
 
 
 @compiled
 def dots(counts, vectors, first, step, out):  # type: ignore[no-untyped-def]
-    """``out[v]``: the sum of ``counts[i] vectors[v, i]`` over ``i = first, first + step, ...``.
+    """Set ``out[v]`` to the sum of ``counts[i] vectors[v, i]`` over ``i = first, first + step, ...``.
 
     Parameters
     ----------

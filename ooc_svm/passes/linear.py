@@ -87,7 +87,7 @@ class LinearPass(WholeRead):
         assert block is not None
         K, width = len(self.rules), self.width
         heads = None if self.heads is None else rows.vectors[self.heads]
-        for first, last in tiles(block.indptr, TILE_ELEMENTS, heads=heads):
+        for first, last in tiles(block.indptr, TILE_ELEMENTS, query_starts=heads):
             tile, csr = rows.part(first, last), (*block.arrays, first, last)
             scores = np.empty((last - first, K))
             row_ops.scores_of_models(*csr, self.weights, self.intercepts, scores)

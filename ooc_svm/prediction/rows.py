@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
-from ooc_svm.data.source import MatrixSource, Source
+from ooc_svm.data.matrix import MatrixSource
+from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.ops.rows import keep_known, unsigned
 from ooc_svm.store import Store, open_store

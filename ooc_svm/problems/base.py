@@ -15,7 +15,7 @@ from ooc_svm.errors import InputError, UsageError
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.targets import WEIGHT, RowTargets
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec, fill_weights, held_ranges, read_finite_labels
 from ooc_svm.problems.targets import CODES, ClassTargets
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 
 
 @dataclass(frozen=True, slots=True)

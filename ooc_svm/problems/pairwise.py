@@ -20,9 +20,10 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import PairRows, Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec, fill_weights
 from ooc_svm.problems.targets import WEIGHT
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
 from ooc_svm.rowvectors.sort import sort_by_score
-from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
 
 RANKS, HEADS = "ranks", "heads"
 _LABELS = "labels"

@@ -1,4 +1,4 @@
-"""The numbers of groups of rows, checked to be different."""
+"""The numbers of groups of rows (qid), checked to be distinct."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ooc_svm.errors import InputError
 from ooc_svm.rowvectors.growing import GrowingVector
 from ooc_svm.rowvectors.vector import row_slices
 
-# Bytes of memory for each number that is compared with others.
+# Bytes of memory for each number while numbers are compared.
 _NUMBER_BYTES = 32
 
-# Factor that spreads numbers over 64 bits: it is odd, and half of its bits are set.
+# Odd factor that spreads numbers over 64 bits; half of its bits are set.
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class GroupNumbers:
-    """The numbers of groups, to see that none of them begins twice. A context manager.
+    """The numbers of groups, to check that each group is in one place.
 
     Parameters
     ----------
     memory_bytes : int
-        What this may use; numbers that do not fit go to a scratch file.
+        Memory for the numbers; those that do not fit are in a scratch file.
     """
 
     def __init__(self, memory_bytes: int) -> None:
@@ -41,12 +41,12 @@ class GroupNumbers:
             self._numbers.append(numbers)
 
     def check(self, source: str) -> None:
-        """Refuse groups in several places.
+        """Raise InputError if a group is in several places.
 
         Raises
         ------
         InputError
-            A number was added twice.
+            If a number was added twice.
         """
         if self._ascending:
             return
@@ -64,7 +64,7 @@ class GroupNumbers:
                 )
 
     def close(self) -> None:
-        """Give the numbers up."""
+        """Release the numbers."""
         self._numbers.close()
 
     def _slices(self) -> Iterator[Int64Array]:

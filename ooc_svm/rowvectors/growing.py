@@ -1,4 +1,4 @@
-"""A row vector whose length is not known when it is begun."""
+"""A row vector of unknown length, to which entries are appended."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ import numpy.typing as npt
 
 from ooc_svm.rowvectors.vector import SLICE_ROWS, DiskVector, MemoryVector, RowVector, default_scratch_folder
 
-# Pieces double in length up to this: files stay few, and what is reserved and not used stays small.
-_LARGEST_PIECE = 1 << 26
+# Maximum number of rows of a segment. Shorter segments double in length, so that there are few files; longer
+# ones would reserve much unused space.
+_LARGEST_SEGMENT = 1 << 26
 
 
 class GrowingVector(RowVector):
-    """Entries are appended; what was appended can be read. A context manager.
+    """A row vector to which entries are appended. A context manager.
 
-    It is made of pieces, in memory while what is allowed lasts, on disk from then on.
+    It consists of segments, in memory until the memory is used up, then on disk.
 
     Parameters
     ----------
     dtype : data type
     memory_bytes : int
-        What the pieces in memory may use.
+        Memory for the segments.
     scratch_dir : path, optional
-        Folder for the others; see `ooc_svm.rowvectors.vector.default_scratch_folder`.
-    first_piece : int
-        Rows of the first piece.
+        Folder for segments that do not fit; see `ooc_svm.rowvectors.vector.default_scratch_folder`.
+    first_rows : int
+        Number of rows of the first segment.
     """
 
     def __init__(
@@ -38,41 +39,41 @@ class GrowingVector(RowVector):
         memory_bytes: int,
         scratch_dir: Path | None = None,
         *,
-        first_piece: int = SLICE_ROWS,
+        first_rows: int = SLICE_ROWS,
     ) -> None:
         super().__init__(0, dtype)
         self._memory_bytes = memory_bytes
         self._folder = default_scratch_folder() if scratch_dir is None else scratch_dir
-        self._pieces: list[RowVector] = []
+        self._segments: list[RowVector] = []
         self._starts: list[int] = []
-        self._next_piece = max(first_piece, 1)
+        self._next_rows = max(first_rows, 1)
 
     @property
     def in_memory(self) -> bool:
-        """Whether all pieces are in memory."""
-        return all(piece.in_memory for piece in self._pieces)
+        """Whether all segments are in memory."""
+        return all(segment.in_memory for segment in self._segments)
 
     @property
     def bytes_in_memory(self) -> int:
-        """Bytes of the pieces that are in memory."""
-        return sum(piece.nbytes for piece in self._pieces if piece.in_memory)
+        """Bytes of the segments that are in memory."""
+        return sum(segment.nbytes for segment in self._segments if segment.in_memory)
 
     def append(self, array: npt.NDArray[Any]) -> None:
-        """Add entries at the end; raises as `write` does."""
+        """Append entries; raises as `write` does."""
         while len(array):
-            room = self._starts[-1] + self._pieces[-1].n_rows - self.n_rows if self._pieces else 0
+            room = self._starts[-1] + self._segments[-1].n_rows - self.n_rows if self._segments else 0
             if room == 0:
-                self._add_piece()
+                self._add_segment()
                 continue
-            part, array = array[:room], array[room:]
-            self._pieces[-1].write(self.n_rows - self._starts[-1], part)
-            self.n_rows += len(part)
+            head, array = array[:room], array[room:]
+            self._segments[-1].write(self.n_rows - self._starts[-1], head)
+            self.n_rows += len(head)
             self.nbytes = self.n_rows * self.dtype.itemsize
 
     def close(self) -> None:
-        """Give the entries up; closing twice does no harm."""
-        for piece in self._pieces:
-            piece.close()
+        """Release the entries; closing again has no effect."""
+        for segment in self._segments:
+            segment.close()
 
     def __enter__(self) -> Self:
         return self
@@ -82,39 +83,39 @@ class GrowingVector(RowVector):
     ) -> None:
         self.close()
 
-    def _add_piece(self) -> None:
-        n_rows = self._next_piece
-        piece: RowVector
+    def _add_segment(self) -> None:
+        n_rows = self._next_rows
+        segment: RowVector
         if self.bytes_in_memory + n_rows * self.dtype.itemsize <= self._memory_bytes:
-            piece = MemoryVector(n_rows, self.dtype)
+            segment = MemoryVector(n_rows, self.dtype)
         else:
-            piece = DiskVector(n_rows, self.dtype, self._folder)
-        self._pieces.append(piece)
+            segment = DiskVector(n_rows, self.dtype, self._folder)
+        self._segments.append(segment)
         self._starts.append(self.n_rows)
-        self._next_piece = min(2 * n_rows, max(_LARGEST_PIECE, n_rows))
+        self._next_rows = min(2 * n_rows, max(_LARGEST_SEGMENT, n_rows))
 
-    def _parts(self, start: int, stop: int) -> list[tuple[RowVector, int, int, int]]:
-        """Pieces that hold the rows ``start .. stop``: (piece, its first row, from, to)."""
-        parts = []
+    def _segments_of(self, start: int, stop: int) -> list[tuple[RowVector, int, int, int]]:
+        """Segments with the rows ``start .. stop``: (segment, its first row, from, to)."""
+        found = []
         place = bisect_right(self._starts, start) - 1
         while start < stop:
-            first, piece = self._starts[place], self._pieces[place]
-            end = min(stop, first + piece.n_rows)
-            parts.append((piece, first, start, end))
+            first, segment = self._starts[place], self._segments[place]
+            end = min(stop, first + segment.n_rows)
+            found.append((segment, first, start, end))
             start, place = end, place + 1
-        return parts
+        return found
 
     def _read(self, start: int, stop: int, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
-        parts = self._parts(start, stop)
-        if len(parts) == 1:
-            piece, first, _, _ = parts[0]
-            return piece.read(start - first, stop - first, out)
+        found = self._segments_of(start, stop)
+        if len(found) == 1:
+            segment, first, _, _ = found[0]
+            return segment.read(start - first, stop - first, out)
         entries = np.empty(stop - start, self.dtype) if out is None else out[: stop - start]
-        for piece, first, begin, end in parts:
+        for segment, first, begin, end in found:
             target = entries[begin - start : end - start]
-            target[:] = piece.read(begin - first, end - first, target)
+            target[:] = segment.read(begin - first, end - first, target)
         return entries
 
     def _write(self, start: int, array: npt.NDArray[Any]) -> None:
-        for piece, first, begin, end in self._parts(start, start + len(array)):
-            piece.write(begin - first, array[begin - start : end - start])
+        for segment, first, begin, end in self._segments_of(start, start + len(array)):
+            segment.write(begin - first, array[begin - start : end - start])

@@ -1,8 +1,8 @@
-"""Rows in the order of their scores, equal scores together, in bounded memory.
+"""Distinct scores in order, with their rows of each class, in bounded memory.
 
-Metrics that depend on the order of the scores need no sorted copy: only, for each distinct score in order,
-how many rows of either class have it. The range of the scores is cut where counting says that each part fits
-the memory; the parts are gathered by one read of the vectors each and sorted in place, both classes apart.
+Metrics that depend on the order of the scores need no sorted copy of them, only the tie runs: for each
+distinct score in order, the number of rows of either class that have it. Counting divides the scores into
+ranges that fit the memory; each range is gathered by one read of the vectors and sorted, both classes apart.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
 from ooc_svm.rowvectors.views import ConstantVector
 
 _KEY_LIMIT = 2**64 - 1
-# Less than this makes no sense of any share of the memory.
+# Smallest number of rows, bins or runs in a buffer, whatever the memory.
 _SMALLEST = 64
-# Sign, exponent and six bits more: a bin is 1/64 of a power of two wide.
+# Maximum number of bins: with sign, exponent and six bits more, a bin is 1/64 of a power of two wide.
 _MOST_BINS = 1 << 18
+# Bytes of memory for each bin, row and tie run.
 _BIN_BYTES = 32
 _ROW_BYTES = 8 + 1
-_GROUP_BYTES = 24 + 24
+_RUN_BYTES = 24 + 24
 
 
 @dataclass(frozen=True, slots=True)
-class TieGroups:
-    """Distinct scores in ascending order and the rows that have them.
+class TieRuns:
+    """Distinct scores in ascending order, and the number of their rows.
 
     Attributes
     ----------
-    scores : ndarray of float64, shape (n_groups,)
-    positives, negatives : ndarray of int64, shape (n_groups,)
+    scores : ndarray of float64, shape (n_runs,)
+    positives, negatives : ndarray of int64, shape (n_runs,)
         Rows of each class with that score.
     """
 
@@ -52,8 +53,9 @@ class ScoreRange:
     Attributes
     ----------
     low, high : float
-        Scores that occur.
+        Both are scores of rows.
     rows : int
+        Number of these rows.
     """
 
     low: float
@@ -62,8 +64,8 @@ class ScoreRange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """Keys from `low` to `high` (both occur) and the rows that have them, which no other span has."""
+class _KeyRange:
+    """The rows with keys from `low` to `high`, both of which are keys of rows."""
 
     low: int
     high: int
@@ -75,11 +77,11 @@ class _Span:
         return self.positives + self.negatives
 
 
-def sorted_groups(scores: RowVector, targets: RowVector, memory_bytes: int) -> Iterator[TieGroups]:
+def sorted_ties(scores: RowVector, targets: RowVector, memory_bytes: int) -> Iterator[TieRuns]:
     """Every distinct score once, in ascending order, with its rows of each class.
 
-    Reads the vectors once to check, once to count and once for every ``memory_bytes / 16`` rows or so; where
-    scores crowd together, once more for each crowd that does not fit.
+    Reads the vectors once to check, once to count and about once for every ``memory_bytes / 16`` rows; once
+    more for each dense range of scores that does not fit.
 
     Parameters
     ----------
@@ -87,17 +89,17 @@ def sorted_groups(scores: RowVector, targets: RowVector, memory_bytes: int) -> I
     targets : RowVector of int8
         1 or -1.
     memory_bytes : int
-        What this may use beside the vectors (a few kilobytes are always used).
+        Memory in addition to the vectors (a few kilobytes are always used).
 
     Yields
     ------
-    TieGroups
-        Of any number of groups; -0.0 and 0.0 are equal.
+    TieRuns
+        Any number of tie runs; -0.0 and 0.0 are equal.
 
     Raises
     ------
     InputError
-        For a score that is not finite or another target.
+        If a score is not finite or a target is neither 1 nor -1.
     """
     if scores.dtype != np.float64 or targets.dtype != np.int8 or scores.n_rows != targets.n_rows:
         raise TypeError(
@@ -105,41 +107,41 @@ def sorted_groups(scores: RowVector, targets: RowVector, memory_bytes: int) -> I
             "they must be as many, float64 and int8"
         )
     scan = _Scan(scores, targets, memory_bytes)
-    for span in scan.spans():
-        if span.low == span.high:
-            yield TieGroups(
-                scores_of_keys(np.array([span.low], np.uint64)),
-                np.array([span.positives]),
-                np.array([span.negatives]),
+    for own in scan.ranges():
+        if own.low == own.high:
+            yield TieRuns(
+                scores_of_keys(np.array([own.low], np.uint64)),
+                np.array([own.positives]),
+                np.array([own.negatives]),
             )
         else:
-            yield from scan.sort(span)
+            yield from scan.sort(own)
 
 
 def score_ranges(
     scores: RowVector, most_rows: int, memory_bytes: int, enough_rows: int | None = None
 ) -> Iterator[ScoreRange]:
-    """Ranges that cover all scores, ascending, each of at most so many rows or of one score.
+    """Ranges that cover all scores, ascending, each of at most `most_rows` rows or of one score.
 
-    Reads and raises as `sorted_groups` does, but for the sorting.
+    Reads and raises as `sorted_ties` does, without the reads for sorting.
 
     Parameters
     ----------
     scores : RowVector of float64
     most_rows : int
     memory_bytes : int
-        What this may use beside the vector (a few kilobytes are always used).
+        Memory in addition to the vector (a few kilobytes are always used).
     enough_rows : int, optional
-        Ranges are not joined to more rows than these (without it: `most_rows`).
+        Ranges are not merged to more than this number of rows; by default `most_rows`.
     """
     one_class = ConstantVector(scores.n_rows, np.int8, 1)
-    for span in _Scan(scores, one_class, memory_bytes, most_rows, enough_rows).spans():
-        low, high = scores_of_keys(np.array([span.low, span.high], np.uint64)).tolist()
-        yield ScoreRange(low, high, span.rows)
+    for own in _Scan(scores, one_class, memory_bytes, most_rows, enough_rows).ranges():
+        low, high = scores_of_keys(np.array([own.low, own.high], np.uint64)).tolist()
+        yield ScoreRange(low, high, own.rows)
 
 
 class _Scan:
-    """Reads of the two vectors and the buffers for them; half of the memory is for the keys of one span."""
+    """Reads the two vectors; half of the memory is for the keys of one range."""
 
     def __init__(
         self,
@@ -155,22 +157,22 @@ class _Scan:
         share = memory_bytes // 8
         self._bin_bits = min(max(share // _BIN_BYTES, _SMALLEST), _MOST_BINS).bit_length() - 1
         self._slice_rows = min(max(share // _ROW_BYTES, _SMALLEST), SLICE_ROWS)
-        self._group_slots = min(max(share // _GROUP_BYTES, _SMALLEST), SLICE_ROWS)
+        self._buffered_runs = min(max(share // _RUN_BYTES, _SMALLEST), SLICE_ROWS)
         n_rows = scores.n_rows
         self._score_buffer = np.empty(min(self._slice_rows, n_rows))
         self._target_buffer = np.empty(min(self._slice_rows, n_rows), np.int8)
         self._keys: npt.NDArray[np.uint64] | None = None
 
-    def spans(self) -> Iterator[_Span]:
-        """All keys in ascending order, in spans that fit the memory or are one key."""
+    def ranges(self) -> Iterator[_KeyRange]:
+        """Ranges that cover all keys, ascending, each of which fits the memory or is one key."""
         self.check()
-        spans = self.divide(0, _KEY_LIMIT)
-        while spans:
-            span = spans.pop()
-            if span.low == span.high or span.rows <= self.capacity:
-                yield span
+        ranges = self.divide(0, _KEY_LIMIT)
+        while ranges:
+            own = ranges.pop()
+            if own.low == own.high or own.rows <= self.capacity:
+                yield own
             else:
-                spans.extend(self.divide(span.low, span.high))
+                ranges.extend(self.divide(own.low, own.high))
 
     def _slices(self) -> Iterator[tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.int8]]]:
         for start, stop in row_slices(self._scores.n_rows, self._slice_rows):
@@ -179,7 +181,7 @@ class _Scan:
             yield start, scores.view(np.uint64), targets
 
     def check(self) -> None:
-        """Refuse what has no place in an order."""
+        """Raise InputError for a score that is not finite or another target."""
         for start, bits, targets in self._slices():
             place = first_invalid(bits, targets)
             if place >= 0:
@@ -188,8 +190,8 @@ class _Scan:
                     f"and the target {int(targets[place])}; scores must be finite and targets 1 or -1"
                 )
 
-    def divide(self, low: int, high: int) -> list[_Span]:
-        """The spans of the keys from `low` to `high`, the lowest last; what does not fit is a single bin."""
+    def divide(self, low: int, high: int) -> list[_KeyRange]:
+        """Ranges of the keys from `low` to `high`, descending; a range that does not fit is a single bin."""
         shift = max((high - low).bit_length() - self._bin_bits, 0)
         n_bins = ((high - low) >> shift) + 1
         positives, negatives = np.zeros(n_bins, np.int64), np.zeros(n_bins, np.int64)
@@ -197,36 +199,36 @@ class _Scan:
         edges = np.uint64(low), np.uint64(high), np.uint64(shift)
         for _, bits, targets in self._slices():
             count_keys(bits, targets, *edges, positives, negatives, smallest, largest)
-        spans: list[_Span] = []
+        ranges: list[_KeyRange] = []
         for place in np.flatnonzero(positives + negatives).tolist():
-            span = _Span(
+            own = _KeyRange(
                 int(smallest[place]), int(largest[place]), int(positives[place]), int(negatives[place])
             )
-            if spans and spans[-1].rows + span.rows <= self._enough:
-                last = spans.pop()
-                span = _Span(
-                    last.low, span.high, last.positives + span.positives, last.negatives + span.negatives
+            if ranges and ranges[-1].rows + own.rows <= self._enough:
+                last = ranges.pop()
+                own = _KeyRange(
+                    last.low, own.high, last.positives + own.positives, last.negatives + own.negatives
                 )
-            spans.append(span)
-        return spans[::-1]
+            ranges.append(own)
+        return ranges[::-1]
 
-    def sort(self, span: _Span) -> Iterator[TieGroups]:
-        """The groups of a span that fits the memory."""
+    def sort(self, own: _KeyRange) -> Iterator[TieRuns]:
+        """The tie runs of a range that fits the memory."""
         if self._keys is None:
             self._keys = np.empty(min(self.capacity, self._scores.n_rows), np.uint64)
-        gathered = self._keys[: span.rows]
+        gathered = self._keys[: own.rows]
         front, back = 0, len(gathered)
-        edges = np.uint64(span.low), np.uint64(span.high)
+        edges = np.uint64(own.low), np.uint64(own.high)
         for _, bits, targets in self._slices():
             front, back = gather_keys(bits, targets, *edges, gathered, front, back)
-        if front != span.positives or back != front:
+        if front != own.positives or back != front:
             raise StorageError("the scores changed while they were read; run again")
         upper, lower = gathered[:front], gathered[front:]
         upper.sort()
         lower.sort()
-        keys = np.empty(min(self._group_slots, span.rows), np.uint64)
+        keys = np.empty(min(self._buffered_runs, own.rows), np.uint64)
         i = j = 0
         while i < len(upper) or j < len(lower):
             positives, negatives = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
             count, i, j = merge_keys(upper, lower, i, j, keys, positives, negatives)
-            yield TieGroups(scores_of_keys(keys[:count]), positives[:count], negatives[:count])
+            yield TieRuns(scores_of_keys(keys[:count]), positives[:count], negatives[:count])

@@ -1,4 +1,4 @@
-"""Columns of rows dealt out to parts, and sorted by score, wherever the columns lie."""
+"""Columns of rows partitioned into buckets, and sorted by score, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -9,83 +9,84 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError
-from ooc_svm.ops import parts
+from ooc_svm.ops import sort_keys
 from ooc_svm.rowvectors.score_ranges import ScoreRange, score_ranges
 from ooc_svm.rowvectors.vector import RowVector, row_slices
 
-# Sign, exponent and six bits more: a bin is 1/64 of a power of two wide.
+# Leading bits of a key that select a bin: sign, exponent and six bits of the mantissa.
 _BIN_BITS = 18
 _BIN_SHIFT = np.uint64(64 - _BIN_BITS)
 
 Columns = Sequence[RowVector]
-Places = Callable[[int, int], Int64Array]
+BucketsOf = Callable[[int, int], Int64Array]
 
 
-def deal(
-    sources: Columns, targets: Columns, start: int, stop: int, sizes: Int64Array, part_of: Places, rows: int
+def partition(
+    sources: Columns,
+    targets: Columns,
+    start: int,
+    stop: int,
+    sizes: Int64Array,
+    buckets_of: BucketsOf,
+    rows: int,
 ) -> Int64Array:
-    """Copy rows so that those of one part lie together, in their old order.
+    """Copy rows so that those of one bucket are adjacent, in their old order.
 
     Parameters
     ----------
     sources, targets : sequences of RowVector, in pairs of one dtype
     start, stop : int
-        The rows; they keep that range.
-    sizes : ndarray of int64, shape (n_parts,)
-        Rows of each part.
-    part_of : callable
-        Of a range of rows; gives their parts (int64).
+        The rows to copy; the copies are in the same range.
+    sizes : ndarray of int64, shape (n_buckets,)
+        Rows of each bucket.
+    buckets_of : callable
+        Takes the start and stop of a range of rows and returns their buckets (int64).
     rows : int
-        Held in memory at a time.
+        Number of rows in memory at a time.
 
     Returns
     -------
-    ndarray of int64, shape (n_parts + 1,)
-        The bounds of the parts.
+    ndarray of int64, shape (n_buckets + 1,)
+        The bounds of the buckets.
     """
     bounds = np.concatenate(([0], np.cumsum(sizes))) + start
-    move = _scatter if all(target.in_memory for target in targets) else _write_pieces
+    move = _scatter if all(target.in_memory for target in targets) else _write_buckets
     next_places = bounds[:-1].copy()
     for first, last in row_slices(stop - start, rows):
-        move(sources, targets, start + first, start + last, part_of(start + first, start + last), next_places)
+        own = start + first, start + last
+        move(sources, targets, *own, buckets_of(*own), next_places)
     return bounds
 
 
 def _scatter(
-    sources: Columns, targets: Columns, start: int, stop: int, chosen: Int64Array, next_places: Int64Array
+    sources: Columns, targets: Columns, start: int, stop: int, buckets: Int64Array, next_places: Int64Array
 ) -> None:
-    """Put a slice of rows straight into their places in memory."""
+    """Copy some rows straight to their places in memory."""
     places = np.empty(stop - start, np.int64)
-    parts.place(chosen, next_places, places)
+    sort_keys.assign_places(buckets, next_places, places)
     for source, target in zip(sources, targets, strict=True):
-        parts.scatter(places, 0, source.read(start, stop), target.read(0, target.n_rows))
+        sort_keys.scatter(places, 0, source.read(start, stop), target.read(0, target.n_rows))
 
 
-def _write_pieces(
-    sources: Columns, targets: Columns, start: int, stop: int, chosen: Int64Array, next_places: Int64Array
+def _write_buckets(
+    sources: Columns, targets: Columns, start: int, stop: int, buckets: Int64Array, next_places: Int64Array
 ) -> None:
-    """Bring the rows of each part together in memory, then write them with one call a part and column."""
-    sizes = np.bincount(chosen, minlength=len(next_places))
+    """Partition some rows in memory, then write them with one call for each bucket and column."""
+    sizes = np.bincount(buckets, minlength=len(next_places))
     ends = np.cumsum(sizes)
     places = np.empty(stop - start, np.int64)
-    parts.place(chosen, ends - sizes, places)
+    sort_keys.assign_places(buckets, ends - sizes, places)
     for source, target in zip(sources, targets, strict=True):
         values = source.read(start, stop)
-        pieces = np.empty_like(values)
-        parts.scatter(places, 0, values, pieces)
-        for part in np.flatnonzero(sizes).tolist():
-            target.write(int(next_places[part]), pieces[ends[part] - sizes[part] : ends[part]])
+        ordered = np.empty_like(values)
+        sort_keys.scatter(places, 0, values, ordered)
+        for bucket in np.flatnonzero(sizes).tolist():
+            target.write(int(next_places[bucket]), ordered[ends[bucket] - sizes[bucket] : ends[bucket]])
     next_places += sizes
 
 
 def check_finite(scores: Float64Array, first_row: int = 0) -> None:
-    """Refuse a score that has no place in an order.
-
-    Raises
-    ------
-    InputError
-        For the first one that is not finite.
-    """
+    """Raise InputError for the first score that is not finite and so has no place in an order."""
     finite = np.isfinite(scores)
     if not finite.all():
         row = int(np.argmin(finite))
@@ -100,47 +101,47 @@ def sort_by_score(
 ) -> None:
     """Copy rows in ascending order of (score, row).
 
-    The scores are cut into ranges by counting, the rows are dealt out to the ranges, and each range is sorted
-    where it lies. More rows of one score than fit the memory are a range that needs no sorting.
+    Counting divides the scores into ranges, the rows are partitioned by these ranges, and each range is
+    sorted in place. Rows of one score that do not fit the memory are a range that needs no sorting.
 
     Parameters
     ----------
     sources, targets : sequences of RowVector, in pairs of one dtype
-        The first are the scores (float64).
+        The first of each are the scores (float64).
     best : int
-        Rows that are sorted fastest together.
+        Number of rows that are fastest to sort together.
     most : int
-        Rows that may be sorted in memory at a time.
+        Maximum number of rows sorted in memory at a time.
     rows : int
-        Dealt out at a time.
+        Number of rows partitioned at a time.
     memory_bytes : int
-        For counting.
+        Memory for counting.
 
     Raises
     ------
     InputError
-        For a score that is not finite.
+        If a score is not finite.
     """
     scores = sources[0]
     if scores.n_rows <= best:
         _sort_at_once(sources, targets)
         return
     ranges = list(score_ranges(scores, most, memory_bytes, min(best, most)))
-    highs = np.array([part.high for part in ranges])
+    highs = np.array([each.high for each in ranges])
     bins = np.arange(1 << _BIN_BITS, dtype=np.uint64)
     first = np.searchsorted(_keys(highs) >> _BIN_SHIFT, bins).astype(np.int32)
 
-    def range_of(start: int, stop: int) -> Int64Array:
+    def ranges_of(start: int, stop: int) -> Int64Array:
         found = np.empty(stop - start, np.int64)
-        piece = scores.read(start, stop)
-        parts.find_ranges(piece.view(np.uint64), piece, _BIN_SHIFT, first, highs, found)
+        own = scores.read(start, stop)
+        sort_keys.find_ranges(own.view(np.uint64), own, _BIN_SHIFT, first, highs, found)
         return found
 
-    sizes = np.array([part.rows for part in ranges], np.int64)
-    bounds = deal(sources, targets, 0, scores.n_rows, sizes, range_of, rows).tolist()
-    for part, start, stop in zip(ranges, bounds[:-1], bounds[1:], strict=True):
-        if part.low < part.high:
-            order = _order(targets[0].read(start, stop), part)
+    sizes = np.array([each.rows for each in ranges], np.int64)
+    bounds = partition(sources, targets, 0, scores.n_rows, sizes, ranges_of, rows).tolist()
+    for each, start, stop in zip(ranges, bounds[:-1], bounds[1:], strict=True):
+        if each.low < each.high:
+            order = _order(targets[0].read(start, stop), each)
             for column in targets:
                 column.write(start, column.read(start, stop)[order])
 
@@ -156,22 +157,23 @@ def _sort_at_once(sources: Columns, targets: Columns) -> None:
             target.write(0, source.read(0, n_rows)[order])
 
 
-def _order(scores: Float64Array, part: ScoreRange) -> Int64Array:
-    """Stable order of the scores of a range: by numbers that hold both key and place, where they can."""
-    low, high = _keys(np.array([part.low, part.high])).tolist()
-    place_bits = (part.rows - 1).bit_length()
+def _order(scores: Float64Array, own: ScoreRange) -> Int64Array:
+    """Stable order of the scores of a range: where they fit, key and place are sorted as one integer."""
+    low, high = _keys(np.array([own.low, own.high])).tolist()
+    place_bits = (own.rows - 1).bit_length()
     dropped = max((high - low).bit_length() + place_bits - 64, 0)
-    packed = np.empty(part.rows, np.uint64)
-    parts.pack_keys(scores.view(np.uint64), np.uint64(low), np.uint64(dropped), np.uint64(place_bits), packed)
+    packed = np.empty(own.rows, np.uint64)
+    shifts = np.uint64(dropped), np.uint64(place_bits)
+    sort_keys.pack_keys(scores.view(np.uint64), np.uint64(low), *shifts, packed)
     packed.sort()
     packed &= np.uint64((1 << place_bits) - 1)
     order = packed.view(np.int64)
-    if dropped and not parts.is_ascending(scores[order]):
+    if dropped and not sort_keys.is_ascending(scores[order]):
         return np.argsort(scores, kind="stable")
     return order
 
 
 def _keys(scores: Float64Array) -> npt.NDArray[np.uint64]:
     keys = np.empty(len(scores), np.uint64)
-    parts.score_keys(scores.view(np.uint64), keys)
+    sort_keys.score_keys(scores.view(np.uint64), keys)
     return keys

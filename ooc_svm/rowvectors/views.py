@@ -1,4 +1,4 @@
-"""Row vectors that are worked out as they are read."""
+"""Row vectors that are computed when they are read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ooc_svm.rowvectors.vector import AnyArray, RowVector
 
 
 class MappedVector(RowVector):
-    """What a function makes of the entries of a row vector; it can be read alone.
+    """A function of the entries of a row vector; read-only.
 
     Parameters
     ----------
     vector : RowVector
-        Stays with its owner: closing this one does not close it.
+        Closing the view does not close it.
     dtype : data type
-        Of what the function gives.
+        Type of the results.
     function : callable
-        Takes an array of entries and gives an array as long.
+        Takes an array of entries and returns an array of the same length.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class MappedVector(RowVector):
 
     @property
     def in_memory(self) -> bool:
-        """Always false: reading costs something."""
+        """Always false: reading takes time."""
         return False
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         made = self._function(self._vector.read(start, stop)).astype(self.dtype, copy=False)
@@ -57,13 +57,13 @@ def signs(vector: RowVector) -> MappedVector:
 
 
 class PointVector(RowVector):
-    """The point ``start + t (end - start)`` of the line through two row vectors; it can be read alone.
+    """The point ``start + t (end - start)`` of the line through two row vectors; read-only.
 
     Parameters
     ----------
     start, end : RowVector of float64
     t : float, optional
-        Without it the vector is the direction, ``end - start``.
+        By default, the vector is the direction, ``end - start``.
     """
 
     def __init__(self, start: RowVector, end: RowVector, t: float | None = None) -> None:
@@ -72,11 +72,11 @@ class PointVector(RowVector):
 
     @property
     def in_memory(self) -> bool:
-        """Always false: reading costs something."""
+        """Always false: reading takes time."""
         return False
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         made = np.empty(stop - start) if out is None else out[: stop - start]
@@ -97,7 +97,7 @@ class PartVector(RowVector):
     Parameters
     ----------
     vector : RowVector
-        Stays with its owner: closing this one does not close it.
+        Closing the view does not close it.
     first, last : int
     """
 
@@ -107,11 +107,11 @@ class PartVector(RowVector):
 
     @property
     def in_memory(self) -> bool:
-        """As the whole vector."""
+        """Whether the whole vector is in memory."""
         return self._vector.in_memory
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         return self._vector.read(self._first + start, self._first + stop, out)
@@ -121,7 +121,7 @@ class PartVector(RowVector):
 
 
 class ConstantVector(RowVector):
-    """A row vector whose entries are all the same; it can be read alone.
+    """A row vector whose entries are all equal; read-only.
 
     Parameters
     ----------
@@ -136,11 +136,11 @@ class ConstantVector(RowVector):
 
     @property
     def in_memory(self) -> bool:
-        """Always true: reading costs next to nothing."""
+        """Always true: reading takes almost no time."""
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         return np.full(stop - start, self._value, self.dtype)
@@ -150,7 +150,7 @@ class ConstantVector(RowVector):
 
 
 class RowNumbers(RowVector):
-    """The row vector 0, 1, 2, ...; it can be read alone.
+    """The row vector 0, 1, 2, ...; read-only.
 
     Parameters
     ----------
@@ -160,11 +160,11 @@ class RowNumbers(RowVector):
 
     @property
     def in_memory(self) -> bool:
-        """Always true: reading costs next to nothing."""
+        """Always true: reading takes almost no time."""
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         return np.arange(start, stop, dtype=self.dtype)

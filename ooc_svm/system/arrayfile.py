@@ -1,9 +1,14 @@
 """One file with a JSON header and raw arrays, for models and checkpoints; reading checks every byte of it.
 
-Layout: 8 bytes that tell the kind of file, the length of the header (uint64), the header (JSON in UTF-8), its
-CRC-32C (uint32), then the arrays at multiples of 64 bytes, zeros between. All numbers are little-endian.
-The header is ``{"arrays": [{"name", "dtype", "shape", "offset", "crc32c"}], "content", "format_version"}``;
-offsets count from the first multiple of 64 bytes after the header.
+Layout: 8 bytes for the kind of file, the length of the header (uint64), the header (JSON in UTF-8), its
+CRC-32C (uint32), then the arrays at multiples of 64 bytes, with zeros between them. All numbers are
+little-endian. The header is
+``{"arrays": [{"name", "dtype", "shape", "offset", "crc32c"}], "content", "format_version"}``; offsets count
+from the first multiple of 64 bytes after the header.
+
+The layout is close to that of safetensors, which is not used because it has no checksums: one flipped bit of
+an array, or of its name, is read without an error. It also writes to a path and not to the open file of
+`ooc_svm.system.files.atomic_write`, and its metadata are strings only.
 """
 
 from __future__ import annotations
@@ -27,12 +32,15 @@ from ooc_svm.system.memory import available_memory, format_size
 
 AnyArray = npt.NDArray[Any]
 
+# Maximum length of a header, in bytes.
 HEADER_LIMIT = 64 << 20
+# Arrays start at multiples of this number of bytes.
 _ALIGNMENT = 64
 _MAGIC_BYTES = 8
 _DIMENSIONS_LIMIT = 4
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
+# Bytes of an array that are read, written or checked at a time.
 _SLICE_BYTES = 1 << 20
 _DTYPES = {"<f8", "<f4", "<i8", "<u8", "<i4", "<u4", "|i1", "|u1"}
 
@@ -56,7 +64,7 @@ class FileKind:
 
 
 def has_magic(path: str | os.PathLike[str], kind: FileKind) -> bool:
-    """Whether `path` is a regular file that begins like a file of this kind."""
+    """Whether `path` is a regular file with the first bytes of this kind."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
@@ -76,16 +84,16 @@ def write_arrays(
     file : binary file
     kind : FileKind
     content : mapping
-        What JSON can hold, without NaN or infinity.
+        JSON without NaN or infinity.
     arrays : mapping of str to ndarray
         Numbers of any shape.
 
     Raises
     ------
     InputError
-        If the header would pass 64 MiB.
+        If the header is longer than 64 MiB.
     ValueError
-        For NaN or infinity in `content`, or a data type that the layout does not have.
+        If `content` has a NaN or infinity, or an array has an unsupported data type.
     """
     entries: list[dict[str, Any]] = []
     stored: list[AnyArray] = []
@@ -141,14 +149,14 @@ def read_arrays(path: str | os.PathLike[str], kind: FileKind) -> tuple[dict[str,
     InputError
         If there is no such regular file.
     DamageError
-        If it is another kind of file, of a newer version, or differs from what was written in any byte.
+        If it is another kind of file, of a newer version, or differs from the written file in any byte.
     MemoryBudgetError
         If its arrays are larger than the memory of this process.
     StorageError
         If reading fails.
     """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
             raise InputError(f"{os.fspath(path)}: is not a regular file; give the name of a {kind.name} file")
         with open(path, "rb") as file:
             return _Reader(file, path, kind).read()
@@ -164,7 +172,7 @@ def read_arrays(path: str | os.PathLike[str], kind: FileKind) -> tuple[dict[str,
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One array as the header describes it."""
+    """The description of an array in the header."""
 
     name: str
     dtype: str
@@ -178,7 +186,7 @@ class _Entry:
 
 
 class _Reader:
-    """Reads one open file from front to back, trusting nothing that was not checked before."""
+    """Reads one open file from front to back; every number is checked before it is used."""
 
     def __init__(self, file: BinaryIO, path: str | os.PathLike[str], kind: FileKind) -> None:
         self._file = file
@@ -235,7 +243,7 @@ class _Reader:
         return header
 
     def _entries(self, described: object) -> list[_Entry]:
-        """The arrays that the header tells of, each where the one before it ends."""
+        """The descriptions of the arrays; each array must start where the one before it ends."""
         if not isinstance(described, list):
             self._damaged("the header does not list the arrays")
         entries: list[_Entry] = []
@@ -307,7 +315,7 @@ def _aligned(position: int) -> int:
 
 
 def _byte_slices(data: AnyArray) -> Iterator[bytes]:
-    """The bytes of a contiguous array in small copies (the checksum takes nothing but ``bytes``)."""
+    """The bytes of a contiguous array in small copies (the checksum accepts only ``bytes``)."""
     flat = data.reshape(-1).view(np.uint8)
     for start in range(0, len(flat), _SLICE_BYTES):
         yield flat[start : start + _SLICE_BYTES].tobytes()

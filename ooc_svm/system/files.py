@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: temporary file beside the target, fsync, rename, fsync."""
+"""Files that appear whole or not at all: temporary file next to the target, fsync, rename, fsync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUFFIX = ".partial"
 
 @contextmanager
 def storage_errors(action: str, path: Path, advice: str) -> Iterator[None]:
-    """Turn what the operating system reports into a StorageError that names the path."""
+    """Turn errors of the operating system into a StorageError that names the path."""
     try:
         yield
     except OocSvmError:
@@ -40,14 +40,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_fully(descriptor: int, content: bytes | memoryview) -> None:
-    """Write all of the content, in as many calls as it takes."""
+    """Write all of the content, with as many calls as needed."""
     rest = memoryview(content)
     while len(rest):
         rest = rest[os.write(descriptor, rest) :]
 
 
 def write_durably(path: Path, content: bytes | memoryview) -> None:
-    """Write a file and force it to the disk; its folder is left to the caller."""
+    """Write a file and force it to the disk; the caller syncs its folder."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         write_fully(descriptor, content)
@@ -59,24 +59,23 @@ def write_durably(path: Path, content: bytes | memoryview) -> None:
 def atomic_write(
     path: str | os.PathLike[str], write: Callable[[BinaryIO], None], *, durable: bool = True
 ) -> None:
-    """Replace or make the file `path` with what `write` writes.
+    """Create or replace the file `path`.
 
-    Whatever happens, `path` is absent, the old file or the new file, whole and on the disk. What earlier runs
-    left when they were killed is removed first. A symbolic link is followed; a file that is replaced keeps
-    its mode.
+    At any time, `path` is absent, the old file or the new file, whole and on the disk. Leftovers of killed
+    runs are removed first. A symbolic link is followed; a file that is replaced keeps its mode.
 
     Parameters
     ----------
     path : path
     write : callable
-        Takes the open temporary file; what it raises ends the writing and leaves `path` as it was.
+        Writes to the open temporary file it is given; if it raises, `path` stays as it was.
     durable : bool
-        False where nobody reads the file once the machine has failed: then it need not be on the disk.
+        False if the file is not needed after a failure of the machine; it is then not forced to the disk.
 
     Raises
     ------
     StorageError
-        If the target is no regular file, or the disk is full, read-only or broken.
+        If the target is not a regular file, or the disk is full, read-only or broken.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -91,7 +90,7 @@ def atomic_write(
                 os.unlink(temporary)
             raise
         finally:
-            os.close(descriptor)  # and with it the lock, which others respect until the rename
+            os.close(descriptor)  # which releases the lock that protects the file until the rename
         if durable:
             sync_folder(target.parent)
     except StorageError:
@@ -101,12 +100,12 @@ def atomic_write(
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Fail now rather than after hours: make and remove a temporary file beside `path`.
+    """Fail now rather than after hours: create and remove a temporary file next to `path`.
 
     Raises
     ------
     StorageError
-        If :func:`atomic_write` could not make its temporary file there.
+        If `atomic_write` could not create its temporary file there.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -123,7 +122,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def sweep_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove the temporary files of `path` whose writers are gone (a live writer holds a lock on its own)."""
+    """Remove the temporary files of `path` that no running process has locked."""
     target = Path(path)
     for entry in target.parent.iterdir():
         token = entry.name.removeprefix(f".{target.name}.").removesuffix(_SUFFIX)
@@ -153,7 +152,7 @@ def _final_mode(target: Path) -> int:
 
 
 def _umask() -> int:
-    """The file mode creation mask, read without changing it (changing it would show in other threads)."""
+    """The file mode creation mask, read without changing it (which would affect other threads)."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("Umask:"):
@@ -166,11 +165,11 @@ def _open_temporary(target: Path) -> tuple[int, Path]:
     while True:
         temporary = target.parent / _temporary_name(target, secrets.token_hex(8))
         descriptor = os.open(temporary, flags, 0o600)
-        with contextlib.suppress(OSError):  # some network file systems know no locks
+        with contextlib.suppress(OSError):  # some network file systems have no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink == 1:
             return descriptor, temporary
-        os.close(descriptor)  # swept between creation and lock
+        os.close(descriptor)  # removed as a leftover before it was locked
 
 
 def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], None], durable: bool) -> None:
@@ -182,7 +181,7 @@ def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], None], durable
         if durable:
             os.fsync(descriptor)
     except BaseException:
-        with contextlib.suppress(OSError):  # closing flushes once more
+        with contextlib.suppress(OSError):  # closing flushes again
             file.close()
         raise
     file.close()

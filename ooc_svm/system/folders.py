@@ -1,8 +1,8 @@
 """Folders that appear whole or not at all, and folders for scratch data; the next run removes leftovers.
 
 A run that builds a folder locks ``<target>.lock``, builds in ``<target>.building-<id>`` next to the target,
-forces files and folders to the disk, renames, and forces the parent folder to the disk. What a killed run
-left is removed by the next run on the same target: holding the lock says that no other run is at work there.
+forces files and folders to the disk, renames, and forces the parent folder to the disk. The next run on the
+same target removes the leftovers of a killed run: while it holds the lock, no other run uses them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOCK = "lock"
 
 
 def remove_folder(folder: Path, doomed: Path) -> None:
-    """Remove a folder if it is there, under another name: whoever is at work in it must not bring it back."""
+    """Rename and remove a folder if it exists: threads that still write must not create it again."""
     if not folder.exists():
         return
     with contextlib.suppress(OSError):
@@ -43,24 +43,24 @@ class Building:
     ----------
     target : Path
     is_ours : callable
-        Tells of a folder whether this package wrote it; nothing else is ever replaced.
+        Whether this package wrote a folder; other folders are never replaced.
     overwrite : bool
-        Whether a folder that is ours may be replaced.
+        Whether a folder that this package wrote may be replaced.
 
     Raises
     ------
     UsageError
-        The target exists and may not be replaced.
+        If the target exists and may not be replaced.
     StorageError
-        Another run is writing the target, or its parent folder cannot be written.
+        If another run is writing the target, or its parent folder cannot be written.
     """
 
     def __init__(self, target: Path, is_ours: Callable[[Path], bool], *, overwrite: bool) -> None:
-        # The parent is resolved, the last part is not: a link in place of the target is never followed.
+        # Only the parent is resolved: a link in place of the target is never followed.
         self.target = Path(os.path.abspath(target.parent)) / target.name
         self._is_ours = is_ours
         self._overwrite = overwrite
-        self._lock_path = self._beside("lock")
+        self._lock_path = self._sibling("lock")
         self.folder = self._doomed()
         self._advice = "check that the folder exists, can be written and has free space"
         with self._errors():
@@ -81,7 +81,7 @@ class Building:
     def _errors(self) -> AbstractContextManager[None]:
         return storage_errors("writing", self.target, self._advice)
 
-    def _beside(self, suffix: str) -> Path:
+    def _sibling(self, suffix: str) -> Path:
         return self.target.with_name(f"{self.target.name}.{suffix}")
 
     def _leftovers(self, kind: str) -> list[Path]:
@@ -100,7 +100,7 @@ class Building:
                     f"another run is writing {self.target} (it holds {self._lock_path}); "
                     "wait for it or choose another name"
                 ) from None
-            # The run before may have removed the file between our opening and our locking it.
+            # The run before may have removed the file after it was opened and before it was locked.
             try:
                 if os.path.samestat(os.fstat(descriptor), os.stat(self._lock_path)):
                     return descriptor
@@ -113,7 +113,7 @@ class Building:
         os.close(self._lock)
 
     def _restore(self) -> None:
-        """Bring back the old version where a run was killed between taking it away and putting the new."""
+        """Restore the old version if a run was killed after renaming it, before publishing the new one."""
         replaced = self._leftovers("replaced")
         if replaced and not os.path.lexists(self.target):
             os.rename(replaced[0], self.target)
@@ -137,22 +137,22 @@ class Building:
             shutil.rmtree(building)
 
     def _discard(self, replaced: Path) -> None:
-        """Remove an old version, under another name first: half removed it must never be restored."""
+        """Rename an old version and remove it: a partly removed one must never be restored."""
         doomed = self._doomed()
         os.rename(replaced, doomed)
         shutil.rmtree(doomed, ignore_errors=True)
 
     def _doomed(self) -> Path:
-        """A name that the next run removes."""
-        return self._beside(f"building-{secrets.token_hex(8)}")
+        """A new name of a folder that the next run removes."""
+        return self._sibling(f"building-{secrets.token_hex(8)}")
 
     def publish(self) -> None:
-        """Put the folder in the target's place; it must be on the disk, with all files and folders in it."""
+        """Replace the target by the folder, which must be on the disk with all files and folders in it."""
         with self._errors():
             self._refuse_existing()
             inner = next(entry for entry in self.folder.iterdir() if entry.is_dir())
             os.chmod(self.folder, stat.S_IMODE(inner.stat().st_mode))
-            replaced = self._beside(f"replaced-{secrets.token_hex(8)}")
+            replaced = self._sibling(f"replaced-{secrets.token_hex(8)}")
             if os.path.lexists(self.target):
                 os.rename(self.target, replaced)
             os.rename(self.folder, self.target)
@@ -161,7 +161,7 @@ class Building:
                 self._discard(replaced)
 
     def close(self) -> None:
-        """Remove what was built unless it was published, and let go of the lock."""
+        """Remove the folder unless it was published, and release the lock."""
         try:
             remove_folder(self.folder, self._doomed())
             with self._errors():
@@ -179,10 +179,10 @@ class Building:
 
 
 class Scratch:
-    """A private folder ``<target>.scratch-<id>``, made when it is first needed and removed on every exit.
+    """A private folder ``<target>.scratch-<id>``, created when it is first needed and removed on exit.
 
-    To be entered while the caller holds the lock of the target: whatever folder of this name is there then
-    belongs to a run that is dead.
+    Enter it while holding the lock of the target: other folders with such names are then leftovers of killed
+    runs.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class Scratch:
     Attributes
     ----------
     path : Path
-        Of the folder, whether it is there or not.
+        Path of the folder, which may not exist yet.
     """
 
     def __init__(self, target: Path) -> None:
@@ -202,18 +202,18 @@ class Scratch:
         return self._target.with_name(f"{self._target.name}.scratch-{secrets.token_hex(_TOKEN_BYTES)}")
 
     def make(self) -> Path:
-        """Make the folder, mode 0700, if it is not there; its path.
+        """Create the folder with mode 0700 if it does not exist; return its path.
 
         Raises
         ------
         StorageError
-            It cannot be made.
+            If it cannot be created.
         """
         try:
             self.path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise StorageError(
-                f"{self.path}: cannot be made: {error.strerror}; check the folder and its free space"
+                f"{self.path}: cannot be created: {error.strerror}; check the folder and its free space"
             ) from error
         return self.path
 
@@ -237,12 +237,12 @@ class Scratch:
 def shared_folder(parent: Path, name: str) -> Iterator[Path]:
     """A private folder ``<parent>/<name>-<id>`` for files that other processes of this user read and write.
 
-    Its owner holds a lock on a file in it: those of this name that nobody holds are removed first.
+    This process locks a file in it; other folders of this name that are not locked are removed first.
 
     Raises
     ------
     StorageError
-        It cannot be made.
+        If it cannot be created.
     """
     folder = parent / f"{name}-{secrets.token_hex(_TOKEN_BYTES)}"
     with contextlib.ExitStack() as stack:
@@ -252,14 +252,14 @@ def shared_folder(parent: Path, name: str) -> Iterator[Path]:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             stack.callback(os.close, lock)
-            with contextlib.suppress(OSError):  # some network file systems know no locks
+            with contextlib.suppress(OSError):  # some network file systems have no locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            # Another run may have removed it as nobody's before it was locked.
+            # Another run may have removed it as a leftover before it was locked.
             os.stat(folder / _LOCK)
         except OSError as error:
             raise StorageError(
-                f"{folder}: cannot be made: {error.strerror}; it is to hold what all processes of the run "
-                "share: name a folder that can be written with --checkpoint"
+                f"{folder}: cannot be created: {error.strerror}; all processes of the run share files in it: "
+                "name a folder that can be written with --checkpoint"
             ) from error
         yield folder
 

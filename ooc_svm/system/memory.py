@@ -1,4 +1,4 @@
-"""Sizes in bytes: what this process may use, what it has used, and how people write them."""
+"""Sizes in bytes: the memory this process may use, its peak, and the text form of sizes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ooc_svm.errors import UsageError
 _UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "KIB": 2**10, "M": 10**6, "MB": 10**6, "MIB": 2**20}
 _UNITS |= {"G": 10**9, "GB": 10**9, "GIB": 2**30, "T": 10**12, "TB": 10**12, "TIB": 2**40}
 
-# Python, NumPy, Zarr, and Numba in the run that compiles: 278 MB measured for `convert`, 247 MB for `train`
-# (180 MB in later runs).
+# Memory of Python, NumPy, Zarr and Numba, in bytes. Measured in the run that compiles: 278 MB for `convert`,
+# 247 MB for `train` (180 MB in later runs).
 INTERPRETER_BYTES = 290 * 10**6
 TRAINER_BYTES = 260 * 10**6
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes of a size as people write it: ``600MB``, ``4GiB``, ``1.5G``, ``1000000``."""
+    """Bytes of a size such as ``600MB``, ``4GiB``, ``1.5G`` or ``1000000``."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     if match is None or match[2].upper() not in _UNITS:
         raise UsageError(f"not a size: {str(text)[:80]!r}; write for example 600MB, 4GiB or 1000000 (bytes)")
@@ -27,7 +27,7 @@ def parse_size(text: str | int) -> int:
 
 
 def format_size(n_bytes: float) -> str:
-    """A size for people, three digits or so: ``12.3 MB``."""
+    """A size as text, with about three digits: ``12.3 MB``."""
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n_bytes >= factor:
             count = n_bytes / factor
@@ -36,7 +36,7 @@ def format_size(n_bytes: float) -> str:
 
 
 def _cgroup_limits() -> list[int]:
-    """Memory limits of the control groups (versions 1 and 2) that hold this process, ancestors included."""
+    """Memory limits of the control groups (versions 1 and 2) of this process, ancestors included."""
     limits = []
     try:
         entries = Path("/proc/self/cgroup").read_text().splitlines()
@@ -74,7 +74,7 @@ def available_memory() -> int:
 
 
 def memory_budget(size: str | int | None) -> int:
-    """Bytes a run may use: as asked for, else half of what the process may use."""
+    """Bytes a run may use: `size`, or half of the memory of the process."""
     return available_memory() // 2 if size is None else parse_size(size)
 
 

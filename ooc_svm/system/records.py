@@ -1,4 +1,8 @@
-"""Records of arrays in files of a scratch folder: what is read is what was written, or an error."""
+"""Records of arrays in files of a scratch folder, each with a checksum.
+
+Records are appended to files of unknown length, so a format with one header for all arrays (safetensors,
+`ooc_svm.system.arrayfile`) does not fit; a sequence of ``.npy`` arrays would, but has no checksums.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,12 @@ _ADVICE = "check the disk and its free space, then run again"
 
 
 def append_record(path: Path, arrays: Sequence[npt.NDArray[Any]]) -> None:
-    """Append arrays, and a checksum of them, to a file; it is made where it is not there.
+    """Append arrays and their checksum to a file, which is created if it does not exist.
 
     Raises
     ------
     StorageError
-        Writing failed.
+        If writing fails.
     """
     checksum = 0
     try:
@@ -37,7 +41,7 @@ def append_record(path: Path, arrays: Sequence[npt.NDArray[Any]]) -> None:
 
 
 class RecordFile:
-    """Reads what `append_record` has written; a context manager.
+    """Reads the records that `append_record` has written; a context manager.
 
     Parameters
     ----------
@@ -46,7 +50,7 @@ class RecordFile:
     Raises
     ------
     StorageError
-        Here and by all methods: reading failed, or what is read is not what was written.
+        By all methods: reading failed, or the content differs from what was written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,12 +74,12 @@ class RecordFile:
         return array
 
     def require(self, condition: bool) -> None:
-        """Raise StorageError where what was read cannot be what was written."""
+        """Raise StorageError if a property of all written records does not hold."""
         if not condition:
             raise StorageError(f"{self._path}: what was read is not what was written; {_ADVICE}")
 
     def end_record(self) -> None:
-        """Hold the arrays read since the last call against their checksum."""
+        """Check the arrays read since the last call against their checksum."""
         expected = self._checksum
         self.require(int(self.read(1, np.int64)[0]) == expected)
         self._checksum = 0

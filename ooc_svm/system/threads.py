@@ -1,4 +1,4 @@
-"""The same work on many things, some of it at the same time."""
+"""The same function of many arguments, on several threads."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ Result = TypeVar("Result")
 
 
 def parallel_map(work: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
-    """What ``work(*task)`` gives for each task, in their order.
+    """Results of ``work(*task)`` for each task, in their order.
 
     Parameters
     ----------
     work : callable
-        Does nothing that another task could notice.
+        Its calls must not affect each other.
     tasks : iterable of tuple
     threads : int
-        Tasks that go on at a time; 1: all in the thread of the caller.
+        Number of tasks at a time; with 1, all run in the thread of the caller.
     """
     listed = list(tasks)
     if threads == 1 or len(listed) < 2:

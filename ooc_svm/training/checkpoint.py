@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, StorageError
 from ooc_svm.options import TrainOptions
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, sweep_leftovers
 

@@ -16,7 +16,7 @@ from ooc_svm.errors import UsageError
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import PairPass, Pairs
 from ooc_svm.passes.base import Pass, Piece
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.cutting_plane.ocas import Ocas
 from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
 from ooc_svm.solvers.space import LinearSpace

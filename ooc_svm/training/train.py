@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 from ooc_svm.cluster.connection import connect
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import label_text
-from ooc_svm.data.source import MatrixSource, Source
+from ooc_svm.data.matrix import MatrixSource
+from ooc_svm.data.source import Source
 from ooc_svm.engine.base import Engine
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.serial import MemoryEngine
@@ -25,7 +26,7 @@ from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.columns import ColumnPass, ColumnSums
 from ooc_svm.problems.pairwise import HEADS, RANKS
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL, Stopping

@@ -21,7 +21,8 @@ from ooc_svm.errors import DamageError, InputError, UsageError
 from ooc_svm.model.model import Model, load_model
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import Extent
-from ooc_svm.rowvectors.vector import RowVector, RowVectors, row_slices
+from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.rowvectors.vector import RowVector, row_slices
 from ooc_svm.solvers.streamed_smo.dual import names
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.sweep import cut_rounds

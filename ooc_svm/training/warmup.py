@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from ooc_svm.data.classes import BinaryProblem
-from ooc_svm.data.source import MatrixSource
+from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.serial import MemoryEngine
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import PairRows, Pairs
 from ooc_svm.problems.pairwise import HEADS, RANKS
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.assembly import CODES, TARGET, WEIGHT, Task, make_solvers

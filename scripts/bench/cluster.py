@@ -160,9 +160,9 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
     """
     from ooc_svm.cluster.engine import ClusterEngine
     from ooc_svm.cluster.worker import Allotment
-    from ooc_svm.data.source import MatrixSource
+    from ooc_svm.data.matrix import MatrixSource
     from ooc_svm.engine.local import LocalEngine
-    from ooc_svm.rowvectors.vector import RowVectors
+    from ooc_svm.rowvectors.collection import RowVectors
     from ooc_svm.solvers.space import LinearSpace
     from ooc_svm.solvers.streamed_smo.dual import DualProblem, ValueTargets, row_vectors
     from ooc_svm.solvers.streamed_smo.sweep import Held, SweepPass, cut_rounds

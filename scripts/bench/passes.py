@@ -19,7 +19,7 @@ from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.serial import MemoryEngine
 from ooc_svm.passes.linear import LinearPass
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.cutting_plane.row_oracle import HingeProblem, Targets
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.store import Store, StoreWriter, open_store

@@ -14,7 +14,7 @@ from ooc_svm.cluster.shared_vectors import SharedVectors, load_lot, write_lots
 from ooc_svm.engine.base import cut_segments
 from ooc_svm.errors import DamageError, StorageError
 from ooc_svm.passes.base import Extent, rows_of
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.streamed_smo.sweep import cut_rounds
 from ooc_svm.system.folders import shared_folder
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ooc_svm.data.blocks import RowBlock
-from ooc_svm.data.source import MatrixSpan
+from ooc_svm.data.matrix import MatrixSpan
 from ooc_svm.engine.base import Counters
 from ooc_svm.engine.block_cache import Feed, pinned_blocks
 

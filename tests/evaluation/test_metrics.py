@@ -24,7 +24,7 @@ from ooc_svm.evaluation.metrics import (
 )
 from ooc_svm.ops.sort_keys import order_key, scores_of_keys
 from ooc_svm.rowvectors import score_ranges
-from ooc_svm.rowvectors.score_ranges import TieGroups, sorted_groups
+from ooc_svm.rowvectors.score_ranges import TieRuns, sorted_ties
 from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, row_slices
 
 ORDERED = [name for name, metric in METRICS.items() if metric.counts is OrderCounts]
@@ -56,7 +56,7 @@ def compute_metrics(
             sums.add(*part)
     order = OrderCounts(binary.positives, binary.negatives)
     if OrderCounts in kinds:
-        for groups in sorted_groups(scores, targets, memory):
+        for groups in sorted_ties(scores, targets, memory):
             order.add(groups)
     counts = {BinaryCounts: binary, OrderCounts: order, ValueSums: sums}
     return {name: METRICS[name].function(counts[METRICS[name].counts]) for name in names}
@@ -124,7 +124,7 @@ def test_groups_of_any_distribution_in_any_memory(name, memory):
     random = np.random.default_rng(3)
     scores = DISTRIBUTIONS[name](random, 3000)
     targets = random.choice(np.array([-1, 1], np.int8), 3000, p=[0.7, 0.3])
-    parts = list(sorted_groups(*vectors(scores, targets), memory))
+    parts = list(sorted_ties(*vectors(scores, targets), memory))
     values, place = np.unique(scores + 0.0, return_inverse=True)
     expected = list(
         zip(
@@ -144,7 +144,7 @@ def test_groups_of_any_distribution_in_any_memory(name, memory):
 def test_groups_equal_plain_counting(rows, memory):
     scores = np.array([score for score, _ in rows], np.float64)
     targets = np.array([target for _, target in rows], np.int8)
-    assert listed(sorted_groups(*vectors(scores, targets), memory)) == brute_groups(scores, targets)
+    assert listed(sorted_ties(*vectors(scores, targets), memory)) == brute_groups(scores, targets)
 
 
 class CountingVector(MemoryVector):
@@ -158,10 +158,10 @@ class CountingVector(MemoryVector):
         return super()._read(start, stop, out)
 
 
-def counted(scores: Any, targets: Any, memory: int) -> tuple[list[TieGroups], CountingVector]:
+def counted(scores: Any, targets: Any, memory: int) -> tuple[list[TieRuns], CountingVector]:
     vector = CountingVector.wrap(np.asarray(scores, np.float64))
     assert isinstance(vector, CountingVector)
-    parts = list(sorted_groups(vector, MemoryVector.wrap(np.asarray(targets, np.int8)), memory))
+    parts = list(sorted_ties(vector, MemoryVector.wrap(np.asarray(targets, np.int8)), memory))
     return parts, vector
 
 
@@ -205,7 +205,7 @@ def test_vectors_on_disk(tmp_path):
 )
 def test_what_has_no_order_is_refused_with_its_row(scores, targets, message):
     with pytest.raises(InputError, match=message):
-        list(sorted_groups(*vectors(scores, targets), 4000))
+        list(sorted_ties(*vectors(scores, targets), 4000))
     for name in BINARY:
         with pytest.raises(InputError, match=r"row \d has the"):
             compute_metrics([name], *vectors(scores, targets), 4000)
@@ -215,7 +215,7 @@ def test_the_row_of_an_error_counts_from_the_first_slice():
     scores = np.zeros(1000)
     scores[777] = np.nan
     with pytest.raises(InputError, match="row 777 "):
-        list(sorted_groups(*vectors(scores, np.ones(1000)), 0))
+        list(sorted_ties(*vectors(scores, np.ones(1000)), 0))
     for name in ("accuracy", "mse"):
         with pytest.raises(InputError, match="row 777 "):
             compute_metrics([name], *vectors(scores, np.ones(1000)), 0, slice_rows=100)
@@ -223,9 +223,9 @@ def test_the_row_of_an_error_counts_from_the_first_slice():
 
 def test_vectors_of_other_types_are_a_mistake():
     with pytest.raises(TypeError, match="float32"):
-        list(sorted_groups(MemoryVector(3, "float32"), MemoryVector(3, "int8"), 0))
+        list(sorted_ties(MemoryVector(3, "float32"), MemoryVector(3, "int8"), 0))
     with pytest.raises(TypeError, match="4 targets"):
-        list(sorted_groups(MemoryVector(3, "float64"), MemoryVector(4, "int8"), 0))
+        list(sorted_ties(MemoryVector(3, "float64"), MemoryVector(4, "int8"), 0))
 
 
 @pytest.mark.fault
@@ -237,7 +237,7 @@ def test_scores_that_change_between_reads_are_noticed():
 
     vector = Changing.wrap(np.arange(1.0, 101.0))
     with pytest.raises(score_ranges.StorageError, match="changed while"):
-        list(sorted_groups(vector, MemoryVector(100, "int8", fill=1), 1 << 20))
+        list(sorted_ties(vector, MemoryVector(100, "int8", fill=1), 1 << 20))
 
 
 # ---------------------------------------------------------------- two classes
@@ -296,8 +296,8 @@ def test_prbep_is_the_mean_over_orders_of_ties():
 def test_counts_past_64_bits_stay_exact():
     n_positive, n_negative = 2**40 + 1, 2**41 + 3
     order = OrderCounts(n_positive, n_negative)
-    order.add(TieGroups(np.array([0.0, 1.0]), np.array([0, 1]), np.array([n_negative - 2, 0])))
-    order.add(TieGroups(np.array([2.0, 3.0]), np.array([n_positive - 2, 1]), np.array([2, 0])))
+    order.add(TieRuns(np.array([0.0, 1.0]), np.array([0, 1]), np.array([n_negative - 2, 0])))
+    order.add(TieRuns(np.array([2.0, 3.0]), np.array([n_positive - 2, 1]), np.array([2, 0])))
     twice = 2 * (n_negative - 2) + (n_positive - 2) * (2 * (n_negative - 2) + 2) + 2 * n_negative
     assert order.ordered_halves == twice > 2**64
     assert metrics.auc(order) == twice / (2 * n_positive * n_negative)
@@ -306,7 +306,7 @@ def test_counts_past_64_bits_stay_exact():
 
 def test_one_large_group_past_64_bits():
     order = OrderCounts(2**33, 2**33)
-    order.add(TieGroups(np.array([0.0]), np.array([2**33]), np.array([2**33])))
+    order.add(TieRuns(np.array([0.0]), np.array([2**33]), np.array([2**33])))
     assert order.ordered_halves == 2**66
     assert metrics.auc(order) == 0.5
     assert metrics.prbep(order) == 0.5

@@ -9,7 +9,7 @@ from helpers.problems_data import SIGN, noisy_rows
 
 from ooc_svm.losses import loops
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.cutting_plane.row_oracle import Targets
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.streamed_smo.dual import ClassTargets, DualProblem, ValueTargets, names, row_vectors

@@ -10,11 +10,11 @@ from helpers.problems_data import cut_rows
 from scipy import sparse
 from sklearn.svm import LinearSVC
 
-from ooc_svm.data.source import MatrixSource
+from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.serial import MemoryEngine
 from ooc_svm.pairs.active import sum_of_pairs
 from ooc_svm.pairs.request import PairRows, Pairs
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
 from ooc_svm.solvers.cutting_plane.pair_oracle import PairProblem

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from scipy import sparse
 
-from ooc_svm.data.source import MatrixSource, MatrixSpan
-from ooc_svm.rowvectors.vector import RowVectors
+from ooc_svm.data.matrix import MatrixSource, MatrixSpan
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.cutting_plane.row_oracle import HingeProblem, Targets
 from ooc_svm.solvers.space import LinearSpace
 

@@ -1,9 +1,10 @@
-"""Counts of active pairs against a look at every pair, in memory, on disk and in groups; numbers of pairs."""
+"""Counts of active pairs against all pairs, in memory, on disk and in queries; numbers of pairs."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from itertools import pairwise
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -15,15 +16,17 @@ from ooc_svm.errors import InputError, StorageError
 from ooc_svm.pairs import counts, lookup, sweep
 from ooc_svm.pairs.counts import (
     MOST_PAIRS,
+    add_slices,
     check_trainable,
-    count_in_groups,
+    count_in_queries,
     count_pairs,
-    count_pairs_external,
     pairs_of_sizes,
     rank_labels,
+    slice_sums,
 )
-from ooc_svm.rowvectors.vector import DiskVector, MemoryVector
-from ooc_svm.system.threads import parallel_map
+from ooc_svm.pairs.sweep import PairSweep
+from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, row_slices
 
 
 def active_pairs(scores, labels, margin):
@@ -33,29 +36,62 @@ def active_pairs(scores, labels, margin):
     return active, np.where(active, margin - difference, 0.0)
 
 
-def reference(scores, labels, weights=None, groups=1, first_row=0, margin=1.0):
+def reference(scores, labels, weights=None, slacks=1, first_row=0, margin=1.0):
     active, loss = active_pairs(scores, labels, margin)
-    own = (first_row + np.arange(len(scores))) % groups
+    own = (first_row + np.arange(len(scores))) % slacks
     omega = np.ones((len(scores),) * 2) if weights is None else np.outer(weights, weights)
     plus = (active * omega).sum(axis=1)
-    minus = np.stack([(active * omega)[own == g].sum(axis=0) for g in range(groups)], axis=1)
-    return plus, minus, np.array([(loss * omega)[own == g].sum() for g in range(groups)])
+    minus = np.stack([(active * omega)[own == g].sum(axis=0) for g in range(slacks)], axis=1)
+    return plus, minus, np.array([(loss * omega)[own == g].sum() for g in range(slacks)])
 
 
-def counted(scores, labels, weights=None, groups=1, first_row=0, margin=1.0):
+class Sums(NamedTuple):
+    """Loss and weight of the active pairs of each slack block."""
+
+    loss: np.ndarray
+    active: np.ndarray
+
+
+def sums_of(scores, plus, minus, first_row=0, margin=1.0):
+    """The sums that follow from the counts of all rows."""
+    slices = [
+        slice_sums(scores[None, start:stop], plus[start:stop], list(minus[start:stop].T), first_row + start)
+        for start, stop in list(row_slices(len(scores))) or [(0, 0)]
+    ]
+    active, differences = add_slices(slices)
+    return Sums(margin * active + differences[:, 0], active)
+
+
+def as_vectors(*arrays):
+    return [MemoryVector.wrap(array) for array in arrays]
+
+
+def sweep_pairs(
+    scores, ranks, n_ranks, weights, out, *, first_row=0, margin=1.0, memory=1 << 40, folder=None, threads=1
+):
+    """Count with sweeps in so much memory; `out` are the row vectors plus and minus."""
+    with RowVectors(scores.n_rows, memory // 2, folder) as scratch:
+        most = memory // 2 // sweep.ROW_BYTES
+        counting = PairSweep(scores, ranks, n_ranks, weights, len(out) - 1, scratch, most, threads)
+        counting.count(margin, first_row, out[0], out[1:])
+
+
+def counted(scores, labels, weights=None, slacks=1, first_row=0, margin=1.0):
     ranks, n_ranks = rank_labels(labels)
     kind = np.int64 if weights is None else np.float64
-    plus, minus = np.full(len(scores), 7, kind), np.full((len(scores), groups), 7, kind)
-    sums = count_pairs(
-        scores, ranks, n_ranks, plus, minus, weights=weights, first_row=first_row, margin=margin
-    )
-    return plus, minus, sums
+    plus, minus = np.full(len(scores), 7, kind), np.full((len(scores), slacks), 7, kind)
+    if weights is None:
+        count_pairs(scores, ranks, n_ranks, plus, minus, first_row=first_row, margin=margin)
+    else:
+        vectors, out = as_vectors(scores, ranks), as_vectors(plus, *minus.T)
+        sweep_pairs(*vectors, n_ranks, *as_vectors(weights), out, first_row=first_row, margin=margin)
+    return plus, minus, sums_of(scores, plus, minus, first_row, margin)
 
 
-def check(scores, labels, weights=None, groups=1, first_row=0, margin=1.0):
-    plus, minus, sums = counted(scores, labels, weights, groups, first_row, margin)
+def check(scores, labels, weights=None, slacks=1, first_row=0, margin=1.0):
+    plus, minus, sums = counted(scores, labels, weights, slacks, first_row, margin)
     expected_plus, expected_minus, expected_loss = reference(
-        scores, labels, weights, groups, first_row, margin
+        scores, labels, weights, slacks, first_row, margin
     )
     if weights is None:
         np.testing.assert_array_equal(plus, expected_plus)
@@ -84,23 +120,23 @@ def small_parts():
     with (
         mock.patch.object(sweep, "RANK_BITS", 2),
         mock.patch.object(sweep, "BEST_ROWS", 4),
-        mock.patch.object(lookup, "_PART_ROWS", 4),
+        mock.patch.object(lookup, "_BUCKET_ROWS", 4),
     ):
         yield
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS, st.integers(1, 41), st.booleans(), st.sampled_from([1, 2, 8]), st.integers(0, 5))
-def test_counts_are_those_of_all_pairs(rows, n_labels, weighted, groups, first_row):
+def test_counts_are_those_of_all_pairs(rows, n_labels, weighted, slacks, first_row):
     scores, labels, weights = (np.array([row[k] for row in rows], float) for k in range(3))
-    check(scores, labels % n_labels, weights if weighted else None, groups, first_row)
+    check(scores, labels % n_labels, weights if weighted else None, slacks, first_row)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS, st.integers(1, 41), st.booleans(), st.sampled_from([1, 3]), st.sampled_from([1.0, 0.0, 2.5]))
-def test_counts_are_the_same_in_small_parts(small_parts, rows, n_labels, weighted, groups, margin):
+def test_counts_are_the_same_in_small_parts(small_parts, rows, n_labels, weighted, slacks, margin):
     scores, labels, weights = (np.array([row[k] for row in rows], float) for k in range(3))
-    check(scores, labels % n_labels, weights if weighted else None, groups, 0, margin)
+    check(scores, labels % n_labels, weights if weighted else None, slacks, 0, margin)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e15, -1e300])
@@ -120,22 +156,22 @@ TWO_RANKS = st.lists(st.tuples(st.one_of(SCORES, FAR), st.integers(0, 1)), max_s
 MARGINS = st.sampled_from([1.0, 0.0, 5e-324, 0.25, 2.5, 2.0**53, -1.0])
 
 
-def check_look_up(scores, labels, groups, first_row, margin):
+def check_look_up(scores, labels, slacks, first_row, margin):
     own = MemoryVector.wrap(scores), MemoryVector.wrap(labels.astype(np.int32))
-    found = lookup.TwoRanks(*own, groups, first_row, margin)
+    found = lookup.TwoRanks(*own, slacks, first_row, margin)
     with np.errstate(over="ignore"):
         active, _ = active_pairs(scores, labels, margin)
-    groups_of = (first_row + np.arange(len(scores))) % groups
+    blocks_of = (first_row + np.arange(len(scores))) % slacks
     np.testing.assert_array_equal(found.plus.read(0, len(scores)), active.sum(axis=1))
-    for group, column in enumerate(found.minus):
-        np.testing.assert_array_equal(column.read(0, len(scores)), active[groups_of == group].sum(axis=0))
+    for slack, column in enumerate(found.minus):
+        np.testing.assert_array_equal(column.read(0, len(scores)), active[blocks_of == slack].sum(axis=0))
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TWO_RANKS, st.sampled_from([1, 2, 5]), st.integers(0, 5), MARGINS)
-def test_look_up_of_two_ranks_finds_all_pairs(small_parts, rows, groups, first_row, margin):
+def test_look_up_of_two_ranks_finds_all_pairs(small_parts, rows, slacks, first_row, margin):
     scores, labels = np.array([row[0] for row in rows], float), np.array([row[1] for row in rows], int)
-    check_look_up(scores, labels, groups, first_row, margin)
+    check_look_up(scores, labels, slacks, first_row, margin)
 
 
 CROWDS = {
@@ -144,7 +180,7 @@ CROWDS = {
     "heavy tails": lambda rng, n: rng.standard_cauchy(n) ** 3,
     "neighbours": lambda rng, n: 1.0 + rng.integers(0, 20, n) * 2.0**-52,
     "denormal": lambda rng, n: rng.integers(-50, 50, n) * 5e-324,
-    "lost beside 1": lambda rng, n: np.where(np.arange(n) % 200, rng.random(n) * 3e-16, 1.0),
+    "lost next to 1": lambda rng, n: np.where(np.arange(n) % 200, rng.random(n) * 3e-16, 1.0),
     "one far away": lambda rng, n: np.concatenate([rng.normal(size=n - 1), [1e300]]),
     "ends of the range": lambda rng, n: rng.choice([-1.0, 1.0], size=n) * np.finfo(float).max,
 }
@@ -222,15 +258,15 @@ def test_training_refuses_no_pairs_and_too_many():
         check_trainable(pairs_of_sizes([2**31, 2**32]))
 
 
-# Groups
+# Queries
 
 
-def groups_reference(scores, labels, starts, weights, groups, first_row):
-    plus, minus = np.zeros(len(scores)), np.zeros((len(scores), groups))
-    loss = np.zeros(groups)
+def queries_reference(scores, labels, starts, weights, slacks, first_row):
+    plus, minus = np.zeros(len(scores)), np.zeros((len(scores), slacks))
+    loss = np.zeros(slacks)
     for g, (start, stop) in enumerate(pairwise(starts.tolist())):
         part = slice(start, stop)
-        found = reference(scores[part], labels[part], None, groups, first_row + start)
+        found = reference(scores[part], labels[part], None, slacks, first_row + start)
         omega = 1.0 if weights is None else weights[g]
         plus[part], minus[part] = omega * found[0], omega * found[1]
         loss += omega * found[2]
@@ -239,31 +275,30 @@ def groups_reference(scores, labels, starts, weights, groups, first_row):
 
 @pytest.mark.parametrize("small", [0, 20, 1024])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("groups", [1, 3])
-def test_pairs_inside_groups(small, weighted, groups):
+@pytest.mark.parametrize("slacks", [1, 3])
+def test_pairs_inside_queries(small, weighted, slacks):
     rng = np.random.default_rng(5)
     starts = np.concatenate([[2], np.cumsum(rng.integers(0, 60, 40)) + 2])
     n_rows = int(starts[-1]) + 3
     scores, labels = rng.integers(-6, 6, n_rows) / 4, rng.integers(0, 5, n_rows)
     weights = rng.uniform(0.5, 2, 40) if weighted else None
     kind = np.float64 if weighted else np.int64
-    plus, minus = np.full(n_rows, 7, kind), np.full((n_rows, groups), 7, kind)
+    plus, minus = np.full(n_rows, 7, kind), np.full((n_rows, slacks), 7, kind)
     with mock.patch.object(counts, "_SMALL", small):
-        sums = count_in_groups(
-            scores, labels.astype(np.int32), starts, plus, minus, weights=weights, first_row=11
-        )
-    expected = groups_reference(scores, labels, starts, weights, groups, 11)
+        count_in_queries(scores, labels.astype(np.int32), starts, plus, minus, weights=weights, first_row=11)
+    sums = sums_of(scores, plus, minus, 11)
+    expected = queries_reference(scores, labels, starts, weights, slacks, 11)
     np.testing.assert_allclose(plus, expected[0], rtol=1e-14)
     np.testing.assert_allclose(minus, expected[1], rtol=1e-14)
     np.testing.assert_allclose(sums.loss, expected[2], rtol=1e-12)
 
 
-def test_a_group_of_one_row_and_an_empty_one_have_no_pairs():
-    plus, minus = np.empty(3, np.int64), np.empty(3, np.int64)
+def test_a_query_of_one_row_and_an_empty_one_have_no_pairs():
+    plus, minus = np.empty(3, np.int64), np.empty((3, 1), np.int64)
     scores, ranks = np.array([2.0, 0.0, 1.0]), np.array([0, 1, 2], np.int32)
-    sums = count_in_groups(scores, ranks, np.array([0, 1, 1, 3]), plus, minus)
-    assert plus.tolist() == [0, 0, 0] == minus.tolist()  # a difference of exactly 1 loses nothing
-    assert sums.active.tolist() == [0.0]
+    count_in_queries(scores, ranks, np.array([0, 1, 1, 3]), plus, minus)
+    assert plus.tolist() == [0, 0, 0] == minus[:, 0].tolist()  # a difference of exactly 1 loses nothing
+    assert sums_of(scores, plus, minus).active.tolist() == [0.0]
 
 
 # On disk
@@ -302,29 +337,22 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("n_ranks", "weighted", "groups"), [(2, False, 3), (9, True, 1), (20_000, True, 2)])
-def test_counts_on_disk_are_the_same_bits(shape, n_ranks, weighted, groups, on_disk, tmp_path):
+@pytest.mark.parametrize(("n_ranks", "weighted", "slacks"), [(2, False, 3), (9, True, 1), (20_000, True, 2)])
+def test_counts_on_disk_are_the_same_bits(shape, n_ranks, weighted, slacks, on_disk, tmp_path):
     n_rows = 20_000
     rng = np.random.default_rng(n_ranks)
     scores, labels = SHAPES[shape](rng, n_rows), rng.permutation(n_rows) % n_ranks
     weights = rng.random(n_rows) if weighted else None
     with mock.patch.object(sweep, "RANK_BITS", 6):  # three levels of ranks
-        plus, minus, sums = counted(scores, labels, weights, groups)
+        plus, minus, sums = counted(scores, labels, weights, slacks)
         ranks, _ = rank_labels(labels)
-        up, *down = [on_disk(np.full(n_rows, 7, plus.dtype)) for _ in range(1 + groups)]
-        found = count_pairs_external(
-            on_disk(scores),
-            on_disk(ranks),
-            n_ranks,
-            up,
-            down,
-            memory_bytes=200_000,
-            scratch_dir=tmp_path,
-            weights=None if weights is None else on_disk(weights),
-        )
-    np.testing.assert_array_equal(up.read(0, n_rows), plus)
-    for group, vector in enumerate(down):
-        np.testing.assert_array_equal(vector.read(0, n_rows), minus[:, group])
+        out = [on_disk(np.full(n_rows, 7, plus.dtype)) for _ in range(1 + slacks)]
+        own = on_disk(scores), on_disk(ranks), n_ranks, None if weights is None else on_disk(weights)
+        sweep_pairs(*own, out, memory=200_000, folder=tmp_path)
+    up, *down = (vector.read(0, n_rows) for vector in out)
+    np.testing.assert_array_equal(up, plus)
+    np.testing.assert_array_equal(np.stack(down, axis=1), minus)
+    found = sums_of(scores, up, np.stack(down, axis=1))
     assert found.loss.tolist() == sums.loss.tolist()
     assert found.active.tolist() == sums.active.tolist()
 
@@ -353,15 +381,15 @@ def test_memory_on_disk_is_bounded(on_disk, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             noting(patch, "_read")
             noting(patch, "_write")
-            with sweep.RowVectors(n_rows, 0, tmp_path) as scratch:
-                counting = sweep.PairSweep(*vectors, 7, None, 1, scratch, most)
+            with RowVectors(n_rows, 0, tmp_path) as scratch:
+                counting = PairSweep(*vectors, 7, None, 1, scratch, most)
                 counting.count(1.0, 0, out[0], out[1:])
         assert 0 < longest <= most
 
 
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("slacks", [1, 3])
 @pytest.mark.parametrize(("n_ranks", "weighted"), [(2, False), (2, True), (200_000, True)])
-def test_threads_change_no_bits(n_ranks, weighted, groups):
+def test_threads_change_no_bits(n_ranks, weighted, slacks):
     rng = np.random.default_rng(4)
     n_rows = 2 * sweep.BEST_ROWS
     scores, weights = rng.normal(size=n_rows), rng.random(n_rows) if weighted else None
@@ -369,23 +397,17 @@ def test_threads_change_no_bits(n_ranks, weighted, groups):
     kind = np.float64 if weighted else np.int64
     found = []
     for threads in (1, 3):
-        plus, minus = np.empty(n_rows, kind), np.empty((n_rows, groups), kind)
-        sums = count_pairs(scores, ranks, n_ranks, plus, minus, weights=weights, threads=threads)
-        found.append(b"".join(part.tobytes() for part in (plus, minus, sums.loss, sums.active)))
+        plus, minus = np.empty(n_rows, kind), np.empty((n_rows, slacks), kind)
+        if weighted:
+            out = as_vectors(plus, *minus.T)
+            sweep_pairs(*as_vectors(scores, ranks), n_ranks, *as_vectors(weights), out, threads=threads)
+        else:
+            count_pairs(scores, ranks, n_ranks, plus, minus, threads=threads)
+        found.append(plus.tobytes() + minus.tobytes())
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 8])
-def test_work_abreast_is_answered_in_order_and_fails_as_it_would_alone(threads):
-    assert parallel_map(divmod, [(7, 2), (9, 3)], threads) == [(3, 1), (3, 0)]
-    assert parallel_map(divmod, [], threads) == []
-    with pytest.raises(ZeroDivisionError):
-        parallel_map(divmod, [(1, 1), (1, 0), (2, 1)], threads)
-
-
 def test_a_full_scratch_folder_is_said(tmp_path):
-    vectors = [MemoryVector(1000, kind) for kind in (np.float64, np.int32, np.int64, np.int64)]
+    scores, ranks, *out = (MemoryVector(1000, kind) for kind in (np.float64, np.int32, np.int64, np.int64))
     with pytest.raises(StorageError, match="scratch data"):
-        count_pairs_external(
-            *vectors[:2], 1, vectors[2], vectors[3:], memory_bytes=1000, scratch_dir=tmp_path / "none"
-        )
+        sweep_pairs(scores, ranks, 1, None, out, memory=1000, folder=tmp_path / "none")

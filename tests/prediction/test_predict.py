@@ -22,7 +22,7 @@ from helpers.scored_data import Data, Floats, linear_model, one_vs_rest, random_
 from scipy import sparse
 
 from ooc_svm.data.blocks import RowBlock, tiles
-from ooc_svm.data.source import MatrixSource, MatrixSpan
+from ooc_svm.data.matrix import MatrixSource, MatrixSpan
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.model.decision import Decision, select_C
 from ooc_svm.model.model import Model, save_model

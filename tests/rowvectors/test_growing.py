@@ -1,4 +1,4 @@
-"""Vectors that grow: what was appended is read back, wherever the pieces are."""
+"""Vectors that grow: what was appended is read back, wherever the segments are."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ooc_svm.rowvectors.growing import GrowingVector
 @settings(deadline=None, max_examples=50)
 @given(
     lengths=st.lists(st.integers(0, 40), max_size=12),
-    first_piece=st.integers(0, 9),
+    first_rows=st.integers(0, 9),
     memory_bytes=st.sampled_from([0, 100, 10**6]),
     ranges=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=8),
     buffered=st.booleans(),
 )
 def test_any_range_reads_what_was_appended(
-    lengths: list[int], first_piece: int, memory_bytes: int, ranges: list[tuple[float, float]], buffered: bool
+    lengths: list[int], first_rows: int, memory_bytes: int, ranges: list[tuple[float, float]], buffered: bool
 ) -> None:
     total = sum(lengths)
     expected = np.arange(total, dtype=np.float64)
-    with GrowingVector(np.float64, memory_bytes, first_piece=first_piece) as vector:
+    with GrowingVector(np.float64, memory_bytes, first_rows=first_rows) as vector:
         for part in np.split(expected, np.cumsum(lengths)[:-1] if lengths else []):
             vector.append(part)
         assert (vector.n_rows, vector.nbytes) == (total, 8 * total)
@@ -42,21 +42,21 @@ def test_any_range_reads_what_was_appended(
 
 
 def test_entries_can_be_written_again(tmp_path: Path) -> None:
-    with GrowingVector(np.int8, 5, tmp_path, first_piece=2) as vector:
+    with GrowingVector(np.int8, 5, tmp_path, first_rows=2) as vector:
         vector.append(np.zeros(30, np.int8))
         assert not vector.in_memory
         vector.write(1, np.arange(25, dtype=np.int8))
         assert vector.read(0, 30).tolist() == [0, *range(25), 0, 0, 0, 0]
 
 
-def test_pieces_stop_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing, "_LARGEST_PIECE", 8)
-    with GrowingVector(np.int8, 10**6, first_piece=3) as vector:
+def test_segments_stop_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "_LARGEST_SEGMENT", 8)
+    with GrowingVector(np.int8, 10**6, first_rows=3) as vector:
         vector.append(np.zeros(40, np.int8))
         assert vector.bytes_in_memory == 3 + 6 + 8 * 4  # and not 3 + 6 + 12 + 24
-    with GrowingVector(np.int8, 10**6, first_piece=40) as vector:
+    with GrowingVector(np.int8, 10**6, first_rows=40) as vector:
         vector.append(np.zeros(40, np.int8))
-        assert vector.bytes_in_memory == 40  # a length known before is one piece
+        assert vector.bytes_in_memory == 40  # a length known before is one segment
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

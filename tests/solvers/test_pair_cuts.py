@@ -18,7 +18,7 @@ from scipy import sparse
 
 import ooc_svm
 from ooc_svm.data.blocks import tiles
-from ooc_svm.data.source import MatrixSource
+from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.cutting_plane.pair_cuts import Forecast
@@ -146,7 +146,10 @@ def test_tiles_keep_queries_whole(elements):
     heads = np.concatenate([[1], qid[1:] != qid[:-1]]).astype(np.uint8)
     heads[0] = 0
     block = MatrixSource(matrix, np.zeros(len(qid))).read_block(0)
-    plain, whole = list(tiles(block.indptr, elements)), list(tiles(block.indptr, elements, heads=heads))
+    plain, whole = (
+        list(tiles(block.indptr, elements)),
+        list(tiles(block.indptr, elements, query_starts=heads)),
+    )
     for found in (plain, whole):
         assert [first for first, _ in found] == [0, *(last for _, last in found[:-1])]
         assert found[-1][1] == len(qid)

@@ -20,7 +20,7 @@ from helpers.pairs_data import (
 from scipy.optimize import minimize_scalar
 
 from ooc_svm.pairs import active as active_module
-from ooc_svm.pairs.active import count_active_pairs, whole_groups
+from ooc_svm.pairs.active import count_active_pairs, whole_queries
 from ooc_svm.pairs.request import PairPass
 from ooc_svm.rowvectors.vector import MemoryVector
 from ooc_svm.solvers.cutting_plane.pair_oracle import CLOSE
@@ -92,7 +92,7 @@ def test_the_bits_of_a_count_follow_neither_from_the_memory_nor_from_threads(mon
 
 @pytest.mark.parametrize("rows", [1, 4, 7, 1000])
 @pytest.mark.parametrize("slice_rows", [1, 6, 1000])
-def test_slices_are_of_whole_groups(monkeypatch, rows, slice_rows):
+def test_slices_are_of_whole_queries(monkeypatch, rows, slice_rows):
     monkeypatch.setattr(
         active_module,
         "row_slices",
@@ -100,7 +100,7 @@ def test_slices_are_of_whole_groups(monkeypatch, rows, slice_rows):
     )
     qid = group_numbers(60)
     heads = np.flatnonzero(np.concatenate([[True], qid[1:] != qid[:-1]]))
-    slices = list(whole_groups(MemoryVector.wrap(np.isin(np.arange(60), heads).astype(np.uint8)), rows))
+    slices = list(whole_queries(MemoryVector.wrap(np.isin(np.arange(60), heads).astype(np.uint8)), rows))
     assert np.concatenate([starts[:-1] for starts in slices]).tolist() == heads.tolist()
     assert [int(starts[0]) for starts in slices[1:]] == [int(starts[-1]) for starts in slices[:-1]]
     assert slices[-1][-1] == 60

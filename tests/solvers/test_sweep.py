@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from ooc_svm.data.source import MatrixSpan
+from ooc_svm.data.matrix import MatrixSpan
 from ooc_svm.engine.serial import MemoryEngine
 from ooc_svm.passes.base import Extent, Piece, RowSlice
 from ooc_svm.solvers.streamed_smo import dual_loops

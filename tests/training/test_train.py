@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from ooc_svm import train
-from ooc_svm.data.source import MatrixSource
+from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.errors import InputError, Interrupted
 from ooc_svm.model.model import load_model, save_model
 from ooc_svm.options import TrainOptions

@@ -123,7 +123,7 @@ class PairCutOracle:
     @property
     def forecast_size(self) -> int:
         """How many numbers a solver keeps for this from one read to the next."""
-        has_bins = self.guesses > 0 and self.pairs.rows.heads is None
+        has_bins = self.guesses > 0 and self.pairs.rows.query_starts is None
         return Forecast.size(self.space.n_features) if has_bins else 0
 
     @property
@@ -194,13 +194,13 @@ class PairCutOracle:
         weights, _ = self.space.to_data(w)
         rule: CountedCut | BinnedCuts | QueryCuts = known
         rows = self.pairs.rows
-        if self.guesses and rows.heads is None:
+        if self.guesses and rows.query_starts is None:
             next_one = Forecast.of(forecast).moved(step, weights)
             foreseen = next_one.spread, next_one.at_best, next_one.at_end
             rule = BinnedCuts(known, rows, self.groups, known.best, thetas, self.n_bins, *foreseen)
-        elif self.guesses and rows.heads is not None:
-            rule = QueryCuts(known, rows, self.groups, known.best, thetas, rows.heads)
-        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,), heads=rows.heads)
+        elif self.guesses and rows.query_starts is not None:
+            rule = QueryCuts(known, rows, self.groups, known.best, thetas, rows.query_starts)
+        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,), heads=rows.query_starts)
         cuts = [self._cut((result.vectors[:, : self.groups, 0], counted.offsets))]
         if not isinstance(rule, CountedCut):
             cuts += [self._cut(cut) for cut in rule.cuts(result)]

@@ -89,7 +89,7 @@ class RayBins(NoCells):
 
 def can_search(rows: PairRows, precision: float) -> bool:
     """Whether bins will do for such rows and a search so precise."""
-    return rows.heads is None and rows.n_ranks <= MOST_RANKS and precision >= FINEST_SEARCH
+    return rows.query_starts is None and rows.n_ranks <= MOST_RANKS and precision >= FINEST_SEARCH
 
 
 def look_by_bins(rows: PairRows, best: str, end: str, total: float) -> Generator[Request, Any, Look]:

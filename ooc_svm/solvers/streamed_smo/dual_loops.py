@@ -29,7 +29,7 @@ from ooc_svm.losses.functions import (
     violation,
 )
 from ooc_svm.ops.compiled import compiled, inlined
-from ooc_svm.ops.hashing import _mix
+from ooc_svm.ops.hashing import mix
 from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, dot, square
 
@@ -59,11 +59,11 @@ HELD, HELD_AT_START = np.uint8(1), np.uint8(2)
 @compiled
 def shuffle(order, seed):  # type: ignore[no-untyped-def]
     """Put the entries of an array in a random order: Fisher and Yates, with splitmix64."""
-    state = _mix(seed)
+    state = mix(seed)
     for i in range(len(order) - 1, 0, -1):
         state += _GOLDEN
         # The upper half of a product with 32 random bits: a division would take longer than a row's step.
-        j = np.int64((_mix(state) >> np.uint64(32)) * np.uint64(i + 1) >> np.uint64(32))
+        j = np.int64((mix(state) >> np.uint64(32)) * np.uint64(i + 1) >> np.uint64(32))
         order[i], order[j] = order[j], order[i]
 
 

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from helpers.problems_data import cut_rows, noisy_rows
 from helpers.store_data import assert_same
 
-from ooc_svm.data import source as module
-from ooc_svm.data.source import MatrixSource
+from ooc_svm.data import matrix as module
+from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.errors import InputError
 
 LABELS = np.arange(6.0)

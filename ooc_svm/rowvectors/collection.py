@@ -1,0 +1,163 @@
+"""The row vectors of a run, by name."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.errors import DamageError
+from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, default_scratch_folder, row_slices
+
+
+class RowVectors:
+    """Row vectors by name: in memory until the memory is used up, then on disk.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows of the data.
+    memory_bytes : int
+        Memory for all vectors together.
+    scratch_dir : path, optional
+        Folder for vectors that do not fit; see `ooc_svm.rowvectors.vector.default_scratch_folder`.
+    held : sequence of (int, int), optional
+        Ranges ``(start, stop)`` of the rows that have entries here, ascending; by default all rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        Length of every vector: the number of rows that have entries here.
+    """
+
+    def __init__(
+        self,
+        n_rows: int,
+        memory_bytes: int,
+        scratch_dir: str | os.PathLike[str] | None = None,
+        held: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        self.held = [(0, n_rows)] if held is None else list(held)
+        self._starts = [start for start, _ in self.held]
+        self._places = [0, *accumulate(stop - start for start, stop in self.held)]
+        self.n_rows = self._places[-1]
+        self.memory_bytes = memory_bytes
+        self.scratch_dir = default_scratch_folder() if scratch_dir is None else Path(scratch_dir)
+        self._vectors: dict[str, RowVector] = {}
+
+    def place(self, row: int) -> int:
+        """Index in the vectors of a row of the data; the next rows of its held range follow it.
+
+        Raises
+        ------
+        IndexError
+            If the row is in none of the held ranges.
+        """
+        number = bisect_right(self._starts, row) - 1
+        if number < 0 or row >= self.held[number][1]:
+            raise IndexError(f"row {row} is not held here")
+        return self._places[number] + row - self._starts[number]
+
+    def held_within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Intersections of the held ranges with ``start .. stop``."""
+        for first, last in self.held[max(bisect_right(self._starts, start) - 1, 0) :]:
+            if first >= stop:
+                return
+            if last > start:
+                yield max(first, start), min(last, stop)
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """Bytes of the vectors that are in memory."""
+        return sum(vector.nbytes for vector in self._vectors.values() if vector.in_memory)
+
+    def create(self, name: str, dtype: npt.DTypeLike, fill: float | None = 0) -> RowVector:
+        """Create the vector `name`, with the value `fill` in every entry (None: any value).
+
+        Raises
+        ------
+        ValueError
+            If there is a vector of this name.
+        StorageError
+            If it does not fit the memory and cannot be created on disk.
+        """
+        if name in self._vectors:
+            raise ValueError(f"there is a row vector {name!r} already")
+        vector = self._vectors[name] = self._make(name, dtype, fill)
+        return vector
+
+    def _make(self, name: str, dtype: npt.DTypeLike, fill: float | None) -> RowVector:
+        needed = self.n_rows * np.dtype(dtype).itemsize
+        if self.bytes_in_memory + needed <= self.memory_bytes:
+            return MemoryVector(self.n_rows, dtype, fill)
+        return DiskVector(self.n_rows, dtype, self.scratch_dir, fill)
+
+    def __getitem__(self, name: str) -> RowVector:
+        return self._vectors[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._vectors
+
+    def names(self) -> list[str]:
+        """The names in the order of creation."""
+        return list(self._vectors)
+
+    def drop(self, name: str) -> None:
+        """Close and remove the vector `name`."""
+        self._vectors.pop(name).close()
+
+    def save(self, name: str, fileobj: BinaryIO) -> None:
+        """Write the entries of `name` to `fileobj`, raw and little-endian, a slice at a time."""
+        vector = self[name]
+        for start, stop in row_slices(self.n_rows):
+            part = vector.read(start, stop)
+            fileobj.write(part.astype(vector.dtype.newbyteorder("<"), copy=False).data)
+
+    def load(self, name: str, fileobj: BinaryIO) -> None:
+        """Set the entries of the vector `name` from the output of `save`.
+
+        Raises
+        ------
+        DamageError
+            If `fileobj` ends too early.
+        """
+        vector = self[name]
+        stored = vector.dtype.newbyteorder("<")
+        for start, stop in row_slices(self.n_rows):
+            part = _read_exactly(fileobj, (stop - start) * stored.itemsize, name)
+            vector.write(start, np.frombuffer(part, stored).astype(vector.dtype, copy=False))
+
+    def close(self) -> None:
+        """Close and remove every vector."""
+        for name in self.names():
+            self.drop(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _read_exactly(fileobj: BinaryIO, n_bytes: int, name: str) -> bytes:
+    parts: list[bytes] = []
+    missing = n_bytes
+    while missing:
+        part = fileobj.read(missing)
+        if not part:
+            source = getattr(fileobj, "name", "the file")
+            raise DamageError(
+                f"{source}: ends inside the row vector {name!r}; it was cut short: use another copy"
+            )
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
