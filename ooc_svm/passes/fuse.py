@@ -23,10 +23,10 @@ def fuse(passes: Sequence[Pass]) -> list[tuple[Pass, list[int]]]:
     fused: list[tuple[Pass, list[int]]] = []
     for position, request in enumerate(passes):
         if isinstance(request, LinearPass):
-            linear.setdefault((request.groups, request.heads), []).append(position)
+            linear.setdefault((request.groups, request.query_starts), []).append(position)
         else:
             fused.append((request, [position]))
-    for (groups, heads), members in linear.items():
+    for (groups, query_starts), members in linear.items():
         parts = [p for p in (passes[m] for m in members) if isinstance(p, LinearPass)]
         if len(parts) == 1:
             fused.append((parts[0], members))
@@ -36,7 +36,7 @@ def fuse(passes: Sequence[Pass]) -> list[tuple[Pass, list[int]]]:
             np.concatenate([p.intercepts for p in parts]),
             tuple(rule for p in parts for rule in p.rules),
             groups,
-            heads,
+            query_starts,
         )
         fused.append((joined, members))
     return fused

@@ -46,7 +46,7 @@ class LinearPass(WholeRead):
     rules : tuple of K RowRule
     groups : int
         Rows of the same number modulo ``groups`` are summed together.
-    heads : str or None
+    query_starts : str or None
         A row vector that is 1 where rows that belong together begin: rules see them at once where they are in
         one block.
     """
@@ -55,13 +55,13 @@ class LinearPass(WholeRead):
     intercepts: Float64Array
     rules: tuple[RowRule, ...]
     groups: int = 1
-    heads: str | None = None
+    query_starts: str | None = None
     needs_data: ClassVar[bool] = True
 
     @property
     def reads(self) -> tuple[str, ...]:
-        heads = () if self.heads is None else (self.heads,)
-        return union((*(rule.reads for rule in self.rules), heads))
+        query_starts = () if self.query_starts is None else (self.query_starts,)
+        return union((*(rule.reads for rule in self.rules), query_starts))
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -86,8 +86,8 @@ class LinearPass(WholeRead):
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: LinearSums) -> None:
         assert block is not None
         K, width = len(self.rules), self.width
-        heads = None if self.heads is None else rows.vectors[self.heads]
-        for first, last in tiles(block.indptr, TILE_ELEMENTS, query_starts=heads):
+        query_starts = None if self.query_starts is None else rows.vectors[self.query_starts]
+        for first, last in tiles(block.indptr, TILE_ELEMENTS, query_starts=query_starts):
             tile, csr = rows.part(first, last), (*block.arrays, first, last)
             scores = np.empty((last - first, K))
             row_ops.scores_of_models(*csr, self.weights, self.intercepts, scores)

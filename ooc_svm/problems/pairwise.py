@@ -25,7 +25,7 @@ from ooc_svm.rowvectors.group_numbers import GroupNumbers
 from ooc_svm.rowvectors.sort import sort_by_score
 from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
 
-RANKS, HEADS = "ranks", "heads"
+RANKS, QUERY_STARTS = "ranks", "query_starts"
 _LABELS = "labels"
 
 # Rows of which the labels are sorted in memory together, and bytes for counting them.
@@ -193,12 +193,12 @@ def fill_pairs(
         _fill(vectors.create(_LABELS, np.float64), source, lambda found: found)
         n_ranks = _rank(vectors[_LABELS], ranks, vectors, sorting_bytes)
         vectors.drop(_LABELS)
-    heads = HEADS if problem == "ranking" else None
-    if heads is not None:
-        _fill_heads(vectors.create(heads, np.uint8), source, sorting_bytes)
+    query_starts = QUERY_STARTS if problem == "ranking" else None
+    if query_starts is not None:
+        _fill_query_starts(vectors.create(query_starts, np.uint8), source, sorting_bytes)
         if weight is not None:
-            _check_group_weights(vectors[heads], vectors[weight])
-    rows = PairRows(RANKS, n_ranks, weight, heads)
+            _check_group_weights(vectors[query_starts], vectors[weight])
+    rows = PairRows(RANKS, n_ranks, weight, query_starts)
     total = sum_of_pairs(rows, vectors, sorting_bytes)
     if total == 0.0 or weight is None:
         check_trainable(int(total))
@@ -240,7 +240,7 @@ def _rank(labels: RowVector, ranks: RowVector, vectors: RowVectors, sorting_byte
     return n_ranks
 
 
-def _fill_heads(heads: RowVector, source: Source, memory_bytes: int) -> None:
+def _fill_query_starts(query_starts: RowVector, source: Source, memory_bytes: int) -> None:
     """Mark the first row of each group; groups have to be in one place."""
     last: int | None = None
     with closing(GroupNumbers(min(memory_bytes, _NUMBERS_BYTES))) as numbers:
@@ -252,17 +252,17 @@ def _fill_heads(heads: RowVector, source: Source, memory_bytes: int) -> None:
             first[0] = last is None or qids[0] != last
             np.not_equal(qids[1:], qids[:-1], out=first[1:])
             numbers.add(qids[first])
-            heads.write(span.start, first.astype(np.uint8))
+            query_starts.write(span.start, first.astype(np.uint8))
             last = int(qids[-1])
         numbers.check("--problem ranking")
 
 
-def _check_group_weights(heads: RowVector, weight: RowVector) -> None:
+def _check_group_weights(query_starts: RowVector, weight: RowVector) -> None:
     """Refuse a row whose weight is not that of the row before it in its group."""
     last = np.empty(0)
-    for start, stop in row_slices(heads.n_rows):
+    for start, stop in row_slices(query_starts.n_rows):
         weights = np.concatenate([last, weight.read(start, stop)])
-        inside = heads.read(start, stop)[1 - len(last) :] == 0
+        inside = query_starts.read(start, stop)[1 - len(last) :] == 0
         differs = inside & (weights[1:] != weights[:-1])
         if differs.any():
             place = int(np.argmax(differs))

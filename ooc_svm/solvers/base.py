@@ -124,6 +124,8 @@ class SolverPlan:
         Reads to a gap of 1e-3, as measured on data of several kinds.
     report : mapping
         What the report says of it.
+    cut : tuple of int
+        How a read is cut, where saved row vectors can be understood by this alone.
     """
 
     parameters: Any
@@ -132,6 +134,7 @@ class SolverPlan:
     expected_reads: int
     report: Mapping[str, Any]
     sorts_by: int = 0
+    cut: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, sweep_leftovers
 
-CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=1)
+CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=2)
 PLACES = (0, 1)
 
 
@@ -78,7 +78,9 @@ class Saved:
 
     def fill(self, model: int, state: Any) -> None:
         """Put the state of a model into a fresh one of the same type; DamageError if it does not fit."""
-        _unflatten(f"{model}", state, self.arrays, self.content["texts"])
+        arrays = dict(self.arrays)
+        _upgrade(f"{model}", state, arrays)
+        _unflatten(f"{model}", state, arrays, self.content["texts"])
 
     def load(self, saved_name: str, name: str, vectors: RowVectors) -> None:
         """Set the row vector ``name`` from the one saved as ``saved_name``; all of them are float64.
@@ -298,19 +300,37 @@ def vectors_path(folder: Path, place: int) -> Path:
     return folder / f"checkpoint-{place}.vectors"
 
 
-def _leaves(path: str, state: Any) -> Iterator[tuple[str, Any, str, Any]]:
-    """Path, owner, name and value of each field of a dataclass and those inside it.
+def _items(path: str, state: Any) -> Iterator[tuple[str, str, Any]]:
+    """Path, name and value of each field of a dataclass that is saved.
 
     Private ones are left out, and those that follow from data and options: ``metadata={"saved": False}``.
+    ``metadata={"saved_as": name}`` gives another name in the file, "" the place of the owner.
     """
     for item in fields(state):
-        if item.name.startswith("_") or not item.metadata.get("saved", True):
-            continue
-        name, value = f"{path}/{item.name}", getattr(state, item.name)
+        if not item.name.startswith("_") and item.metadata.get("saved", True):
+            name = item.metadata.get("saved_as", item.name)
+            yield f"{path}/{name}" if name else path, item.name, getattr(state, item.name)
+
+
+def _leaves(path: str, state: Any) -> Iterator[tuple[str, Any, str, Any]]:
+    """Path, owner, name and value of each field of a dataclass and those inside it."""
+    for inner, name, value in _items(path, state):
         if is_dataclass(value):
-            yield from _leaves(name, value)
+            yield from _leaves(inner, value)
         else:
-            yield name, state, item.name, value
+            yield inner, state, name, value
+
+
+def _upgrade(path: str, state: Any, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Let each part of a state that has had other arrays (``upgrade``) turn them into today's."""
+    for inner, _, value in _items(path, state):
+        if is_dataclass(value):
+            _upgrade(inner, value, arrays)
+    if hasattr(state, "upgrade"):
+        names = [name for name in arrays if name.startswith(f"{path}/")]
+        own = {name[len(path) + 1 :]: arrays.pop(name) for name in names}
+        state.upgrade(own)
+        arrays.update({f"{path}/{name}": array for name, array in own.items()})
 
 
 def _flatten(

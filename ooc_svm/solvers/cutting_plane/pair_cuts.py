@@ -185,7 +185,7 @@ class QueryCuts(_GuessedCuts, NoCells):
     Sums: those of ``known`` (one number), then the offsets.
     """
 
-    heads: str
+    query_starts: str
 
     @property
     def width(self) -> int:
@@ -201,7 +201,7 @@ class QueryCuts(_GuessedCuts, NoCells):
         known, groups = self.known.width, self.groups
         self.known(rows, scores, coefficients[:known], sums[:1])
         best, n_rows = rows.vectors[self.best], len(scores)
-        starts = np.flatnonzero(rows.vectors[self.heads])
+        starts = np.flatnonzero(rows.vectors[self.query_starts])
         starts = np.concatenate([[0], starts[starts > 0], [n_rows]])
         weights = None if self.rows.weight is None else rows.vectors[self.rows.weight][starts[:-1]]
         own = (rows.start + np.arange(n_rows)) % groups, np.arange(n_rows)

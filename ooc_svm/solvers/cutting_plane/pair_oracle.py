@@ -200,7 +200,7 @@ class PairCutOracle:
             rule = BinnedCuts(known, rows, self.groups, known.best, thetas, self.n_bins, *foreseen)
         elif self.guesses and rows.query_starts is not None:
             rule = QueryCuts(known, rows, self.groups, known.best, thetas, rows.query_starts)
-        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,), heads=rows.query_starts)
+        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,), query_starts=rows.query_starts)
         cuts = [self._cut((result.vectors[:, : self.groups, 0], counted.offsets))]
         if not isinstance(rule, CountedCut):
             cuts += [self._cut(cut) for cut in rule.cuts(result)]

@@ -133,6 +133,7 @@ def _plan(size: DataSize, options: TrainOptions, room: Room, capacity: int) -> S
         row_bytes=32 * size.n_models,
         expected_reads=EXPECTED_READS,
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
+        cut=(effort.rounds, effort.lanes),
     )
 
 
