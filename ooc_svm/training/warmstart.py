@@ -18,7 +18,8 @@ import numpy as np
 
 from ooc_svm.data.source import Span
 from ooc_svm.errors import DamageError, InputError, UsageError
-from ooc_svm.model.model import Model, load_model
+from ooc_svm.model.file import load_model
+from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import Extent
 from ooc_svm.rowvectors.vector import RowVector, RowVectors, row_slices
