@@ -16,12 +16,8 @@ def export(
     C: SelectedC = None,
 ) -> None:
     """Write a model in the text format of another program."""
+    from ooc_svm.model.decision import select_C
     from ooc_svm.model.export import export_model
-    from ooc_svm.model.model import load_model
+    from ooc_svm.model.file import load_model
 
-    chosen = load_model(model)
-    if C is not None:
-        from ooc_svm.model.decision import select_C
-
-        chosen = select_C(chosen, C)
-    export_model(chosen, output, to)
+    export_model(select_C(load_model(model), C), output, to)

@@ -38,7 +38,7 @@ def info(
     if not os.path.exists(path):
         raise InputError(f"{path}: there is no such store or model; check the path")
 
-    from ooc_svm.model.model import load_model, model_info
+    from ooc_svm.model.file import load_model, model_info
 
     model = load_model(path)
     facts = model_info(model)

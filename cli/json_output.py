@@ -37,7 +37,7 @@ def write_json(path: str, content: Any) -> None:
     UsageError, StorageError
         See `check_json_target`.
     """
-    from ooc_svm.model.model import json_ready
+    from ooc_svm.model.file import json_ready
     from ooc_svm.system.files import atomic_write
 
     check_json_target(path)

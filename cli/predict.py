@@ -39,7 +39,7 @@ def predict(
 
     One line a row: the label or value, then the decision scores if asked for.
     """
-    from ooc_svm.model.model import load_model
+    from ooc_svm.model.file import load_model
     from ooc_svm.prediction.predict import predict as run
 
     written = run(
@@ -81,7 +81,7 @@ def evaluate(
         check_json_target(json_file)
 
     from ooc_svm.evaluation.evaluate import evaluate as run
-    from ooc_svm.model.model import json_ready, load_model
+    from ooc_svm.model.file import json_ready, load_model
 
     found = run(load_model(model), data, metric or None, threads=threads, memory=memory, label=label, C=C)
     if json_file == "-":

@@ -36,7 +36,7 @@ def train(
         raise UsageError(f"--report and -o name the same file {report!r}; give two names")
 
     from ooc_svm.cli.progress import train_progress
-    from ooc_svm.model.model import check_model_target, save_model
+    from ooc_svm.model.file import check_model_target, save_model
     from ooc_svm.system.files import check_writable
     from ooc_svm.training.train import train as run
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     )
     from ooc_svm.evaluation.evaluate import evaluate
     from ooc_svm.model.export import export_model
-    from ooc_svm.model.model import Model, load_model, save_model
+    from ooc_svm.model.file import load_model, save_model
+    from ooc_svm.model.model import Model
     from ooc_svm.options import TrainOptions
-    from ooc_svm.prediction.predict import decision_scores, predict
+    from ooc_svm.prediction.predict import predict
+    from ooc_svm.prediction.scores import decision_scores
     from ooc_svm.store import Store, StoreWriter, open_store, store_info, verify_store
     from ooc_svm.training.plan import Plan, plan
     from ooc_svm.training.progress import Progress
@@ -46,14 +48,14 @@ _HOMES = {
     "UsageError": "errors",
     "convert": "conversion.convert",
     "convert_matrix": "conversion.convert",
-    "decision_scores": "prediction.predict",
+    "decision_scores": "prediction.scores",
     "evaluate": "evaluation.evaluate",
     "export_model": "model.export",
-    "load_model": "model.model",
+    "load_model": "model.file",
     "open_store": "store",
     "plan": "training.plan",
     "predict": "prediction.predict",
-    "save_model": "model.model",
+    "save_model": "model.file",
     "store_info": "store",
     "train": "training.train",
     "verify_store": "store",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.evaluation.label_codes import LabelCodes
-from ooc_svm.prediction.predict import ScoreBlock, ScoreStream
+from ooc_svm.prediction.scores import ScoreBlock, ScoreStream
 from ooc_svm.rowvectors.growing import GrowingVector
 from ooc_svm.rowvectors.vector import row_slices
 
@@ -40,29 +40,24 @@ def labels_of(block: ScoreBlock) -> Float64Array:
     return block.labels
 
 
-def rows_of_ranks(
-    stream: ScoreStream, positive: Sequence[float | str], memory_bytes: int
-) -> Iterator[SidedRows]:
-    """Rows of the higher rank are positive.
+def rows_of_ranks(stream: ScoreStream, memory_bytes: int) -> Iterator[SidedRows]:
+    """Rows of the higher rank are positive: those of the labels named for training, or of the larger label.
 
     Parameters
     ----------
     stream : ScoreStream
-    positive : sequence of float or str
-        The labels of the higher rank; empty: the larger of two labels.
     memory_bytes : int
-        What this may use; more rows than fit go to scratch files until both labels are known.
+        What this may use; rows that wait for a second label and do not fit go to scratch files.
 
     Raises
     ------
     InputError
         No labels are named, and there are not exactly two.
     """
-    if not positive:
+    if not stream.decision.sides:
         yield from _rows_of_larger_label(stream, stream.rows.name, memory_bytes)
         return
-    texts = [each if isinstance(each, str) else label_text(each) for each in positive]
-    codes = LabelCodes(texts, stream.rows.name, stream.rows.label_names)
+    codes = LabelCodes(list(stream.decision.sides), stream.rows.name, stream.rows.label_names)
     for block in stream:
         is_positive = codes.codes(labels_of(block)) >= 0
         yield SidedRows(block.scores[:, 0], _signs(is_positive), block.qids)

@@ -22,9 +22,8 @@ from ooc_svm.evaluation.metrics import (
 )
 from ooc_svm.evaluation.query_groups import QueryGroups
 from ooc_svm.evaluation.ranking_metrics import NDCG, RankingCounts, cutoff
-from ooc_svm.model.decision import Decision, class_names
 from ooc_svm.model.model import Model
-from ooc_svm.prediction.predict import ScoreStream, decision_scores
+from ooc_svm.prediction.scores import ScoreStream, decision_scores
 from ooc_svm.rowvectors.growing import GrowingVector
 from ooc_svm.rowvectors.score_ranges import sorted_ties
 from ooc_svm.rowvectors.vector import SLICE_ROWS
@@ -112,13 +111,13 @@ def evaluate(
     with stream:
         if model.problem == "roc-area":
             held = int(_HELD_SHARE * stream.spare_bytes)
-            ranks = rows_of_ranks(stream, model.options.get("positive", ()), held)
+            ranks = rows_of_ranks(stream, held)
             return _evaluate_sides(stream, ranks, names, 1 - _HELD_SHARE, optional=not metrics)
         if not model.positive:
             return _evaluate_values(stream, names, optional=not metrics)
         if model.is_one_vs_rest:
             return _evaluate_classes(stream, names)
-        return _evaluate_sides(stream, _rows_of_classes(stream, model), names, 1.0, optional=not metrics)
+        return _evaluate_sides(stream, _rows_of_classes(stream), names, 1.0, optional=not metrics)
 
 
 def metric_names(model: Model, metrics: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -168,11 +167,11 @@ def _ranked_rows(stream: ScoreStream, counts: RankingCounts, share: float) -> Qu
     return QueryGroups(counts.add, memory_bytes, first_piece=stream.rows.n_rows)
 
 
-def _rows_of_classes(stream: ScoreStream, model: Model) -> Iterator[SidedRows]:
+def _rows_of_classes(stream: ScoreStream) -> Iterator[SidedRows]:
     """Rows of the classes that the model takes for positive, and others of its classes."""
-    targets = _binary_targets(stream.decision, model)
-    codes = _label_codes(stream, list(targets))
-    signs = np.array(list(targets.values()), np.int8)
+    sides = stream.decision.sides
+    codes = _label_codes(stream, list(sides))
+    signs = np.array(list(sides.values()), np.int8)
     for block in stream:
         places = codes.codes(labels_of(block))
         if not codes.n_unknown:  # their number is told at the end
@@ -226,17 +225,6 @@ def _values(names: Sequence[str], counts: Iterable[object], *, optional: bool) -
     if missing is not None and not found:
         raise missing
     return found
-
-
-def _binary_targets(decision: Decision, model: Model) -> dict[str, int]:
-    """1 or -1 for every class, by its name."""
-    if not model.classes:
-        return dict(zip(decision.texts, (-1, 1), strict=True))
-    listed = model.options.get("positive")
-    labels = {each for each in listed if isinstance(each, int | float)} if isinstance(listed, list) else set()
-    labels = labels or {decision.labels.tolist()[1]}
-    sides = [1 if each in labels else -1 for each in model.classes]
-    return dict(zip(class_names(model), sides, strict=True))
 
 
 def _evaluate_classes(stream: ScoreStream, names: Sequence[str]) -> dict[str, float]:

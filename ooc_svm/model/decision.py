@@ -1,7 +1,8 @@
-"""What the scores of a model decide: which of its functions speak, and which label they stand for."""
+"""What the scores of a model mean: which of its functions predict, and the labels they stand for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +12,24 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError
+from ooc_svm.model.linear import LinearScorer
 from ooc_svm.model.model import Model
-from ooc_svm.ops.rows import scores_of_models, unsigned
+
+TWO_CLASSES = "two classes"
+SEVERAL_CLASSES = "several classes"
+VALUES = "values"
+GRADES = "grades"
+TWO_RANKS = "the order of two classes"
+RANKINGS = "rankings"
+
+_PREDICTED = {"svr": VALUES, "ordinal": GRADES, "roc-area": TWO_RANKS, "ranking": RANKINGS}
+
+
+def predicted_by(model: Model) -> str:
+    """What a model predicts, as messages name it: one of the constants of this module."""
+    if model.problem in _PREDICTED:
+        return _PREDICTED[model.problem]
+    return SEVERAL_CLASSES if model.is_one_vs_rest else TWO_CLASSES
 
 
 def select_C(model: Model, C: float | None) -> Model:  # noqa: N802  (C is the field's name for it)
@@ -27,7 +44,7 @@ def select_C(model: Model, C: float | None) -> Model:  # noqa: N802  (C is the f
     Returns
     -------
     Model
-        Shares the weights of `model`.
+        Shares the functions of `model`.
 
     Raises
     ------
@@ -42,36 +59,35 @@ def select_C(model: Model, C: float | None) -> Model:  # noqa: N802  (C is the f
     return replace(model, selected=model.C.index(C))
 
 
-def class_names(model: Model) -> tuple[str, ...]:
-    """The classes of a model as people write them: names where the data had them, else numbers."""
-    if model.label_names is not None:
-        return model.label_names
-    return tuple(label_text(label) for label in model.classes)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """The functions of a model that predict together, ready for rows.
+    """The functions of a model that predict together, and what their scores mean.
 
     Attributes
     ----------
-    weights : ndarray of float64, shape (n_features, K)
-    bias : ndarray of float64, shape (K,)
+    scorer : LinearScorer
+        The functions; of one-vs-rest in the order of `labels`.
+    predicted : str
+        What is predicted; see `predicted_by`.
     labels : ndarray of float64, shape (n_labels,)
-        What can be predicted: the negative and the positive label, or of one-vs-rest the label of each score,
-        ascending. Empty where the score itself is the prediction.
+        Labels that can be predicted: the negative and the positive label, or of one-vs-rest the label of
+        each score, ascending. Empty where the score itself is the prediction.
     texts : tuple of str
-        The same as people write it.
+        Names of `labels`: those of the data where it has names, else the numbers.
+    sides : mapping of str to int
+        1 for a positive class and -1 for a negative one, by name. Of two classes these are all classes of
+        the training data; of two ranks they are the labels named as the higher rank, if any were.
     """
 
-    weights: Float64Array
-    bias: Float64Array
+    scorer: LinearScorer
+    predicted: str
     labels: Float64Array
     texts: tuple[str, ...]
+    sides: Mapping[str, int]
 
     @classmethod
     def of(cls, model: Model) -> Decision:
-        """What the active functions of `model` decide."""
+        """The decision of the active functions of `model`."""
         active = list(model.active)
         labels: list[float] = []
         if model.positive:
@@ -79,27 +95,32 @@ class Decision:
             labels = [model.positive[k] for k in active]
             if model.negative is not None:
                 labels.insert(0, model.negative)
-        weights = model.weights[active[0]].reshape(-1, 1)
-        if len(active) > 1:
-            weights = np.empty((model.n_features, len(active)))
-            for place, k in enumerate(active):
-                weights[:, place] = model.weights[k]
-        names = dict(zip(model.classes, class_names(model), strict=True))
+        names = dict(zip(model.classes, model.label_names or (), strict=False))
         texts = tuple(names.get(label, label_text(label)) for label in labels)
-        return cls(weights, model.bias[active], np.array(labels), texts)
+        sides: dict[str, int] = {}
+        listed = model.options.get("positive")
+        listed = [each for each in listed if isinstance(each, str | int | float)] if listed else []
+        predicted = predicted_by(model)
+        if predicted == TWO_RANKS:
+            sides = {each if isinstance(each, str) else label_text(each): 1 for each in listed}
+        elif predicted == TWO_CLASSES:
+            numbers = {each for each in listed if each in model.classes} or {labels[1]}
+            for each in model.classes or labels:
+                sides[names.get(each, label_text(each))] = 1 if each in numbers else -1
+        return cls(model.functions.scorer(active), predicted, np.array(labels), texts, sides)
 
     @property
     def n_features(self) -> int:
         """Number of features, d."""
-        return len(self.weights)
+        return self.scorer.n_features
 
     @property
     def n_scores(self) -> int:
         """Scores of a row, K."""
-        return len(self.bias)
+        return self.scorer.n_scores
 
     def scores(self, rows: RowBlock, first: int, last: int) -> Float64Array:
-        """Scores ``X W + b`` of the rows ``first <= i < last`` of a block.
+        """Scores of the rows ``first <= i < last`` of a block.
 
         Returns
         -------
@@ -110,20 +131,18 @@ class Decision:
         InputError
             If one of them is not finite.
         """
-        out = np.empty((last - first, self.n_scores))
-        ids = unsigned(rows.indices)
-        scores_of_models(unsigned(rows.indptr), ids, rows.values, first, last, self.weights, self.bias, out)
-        finite = np.isfinite(out)
+        scores = self.scorer.scores(rows, first, last)
+        finite = np.isfinite(scores)
         if not finite.all():
             row = rows.start + first + int(np.argmin(finite.all(axis=1)))
             raise InputError(
                 f"row {row} (counted from 0) has a score beyond the range of float64; "
                 "its values are far larger than those of training: scale them the same way"
             )
-        return out
+        return scores
 
     def choices(self, scores: Float64Array) -> Int64Array:
-        """Places in `labels` of what is predicted.
+        """Positions in `labels` of the predicted labels.
 
         Positive is a score above 0; of several classes the one with the largest score, the first of equals.
         """

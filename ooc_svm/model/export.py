@@ -9,11 +9,13 @@ from typing import BinaryIO
 import numpy as np
 
 from ooc_svm.errors import InputError, UsageError
-from ooc_svm.model.model import MODEL_FILE, Model
-from ooc_svm.system.arrayfile import has_magic
+from ooc_svm.model.file import check_no_model
+from ooc_svm.model.model import Model
 from ooc_svm.system.files import atomic_write
 
+# Features written at a time.
 _SLICE_FEATURES = 1 << 14
+# Largest magnitude of a label that LIBLINEAR reads.
 _LABEL_LIMIT = 2**31 - 1
 
 # LIBLINEAR's names of the solvers for the same objectives (-s 3, 1, 13, 12).
@@ -26,16 +28,16 @@ _LIBLINEAR_SOLVERS = {
 
 
 def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
-    """Write a model in the text format of another program; an old file of that name is replaced at once.
+    """Write a model in the text format of another program; an existing file is replaced in one step.
 
-    Features are numbered from 1, as both programs want them: column j of the weights is feature j + 1,
-    whatever the index base of the training text was. Every number has 17 digits, enough for the same float64
-    again.
+    Features are numbered from 1, as both programs require: column j of the weights is feature j + 1,
+    whatever the index base of the training text was. Every number has 17 digits, so that it is read back as
+    the same float64.
 
     Parameters
     ----------
     model : Model
-        Its active models are written, see :attr:`ooc_svm.model.model.Model.active`.
+        Its active functions are written, see :attr:`ooc_svm.model.model.Model.active`.
     path : path
     to : {"liblinear", "svmlight"}
         LIBLINEAR: classifiers, one-vs-rest with three labels or more included, and regressors. SVMlight: one
@@ -55,10 +57,9 @@ def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
     writers: dict[str, Callable[[Model], Iterator[str]]] = {"liblinear": _liblinear, "svmlight": _svmlight}
     if to not in writers:
         raise UsageError(f"there is no format {to[:80]!r}; choose one of {', '.join(writers)}")
-    if has_magic(path, MODEL_FILE):
-        raise UsageError(f"{os.fspath(path)}: is a model of ooc-svm; choose another name for the export")
+    check_no_model(path)
     parts = writers[to](model)
-    start = next(parts)  # what a format cannot express shows here, before a file is touched
+    start = next(parts)  # fails before a file is touched where the format cannot express the model
 
     def write(file: BinaryIO) -> None:
         file.write(start.encode("ascii"))
@@ -69,21 +70,21 @@ def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
 
 
 def _liblinear(model: Model) -> Iterator[str]:
-    """The text in parts: the header, then the weights, one feature a line and one model a column."""
+    """The text in parts: the header, then the weights, one feature a line and one function a column."""
     active = list(model.active)
-    bias = model.bias[active]
+    weights, bias = model.functions.weights, model.functions.bias[active]
     has_bias = bool(np.any(bias != 0))
     yield (_liblinear_classes(model) + f"nr_feature {model.n_features}\nbias {1 if has_bias else -1}\nw\n")
     line = "%.17g " * len(active) + "\n"
     for start in range(0, model.n_features, _SLICE_FEATURES):
-        columns = model.weights[active, start : start + _SLICE_FEATURES].T.tolist()
+        columns = weights[active, start : start + _SLICE_FEATURES].T.tolist()
         yield "".join([line % tuple(column) for column in columns])
     if has_bias:
         yield line % tuple(bias.tolist())
 
 
 def _liblinear_classes(model: Model) -> str:
-    """The lines that tell the solver and the labels."""
+    """The lines of the solver and the labels."""
     solver = _LIBLINEAR_SOLVERS[model.loss]
     if model.is_regressor:
         return f"solver_type {solver}\nnr_class 2\n"
@@ -133,11 +134,11 @@ def _svmlight(model: Model) -> Iterator[str]:
         f"{n_rows if isinstance(n_rows, int) else 0} # number of training documents \n"
         "2 # number of support vectors plus 1 \n"
         # SVMlight decides by w.x - b; 0 minus, because the negative of 0 would be written -0.
-        f"{0.0 - float(model.bias[selected]):.17g} "
+        f"{0.0 - float(model.functions.bias[selected]):.17g} "
         "# threshold b, each following line is a SV (starting with alpha*y)\n"
         "1 "
     )
-    weights = model.weights[selected]
+    weights = model.functions.weights[selected]
     for start in range(0, model.n_features, _SLICE_FEATURES):
         part = weights[start : start + _SLICE_FEATURES]
         places = np.flatnonzero(part)

@@ -22,6 +22,7 @@ from ooc_svm.engine.base import Engine
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.serial import MemoryEngine
 from ooc_svm.errors import DamageError, InputError, Interrupted, UsageError
+from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.columns import ColumnPass, ColumnSums
@@ -371,16 +372,13 @@ class _Run:
             problem=options.problem,
             loss=options.resolved_loss,
             solver=options.resolved_solver,
-            kernel=options.kernel,
-            weights=np.array(weights),
-            bias=np.array(biases),
+            functions=LinearFunctions(np.array(weights), np.array(biases), solvers[0].problem.space.scale),
             positive=positive,
             negative=negative,
             classes=tuple(classes.tolist()),
             label_names=names_of(classes, data.label_names) if len(classes) else None,
             C=tuple(task.C for task in self._tasks),
             index_base=data.index_base,
-            scale=solvers[0].problem.space.scale,
             options=replace(options, positive=named).to_json(),
             report=report,
         )

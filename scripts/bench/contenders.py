@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.model.model import load_model
+from ooc_svm.model.file import load_model
 from ooc_svm.store import Store, open_store
 
 SGD_TOLERANCE = 1e-3

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 
 import ooc_svm
+from ooc_svm.model.linear import LinearFunctions
 
 A9A, COVTYPE = "adult/a9a.bz2", "covtype/covtype.multiclass.bz2"
 COVTYPE_1: dict[str, Any] = {"problem": "roc-area", "positive": 1.0, "scale": "maxabs"}
@@ -127,9 +128,8 @@ def least_squares(store: ooc_svm.Store, like: ooc_svm.Model) -> ooc_svm.Model:
 
     matrix, labels = matrix_of(store)
     weights = LinearRegression().fit(matrix.toarray(), labels).coef_
-    return ooc_svm.Model(
-        problem=like.problem, loss=like.loss, solver=like.solver, weights=weights[None, :], bias=np.zeros(1)
-    )
+    functions = LinearFunctions(weights[None, :], np.zeros(1))
+    return ooc_svm.Model(problem=like.problem, loss=like.loss, solver=like.solver, functions=functions)
 
 
 def matrix_of(store: ooc_svm.Store) -> tuple[sparse.csr_matrix, np.ndarray]:

@@ -11,7 +11,7 @@ from conftest import SmallData
 from typer.testing import CliRunner
 
 from ooc_svm.cli.app import app
-from ooc_svm.model.model import load_model
+from ooc_svm.model.file import load_model
 
 TRAINING = (
     "--problem --loss --solver --kernel --bias --C --class-weight --positive --label --scale --tol"

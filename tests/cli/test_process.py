@@ -13,7 +13,7 @@ import pytest
 from conftest import SmallData
 from helpers.processes import COMMAND, assert_one_sentence, run, started
 
-from ooc_svm.model.model import load_model, save_model
+from ooc_svm.model.file import load_model, save_model
 from ooc_svm.prediction.predict import predict
 from ooc_svm.store import open_store
 from ooc_svm.training.train import train
@@ -133,9 +133,9 @@ def test_progress_that_cannot_be_written_does_not_end_a_run(small: SmallData, tm
 
 def test_a_bug_is_one_line_and_the_traceback_is_there_for_the_asking(tmp_path: Path) -> None:
     program = (
-        "import ooc_svm.model.model\n"
+        "import ooc_svm.model.file\n"
         "def broken(path): raise RuntimeError('the sky\\nfell')\n"
-        "ooc_svm.model.model.load_model = broken\n"
+        "ooc_svm.model.file.load_model = broken\n"
         "from ooc_svm.cli import main\n"
         "main()\n"
     )

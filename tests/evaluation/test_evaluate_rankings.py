@@ -18,7 +18,8 @@ from ooc_svm.cli.app import app
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.evaluation import query_groups
 from ooc_svm.evaluation.evaluate import evaluate, metric_names
-from ooc_svm.model.model import Model, save_model
+from ooc_svm.model.file import save_model
+from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.growing import GrowingVector
 
 N_FEATURES = 30
@@ -241,7 +242,7 @@ def test_rows_of_one_label_wait_on_disk(
     data = graded_data(model)
     labels = np.where(np.arange(len(data.labels)) < 600, 2.0, 1.0)
     own, given = roc_area(model, []), {"labels": labels, "qid": data.qids}
-    monkeypatch.setattr("ooc_svm.prediction.predict.TILE_SCORES", 64)
+    monkeypatch.setattr("ooc_svm.prediction.scores.TILE_SCORES", 64)
     expected = evaluate(own, data.matrix, ["auc", "map"], **given)
     vectors: list[GrowingVector] = []
 

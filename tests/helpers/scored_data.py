@@ -1,4 +1,4 @@
-"""Models and the same rows in every form that prediction takes, with the scores worked out by SciPy."""
+"""Models and the same rows in every form that prediction takes, and their scores by SciPy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
+from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.store import StoreWriter
 from ooc_svm.text.svmlight import format_rows
@@ -18,12 +19,17 @@ from ooc_svm.text.svmlight import format_rows
 Floats = npt.NDArray[np.float64]
 
 
+def model_of(weights: Any, bias: Any, scale: Any = None, **facts: Any) -> Model:
+    """A model of linear functions."""
+    return Model(functions=LinearFunctions(weights, bias, scale), **facts)
+
+
 def linear_model(weights: Any, bias: Any = 0.0, **facts: Any) -> Model:
-    """A binary model of the classes -1 and 1, unless told otherwise."""
+    """A binary model of the classes -1 and 1, unless other facts are given."""
     rows = np.atleast_2d(np.asarray(weights, np.float64))
     given: dict[str, Any] = {"positive": [1.0], "negative": -1.0, "classes": (-1.0, 1.0)}
     given |= {"problem": "svc", "loss": "hinge", "solver": "ocas"} | facts
-    return Model(weights=rows, bias=np.broadcast_to(np.asarray(bias, np.float64), len(rows)), **given)
+    return model_of(rows, np.broadcast_to(np.asarray(bias, np.float64), len(rows)), **given)
 
 
 def regressor(weights: Any, bias: Any = 0.0, **facts: Any) -> Model:
@@ -34,7 +40,7 @@ def regressor(weights: Any, bias: Any = 0.0, **facts: Any) -> Model:
         "loss": "epsilon-insensitive",
         "solver": "streamed-smo",
     } | facts
-    return Model(weights=rows, bias=np.broadcast_to(np.asarray(bias, np.float64), len(rows)), **given)
+    return model_of(rows, np.broadcast_to(np.asarray(bias, np.float64), len(rows)), **given)
 
 
 def one_vs_rest(weights: Any, bias: Any, classes: tuple[float, ...], **facts: Any) -> Model:

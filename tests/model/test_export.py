@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.scored_data import model_of
 
 from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.model import export
 from ooc_svm.model.export import export_model
-from ooc_svm.model.model import Model, save_model
+from ooc_svm.model.file import save_model
+from ooc_svm.model.model import Model
 
 
 def make(n_models: int = 1, n_features: int = 30, bias: float = 0.3, **facts: Any) -> Model:
@@ -27,7 +29,7 @@ def make(n_models: int = 1, n_features: int = 30, bias: float = 0.3, **facts: An
         "weights": weights,
         "bias": bias * np.arange(1, n_models + 1),
     }
-    return Model(**given | facts)
+    return model_of(**given | facts)
 
 
 def binary(**facts: Any) -> Model:

@@ -17,13 +17,16 @@ from typing import Any, BinaryIO
 import google_crc32c
 import numpy as np
 import pytest
+from helpers.scored_data import model_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
-from ooc_svm.model import model
-from ooc_svm.model.model import MODEL_FILE, Model, json_ready, load_model, model_info, save_model
+from ooc_svm.model import file as model_file
+from ooc_svm.model import linear
+from ooc_svm.model.file import MODEL_FILE, json_ready, load_model, model_info, save_model
+from ooc_svm.model.model import Model
 from ooc_svm.system import arrayfile, files
 from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, check_writable
@@ -44,7 +47,7 @@ def binary_model(n_features: int = 40, dense: bool = True, **facts: Any) -> Mode
         "weights": weights,
         "bias": np.array([0.25]),
     } | facts
-    return Model(problem="svc", loss="hinge", solver="cutting-plane", **given_facts)
+    return model_of(problem="svc", loss="hinge", solver="cutting-plane", **given_facts)
 
 
 def assert_same(one: Model, other: Model) -> None:
@@ -54,7 +57,7 @@ def assert_same(one: Model, other: Model) -> None:
     assert (one.scale is None) == (other.scale is None)
     if one.scale is not None and other.scale is not None:
         assert one.scale.tobytes() == other.scale.tobytes()
-    for name in model._CONTENT_TYPES:
+    for name in model_file._CONTENT_TYPES:
         assert getattr(one, name) == getattr(other, name), name
         assert type(getattr(one, name)) is type(getattr(other, name)), name
 
@@ -100,7 +103,7 @@ def models(draw: st.DrawFn) -> Model:
             "classes": tuple(classes),
             "label_names": draw(st.none() | st.tuples(*[st.text(max_size=5)] * n_models)),
         }
-    return Model(
+    return model_of(
         **facts,
         solver=draw(st.text(max_size=10)),
         weights=draw(npst.arrays(np.float64, (n_models, n_features), elements=elements)),
@@ -194,9 +197,9 @@ def test_parts_that_do_not_fit_are_refused(facts, message):
         "bias": np.zeros(1),
         "positive": [1.0],
     }
-    Model(**parts)
+    model_of(**parts)
     with pytest.raises(ValueError, match=message):
-        Model(**parts | facts)
+        model_of(**parts | facts)
 
 
 def test_large_finite_weights_are_finite():
@@ -207,18 +210,18 @@ def test_large_finite_weights_are_finite():
 
 def test_which_models_predict():
     common: dict[str, Any] = {"problem": "svc", "loss": "hinge", "solver": "ocas", "bias": np.zeros(4)}
-    grid = Model(weights=np.zeros((4, 2)), positive=[1] * 4, negative=-1, C=(1, 2, 3, 4), **common)
+    grid = model_of(weights=np.zeros((4, 2)), positive=[1] * 4, negative=-1, C=(1, 2, 3, 4), **common)
     assert (grid.selected, grid.active, grid.is_one_vs_rest) == (3, (3,), False)
     grid.selected = 1
     assert grid.active == (1,)
-    one_vs_rest = Model(weights=np.zeros((4, 2)), positive=[3, 5, 7, 9], C=(1,) * 4, **common)
+    one_vs_rest = model_of(weights=np.zeros((4, 2)), positive=[3, 5, 7, 9], C=(1,) * 4, **common)
     assert (one_vs_rest.active, one_vs_rest.is_one_vs_rest) == ((0, 1, 2, 3), True)
-    several = Model(weights=np.zeros((4, 2)), positive=[3, 5, 3, 5], C=(1, 1, 2, 2), selected=0, **common)
+    several = model_of(weights=np.zeros((4, 2)), positive=[3, 5, 3, 5], C=(1, 1, 2, 2), selected=0, **common)
     assert several.active == (0, 1)
-    without_c = Model(weights=np.zeros((4, 2)), positive=[3, 5, 7, 9], **common)
+    without_c = model_of(weights=np.zeros((4, 2)), positive=[3, 5, 7, 9], **common)
     assert without_c.active == (0, 1, 2, 3)
     common |= {"problem": "svr", "loss": "epsilon-insensitive"}
-    values = Model(weights=np.zeros((4, 2)), C=(1, 2, 3, 4), **common)
+    values = model_of(weights=np.zeros((4, 2)), C=(1, 2, 3, 4), **common)
     assert (values.active, values.is_one_vs_rest) == ((3,), False)
 
 
@@ -387,7 +390,7 @@ HOSTILE_REGRESSORS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", HOSTILE_REGRESSORS)
 def test_regressors_with_what_they_cannot_have_are_damage(tmp_path, name):
     path = tmp_path / "m"
-    trained = Model(
+    trained = model_of(
         problem="svr",
         loss="epsilon-insensitive",
         solver="streamed-smo",
@@ -409,7 +412,7 @@ def test_regressors_with_what_they_cannot_have_are_damage(tmp_path, name):
 
 def write_weights(path: Path, ids: Any, values: Any, dtype: str = "int32", total: int = 10) -> None:
     trained = binary_model(total)
-    content = {name: json_ready(getattr(trained, name)) for name in model._CONTENT_TYPES}
+    content = {name: json_ready(getattr(trained, name)) for name in model_file._CONTENT_TYPES}
     arrays = {
         "bias": trained.bias,
         "weight_ids": np.array(ids, dtype),
@@ -443,7 +446,7 @@ def test_numbers_that_are_not_finite_are_damage(tmp_path, value):
 def test_weights_that_do_not_fit_memory_are_refused_with_the_sum(tmp_path, monkeypatch):
     save_model(binary_model(1000, dense=False), tmp_path / "sparse")
     save_model(binary_model(1000), tmp_path / "dense")
-    for module in (model, arrayfile):
+    for module in (linear, arrayfile):
         monkeypatch.setattr(module, "available_memory", lambda: 5000)
     with pytest.raises(MemoryBudgetError, match=r"sparse: 1 models of 1000 features take 8 kB"):
         load_model(tmp_path / "sparse")
@@ -543,7 +546,7 @@ def test_models_are_replaced_and_other_files_are_not(tmp_path):
 
 def test_a_changed_model_that_does_not_fit_itself_is_not_saved(tmp_path):
     trained = binary_model()
-    trained.bias = np.array([np.nan])
+    trained.bias[0] = np.nan
     with pytest.raises(ValueError, match="bias"):
         save_model(trained, tmp_path / "m")
     assert list(tmp_path.iterdir()) == []

@@ -25,9 +25,12 @@ from ooc_svm.data.blocks import RowBlock, tiles
 from ooc_svm.data.matrix import MatrixSource, MatrixSpan
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.model.decision import Decision, select_C
-from ooc_svm.model.model import Model, save_model
-from ooc_svm.prediction import predict as predict_module
-from ooc_svm.prediction.predict import Ignored, Predicted, decision_scores, predict
+from ooc_svm.model.file import save_model
+from ooc_svm.model.model import Model
+from ooc_svm.prediction import scores as scores_module
+from ooc_svm.prediction.predict import Predicted, predict
+from ooc_svm.prediction.rows import Ignored
+from ooc_svm.prediction.scores import decision_scores
 from ooc_svm.store import open_store
 
 N_FEATURES = 40
@@ -79,7 +82,7 @@ def test_scores_are_the_same_bits_from_every_form_on_any_number_of_threads(
     expected = data.scores(model)
     reference = all_scores(model, data.matrix, threads=1)
     np.testing.assert_allclose(reference, expected, rtol=1e-12, atol=1e-12)
-    monkeypatch.setattr(predict_module, "TILE_ELEMENTS", 50)
+    monkeypatch.setattr(scores_module, "TILE_ELEMENTS", 50)
     for name, form in forms(data, tmp_path).items():
         for threads in (1, 3):
             assert all_scores(model, form, threads=threads).tobytes() == reference.tobytes(), name
@@ -474,7 +477,7 @@ def test_tiles_cover_all_rows() -> None:
 
 
 def test_many_classes_are_scored_in_small_tiles(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict_module, "TILE_SCORES", 64)
+    monkeypatch.setattr(scores_module, "TILE_SCORES", 64)
     classes = tuple(float(k) for k in range(30))
     model = one_vs_rest(np.random.default_rng(0).normal(size=(30, N_FEATURES)), 0.0, classes)
     blocks = list(decision_scores(model, data.matrix))
@@ -486,7 +489,7 @@ def test_many_classes_are_scored_in_small_tiles(data: Data, monkeypatch: pytest.
 
 def test_one_function_needs_no_copy_of_the_weights() -> None:
     model = linear_model(np.ones((3, 50)), positive=[1.0] * 3, C=(1.0, 2.0, 3.0))
-    assert np.shares_memory(Decision.of(model).weights, model.weights)
+    assert np.shares_memory(Decision.of(model).scorer.weights, model.weights)
 
 
 _CHILD = """
@@ -494,12 +497,13 @@ import sys
 import numpy as np
 from ooc_svm.evaluation.evaluate import evaluate
 from ooc_svm.system.memory import peak_memory
+from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.prediction.predict import predict
 
 what, data, output = sys.argv[1:]
 model = Model(
-    problem="svc", loss="hinge", solver="ocas", weights=np.ones((1, 1)), bias=np.zeros(1),
+    problem="svc", loss="hinge", solver="ocas", functions=LinearFunctions(np.ones((1, 1)), np.zeros(1)),
     positive=[1.0], negative=-1.0, classes=(-1.0, 1.0),
 )
 if what == "predict":
@@ -534,8 +538,10 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
         import os, signal, sys
         import numpy as np
         from ooc_svm.prediction import predict as module
+        from ooc_svm.model.linear import LinearFunctions
         from ooc_svm.model.model import Model
-        model = Model(problem="svc", loss="hinge", solver="ocas", weights=np.ones((1, 1)), bias=np.zeros(1),
+        model = Model(problem="svc", loss="hinge", solver="ocas",
+                      functions=LinearFunctions(np.ones((1, 1)), np.zeros(1)),
                       positive=[1.0], negative=-1.0, classes=(-1.0, 1.0))
         format_lines, blocks = module._Lines.of, []
         def killing(self, scores):

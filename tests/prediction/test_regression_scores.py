@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.scored_data import Data, linear_model, one_vs_rest, random_data, regressor
+from helpers.scored_data import Data, linear_model, model_of, one_vs_rest, random_data, regressor
 from scipy import sparse
 from sklearn import metrics as sk
 from typer.testing import CliRunner
@@ -19,9 +19,11 @@ from ooc_svm.evaluation import evaluate as evaluate_module
 from ooc_svm.evaluation.evaluate import evaluate
 from ooc_svm.model.decision import select_C
 from ooc_svm.model.export import export_model
-from ooc_svm.model.model import Model, load_model, model_info, save_model
-from ooc_svm.prediction import predict as predict_module
-from ooc_svm.prediction.predict import decision_scores, predict
+from ooc_svm.model.file import load_model, model_info, save_model
+from ooc_svm.model.model import Model
+from ooc_svm.prediction import scores as scores_module
+from ooc_svm.prediction.predict import predict
+from ooc_svm.prediction.scores import decision_scores
 from ooc_svm.rowvectors.growing import GrowingVector
 
 N_FEATURES = 30
@@ -108,7 +110,7 @@ def test_metrics_have_the_same_bits_for_all_threads_and_blocks(
     expected = evaluate(model, data.matrix, labels=data.labels)
     assert expected == pytest.approx(expected_metrics(data.labels, data.scores(model)[:, 1]), rel=1e-12)
     for tile in (10, 999, 1 << 18):
-        monkeypatch.setattr(predict_module, "TILE_ELEMENTS", tile)
+        monkeypatch.setattr(scores_module, "TILE_ELEMENTS", tile)
         for threads in (1, 3):
             assert evaluate(model, text, threads=threads) == expected
             assert evaluate(model, store, threads=threads) == expected
@@ -222,7 +224,7 @@ def test_the_export_is_what_liblinear_saves(
         facts: dict[str, Any] = {"positive": [first], "negative": second, "classes": (2.0, 4.0)}
     else:
         facts = {}
-    ours = Model(
+    ours = model_of(
         problem=problem,
         loss=loss,
         solver="streamed-smo",

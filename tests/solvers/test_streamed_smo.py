@@ -151,7 +151,7 @@ class TestReference:
         factors = 1.0 / (np.abs(dense).max(axis=0) if scale == "maxabs" else dense.std(axis=0))
         model = train(stores[problem_of(loss), "few"], scale=scale, **options_of(loss, bias=bias))
         np.testing.assert_allclose(model.scale, factors, rtol=1e-12)
-        inside = replace(model, weights=model.weights / factors)
+        inside = replace(model, functions=replace(model.functions, weights=model.weights / factors))
         scaled = rows[0] @ np.diag(factors)
         problem = {"loss": loss, "bias": bias, "omega": weights}
         assert_certified(inside, sparse.csr_array(scaled), t, tol=1e-3, **problem)

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from ooc_svm import train
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.errors import InputError, Interrupted
-from ooc_svm.model.model import load_model, save_model
+from ooc_svm.model.file import load_model, save_model
 from ooc_svm.options import TrainOptions
 from ooc_svm.store import open_store
 from ooc_svm.training.progress import Progress
@@ -238,7 +238,7 @@ class TestReference:
         factors = 1.0 / (np.abs(dense).max(axis=0) if scale == "maxabs" else dense.std(axis=0))
         model = train(store, solver=solver, scale=scale, bias=bias, tol=1e-4)
         np.testing.assert_allclose(model.scale, factors, rtol=1e-12)
-        inside = replace(model, weights=model.weights / factors)
+        inside = replace(model, functions=replace(model.functions, weights=model.weights / factors))
         assert_certified(inside, dense * factors, labels, bias=bias == "penalized")
         assert model.report["passes"] == model.report["models"][0]["passes"] + 1
 

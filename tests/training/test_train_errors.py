@@ -15,7 +15,7 @@ from helpers.train_data import bits, make_anndata, make_store, store_rows
 
 from ooc_svm import train
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
-from ooc_svm.model.model import load_model, save_model
+from ooc_svm.model.file import load_model, save_model
 from ooc_svm.store import open_store
 
 module = sys.modules[train.__module__]

@@ -20,7 +20,7 @@ from helpers.train_data import answers, bits, make_store
 
 from ooc_svm import train
 from ooc_svm.errors import DamageError, InputError, UsageError
-from ooc_svm.model.model import save_model
+from ooc_svm.model.file import save_model
 from ooc_svm.solvers.streamed_smo import solver
 from ooc_svm.solvers.streamed_smo.solver import Effort
 
