@@ -15,15 +15,14 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, LabelledRows, Values
 from ooc_svm.errors import InputError
-from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.compiled import compiled, inlined
+from ooc_svm.ops.intrinsics import count_trailing_zeros
 from ooc_svm.text.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal, shortest_decimal
 from ooc_svm.text.simd import (
     EIGHT,
     ONE,
     TEN,
     ByteArray,
-    count_trailing_zeros,
-    inlined,
     join_digits,
     load_digits,
     mask_other_than_digits,
