@@ -22,7 +22,7 @@ from ooc_svm.prediction.rows import Ignored, RowStream, StreamBlock, open_rows
 from ooc_svm.system.arrayfile import has_magic
 from ooc_svm.system.files import atomic_write
 from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 # Rows are scored in tiles: at most so many scores and, rows of more apart, so many stored values.
 TILE_SCORES = 1 << 16
