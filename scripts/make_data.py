@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.system.files import atomic_write
 from ooc_svm.system.memory import format_size, parse_size
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 Float64Array = npt.NDArray[np.float64]
 

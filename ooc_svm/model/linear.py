@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.errors import MemoryBudgetError
-from ooc_svm.ops.rows import scores as row_scores
-from ooc_svm.ops.rows import unsigned
+from ooc_svm.ops.rows import scores_of_models
 from ooc_svm.system.memory import available_memory, format_size
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -159,8 +158,7 @@ class LinearScorer:
     def scores(self, rows: RowBlock, first: int, last: int) -> Float64Array:
         """Scores ``X W + b`` of the rows ``first <= i < last`` of a block, shape (last - first, K)."""
         out = np.empty((last - first, self.n_scores))
-        indptr, ids = unsigned(rows.indptr), unsigned(rows.indices)
-        row_scores(indptr, ids, rows.values, first, last, self.weights, self.bias, out)
+        scores_of_models(*rows.arrays, first, last, self.weights, self.bias, out)
         return out
 
 

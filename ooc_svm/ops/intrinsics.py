@@ -1,4 +1,4 @@
-"""Asking for memory before it is needed: rows come in an order that no processor can guess."""
+"""Instructions of the processor that Numba has no function for."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
+MASK_BYTES = 32
+"""Bytes that a mask of `byte_mask` covers."""
+
 _INT = ir.IntType(32)
-# To be read, kept in all caches, data.
-_HOW = (_INT(0), _INT(3), _INT(1))
+# Arguments of llvm.prefetch: a read, kept in all caches, data.
+_PREFETCH = (_INT(0), _INT(3), _INT(1))
 
 
 def _prefetch(_: Any, array: Any, position: Any) -> Any:
     """Bring the cache line of an element nearer; ``position`` counts along the memory, by the first stride.
 
-    Nothing waits for it, and nothing fails where there is no such element.
+    Nothing waits for it, and nothing fails where there is no such element. It serves rows that come in an
+    order that no processor can guess.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -27,10 +31,68 @@ def _prefetch(_: Any, array: Any, position: Any) -> Any:
             place = builder.mul(place, stride)
         address = builder.bitcast(builder.gep(memory.data, [place]), ir.IntType(8).as_pointer())
         of = ir.FunctionType(ir.VoidType(), [address.type, _INT, _INT, _INT])
-        builder.call(builder.module.declare_intrinsic("llvm.prefetch", [address.type], of), [address, *_HOW])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], of)
+        builder.call(function, [address, *_PREFETCH])
         return context.get_dummy_value()
 
     return types.void(array, position), generate
 
 
+def _load(context: Any, builder: Any, signature: Any, arguments: Any, kind: Any) -> Any:
+    """Load a value of an LLVM type from a position of a buffer, aligned or not; nothing is tested."""
+    buffer = context.make_array(signature.args[0])(context, builder, arguments[0])
+    address = builder.gep(buffer.data, [arguments[1]])
+    return builder.load(builder.bitcast(address, kind.as_pointer()), align=1)
+
+
+def _load_bytes(_: Any, buffer: Any, position: Any) -> Any:
+    """Eight bytes from a position as one word, the first one lowest."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _load(context, builder, signature, arguments, ir.IntType(64))
+
+    return types.uint64(buffer, types.uint64), generate
+
+
+def _count_trailing_zeros(_: Any, word: Any) -> Any:
+    """Zero bits below the lowest set bit; 64 where there is none."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+def byte_mask(first: int, last: int, *, outside: bool = False) -> Any:
+    """Function that finds the bytes of a range among the `MASK_BYTES` bytes from a position.
+
+    Parameters
+    ----------
+    first, last : int
+        The smallest and the largest byte of the range.
+    outside : bool
+        Find the bytes that are not in the range.
+
+    Returns
+    -------
+    intrinsic
+        ``mask(buffer, position)``: bit k is set where byte k is found.
+    """
+
+    def mask(_: Any, buffer: Any, position: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.VectorType(ir.IntType(8), MASK_BYTES)
+            window = _load(context, builder, signature, arguments, kind)
+            distance = builder.sub(window, ir.Constant(kind, [first] * MASK_BYTES))
+            width = ir.Constant(kind, [last - first] * MASK_BYTES)
+            found = builder.icmp_unsigned(">" if outside else "<=", distance, width)
+            return builder.zext(builder.bitcast(found, ir.IntType(MASK_BYTES)), ir.IntType(64))
+
+        return types.uint64(buffer, types.uint64), generate
+
+    return intrinsic(mask)
+
+
 prefetch: Any = intrinsic(_prefetch)
+load_bytes: Any = intrinsic(_load_bytes)
+count_trailing_zeros: Any = intrinsic(_count_trailing_zeros)

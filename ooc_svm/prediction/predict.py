@@ -17,7 +17,7 @@ from ooc_svm.model.model import Model
 from ooc_svm.prediction.rows import Ignored
 from ooc_svm.prediction.scores import ScoreStream, decision_scores
 from ooc_svm.system.files import atomic_write
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 
 @dataclass(frozen=True, slots=True)

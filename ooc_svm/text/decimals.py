@@ -18,19 +18,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.ops.compiled import compiled
-from ooc_svm.text.simd import (
-    EIGHT,
-    ONE,
-    TEN,
-    TWO,
-    ByteArray,
-    inlined,
-    join_digits,
-)
+from ooc_svm.ops.compiled import compiled, inlined
+from ooc_svm.text.simd import EIGHT, ONE, TEN, TWO, ByteArray, join_digits
 
 PADDING = 96
-"""Readable bytes that must follow the text in every buffer: a mask of `ooc_svm.text.simd` reaches them."""
+"""Readable bytes that must follow the text in every buffer: masks of bytes and words reach beyond its end."""
 
 OK, MALFORMED, TOO_LARGE = 0, 1, 2
 """What `read_decimal` says of a token: a number, not a number, beyond the largest float64."""
@@ -83,7 +75,7 @@ POWERS_OF_FIVE = _powers_of_five()
 # Short numbers
 
 
-@inlined
+@inlined(error_model="numpy")
 def short_decimal(
     whole: np.uint64, n_fraction: np.uint64, first: np.uint64, second: np.uint64, negative: np.uint64
 ) -> tuple[bool, float]:

@@ -1,9 +1,8 @@
-"""SVMlight text to rows and back.
+"""SVMlight text to rows.
 
 A line is ``label [qid:number] (index:value)* [# comment]``; blanks and tabs separate, a line feed with or
 without a carriage return before it ends the line. `parse_lines` is a compiled state machine over whole lines:
 it fills arrays and stops before the first line that breaks a rule, with this line's row taken back.
-`format_rows` writes rows that `parse_lines` reads back as they were.
 """
 
 from __future__ import annotations
@@ -13,17 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, LabelledRows, Values
-from ooc_svm.errors import InputError
-from ooc_svm.ops.compiled import compiled
-from ooc_svm.text.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal, shortest_decimal
+from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.ops.compiled import compiled, inlined
+from ooc_svm.ops.intrinsics import count_trailing_zeros
+from ooc_svm.text.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal
 from ooc_svm.text.simd import (
     EIGHT,
     ONE,
     TEN,
     ByteArray,
-    count_trailing_zeros,
-    inlined,
     join_digits,
     load_digits,
     mask_other_than_digits,
@@ -49,10 +46,9 @@ _LARGEST_WIDTH = np.uint64(LARGEST_ID + 1)
 _LARGEST_QID = np.uint64(2**63 - 1)
 _LAST_SAFE_QID = np.uint64((2**63 - 1) // 10)
 _LARGEST_LONG_INDEX = np.uint64(10**12)
-_MINUS, _POINT, _DIGIT_ZERO, _EXPONENT = ord("-"), ord("."), ord("0"), ord("e")
-_ASCII_ZERO = np.uint64(_DIGIT_ZERO)
+_MINUS, _POINT = ord("-"), ord(".")
+_ASCII_ZERO = np.uint64(ord("0"))
 _LONGEST_FRACTION, _LONGEST_WHOLE, _63 = (np.uint64(k) for k in (16, 7, 63))
-_QID = np.frombuffer(b" qid:", np.uint8).copy()
 _NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 0, 9, 10, 11, 12, 13, 32, 35, 58
 
 
@@ -371,138 +367,3 @@ def parse_lines(
     state[POSITION] = p
     state[NONZEROS] = n
     return code
-
-
-# Rows to text
-
-_LONGEST_DECIMAL, _LONGEST_INTEGER = 25, 20
-_LARGEST_POINT, _SMALLEST_POINT = 17, -4
-
-
-@compiled
-def _put_integer(out: ByteArray, p: int, number: np.uint64) -> int:
-    """Write digits; the position after them."""
-    end = p + 1
-    rest = number // TEN
-    while rest > ZERO:
-        rest //= TEN
-        end += 1
-    for i in range(end - 1, p - 1, -1):
-        out[i] = np.uint8(48) + np.uint8(number % TEN)
-        number //= TEN
-    return end
-
-
-@compiled
-def _put_bytes(out: ByteArray, p: int, text: ByteArray) -> int:
-    for i in range(len(text)):
-        out[p + i] = text[i]
-    return p + len(text)
-
-
-@compiled
-def _put_decimal(out: ByteArray, p: int, value: float, single: bool) -> int:
-    """Write a finite number with the fewest digits that read back as the same one; the position after it."""
-    if value < 0:
-        out[p] = _MINUS
-        p += 1
-        value = -value
-    if value == 0:
-        return int(_put_integer(out, p, ZERO))
-    mantissa, exponent = shortest_decimal(value, single)
-    start, p = p, _put_integer(out, p, mantissa)
-    point = p - start + exponent  # digits before the decimal point
-    if exponent >= 0 and point <= _LARGEST_POINT:
-        out[p : p + exponent] = _DIGIT_ZERO
-        return int(p + exponent)
-    if _SMALLEST_POINT <= point <= 0:
-        shift = 2 - point
-        for i in range(p - 1, start - 1, -1):
-            out[i + shift] = out[i]
-        out[start : start + shift] = _DIGIT_ZERO
-        out[start + 1] = _POINT
-        return int(p + shift)
-    n_whole = point if 0 < point <= _LARGEST_POINT else 1
-    if p - start > n_whole:
-        for i in range(p - 1, start + n_whole - 1, -1):
-            out[i + 1] = out[i]
-        out[start + n_whole] = _POINT
-        p += 1
-    if n_whole == point:
-        return int(p)
-    out[p] = _EXPONENT
-    p += 1
-    if point < 1:
-        out[p] = _MINUS
-        p += 1
-    return int(_put_integer(out, p, np.uint64(abs(point - 1))))
-
-
-@compiled
-def _put_rows(
-    out: ByteArray,
-    labels: Float64Array,
-    qids: Int64Array,
-    indptr: Int64Array,
-    indices: npt.NDArray[np.uint32],
-    values: Values,
-    single: bool,
-    index_base: int,
-) -> int:
-    """Write rows (`qids` or `values` empty: there are none, all are 1); the number of bytes written."""
-    p = 0
-    for row in range(len(labels)):
-        p = _put_decimal(out, p, labels[row], False)
-        if len(qids) > 0:
-            p = _put_bytes(out, p, _QID)
-            p = _put_integer(out, p, np.uint64(qids[row]))
-        for k in range(indptr[row], indptr[row + 1]):
-            out[p] = _SPACE
-            p = _put_integer(out, p + 1, np.uint64(indices[k]) + np.uint64(index_base))
-            out[p] = _COLON
-            p = _put_decimal(out, p + 1, np.float64(values[k]) if len(values) > 0 else 1.0, single)
-        out[p] = _LF
-        p += 1
-    return p
-
-
-def format_rows(block: LabelledRows, index_base: int = 1) -> bytes:
-    """Rows as SVMlight text, every number with the fewest digits that read back as the same number.
-
-    Parameters
-    ----------
-    block : LabelledRows
-        Finite labels and values.
-    index_base : {1, 0}
-        What the first column is called.
-
-    Returns
-    -------
-    bytes
-        One line a row.
-
-    Raises
-    ------
-    InputError
-        A label or value is not finite.
-    """
-    rows = block.rows
-    values = np.empty(0, np.float32) if rows.values is None else rows.values
-    if not (np.isfinite(values).all() and np.isfinite(block.labels).all()):
-        raise InputError(
-            "labels and values written as SVMlight text must be finite: drop the rows that are not"
-        )
-    n_features, n_rows = len(rows.indices), rows.n_rows
-    longest_row = _LONGEST_DECIMAL + len(_QID) + _LONGEST_INTEGER + 1
-    out = np.empty(n_features * (_LONGEST_INTEGER + 2 + _LONGEST_DECIMAL) + n_rows * longest_row, np.uint8)
-    n_bytes = _put_rows(
-        out,
-        block.labels,
-        np.empty(0, np.int64) if block.qids is None else block.qids,
-        rows.indptr,
-        rows.indices.view(np.uint32),
-        values,
-        values.dtype == np.float32,
-        index_base,
-    )
-    return out[:n_bytes].tobytes()

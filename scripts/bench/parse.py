@@ -17,7 +17,7 @@ from sklearn.datasets import load_svmlight_file
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.text.reader import read_rows
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 N_COLUMNS = 1 << 20
 

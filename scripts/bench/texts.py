@@ -27,7 +27,7 @@ from ooc_svm.data.blocks import Float64Array, LabelledRows, Values
 from ooc_svm.system.files import atomic_write
 from ooc_svm.system.memory import parse_size
 from ooc_svm.text.reader import read_rows
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 MAKE_DATA = Path(__file__).parents[1] / "make_data.py"
 SOURCES = {"arxiv": "arxiv/arxiv.svm.bz2", "covtype": "covtype/covtype.multiclass.bz2"}

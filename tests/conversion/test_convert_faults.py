@@ -21,7 +21,7 @@ from ooc_svm.conversion.shuffle import Shuffler
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.store import verify_store
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 pytestmark = pytest.mark.fault
 

@@ -18,7 +18,7 @@ from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import StorageError
 from ooc_svm.ops.hashing import row_keys
 from ooc_svm.store import open_store
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 MASK = 2**64 - 1
 

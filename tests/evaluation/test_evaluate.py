@@ -17,7 +17,7 @@ from ooc_svm.evaluation.label_codes import LabelCodes
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.growing import GrowingVector
 from ooc_svm.store import Store
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 N_FEATURES = 30
 

@@ -14,7 +14,7 @@ from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.store import StoreWriter
-from ooc_svm.text.svmlight import format_rows
+from ooc_svm.text.writer import format_rows
 
 Floats = npt.NDArray[np.float64]
 

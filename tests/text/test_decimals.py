@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.intrinsics import count_trailing_zeros
 from ooc_svm.text.decimals import (
     MALFORMED,
     OK,
@@ -24,7 +25,7 @@ from ooc_svm.text.decimals import (
     short_decimal,
     shortest_decimal,
 )
-from ooc_svm.text.simd import count_trailing_zeros, join_digits, load_digits, mask_other_than_digits
+from ooc_svm.text.simd import join_digits, load_digits, mask_other_than_digits
 
 
 def float_of(bits: int) -> float:

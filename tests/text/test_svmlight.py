@@ -25,9 +25,9 @@ from ooc_svm.text.svmlight import (
     QID_RULE,
     ROWS,
     RowArrays,
-    format_rows,
     parse_lines,
 )
+from ooc_svm.text.writer import format_rows
 
 EXAMPLES = settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
