@@ -7,12 +7,10 @@ whole while a new one is written; a damaged newest one falls back to it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import warnings
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, StorageError
-from ooc_svm.options import TrainOptions
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, sweep_leftovers
@@ -65,10 +62,10 @@ class Saved:
     arrays: dict[str, npt.NDArray[Any]]
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """The facts saved with it."""
-        facts: dict[str, Any] = self.content["facts"]
-        return facts
+    def metadata(self) -> dict[str, Any]:
+        """The metadata saved with it."""
+        metadata: dict[str, Any] = self.content["facts"]
+        return metadata
 
     @property
     def names(self) -> list[str]:
@@ -99,26 +96,6 @@ class Saved:
             vectors.load(name, file)
 
 
-def run_keys(data_id: str, options: TrainOptions, left_out: Collection[str]) -> list[str]:
-    """What tells a run by its data and options from others: the key of today, then those it had before.
-
-    Parameters
-    ----------
-    data_id : str
-        Changes with the content of the data.
-    options : TrainOptions
-    left_out : collection of str
-        Names of the options that may differ.
-    """
-    record = {name: value for name, value in options.to_json().items() if name not in left_out}
-    solvers = [options.resolved_solver]
-    if replace(options, solver="auto").resolved_solver == solvers[0]:
-        # Version 0.1.0 wrote "auto" where that was asked for.
-        solvers.append("auto")
-    texts = [json.dumps([data_id, record | {"solver": solver}], sort_keys=True) for solver in solvers]
-    return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
-
-
 class Checkpoints:
     """The checkpoints of one run in a folder.
 
@@ -127,7 +104,7 @@ class Checkpoints:
     folder : path
         Made if it is missing.
     keys : sequence of str
-        What the run is, see `run_keys`: the first is written; a state with none of them is refused.
+        What the run is, see `ooc_svm.training.keys`: the first is written; a state with none of them is refused.
 
     Raises
     ------
@@ -152,7 +129,7 @@ class Checkpoints:
         states: Sequence[Any],
         vectors: RowVectors,
         names: Sequence[str],
-        facts: dict[str, Any],
+        metadata: dict[str, Any],
     ) -> None:
         """Write the checkpoint of pass ``number`` with the named row vectors, over the older one."""
         summed: list[_Summed] = []
@@ -172,15 +149,15 @@ class Checkpoints:
         content = {
             "key": self._keys[0],
             "pass": number,
-            "facts": facts,
+            "facts": metadata,
             "texts": texts,
             "vectors": {"names": list(names), "crc32c": summed[-1].crc32c},
         }
         path = state_path(self.folder, place)
         atomic_write(path, lambda file: write_arrays(file, CHECKPOINT_FILE, content, arrays))
 
-    def newest_facts(self) -> dict[str, Any] | None:
-        """The facts saved with the newest whole checkpoint, or None if there is none.
+    def newest_metadata(self) -> dict[str, Any] | None:
+        """The metadata saved with the newest whole checkpoint, or None if there is none.
 
         Raises
         ------
@@ -188,10 +165,10 @@ class Checkpoints:
             If there are checkpoints and none is whole, or they are another run's.
         """
         found = self._newest()
-        return None if found is None else found.facts
+        return None if found is None else found.metadata
 
     def restore(self, states: Sequence[Any], vectors: RowVectors, names: Sequence[str]) -> dict[str, Any]:
-        """Put the newest whole checkpoint into fresh states and the named row vectors; returns its facts.
+        """Put the newest whole checkpoint into fresh states and the named row vectors; returns its metadata.
 
         Raises
         ------
@@ -210,7 +187,7 @@ class Checkpoints:
         with vectors_path(self.folder, found.place).open("rb") as file:
             for name in names:
                 vectors.load(name, file)
-        return found.facts
+        return found.metadata
 
     def _newest(self) -> Saved | None:
         """The newest whole checkpoint of this run."""

@@ -154,23 +154,3 @@ class Recorder:
                 message=message,
             )
         )
-
-
-def run_report(recorder: Recorder, engine: Engine, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The part of the report that tells how the run went."""
-    reasons = list(dict.fromkeys(model["stop_reason"] for model in models))
-    return {
-        "n_rows": engine.source.n_rows,
-        "n_features": engine.source.n_features,
-        "n_nonzeros": engine.source.n_nonzeros,
-        "passes": engine.counters.passes,
-        "bytes_read": engine.counters.bytes_read,
-        "seconds": recorder.seconds,
-        "waiting_seconds": engine.counters.waiting_seconds,
-        "computing_seconds": engine.counters.visiting_seconds,
-        "peak_memory_bytes": engine.peak_memory(),
-        "converged": all(model["converged"] for model in models),
-        "stop_reason": ", ".join(reasons),
-        "models": list(models),
-        "history": recorder.history,
-    }
