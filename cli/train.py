@@ -44,7 +44,7 @@ def train(
     check_writable(output)
     if report is not None:
         check_json_target(report)
-    with signals.install():
+    with signals.handle_signals():
         stopped: Interrupted | None = None
         try:
             with train_progress(quiet) as progress:

@@ -264,7 +264,7 @@ class _Run:
     ) -> None:
         """Before every read of the data: history, checkpoint, interruption."""
         recorder.passed()
-        signal = signals.requested()
+        signal = signals.stop_requested()
         if self._checkpoints is not None and engine.counters.passes:
             since = time.monotonic() - self._last_saved
             if signal is not None or self._save_seconds <= CHECKPOINT_SHARE * since:

@@ -96,7 +96,8 @@ class TestStopped:
                 fired.append(event.passes)
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        with signals.install(), pytest.raises(Interrupted, match=r"after 2 passes; go on with") as caught:
+        resumable = pytest.raises(Interrupted, match=r"after 2 passes; go on with")
+        with signals.handle_signals(), resumable as caught:
             train(store, checkpoint=tmp_path / "c", progress=progress, **options)
         assert fired == [2]
         assert caught.value.exit_code == 143

@@ -274,7 +274,7 @@ def test_the_plan_counts_sorting_and_coefficients():
 
 def test_the_best_model_is_left_by_a_signal(case, monkeypatch):
     problem, _, _, _, path = case
-    monkeypatch.setattr(module.signals, "requested", iter([None, None, 15, 15]).__next__)
+    monkeypatch.setattr(module.signals, "stop_requested", iter([None, None, 15, 15]).__next__)
     with pytest.raises(Interrupted) as stopped:
         ooc_svm.train(path, problem=problem, C=100.0)
     assert stopped.value.model.report["stop_reason"] == "signal"
