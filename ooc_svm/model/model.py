@@ -11,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.catalog import PROBLEMS
 from ooc_svm.errors import DamageError, MemoryBudgetError, UsageError
-from ooc_svm.options import LOSSES_OF
 from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write
 from ooc_svm.system.memory import available_memory, format_size
@@ -131,10 +131,10 @@ class Model:
 
     def _check_problem(self) -> None:
         """Refuse a loss, labels or an epsilon that do not go with the problem."""
-        if self.problem not in LOSSES_OF:
-            known = ", ".join(LOSSES_OF)
+        if self.problem not in PROBLEMS:
+            known = ", ".join(PROBLEMS)
             raise ValueError(f"the problem is {self.problem[:80]!r}, this release knows {known}")
-        if self.loss not in LOSSES_OF[self.problem]:
+        if self.loss not in PROBLEMS[self.problem].losses:
             raise ValueError(f"the loss is {self.loss[:80]!r}, which {self.problem} does not have")
         if self.is_classifier:
             if not self.positive:

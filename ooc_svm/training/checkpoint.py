@@ -97,7 +97,7 @@ class Saved:
             vectors.load(name, file)
 
 
-def run_keys(data_id: str, options: TrainOptions, left_out: Collection[str]) -> list[str]:
+def run_keys(data_id: str, options: TrainOptions, counted: Collection[str]) -> list[str]:
     """What tells a run by its data and options from others: the key of today, then those it had before.
 
     Parameters
@@ -105,10 +105,10 @@ def run_keys(data_id: str, options: TrainOptions, left_out: Collection[str]) -> 
     data_id : str
         Changes with the content of the data.
     options : TrainOptions
-    left_out : collection of str
-        Names of the options that may differ.
+    counted : collection of str
+        Names of the options that must not differ.
     """
-    record = {name: value for name, value in options.to_json().items() if name not in left_out}
+    record = {name: value for name, value in options.to_json().items() if name in counted}
     solvers = [options.resolved_solver]
     if replace(options, solver="auto").resolved_solver == solvers[0]:
         # Version 0.1.0 wrote "auto" where that was asked for.

@@ -22,7 +22,7 @@ from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.serial import MemoryEngine
 from ooc_svm.errors import DamageError, InputError, Interrupted, UsageError
 from ooc_svm.model.model import Model
-from ooc_svm.options import TrainOptions
+from ooc_svm.options import TrainOptions, identity_fields
 from ooc_svm.passes.columns import ColumnPass, ColumnSums
 from ooc_svm.problems.pairwise import HEADS, RANKS
 from ooc_svm.rowvectors.vector import RowVectors
@@ -68,12 +68,6 @@ HINT_PASSES, LARGE_SPREAD = 1, 100.0
 
 # A checkpoint is written when the last one took less than this share of the time since.
 CHECKPOINT_SHARE = 0.1
-
-# Options that a resumed run may have changed.
-KEY_LEAVES_OUT = (
-    *("memory", "threads", "engine", "scheduler", "insecure_cluster"),
-    *("max_passes", "time_limit", "checkpoint", "resume", "warm_start", "tol"),
-)
 
 
 def train(
@@ -238,7 +232,7 @@ class _Run:
         options = self._options
         if options.checkpoint is None:
             return None
-        return Checkpoints(options.checkpoint, run_keys(self._data.id(), options, KEY_LEAVES_OUT))
+        return Checkpoints(options.checkpoint, run_keys(self._data.id(), options, identity_fields()))
 
     def _scale(self, engine: Engine) -> Float64Array | None:
         """Factors of the columns, from one read of the data; None without scaling."""

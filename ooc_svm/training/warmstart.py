@@ -19,7 +19,7 @@ import numpy as np
 from ooc_svm.data.source import Span
 from ooc_svm.errors import DamageError, InputError, UsageError
 from ooc_svm.model.model import Model, load_model
-from ooc_svm.options import TrainOptions
+from ooc_svm.options import TrainOptions, family_fields
 from ooc_svm.passes.base import Extent
 from ooc_svm.rowvectors.vector import RowVector, RowVectors, row_slices
 from ooc_svm.solvers.streamed_smo.dual import names
@@ -28,14 +28,10 @@ from ooc_svm.solvers.streamed_smo.sweep import cut_rounds
 from ooc_svm.training.assembly import Task
 from ooc_svm.training.checkpoint import Saved, newest_saved, run_keys
 
-# What a saved state does not depend on, so that it can be gone on from.
-_FREE = ("C", "tol", "seed", "resident", "memory", "threads", "max_passes", "time_limit")
-_FREE_PLACES = ("checkpoint", "resume", "warm_start", "engine", "scheduler", "insecure_cluster")
-
 
 def families(data_id: str, options: TrainOptions) -> list[str]:
     """Texts that runs share whose states differ by C alone; see `ooc_svm.training.checkpoint.run_keys`."""
-    return run_keys(data_id, options, (*_FREE, *_FREE_PLACES))
+    return run_keys(data_id, options, family_fields())
 
 
 def warm_start(

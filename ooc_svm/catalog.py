@@ -1,0 +1,159 @@
+"""Problems, losses and solvers: an entry for each, with its home and with what it goes together with.
+
+Importing this module costs next to nothing; `load` imports a home when it is used. Every check of what goes
+together is derived from these entries, so that a new one is a line here and its own package or module.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+Form = Literal["classes", "values", "pairs"]
+"""What the losses of a problem are of: rows of two classes, rows with values, or pairs of rows."""
+
+LossProperty = Literal["dual", "piecewise linear"]
+"""What a loss offers to solvers: exact dual steps, or breakpoints for an exact line search."""
+
+BIASES = ("none", "penalized", "free")
+
+
+class LossEntry(NamedTuple):
+    """A loss.
+
+    Attributes
+    ----------
+    home : str
+        ``"module:name"``, see `load`.
+    properties : tuple of LossProperty
+    options : tuple of str
+        Options that only losses with this name among theirs take: the numbers of its formula.
+    """
+
+    home: str
+    properties: tuple[LossProperty, ...]
+    options: tuple[str, ...] = ()
+
+
+class ProblemEntry(NamedTuple):
+    """A problem.
+
+    Attributes
+    ----------
+    home : str
+        ``"module:name"``, see `load`.
+    form : Form
+    losses : tuple of str
+        The losses that it takes, the default first.
+    options : tuple of str
+        Options that only problems with this name among theirs take.
+    """
+
+    home: str
+    form: Form
+    losses: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    @property
+    def biases(self) -> tuple[str, ...]:
+        """The biases that it takes; in the difference of a pair a bias cancels."""
+        return ("none",) if self.form == "pairs" else BIASES
+
+
+class SolverEntry(NamedTuple):
+    """A solver.
+
+    Attributes
+    ----------
+    home : str
+        ``"module:name"``, see `load`.
+    forms : tuple of Form
+        The forms of the problems that it solves.
+    needs : LossProperty
+        What it needs of a loss.
+    biases : tuple of str
+    options : tuple of str
+        Options that only solvers with this name among theirs take.
+    """
+
+    home: str
+    forms: tuple[Form, ...]
+    needs: LossProperty
+    biases: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+LOSSES = {
+    "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=("dual", "piecewise linear")),
+    "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=("dual",)),
+    "epsilon-insensitive": LossEntry(
+        home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",
+        properties=("dual", "piecewise linear"),
+        options=("epsilon",),
+    ),
+    "squared-epsilon-insensitive": LossEntry(
+        home="ooc_svm.losses.squared_epsilon_insensitive:SquaredEpsilonInsensitive",
+        properties=("dual",),
+        options=("epsilon",),
+    ),
+}
+
+PROBLEMS = {
+    "svc": ProblemEntry(
+        home="ooc_svm.problems.classification:CLASSIFICATION",
+        form="classes",
+        losses=("hinge", "squared-hinge"),
+        options=("class_weight", "positive"),
+    ),
+    "svr": ProblemEntry(
+        home="ooc_svm.problems.regression:REGRESSION",
+        form="values",
+        losses=("epsilon-insensitive", "squared-epsilon-insensitive"),
+    ),
+    "ordinal": ProblemEntry(home="ooc_svm.problems.pairwise:ORDINAL", form="pairs", losses=("hinge",)),
+    "roc-area": ProblemEntry(
+        home="ooc_svm.problems.pairwise:ROC_AREA", form="pairs", losses=("hinge",), options=("positive",)
+    ),
+    "ranking": ProblemEntry(home="ooc_svm.problems.pairwise:RANKING", form="pairs", losses=("hinge",)),
+}
+
+# "auto" stands for the first solver that takes a run.
+SOLVERS = {
+    "streamed-smo": SolverEntry(
+        home="ooc_svm.solvers.streamed_smo.plan:SOLVER",
+        forms=("classes", "values"),
+        needs="dual",
+        biases=BIASES,
+        options=("resident", "lanes", "warm_start"),
+    ),
+    "ocas": SolverEntry(
+        home="ooc_svm.solvers.cutting_plane.plan:OCAS",
+        forms=("classes", "pairs"),
+        needs="piecewise linear",
+        biases=("none", "penalized"),
+        options=("cut_groups",),
+    ),
+    "cutting-plane": SolverEntry(
+        home="ooc_svm.solvers.cutting_plane.plan:JOACHIMS",
+        forms=("classes", "pairs"),
+        needs="piecewise linear",
+        biases=("none", "penalized"),
+        options=("cut_groups",),
+    ),
+}
+
+
+def owners(option: str) -> dict[str, list[str]]:
+    """The problems, losses and solvers that an option belongs to, by kind; empty for a general option."""
+    kinds: dict[str, dict[str, Any]] = {"problem": PROBLEMS, "loss": LOSSES, "solver": SOLVERS}
+    found = {
+        kind: [name for name, entry in entries.items() if option in entry.options]
+        for kind, entries in kinds.items()
+    }
+    return {kind: names for kind, names in found.items() if names}
+
+
+def load(home: str) -> Any:
+    """What ``"module:name"`` stands for; its module is imported here."""
+    module, _, name = home.partition(":")
+    return getattr(import_module(module), name)
