@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, describe_labels, describe_values, seconds
-from ooc_svm.cli.parameters import InsecureCluster, Memory, Quiet, Scheduler, Threads, choice
+from ooc_svm.cli.options import InsecureCluster, Memory, Quiet, Scheduler, Threads, choice
 from ooc_svm.options import ENGINES
 from ooc_svm.system.memory import format_size
 

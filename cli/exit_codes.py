@@ -49,7 +49,7 @@ def exit_code(run: Callable[[], object]) -> int:
         See the list of exit codes in the documentation. Failures were explained on standard error.
     """
     try:
-        with signals.install(grace=0), _warnings_as_lines():
+        with signals.handle_signals(grace=0), _warnings_as_lines():
             _check_standard_output()
             code = run()
             sys.stdout.flush()
@@ -59,7 +59,7 @@ def exit_code(run: Callable[[], object]) -> int:
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else BUG
     except BaseException as error:
-        return _explain(signals.told(error))
+        return _explain(signals.public_error(error))
 
 
 def reader_gone() -> int:

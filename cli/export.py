@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ooc_svm.cli.parameters import SelectedC, choice
+from ooc_svm.cli.options import SelectedC, choice
 
 
 def export(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ooc_svm.cli.format import block, count, describe_labels, describe_values, seconds, shortened
-from ooc_svm.cli.parameters import Label, Quiet
+from ooc_svm.cli.options import Label, Quiet
 from ooc_svm.cli.report import model_table
 from ooc_svm.errors import DamageError, InputError
 from ooc_svm.system.memory import format_size

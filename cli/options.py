@@ -1,143 +1,54 @@
-"""The options of training, for the commands that take them all."""
+"""The options of training, generated from their list, and the parameters that commands share."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from ooc_svm.cli.parameters import (
-    InsecureCluster,
-    Label,
-    Memory,
-    Scheduler,
-    Threads,
-    choice,
-    parse_number,
-    parse_numbers,
-)
 from ooc_svm.errors import UsageError
-from ooc_svm.options import BIASES, ENGINES, KERNELS, LOSSES, PROBLEMS, SCALES, SOLVERS, TrainOptions
+from ooc_svm.options import OPTIONS, TrainOptions, default_text, described, flag
+from ooc_svm.system.memory import parse_size
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
 
-@dataclass(frozen=True)
-class TrainArguments:
-    """What was typed; `options` makes of it what `ooc_svm.train` takes."""
+def choice(*names: str, help: str) -> Any:
+    """A Typer option that takes one of a few names."""
 
-    problem: Annotated[str, choice(*PROBLEMS, help="What is trained.")] = "svc"
-    loss: Annotated[
-        str | None,
-        choice(
-            *LOSSES, help="Loss of a row or a pair of rows; by default hinge, epsilon-insensitive for svr."
-        ),
-    ] = None
-    epsilon: Annotated[
-        float | None, typer.Option(metavar="FLOAT", help="Half width of the tube of svr; by default 0.1.")
-    ] = None
-    solver: Annotated[
-        str, choice(*SOLVERS, help="Algorithm; auto is streamed-smo, for pairs of rows ocas.")
-    ] = "auto"
-    kernel: Annotated[str, choice(*KERNELS, help="Kernel function.")] = "linear"
-    bias: Annotated[str, choice(*BIASES, help="Penalized: the weight of a constant feature 1.")] = "none"
-    C: Annotated[
-        str,
-        typer.Option(
-            "--C",
-            metavar="FLOAT[,FLOAT...]",
-            help="Weight of the sum of the losses, for pairs of rows of their mean; a model for each value, "
-            "all on the same reads.",
-        ),
-    ] = "1"
-    class_weight: Annotated[
-        str | None,
-        typer.Option(metavar="balanced|LABEL:W,...", help="Weights of the losses of classes; others have 1."),
-    ] = None
-    positive: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LABEL[,LABEL...]",
-            help="Labels against all others. By default the larger of two; svc: of more each in turn.",
-        ),
-    ] = None
-    label: Label = None
-    scale: Annotated[
-        str, choice(*SCALES, help="Divide columns by their largest magnitude or standard deviation.")
-    ] = "none"
-    tol: Annotated[float, typer.Option(metavar="FLOAT", help="Relative gap (P - D) / P to certify.")] = 1e-3
-    max_passes: Annotated[int | None, typer.Option(metavar="N", help="Reads of the data at most.")] = None
-    time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="No read is begun after this time.")
-    ] = None
-    memory: Memory = None
-    resident: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Share of the data held in memory (streamed-smo); by default what fits."
-        ),
-    ] = None
-    lanes: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Parts of a round worked on together (streamed-smo); by default 1, from 1e9 nonzeros 2.",
-        ),
-    ] = None
-    cut_groups: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Groups of rows with a slack each; by default what fits for ocas on svc, else 1.",
-        ),
-    ] = None
-    threads: Threads = None
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of whatever is drawn at random.")] = 0
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Save the state there now and then.")
-    ] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest state in that folder.")] = (
-        False
-    )
-    warm_start: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL|FOLDER",
-            help="Begin with a model, or with the saved state of a run with another C (streamed-smo).",
-        ),
-    ] = None
-    engine: Annotated[str, choice(*ENGINES, help="On threads, or on processes of a dask cluster.")] = "local"
-    scheduler: Scheduler = None
-    insecure_cluster: InsecureCluster = False
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in names:
+            raise typer.BadParameter(f"{value[:80]!r} is not one of {', '.join(names)}")
+        return value
 
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments for `ooc_svm.training.train.train`, checked.
-
-        Raises
-        ------
-        UsageError
-            A value that is not possible, or options that contradict each other.
-        """
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["C"] = parse_numbers(self.C, "--C")
-        values["positive"] = () if self.positive is None else _labels(self.positive)
-        values["class_weight"] = _class_weight(self.class_weight)
-        TrainOptions(**values)
-        return values
+    return typer.Option(metavar="|".join(names), callback=check, help=help)
 
 
-def _labels(text: str) -> tuple[str, ...]:
-    """Labels as they were typed: whether they are numbers or names only the data can tell."""
+def _read_number(text: str, option: str) -> float:
+    """A decimal number: no hexadecimal, no ``nan``, no ``1_000``."""
+    if _NUMBER.fullmatch(text) is None:
+        raise UsageError(f"{option}: {text[:80]!r} is not a number")
+    return float(text)
+
+
+def _read_numbers(text: str, option: str) -> tuple[float, ...]:
+    return tuple(_read_number(part.strip(), option) for part in text.split(","))
+
+
+def _read_labels(text: str, option: str) -> tuple[str, ...]:
+    """Labels as they were typed: only the data can tell whether they are numbers or names."""
     labels = tuple(part.strip() for part in text.split(","))
     if not all(labels):
-        raise UsageError(f"--positive: {text[:80]!r} has an empty label; write for example --positive 1,3")
+        raise UsageError(f"{option}: {text[:80]!r} has an empty label; write for example {option} 1,3")
     return labels
 
 
-def _class_weight(text: str | None) -> str | dict[float | str, float] | None:
-    if text is None or text == "balanced":
+def _read_class_weight(text: str, option: str) -> str | dict[float | str, float]:
+    if text == "balanced":
         return text
     weights: dict[float | str, float] = {}
     for part in text.split(","):
@@ -145,35 +56,91 @@ def _class_weight(text: str | None) -> str | dict[float | str, float] | None:
         label = label.strip()
         if not colon or not label:
             raise UsageError(
-                f"--class-weight: {part[:80]!r} is no LABEL:WEIGHT; write balanced, or such as 1:10,-1:0.5"
+                f"{option}: {part[:80]!r} is not LABEL:WEIGHT; write balanced, or for example 1:10,-1:0.5"
             )
         if label in weights:
-            raise UsageError(f"--class-weight: the label {label[:80]!r} is given twice")
-        weights[label] = parse_number(weight.strip(), "--class-weight")
+            raise UsageError(f"{option}: the label {label[:80]!r} is given twice")
+        weights[label] = _read_number(weight.strip(), option)
     return weights
 
 
-def takes_training(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all options of training in the place of its parameter ``training``.
+def _read_size(text: str, option: str) -> str:
+    try:
+        parse_size(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from error
+    return text
 
-    Typer reads the options of a command from its signature; this writes that signature, so that two commands
-    share one list of options.
+
+# Readers of the options of training whose text is more than a name or a number.
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    "C": _read_numbers,
+    "class_weight": _read_class_weight,
+    "positive": _read_labels,
+    "memory": _read_size,
+}
+
+
+def train_option(name: str) -> Any:
+    """The Typer option for an option of training; its callback reads and checks what was typed."""
+    option, typed = OPTIONS[name], flag(name)
+
+    def read(value: Any) -> Any:
+        if value is None:
+            return option.default
+        if name in _READERS:
+            value = _READERS[name](value, typed)
+        complaint = option.complaint(value)
+        if complaint is not None:
+            raise UsageError(f"{typed} {complaint}")
+        return value
+
+    checked = name in _READERS or option.choices or option.check
+    return typer.Option(
+        typed, metavar=option.metavar or None, callback=read if checked else None, help=described(name)
+    )
+
+
+def _parameter(name: str, hint: Any) -> inspect.Parameter:
+    """The parameter of a command for an option of training of a type."""
+    default = default_text(name) or None if name in _READERS else OPTIONS[name].default
+    kinds = [str] if name in _READERS else get_args(hint) or [hint]
+    kind = next(kind for kind in (bool, int, float, str) if kind in kinds)
+    annotation = Annotated[kind if default is not None else kind | None, train_option(name)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_PARAMETERS = [_parameter(name, hint) for name, hint in get_type_hints(TrainOptions).items()]
+
+
+def takes_training(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all options of training in place of its parameter ``options``, a dict of them.
+
+    Typer reads the options of a command from its signature; this writes that signature. Options that
+    contradict each other are refused by a `UsageError` before the command begins.
     """
-    hints = get_type_hints(TrainArguments, include_extras=True)
-    names = [field.name for field in fields(TrainArguments)]
 
     @wraps(command)
     def with_training(**values: Any) -> None:
-        training = TrainArguments(**{name: values.pop(name) for name in names})
-        command(training=training, **values)
+        options = {name: values.pop(name) for name in OPTIONS}
+        TrainOptions(**options)
+        command(options=options, **values)
 
     own = inspect.signature(command, eval_str=True).parameters.values()
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [p.replace(kind=keyword) for p in own if p.name != "training"]
-    parameters += [
-        inspect.Parameter(field.name, keyword, default=field.default, annotation=hints[field.name])
-        for field in fields(TrainArguments)
-    ]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p.name != "options"]
+    parameters += _PARAMETERS
     with_training.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_training.__annotations__ = {p.name: p.annotation for p in parameters}
     return with_training
+
+
+Label = Annotated[str | None, train_option("label")]
+Memory = Annotated[str | None, train_option("memory")]
+Threads = Annotated[int | None, train_option("threads")]
+Scheduler = Annotated[str | None, train_option("scheduler")]
+InsecureCluster = Annotated[bool, train_option("insecure_cluster")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+SelectedC = Annotated[
+    float | None,
+    typer.Option("--C", metavar="FLOAT", help="Which model, of one trained with several values of C."),
+]

@@ -11,7 +11,7 @@ import typer
 from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, count
 from ooc_svm.cli.json_output import check_json_target, write_json
-from ooc_svm.cli.parameters import Label, Memory, SelectedC, Threads
+from ooc_svm.cli.options import Label, Memory, SelectedC, Threads
 
 ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A model file.")]
 DataPath = Annotated[

@@ -1,6 +1,6 @@
 """Progress on standard error: a bar on a terminal, plain lines elsewhere, or nothing.
 
-Progress that cannot be written is no reason to end a run.
+Progress that cannot be written does not end a run.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from ooc_svm.cli.format import bound, count, objective, seconds, short
 from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
-    from ooc_svm.training.progress import Progress
+    from ooc_svm.training.progress import Progress as TrainEvent
 
 # Seconds between two lines about bytes where there is no terminal.
 LINE_INTERVAL = 10.0
 
-TrainProgress = Callable[["Progress"], None]
+# Share of the way, 0 to 1, below which the time that is left is not shown: the guess would be poor.
+MIN_SHARE = 0.05
+
+TrainProgress = Callable[["TrainEvent"], None]
 ByteProgress = Callable[..., None]
 
 
@@ -32,7 +35,7 @@ def on_terminal() -> bool:
 
 
 def write_line(line: str) -> None:
-    """One line on standard error, if it can be written."""
+    """Write a line to standard error, if it can be written."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
@@ -40,112 +43,52 @@ def write_line(line: str) -> None:
 
 @contextlib.contextmanager
 def train_progress(quiet: bool) -> Iterator[TrainProgress | None]:
-    """What a training run is told to call after each pass.
-
-    Parameters
-    ----------
-    quiet : bool
-        Gives None.
-    """
+    """Give the function that a training run calls with its events, or None if ``quiet``."""
     if quiet:
         yield None
     elif on_terminal():
-        from ooc_svm.cli.bars import train_bar
-
-        with train_bar() as bar:
-            yield bar
+        with _train_bar() as show:
+            yield show
     else:
         yield PassLines()
 
 
 @contextlib.contextmanager
 def byte_progress(verb: str, quiet: bool) -> Iterator[ByteProgress | None]:
-    """What a reader is told to call with the bytes done, the bytes to do (or None), and perhaps the rows.
+    """Give the function that a reader calls with bytes done, bytes to do or None, and perhaps rows.
 
     Parameters
     ----------
     verb : str
-        What is done, the first word of each line.
+        The first word of each line.
     quiet : bool
-        Gives None.
+        Give None.
     """
     if quiet:
         yield None
     elif on_terminal():
-        from ooc_svm.cli.bars import byte_bar
-
-        with byte_bar(verb) as bar:
-            yield bar
+        with _byte_bar(verb) as show:
+            yield show
     else:
         yield ByteLines(verb)
 
 
 class PassLines:
-    """A plain line for each pass and each note; blocks are passed over."""
+    """A plain line for each pass and each note; events of blocks are ignored."""
 
     def __init__(self) -> None:
-        self._speed = Speed()
+        self._speed = _Speed()
 
-    def __call__(self, event: Progress) -> None:
-        """Called by a training run."""
+    def __call__(self, event: TrainEvent) -> None:
+        """Write the line of an event of a training run."""
         if event.kind == "note":
             write_line(event.message)
         elif event.kind == "pass":
-            write_line(pass_line(event, self._speed(event.bytes_read, event.seconds)))
-
-
-class Speed:
-    """Bytes a second since it was asked last."""
-
-    def __init__(self) -> None:
-        self._bytes, self._seconds = 0, 0.0
-
-    def __call__(self, n_bytes: int, elapsed: float) -> float:
-        """The speed, from the bytes and seconds of a run so far."""
-        speed = (n_bytes - self._bytes) / max(elapsed - self._seconds, 1e-3)
-        self._bytes, self._seconds = n_bytes, elapsed
-        return max(speed, 0.0)
-
-
-def pass_line(event: Progress, bytes_a_second: float) -> str:
-    """``pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  310 MB/s  8.1 s``.
-
-    Reading has a speed where something was read: blocks that are kept in memory are read once.
-    """
-    parts = [
-        f"pass {event.passes}",
-        f"gap {bound(event.relative_gap)} (target {short(event.tol)})",
-        f"P {objective(event.primal)}",
-        f"D {objective(event.dual)}",
-        f"{format_size(event.bytes_read)} read",
-    ]
-    if bytes_a_second > 0:
-        parts.append(f"{format_size(bytes_a_second)}/s")
-    parts.append(seconds(event.seconds))
-    if event.models_running > 1:
-        parts.append(count(event.models_running, "model") + " to go")
-    return "  ".join(parts)
-
-
-class GapShare:
-    """How far a gap has come from where it was first seen to its target, on a log scale."""
-
-    def __init__(self) -> None:
-        self._first: float | None = None
-
-    def __call__(self, gap: float | None, tol: float) -> float:
-        """The share done, 0 to 1, of a relative gap."""
-        if gap is None or not math.isfinite(gap):
-            return 0.0
-        if gap <= tol:
-            return 1.0
-        if self._first is None:
-            self._first = max(1.0, gap)
-        return min(max(math.log(self._first / gap) / math.log(self._first / tol), 0.0), 1.0)
+            write_line(_pass_line(event, self._speed(event.bytes_read, event.seconds)))
 
 
 class ByteLines:
-    """A plain line now and then: bytes done, bytes a second, rows.
+    """A plain line from time to time: bytes done, bytes a second, rows.
 
     Parameters
     ----------
@@ -160,7 +103,7 @@ class ByteLines:
         self._began = self._last = time.monotonic()
 
     def __call__(self, done: int, total: int | None, rows: int | None = None) -> None:
-        """Called with the bytes done, of how many if that is known, and the rows."""
+        """Write a line if the interval is over."""
         now = time.monotonic()
         if now - self._last < self._interval:
             return
@@ -170,3 +113,121 @@ class ByteLines:
         if rows is not None:
             parts.append(count(rows, "row"))
         write_line("  ".join(parts))
+
+
+class GapShare:
+    """How far the gap has come from the first one seen to its target, on a log scale."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def __call__(self, gap: float | None, tol: float) -> float:
+        """The share of the way, 0 to 1, at a relative gap."""
+        if gap is None or not math.isfinite(gap):
+            return 0.0
+        if gap <= tol:
+            return 1.0
+        if self._first is None:
+            self._first = max(1.0, gap)
+        return min(max(math.log(self._first / gap) / math.log(self._first / tol), 0.0), 1.0)
+
+
+class _Speed:
+    """Bytes a second since the previous call."""
+
+    def __init__(self) -> None:
+        self._bytes, self._seconds = 0, 0.0
+
+    def __call__(self, n_bytes: int, elapsed: float) -> float:
+        """The speed, from the bytes and seconds of a run so far."""
+        speed = (n_bytes - self._bytes) / max(elapsed - self._seconds, 1e-3)
+        self._bytes, self._seconds = n_bytes, elapsed
+        return max(speed, 0.0)
+
+
+def _pass_line(event: TrainEvent, bytes_a_second: float) -> str:
+    """``pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  310 MB/s  8.1 s``.
+
+    The speed is left out where nothing was read: blocks that are kept in memory are read once.
+    """
+    parts = [
+        f"pass {event.passes}",
+        _gap(event),
+        f"P {objective(event.primal)}",
+        f"D {objective(event.dual)}",
+        f"{format_size(event.bytes_read)} read",
+    ]
+    if bytes_a_second > 0:
+        parts.append(f"{format_size(bytes_a_second)}/s")
+    parts.append(seconds(event.seconds))
+    if event.models_running > 1:
+        parts.append(count(event.models_running, "model") + " to go")
+    return "  ".join(parts)
+
+
+def _bar_text(event: TrainEvent, share: float, bytes_a_second: float) -> str:
+    """The text to the right of the bar: gap, reading speed, time used and left, models that still run."""
+    parts = [_gap(event)]
+    if bytes_a_second > 0:
+        parts.append(f"{format_size(bytes_a_second)}/s")
+    parts.append(seconds(event.seconds))
+    if MIN_SHARE <= share < 1:
+        parts.append(f"about {seconds(event.seconds * (1 - share) / share)} left")
+    if event.models_running > 1:
+        parts.append(count(event.models_running, "model") + " to go")
+    return "  ".join(parts)
+
+
+def _gap(event: TrainEvent) -> str:
+    return f"gap {bound(event.relative_gap)} (target {short(event.tol)})"
+
+
+@contextlib.contextmanager
+def _train_bar() -> Iterator[TrainProgress]:
+    """A bar that fills as the gap falls, on a log scale."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"))
+    gap_share, speed = GapShare(), _Speed()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("reading", total=1.0, facts="")
+
+        def show(event: TrainEvent) -> None:
+            if event.kind == "note":
+                bar.console.print(event.message, markup=False, highlight=False)
+                return
+            share = gap_share(event.relative_gap, event.tol)
+            within = event.kind == "block"
+            percent = f"{100 * event.blocks_done // max(event.n_blocks, 1)} %" if within else ""
+            bar.update(
+                task,
+                description=f"pass {event.passes + within:<3d} {percent:>5}",
+                completed=share,
+                facts=_bar_text(event, share, speed(event.bytes_read, event.seconds)),
+            )
+
+        yield show
+
+
+@contextlib.contextmanager
+def _byte_bar(verb: str) -> Iterator[ByteProgress]:
+    """A bar of bytes."""
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(verb, total=None)
+
+        def show(done: int, total: int | None, rows: int | None = None) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield show

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ooc_svm.cli.json_output import check_json_target, write_json
-from ooc_svm.cli.options import TrainArguments, takes_training
-from ooc_svm.cli.parameters import Quiet
+from ooc_svm.cli.options import Quiet, takes_training
 from ooc_svm.cli.report import certificate
 from ooc_svm.errors import Interrupted, UsageError
-from ooc_svm.system import signals
+from ooc_svm.system.signals import handle_signals
 
 StorePath = Annotated[
     str, typer.Argument(metavar="STORE", help="A store, or an AnnData Zarr store with a CSR X.")
@@ -22,16 +21,16 @@ StorePath = Annotated[
 
 @takes_training
 def train(
-    training: TrainArguments,
+    options: dict[str, Any],
     store: StorePath,
     output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="The model file to write.")],
     report: Annotated[
-        str | None, typer.Option(metavar="FILE.json", help="Write the report of the run there as well.")
+        str | None,
+        typer.Option(metavar="FILE.json", help="Also write the report of the run to this file."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train to a certified gap."""
-    options = training.options()
     if report is not None and os.path.realpath(report) == os.path.realpath(output):
         raise UsageError(f"--report and -o name the same file {report!r}; give two names")
 
@@ -44,7 +43,7 @@ def train(
     check_writable(output)
     if report is not None:
         check_json_target(report)
-    with signals.install():
+    with handle_signals():
         stopped: Interrupted | None = None
         try:
             with train_progress(quiet) as progress:
@@ -56,20 +55,18 @@ def train(
         save_model(model, output)  # a signal that comes now waits for it
         if report is not None:
             write_json(report, model.report)
-    typer.echo(certificate(model.report, training.tol, output, os.path.getsize(output)))
+    typer.echo(certificate(model.report, options["tol"], output, os.path.getsize(output)))
     if stopped is not None:
         raise stopped
 
 
 @takes_training
 def plan(
-    training: TrainArguments,
+    options: dict[str, Any],
     store: StorePath,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Tell what training will need, and run nothing."""
-    options = training.options()
-
+    """Show what training will need, and run nothing."""
     from ooc_svm.training.plan import plan as run
 
     planned = run(store, **options)

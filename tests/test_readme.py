@@ -10,7 +10,7 @@ import typer
 
 import ooc_svm
 from ooc_svm.cli.app import app
-from ooc_svm.options import BIASES, ENGINES, KERNELS, LOSSES, PROBLEMS, SCALES, SOLVERS
+from ooc_svm.options import OPTIONS
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 COMMANDS = typer.main.get_command(app).commands
@@ -34,9 +34,9 @@ def test_the_command_and_its_options_are_explained(command):
     assert [forms for forms in options if not any(map(named, forms))] == []
 
 
-@pytest.mark.parametrize("choices", [PROBLEMS, LOSSES, SOLVERS, KERNELS, BIASES, SCALES, ENGINES])
-def test_the_choices_are_named(choices):
-    assert [choice for choice in choices if not named(choice)] == []
+@pytest.mark.parametrize("option", OPTIONS)
+def test_the_choices_are_named(option):
+    assert [choice for choice in OPTIONS[option].choices if not named(choice)] == []
 
 
 def test_the_public_names_are_explained():

@@ -9,7 +9,7 @@ from typing import Any
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.model.linear import LinearFunctions
-from ooc_svm.options import LOSSES_OF
+from ooc_svm.catalog import PROBLEMS
 
 
 @dataclass(eq=False, kw_only=True)
@@ -92,10 +92,10 @@ class Model:
 
     def _check_problem(self) -> None:
         """Refuse a loss, labels or an epsilon that do not go with the problem."""
-        if self.problem not in LOSSES_OF:
-            known = ", ".join(LOSSES_OF)
+        if self.problem not in PROBLEMS:
+            known = ", ".join(PROBLEMS)
             raise ValueError(f"the problem is {self.problem[:80]!r}, this release knows {known}")
-        if self.loss not in LOSSES_OF[self.problem]:
+        if self.loss not in PROBLEMS[self.problem].losses:
             raise ValueError(f"the loss is {self.loss[:80]!r}, which {self.problem} does not have")
         if self.is_classifier:
             if not self.positive:

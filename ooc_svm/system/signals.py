@@ -1,10 +1,10 @@
-"""SIGINT and SIGTERM: a first signal asks a run to end by itself, then it is ended.
+"""SIGINT and SIGTERM: a first signal asks a run to end by itself, later ones end it.
 
-A run that can stop at a good place looks at `requested` there. One that does not get there in time is
-interrupted by an exception, and one that does not end on that either leaves the process without tidying up:
+A run that can stop at a good place checks `stop_requested` there. A run that does not get there in time is
+interrupted by an exception. If the exception does not end it either, the process exits without tidying up:
 files are written so that this harms nothing, see `ooc_svm.system.files`.
 
-On its way that exception is no `Exception`, so that no library takes it for a failure that it can deal with.
+Until it reaches `handle_signals` that exception is not an `Exception`, so that no library handles it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from typing import Any
 from ooc_svm.errors import Interrupted
 
 GRACE_SECONDS = 8.0
-"""What a run has to come to a good place after the first signal."""
+"""Time in which a run may come to a good place after the first signal, in seconds."""
 
 TIDY_SECONDS = 1.5
-"""What is left for closing files after that, before the process ends whatever it does."""
+"""Time for closing files after that, in seconds; then the process exits."""
 
 _AGAIN_SECONDS = 0.01
-"""After what time an exception is raised once more that was raised where nothing propagates."""
+"""Delay, in seconds, after which an exception is raised again that was raised where nothing propagates."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Signalled(BaseException):
-    """On its way to the end of `install`."""
+    """Raised by a signal; `handle_signals` replaces it by `Interrupted`."""
 
 
 class _Watch:
-    """The handlers of one `install`, and what they have seen."""
+    """The handlers of one `handle_signals`, and the signals that they have received."""
 
     def __init__(self, grace: float) -> None:
         self.grace = grace
@@ -54,7 +54,7 @@ class _Watch:
             self._handlers[number] = signal.signal(number, self._on_signal)
 
     def stop(self) -> None:
-        """Put back what was there before."""
+        """Restore the previous handlers, timer and hook."""
         if self.first is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in list(self._handlers.items()):
@@ -82,7 +82,7 @@ class _Watch:
         self._raise(self.first)
 
     def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Raise again what met a callback (of the garbage collector, say) that lets nothing through."""
+        """Raise again what was raised in a callback that lets nothing through, such as a finalizer."""
         if not isinstance(unraisable.exc_value, _Signalled):
             self._unraisable_hook(unraisable)
             return
@@ -90,7 +90,7 @@ class _Watch:
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
     def _raise(self, number: int) -> None:
-        if self.raised:  # whoever sends a third signal gets what it does to any other program
+        if self.raised:  # a third signal does what it does to any other program
             for each in _SIGNALS:
                 signal.signal(each, signal.SIG_DFL)
         self.raised = True
@@ -101,28 +101,28 @@ class _Watch:
 _watches: list[_Watch] = []
 
 
-def requested() -> int | None:
-    """Number of the signal that asks this run to end, or None."""
+def stop_requested() -> int | None:
+    """The number of the signal that asks this run to end, or None."""
     return _watches[-1].first if _watches else None
 
 
 @contextlib.contextmanager
-def install(grace: float = GRACE_SECONDS) -> Iterator[None]:
-    """Answer SIGINT and SIGTERM while the context lasts; outside the main thread this does nothing.
+def handle_signals(grace: float = GRACE_SECONDS) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM while the context lasts; outside the main thread this does nothing.
 
-    The first signal is noted for `requested`. After `grace` seconds, or at a second signal, the main thread
-    is interrupted wherever it is; if tidying up then takes longer than `TIDY_SECONDS`, the process exits with
-    the code of the signal.
+    The first signal is recorded for `stop_requested`. After `grace` seconds, or at a second signal, the main
+    thread is interrupted wherever it is; if tidying up then takes longer than `TIDY_SECONDS`, the process
+    exits with the code of the signal.
 
     Parameters
     ----------
     grace : float
-        Seconds; 0 raises at the first signal, and leaves all the time for tidying up.
+        Seconds; with 0 the first signal raises, and all the time is left for tidying up.
 
     Raises
     ------
     Interrupted
-        When the context is left after that.
+        When the context is left after such an interruption.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -133,16 +133,16 @@ def install(grace: float = GRACE_SECONDS) -> Iterator[None]:
         watch.start()
         yield
     except _Signalled as signalled:
-        raise told(signalled).with_traceback(signalled.__traceback__) from None
+        raise public_error(signalled).with_traceback(signalled.__traceback__) from None
     finally:
         _watches.remove(watch)
         watch.stop()
 
 
-def told(error: BaseException) -> BaseException:
-    """The error that users see: `Interrupted` for what a signal raised, any other one as it is.
+def public_error(error: BaseException) -> BaseException:
+    """The error that users see: `Interrupted` in place of what a signal raised, any other one as it is.
 
-    `install` does this; its caller may be left with the first by a signal in its last moments.
+    `handle_signals` does this, but a signal in its last moments may still raise in its caller.
     """
     if not isinstance(error, _Signalled):
         return error

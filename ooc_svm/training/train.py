@@ -172,7 +172,7 @@ class Run:
     def between(self) -> None:
         """Before every read of the data: history, checkpoint, interruption, a hint."""
         self.recorder.passed()
-        passes, signal = self.engine.counters.passes, signals.requested()
+        passes, signal = self.engine.counters.passes, signals.stop_requested()
         if self.checkpoints is not None and passes:
             since = time.monotonic() - self._last_saved
             if signal is not None or self._save_seconds <= CHECKPOINT_SHARE * since:

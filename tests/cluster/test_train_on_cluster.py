@@ -19,10 +19,10 @@ from helpers.killed_runs import large_effort
 from helpers.train_data import answers, bits, make_anndata, make_store, store_rows
 
 from ooc_svm import train
+from ooc_svm.catalog import PROBLEMS
 from ooc_svm.cluster.connection import connect
 from ooc_svm.cluster.processes import local_workers
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
-from ooc_svm.options import LOSSES_OF
 from ooc_svm.rowvectors.vector import default_scratch_folder
 from ooc_svm.solvers.streamed_smo import solver
 from ooc_svm.training import on_cluster, progress
@@ -38,7 +38,7 @@ MANY = {"chunk_elements": 50, "chunk_rows": 25, "block_chunks": 2, "block_rows":
 SMO = [
     {"solver": "streamed-smo", "problem": problem, "loss": loss, "bias": bias, "resident": 0.1}
     for problem in ("svc", "svr")
-    for loss in LOSSES_OF[problem]
+    for loss in PROBLEMS[problem].losses
     for bias in ("none", "penalized", "free")
 ]
 CUTS = [

@@ -96,7 +96,10 @@ class TestStopped:
                 fired.append(event.passes)
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        with signals.install(), pytest.raises(Interrupted, match=r"after 2 passes; go on with") as caught:
+        with (
+            signals.handle_signals(),
+            pytest.raises(Interrupted, match=r"after 2 passes; go on with") as caught,
+        ):
             train(store, checkpoint=tmp_path / "c", progress=progress, **options)
         assert fired == [2]
         assert caught.value.exit_code == 143
@@ -221,17 +224,16 @@ def test_memory_for_less_than_a_block(tmp_path):
     assert "allow more with --memory" in message
 
 
-CUTS_ONLY = "takes the hinge loss and the biases none and penalized"
 COMBINATIONS = [
     ({"loss": "epsilon-insensitive"}, "problem 'svc' takes the loss hinge or squared-hinge"),
     ({"loss": "squared-epsilon-insensitive"}, "problem 'svc' takes the loss"),
     ({"problem": "svr", "loss": "hinge"}, "problem 'svr' takes the loss epsilon-insensitive or squared-eps"),
     ({"problem": "svr", "loss": "squared-hinge"}, "problem 'svr' takes the loss"),
     ({"problem": "svr", "positive": 1}, "positive is for the problems 'svc' and 'roc-area'"),
-    ({"problem": "svr", "class_weight": "balanced"}, "class_weight is for problem 'svc'"),
-    ({"problem": "svr", "class_weight": {1: 2.0}}, "class_weight is for problem 'svc'"),
-    ({"epsilon": 0.1}, "epsilon is for problem 'svr'"),
-    ({"problem": "svr", "epsilon": -0.1}, "not negative: -0.1"),
+    ({"problem": "svr", "class_weight": "balanced"}, "class_weight is for the problem 'svc', not 'svr'"),
+    ({"problem": "svr", "class_weight": {1: 2.0}}, "class_weight is for the problem 'svc', not 'svr'"),
+    ({"epsilon": 0.1}, "epsilon is for the losses 'epsilon-insensitive' and 'squared-epsilon-insensitive'"),
+    ({"problem": "svr", "epsilon": -0.1}, "not negative, not -0.1"),
     ({"problem": "svr", "epsilon": math.nan}, "epsilon .* nan"),
     ({"problem": "svr", "epsilon": math.inf}, "epsilon .* inf"),
     ({"solver": "streamed-smo", "cut_groups": 2}, "cut_groups is for the solvers"),
@@ -239,9 +241,9 @@ COMBINATIONS = [
     ({"solver": "cutting-plane", "resident": 0.1}, "resident is for the solver 'streamed-smo'"),
     ({"cut_groups": 2, "resident": 0.1}, "resident is for the solver 'streamed-smo'"),
     *(
-        (chosen | wanted, CUTS_ONLY)
+        (chosen | {name: value}, f"{name} {value!r} is for the solver 'streamed-smo'")
         for chosen in ({"solver": "ocas"}, {"solver": "cutting-plane"}, {"cut_groups": 2})
-        for wanted in ({"bias": "free"}, {"loss": "squared-hinge"}, {"problem": "svr"})
+        for name, value in (("bias", "free"), ("loss", "squared-hinge"), ("problem", "svr"))
     ),
 ]
 

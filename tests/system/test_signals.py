@@ -16,9 +16,9 @@ from ooc_svm.system import signals
 
 
 def test_nothing_is_requested_by_itself() -> None:
-    assert signals.requested() is None
-    with signals.install():
-        assert signals.requested() is None
+    assert signals.stop_requested() is None
+    with signals.handle_signals():
+        assert signals.stop_requested() is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -26,28 +26,28 @@ def test_the_first_signal_asks_and_the_second_raises(number: signal.Signals) -> 
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
 
     def run() -> None:
-        with signals.install():
+        with signals.handle_signals():
             signal.raise_signal(number)
-            assert signals.requested() == number
+            assert signals.stop_requested() == number
             signal.raise_signal(number)
 
     with pytest.raises(Interrupted) as raised:
         run()
     assert raised.value.exit_code == 128 + number
-    assert signals.requested() is None
+    assert signals.stop_requested() is None
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)] == before
 
 
 def test_without_grace_the_first_signal_raises() -> None:
-    with pytest.raises(Interrupted), signals.install(grace=0):
+    with pytest.raises(Interrupted), signals.handle_signals(grace=0):
         signal.raise_signal(signal.SIGTERM)
 
 
 def test_it_raises_when_the_grace_is_over() -> None:
     def run() -> None:
-        with signals.install(grace=0.05):
+        with signals.handle_signals(grace=0.05):
             signal.raise_signal(signal.SIGTERM)
-            assert signals.requested() == signal.SIGTERM
+            assert signals.stop_requested() == signal.SIGTERM
             threading.Event().wait(30)  # a main thread that waits for a worker
 
     with pytest.raises(Interrupted) as raised:
@@ -71,7 +71,7 @@ def test_it_raises_again_what_met_a_callback_that_lets_nothing_through(grace, ca
 
     entered: list[bool] = []
     before = sys.unraisablehook
-    with pytest.raises(Interrupted) as raised, signals.install(grace):
+    with pytest.raises(Interrupted) as raised, signals.handle_signals(grace):
         run()
     assert raised.value.exit_code == 128 + signal.SIGTERM
     assert entered == [True]
@@ -86,18 +86,18 @@ def test_what_others_raise_in_such_a_callback_is_still_reported(monkeypatch) -> 
 
     reported: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
-    with signals.install(grace=0):
+    with signals.handle_signals(grace=0):
         Closing()
     assert reported == [ZeroDivisionError]
 
 
 def test_an_inner_one_takes_over_and_gives_back() -> None:
     def run() -> None:
-        with signals.install(grace=0):
-            with signals.install(grace=60):
+        with signals.handle_signals(grace=0):
+            with signals.handle_signals(grace=60):
                 signal.raise_signal(signal.SIGINT)
-                assert signals.requested() == signal.SIGINT
-            assert signals.requested() is None
+                assert signals.stop_requested() == signal.SIGINT
+            assert signals.stop_requested() is None
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
@@ -106,7 +106,7 @@ def test_an_inner_one_takes_over_and_gives_back() -> None:
 
 def test_no_library_takes_it_for_a_failure_it_can_deal_with() -> None:
     def run() -> None:
-        with signals.install(grace=0):
+        with signals.handle_signals(grace=0):
             with contextlib.suppress(Exception):
                 signal.raise_signal(signal.SIGINT)
             went_on.append(True)
@@ -122,7 +122,7 @@ def test_the_timer_of_others_is_put_back() -> None:
     handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
     timer = signal.setitimer(signal.ITIMER_REAL, 30.0)
     try:
-        with signals.install():
+        with signals.handle_signals():
             signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGALRM) is not handler
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30.0
@@ -137,7 +137,7 @@ def test_other_threads_leave_the_handlers_alone() -> None:
 
     def work() -> None:
         before = signal.getsignal(signal.SIGINT)
-        with signals.install():
+        with signals.handle_signals():
             seen.append(signal.getsignal(signal.SIGINT) is before)
 
     thread = threading.Thread(target=work)
@@ -156,7 +156,7 @@ def test_a_process_that_cannot_tidy_up_ends_all_the_same() -> None:
         "import time\n"
         "from ooc_svm.system import signals\n"
         "signals.TIDY_SECONDS = 0.3\n"
-        "with signals.install(grace=0.2):\n"
+        "with signals.handle_signals(grace=0.2):\n"
         "    try:\n"
         "        print('ready', flush=True)\n"
         "        time.sleep(60)\n"
@@ -186,7 +186,7 @@ def test_a_third_signal_does_what_it_does_to_other_programs() -> None:
         "    except BaseException:\n"
         "        stubborn('tidying')\n"
         "signals.TIDY_SECONDS = 60\n"
-        "with signals.install(grace=0):\n"
+        "with signals.handle_signals(grace=0):\n"
         "    stubborn('ready')\n"
     )
     with python(program) as process:

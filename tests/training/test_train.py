@@ -467,7 +467,7 @@ class TestLimitsAndReports:
     @pytest.mark.parametrize("with_checkpoint", [False, True])
     def test_interruption(self, store, tmp_path, monkeypatch, with_checkpoint, solver):
         asked = []
-        monkeypatch.setattr("ooc_svm.system.signals.requested", lambda: 15 if len(asked) == 3 else None)
+        monkeypatch.setattr("ooc_svm.system.signals.stop_requested", lambda: 15 if len(asked) == 3 else None)
         options = {"solver": solver, "tol": 1e-6}
         options |= {"checkpoint": tmp_path / "c"} if with_checkpoint else {}
         message = "go on with --resume" if with_checkpoint else "there is no checkpoint"

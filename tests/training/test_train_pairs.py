@@ -244,11 +244,11 @@ class TestRefused:
         [
             ({"bias": "free"}, "problem 'ordinal' has no bias, it would cancel in every pair"),
             ({"bias": "penalized"}, "problem 'ordinal' has no bias"),
-            ({"class_weight": "balanced"}, "class_weight is for problem 'svc'; 'ordinal' has no classes"),
-            ({"positive": (1,)}, "positive is for the problems 'svc' and 'roc-area', not for 'ordinal'"),
+            ({"class_weight": "balanced"}, "class_weight is for the problem 'svc', not 'ordinal'"),
+            ({"positive": (1,)}, "positive is for the problems 'svc' and 'roc-area', not 'ordinal'"),
             ({"solver": "streamed-smo"}, "'ordinal' is for the solvers 'ocas' and 'cutting-plane'"),
             ({"loss": "squared-hinge"}, "problem 'ordinal' takes the loss hinge"),
-            ({"epsilon": 0.1}, "epsilon is for problem 'svr'"),
+            ({"epsilon": 0.1}, "epsilon is for the losses 'epsilon-insensitive' and"),
             ({"resident": 0.1}, "resident is for the solver 'streamed-smo'"),
         ],
     )
@@ -274,7 +274,7 @@ def test_the_plan_counts_sorting_and_coefficients():
 
 def test_the_best_model_is_left_by_a_signal(case, monkeypatch):
     problem, _, _, _, path = case
-    monkeypatch.setattr(module.signals, "requested", iter([None, None, 15, 15]).__next__)
+    monkeypatch.setattr(module.signals, "stop_requested", iter([None, None, 15, 15]).__next__)
     with pytest.raises(Interrupted) as stopped:
         ooc_svm.train(path, problem=problem, C=100.0)
     assert stopped.value.model.report["stop_reason"] == "signal"

@@ -1,0 +1,103 @@
+"""The catalog of problems, losses and solvers, and what goes together by it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+
+from ooc_svm.catalog import BIASES, LOSSES, PROBLEMS, SOLVERS, load, owners
+from ooc_svm.errors import UsageError
+from ooc_svm.options import OPTIONS, TrainOptions
+
+CUTS, PAIRS = ("ocas", "cutting-plane"), ("ordinal", "roc-area", "ranking")
+# What goes together, written out: problem, loss, solver, biases.
+RUNS = {
+    *(("svc", loss, "streamed-smo", bias) for loss in ("hinge", "squared-hinge") for bias in BIASES),
+    *(
+        ("svr", loss, "streamed-smo", bias)
+        for loss in ("epsilon-insensitive", "squared-epsilon-insensitive")
+        for bias in BIASES
+    ),
+    *(("svc", "hinge", solver, bias) for solver in CUTS for bias in ("none", "penalized")),
+    *((problem, "hinge", solver, "none") for problem in PAIRS for solver in CUTS),
+}
+GIVEN = {
+    "epsilon": 0.2,
+    "class_weight": "balanced",
+    "positive": ("1",),
+    "resident": 0.5,
+    "lanes": 2,
+    "warm_start": "model",
+    "cut_groups": 2,
+}
+
+
+def test_its_names():
+    assert list(PROBLEMS) == ["svc", "svr", "ordinal", "roc-area", "ranking"]
+    assert list(LOSSES) == ["hinge", "squared-hinge", "epsilon-insensitive", "squared-epsilon-insensitive"]
+    assert list(SOLVERS) == ["streamed-smo", "ocas", "cutting-plane"]
+
+
+def test_every_home_is_a_place_of_its_own():
+    homes = [entry.home for entries in (PROBLEMS, LOSSES, SOLVERS) for entry in entries.values()]
+    assert len(set(homes)) == len(homes)
+    for home in homes:
+        module, name = home.split(":")
+        assert module.startswith("ooc_svm.")
+        assert name.isidentifier()
+
+
+def test_names_in_entries_are_known():
+    assert {loss for problem in PROBLEMS.values() for loss in problem.losses} == set(LOSSES)
+    entries = [*PROBLEMS.values(), *LOSSES.values(), *SOLVERS.values()]
+    named = {option for entry in entries for option in entry.options}
+    assert named == set(GIVEN) <= set(OPTIONS)
+    assert all(set(solver.biases) <= set(BIASES) for solver in SOLVERS.values())
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_what_goes_together(solver):
+    for problem, loss, bias in product(PROBLEMS, LOSSES, BIASES):
+        options = {"problem": problem, "loss": loss, "solver": solver, "bias": bias}
+        if (problem, loss, solver, bias) in RUNS:
+            assert TrainOptions(**options).resolved_solver == solver
+        else:
+            with pytest.raises(UsageError):
+                TrainOptions(**options)
+
+
+@pytest.mark.parametrize(("problem", "loss", "bias"), sorted({(p, loss, bias) for p, loss, _, bias in RUNS}))
+def test_auto_is_the_first_solver_that_takes_a_run(problem, loss, bias):
+    takers = [solver for solver in SOLVERS if (problem, loss, solver, bias) in RUNS]
+    options = TrainOptions(problem=problem, loss=loss, bias=bias)
+    assert (options.resolved_solver, options.resolved_loss) == (takers[0], loss)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_an_option_is_taken_by_its_owners_alone(name):
+    [(kind, names)] = owners(name).items()
+    for problem, loss, solver, bias in RUNS:
+        chosen = {"problem": problem, "loss": loss, "solver": solver}
+        options = {**chosen, "bias": bias, name: GIVEN[name]}
+        if chosen[kind] in names:
+            assert getattr(TrainOptions(**options), name) == GIVEN[name]
+        else:
+            with pytest.raises(UsageError, match=rf"^{name} is for the {kind}.* not '{chosen[kind]}'$"):
+                TrainOptions(**options)
+
+
+def test_general_options_have_no_owner():
+    assert [name for name in OPTIONS if owners(name)] == [name for name in OPTIONS if name in GIVEN]
+
+
+def test_a_home_is_imported_on_demand():
+    assert load("ooc_svm.options:TrainOptions") is TrainOptions
+    script = (
+        "import sys; from ooc_svm.catalog import load; print('colorsys' in sys.modules);"
+        "load('colorsys:rgb_to_hsv'); print('colorsys' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]

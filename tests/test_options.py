@@ -1,0 +1,148 @@
+"""The list of options, and what is derived from it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import typer
+
+from ooc_svm.cli.app import app
+from ooc_svm.errors import UsageError
+from ooc_svm.options import (
+    OPTIONS,
+    Role,
+    TrainOptions,
+    default_text,
+    family_fields,
+    flag,
+    identity_fields,
+    option_table,
+)
+from ooc_svm.training.checkpoint import run_keys
+
+COMMANDS = typer.main.get_command(app).commands
+
+SVR = {"problem": "svr", "epsilon": 0.2, "C": (0.5, 2.0), "seed": 3, "resident": 0.25, "lanes": 2}
+SVR |= {"bias": "free", "scale": "std", "tol": 0.1, "memory": "1GB", "checkpoint": "c"}
+OCAS = {"solver": "ocas", "cut_groups": 4, "class_weight": {"1": 2.0, -1: 0.5}, "positive": ("1",)}
+OCAS |= {"label": "x", "loss": "hinge", "bias": "penalized", "engine": "dask", "threads": 3}
+# First digits of the keys of version 0.1.0 for these runs: of a checkpoint, of a warm start's family.
+KEYS = [
+    ({}, ["355103a91ac276c3", "1935409ae7cce0ae"], ["34cb658c5a064552", "fb6d95737a309ea6"]),
+    (SVR, ["b9117a6d1cb41de0", "499946b75a548dcf"], ["502d311c10144b04", "400619262430e443"]),
+    (OCAS, ["53bca2d2c19e9265", "7eae7648c202dd60"], ["acb3628ee76fb4cf", "7bed16622d3d38c2"]),
+]
+
+
+class TestRoles:
+    def test_every_option_has_one(self):
+        names = {role: [n for n, option in OPTIONS.items() if option.role is role] for role in Role}
+        assert names == {
+            Role.IDENTITY: identity_fields(),
+            Role.RESOURCE: ["memory", "threads", "engine", "scheduler", "insecure_cluster"],
+            Role.LIMIT: ["tol", "max_passes", "time_limit"],
+            Role.PLACE: ["checkpoint", "resume", "warm_start"],
+        }
+
+    def test_a_family_differs_in_c_and_in_the_course_of_the_run(self):
+        assert set(identity_fields()) - set(family_fields()) == {"C", "seed", "resident"}
+
+    @pytest.mark.parametrize(("options", "keys", "families"), KEYS)
+    def test_keys_are_those_of_the_first_version(self, options, keys, families):
+        run = TrainOptions(**options)
+        assert [key[:16] for key in run_keys("data", run, identity_fields())] == keys
+        assert [key[:16] for key in run_keys("data", run, family_fields())] == families
+
+
+class TestCommandLine:
+    @pytest.mark.parametrize("command", ["train", "plan"])
+    def test_it_has_every_option(self, command):
+        parameters = {parameter.name: parameter for parameter in COMMANDS[command].params}
+        assert [name for name in parameters if name in OPTIONS] == list(OPTIONS)
+        for name, option in OPTIONS.items():
+            assert parameters[name].opts == [flag(name)]
+            assert parameters[name].help.startswith(option.help)
+            assert bool(option.metavar) != parameters[name].is_flag
+
+    @pytest.mark.parametrize("name", ["label", "memory", "threads", "scheduler", "insecure_cluster"])
+    def test_shared_options_have_one_help(self, name):
+        found = [p.help for command in COMMANDS.values() for p in command.params if p.name == name]
+        assert len(found) >= 3
+        assert set(found) == {OPTIONS[name].help}
+
+    def test_its_defaults_are_those_of_the_library(self):
+        arguments = ["train", "store", "-o", "model"]
+        context = COMMANDS["train"].make_context("train", arguments[1:])
+        values = {name: context.params[name] for name in OPTIONS}
+        assert TrainOptions(**values) == TrainOptions()
+
+
+class TestDocumentation:
+    def test_the_table_has_a_row_for_each(self):
+        table = {row[0]: row[1:] for row in option_table()}
+        assert list(table) == list(OPTIONS)
+        assert table["tol"][:3] == ("--tol FLOAT", "0.001", "limit")
+        assert table["resident"][-1] == "streamed-smo"
+        assert table["cut_groups"][-1] == "ocas, cutting-plane"
+        assert table["resume"] == ("--resume", "", "place", OPTIONS["resume"].help, "")
+
+    def test_defaults_are_written_as_they_are_typed(self):
+        assert {name: default_text(name) for name in OPTIONS if default_text(name)} == {
+            "problem": "svc",
+            "solver": "auto",
+            "kernel": "linear",
+            "bias": "none",
+            "C": "1",
+            "scale": "none",
+            "tol": "0.001",
+            "seed": "0",
+            "engine": "local",
+        }
+
+    def test_helps_are_sentences(self):
+        for option in OPTIONS.values():
+            assert option.help.endswith(".")
+            assert option.help[0].isupper()
+
+    def test_the_docstring_lists_them(self):
+        for name in OPTIONS:
+            assert f"\n    {name} : " in TrainOptions.__doc__
+
+
+class TestValues:
+    def test_json_holds_what_was_resolved(self):
+        record = json.loads(json.dumps(TrainOptions(**OCAS).to_json()))
+        assert list(record) == list(OPTIONS)
+        assert record["class_weight"] == [["1", 2.0], [-1, 0.5]]
+        assert (record["loss"], record["epsilon"], record["solver"]) == ("hinge", 0.0, "ocas")
+        assert TrainOptions(problem="svr").to_json()["epsilon"] == 0.1
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"lanes": 3}, "lanes must be a power of two up to 64, not 3"),
+            ({"epsilon": math.inf, "problem": "svr"}, "epsilon must be finite and not negative, not inf"),
+            ({"engine": "cloud"}, "engine 'cloud' is not known; choose from: local, dask"),
+            (
+                {"class_weight": "even"},
+                "class_weight 'even' is not known; give 'balanced' or weights by label",
+            ),
+            ({"insecure_cluster": True}, "a scheduler is for the engine 'dask'; choose it as well"),
+            (
+                {"cut_groups": 2, "bias": "free"},
+                "no solver takes all of the options: cut_groups is for the solvers 'ocas' and "
+                "'cutting-plane'; bias 'free' is for the solver 'streamed-smo'",
+            ),
+            (
+                {"problem": "ranking", "lanes": 2},
+                "no solver takes all of the options: problem 'ranking' is for the solvers 'ocas' and "
+                "'cutting-plane'; lanes is for the solver 'streamed-smo'",
+            ),
+        ],
+    )
+    def test_what_is_wrong_is_one_sentence(self, options, message):
+        with pytest.raises(UsageError) as refused:
+            TrainOptions(**options)
+        assert str(refused.value) == message
