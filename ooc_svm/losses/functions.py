@@ -66,6 +66,11 @@ def is_free(loss, v, t, c):  # type: ignore[no-untyped-def]
     raise NotImplementedError
 
 
+def gain(loss, v, new, t, c):  # type: ignore[no-untyped-def]
+    """What ``t v - l*(v)`` gains by a change from v to ``new``."""
+    raise NotImplementedError
+
+
 def parabola(loss, v, new, t, c):  # type: ignore[no-untyped-def]
     """``linear`` and ``quadratic``: ``t v - l*(v)`` grows by ``theta linear - theta^2 quadratic / 2``.
 
@@ -87,7 +92,8 @@ def breakpoint(loss):  # type: ignore[no-untyped-def]
 FUNCTIONS: dict[str, Function] = {
     function.__name__: function
     for function in (
-        value, slope, bounds, conjugate, dual_step, violation, is_free, parabola, parabola_end, breakpoint
+        value, slope, bounds, conjugate, dual_step, violation, is_free, gain, parabola,
+        parabola_end, breakpoint
     )
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ FUNCTIONS["dual_box"] = dual_box
 def quadratic(*losses: type) -> None:
     """Implement all functions of these losses, which have a `dual_box`, but `breakpoint`."""
     for function in (
-        value, slope, bounds, conjugate, dual_step, violation, is_free, parabola, parabola_end
+        value, slope, bounds, conjugate, dual_step, violation, is_free, gain, parabola, parabola_end
     ):  # fmt: skip
         implements(*losses)(function)
 
@@ -109,6 +109,12 @@ def is_free(loss, v, t, c):  # type: ignore[no-untyped-def]
     """Neither at a bound nor at the kink."""
     low, high, eps, _ = dual_box(loss, t, c)
     return low < v < high and (eps == 0.0 or v != 0.0)
+
+
+def gain(loss, v, new, t, c):  # type: ignore[no-untyped-def]
+    """By differences, not by the difference of two conjugates, which may be far larger."""
+    _, _, eps, damping = dual_box(loss, t, c)
+    return t * (new - v) - eps * (abs(new) - abs(v)) - 0.5 * damping * (new * new - v * v)
 
 
 def parabola(loss, v, new, t, c):  # type: ignore[no-untyped-def]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ooc_svm.catalog import PROBLEMS
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.model.linear import LinearFunctions
-from ooc_svm.catalog import PROBLEMS
 
 
 @dataclass(eq=False, kw_only=True)

@@ -141,6 +141,9 @@ class Problem(Protocol):
     def n_ranks(self, labels: LabelSet) -> int:
         """Ranks of the rows where all rows are compared; 0 where they are not, or there are too many."""
 
+    def sample_labels(self, n_rows: int) -> Float64Array:
+        """Labels of made-up rows with which all functions are used that others use: for compiling them."""
+
     def fill(
         self,
         vectors: RowVectors,

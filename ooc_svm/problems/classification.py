@@ -38,6 +38,10 @@ class Classification:
         """Rows are not compared."""
         return 0
 
+    def sample_labels(self, n_rows: int) -> Float64Array:
+        """Labels of made-up rows: two classes."""
+        return (np.arange(n_rows) % 3 == 0).astype(np.float64)
+
     def fill(
         self,
         vectors: RowVectors,

@@ -14,9 +14,9 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import label_text
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError
+from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.active import scratch_vectors, sum_of_pairs
 from ooc_svm.pairs.counts import check_trainable
-from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import PairRows, Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec, fill_weights
 from ooc_svm.problems.targets import WEIGHT
@@ -84,6 +84,11 @@ class Pairwise:
         if self.name == "roc-area":
             return 2
         return len(labels.counts or ()) if self.name == "ordinal" else 0
+
+    def sample_labels(self, n_rows: int) -> Float64Array:
+        """Labels of made-up rows: several ranks, where more than two are counted in another way than two."""
+        ranks = np.arange(n_rows) % 3
+        return (ranks if self.name == "ordinal" else ranks == 0).astype(np.float64)
 
     def fill(
         self,

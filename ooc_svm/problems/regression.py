@@ -37,6 +37,10 @@ class Regression:
         """Rows are not compared."""
         return 0
 
+    def sample_labels(self, n_rows: int) -> Float64Array:
+        """Labels of made-up rows: a few values."""
+        return (np.arange(n_rows) % 3 == 0).astype(np.float64)
+
     def fill(
         self,
         vectors: RowVectors,

@@ -5,7 +5,7 @@ Training, memory division, checkpoints and clusters know solvers by this alone, 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.source import Span
 from ooc_svm.options import TrainOptions
-from ooc_svm.passes.base import Overlap, Request, RowSet
+from ooc_svm.passes.base import Overlap, Pass, Request, RowSet, VectorRequest
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.space import LinearSpace
@@ -103,7 +103,13 @@ class Room:
 
     def blocks(self, count: int) -> MemoryItem:
         """So many blocks alive."""
-        return MemoryItem("blocks being read", count * self.block_nbytes, f"{count} of {{each}}", self.block_nbytes)
+        return MemoryItem(
+            "blocks being read", count * self.block_nbytes, f"{count} of {{each}}", self.block_nbytes
+        )
+
+
+NO_ROOM = Room(0, 1, 0, 1, 1)
+"""Where memory does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,28 @@ class Context:
     options: TrainOptions
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a solver asks for in a typical read, to measure how long one takes.
+
+    Attributes
+    ----------
+    counts : tuple of VectorRequest
+        Requests that come before the passes.
+    passes : tuple of Pass
+        That share a read.
+    n_counts : int
+        How often such requests are made for one read.
+    n_sweeps : int
+        What is computed besides the passes, as a multiple of the time that they take.
+    """
+
+    counts: tuple[VectorRequest, ...]
+    passes: tuple[Pass, ...]
+    n_counts: int = 0
+    n_sweeps: int = 0
+
+
 class Solver(Protocol):
     """The solver of one model.
 
@@ -202,6 +230,9 @@ class Solver(Protocol):
     def hint(self) -> str | None:
         """What a user should know after the first read."""
 
+    def sample(self) -> Sample:
+        """What it asks for in a typical read; only of a solver that is not run."""
+
 
 class SolverPackage(Protocol):
     """An algorithm: what `ooc_svm.catalog` names."""
@@ -225,9 +256,10 @@ class SolverPackage(Protocol):
             The parameters kept cannot be those of a run on such data with these options.
         """
 
-    def worker_plan(
-        self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan
-    ) -> SolverPlan:
+    def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
+        """A plan for a few rows with which all functions are used that others use: for compiling them."""
+
+    def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """What a worker of a cluster needs for some rows, ``size``, of a run with the plan ``whole``."""
 
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
@@ -241,3 +273,40 @@ class SolverPackage(Protocol):
 
     def opening(self, plan: SolverPlan, context: Context) -> tuple[int, ...]:
         """The blocks that the first read begins with, where that is known."""
+
+
+class WarmStarting(SolverPackage, Protocol):
+    """An algorithm whose runs can begin where others ended: ``warm_start`` is one of its options."""
+
+    def begin_at(self, solver: Any, w: Float64Array, b: float) -> None:
+        """Let a fresh solver begin at the weights of a model."""
+
+    def take_over(
+        self,
+        solver: Any,
+        ratio: float,
+        cut: Sequence[int],
+        blocks: Sequence[Span],
+        vectors: Any,
+        fill: Callable[[Any], None],
+    ) -> bool:
+        """Let a fresh solver begin with the state of a run with another C.
+
+        Parameters
+        ----------
+        solver : Solver
+            Its row vectors are those of that run.
+        ratio : float
+            Of this C to the other one.
+        cut : sequence of int
+            See `SolverPlan`; of that run.
+        blocks : sequence of Span
+        vectors : RowVectors
+        fill : callable
+            Puts the saved state into a fresh one.
+
+        Returns
+        -------
+        bool
+            Whether the state fits the data; if not, nothing of it is to be used.
+        """

@@ -22,9 +22,7 @@ ON_CLUSTER = "ooc_svm.training.on_cluster"
 
 
 @contextmanager
-def open_engine(
-    prepared: Preparation, kept: Mapping[str, int] | None
-) -> Iterator[tuple[Engine, Budget]]:
+def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterator[tuple[Engine, Budget]]:
     """Divide the memory, and open an engine.
 
     Parameters

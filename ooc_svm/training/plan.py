@@ -11,34 +11,19 @@ import numpy as np
 
 from ooc_svm.data.blocks import RowBlock
 from ooc_svm.data.source import Source
-from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.errors import UsageError
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import PairPass, Pairs
-from ooc_svm.passes.base import Pass, Piece
+from ooc_svm.passes.base import StridedRange
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.cutting_plane.ocas import Ocas
-from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
-from ooc_svm.solvers.space import LinearSpace
+from ooc_svm.solvers.base import MemoryItem, Sample
 from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.system.memory import format_size, memory_budget
-from ooc_svm.training.assembly import AnySolver, Task, make_solvers
-from ooc_svm.training.data import Data, fill_pair_vectors, fill_row_vectors, make_tasks, open_data, workload
-from ooc_svm.training.memory_plan import Budget, Parameters, PlanItem, divide, to_json
+from ooc_svm.training.data import open_data
+from ooc_svm.training.memory_plan import Budget, Workload, divide, note_of, to_json
+from ooc_svm.training.prepare import Preparation, normal_options, prepare
 from ooc_svm.training.progress import seconds_text
-from ooc_svm.training.train import normal_options
 from ooc_svm.training.warmup import warm_up
-
-# Reads to a gap of 1e-3, as measured on data of several kinds.
-EXPECTED_PASSES = {"streamed-smo": 5, "ocas": 40, "cutting-plane": 200}
-EXPECTED_PAIR_PASSES = {"ocas": 20, "cutting-plane": 200}
-
-# Sweeps over as many rows as the data has, that streamed SMO makes of resident rows in one read.
-EXPECTED_SWEEPS = 3
-
-# Counts of the pairs of rows in one line search that is not by bins.
-EXPECTED_LOOKS = 3
 
 # Blocks that are read and worked on to measure the speed.
 SAMPLED_BLOCKS = 3
@@ -50,7 +35,7 @@ class Plan:
 
     Attributes
     ----------
-    items : tuple of PlanItem
+    items : tuple of MemoryItem
         Uses of memory, the block cache last.
     total, budget : int
         Sum of the items, and bytes allowed.
@@ -61,11 +46,12 @@ class Plan:
         From a few blocks of this store; nothing of them was in the block cache.
     expected_passes : int
         Typical of the solver at a gap of 1e-3.
-    parameters : Parameters
+    parameters : dict of str to int
+        The solver's own.
     threads : int
     """
 
-    items: tuple[PlanItem, ...]
+    items: tuple[MemoryItem, ...]
     total: int
     budget: int
     n_rows: int
@@ -75,7 +61,7 @@ class Plan:
     pass_bytes: int
     seconds_per_pass: float
     expected_passes: int
-    parameters: Parameters
+    parameters: dict[str, int]
     threads: int
 
     @property
@@ -91,7 +77,7 @@ class Plan:
             f"{self.n_models} model(s)"
         ]
         lines += [
-            f"  {item.name:<{width}}  {format_size(item.nbytes):>10}  {item.note}" for item in self.items
+            f"  {item.name:<{width}}  {format_size(item.nbytes):>10}  {note_of(item)}" for item in self.items
         ]
         lines.append(
             f"  {'sum':<{width}}  {format_size(self.total):>10}  of {format_size(self.budget)} allowed"
@@ -109,10 +95,9 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON can hold it."""
-        names = [name for name in self.__dataclass_fields__ if name not in ("items", "parameters")]
+        names = [name for name in self.__dataclass_fields__ if name != "items"]
         return {
             "items": to_json(self.items),
-            "parameters": asdict(self.parameters),
             "fits": self.fits,
             **{name: getattr(self, name) for name in names},
         }
@@ -136,24 +121,13 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> P
     wanted = TrainOptions(**normal_options(options))
     if wanted.engine != "local":
         raise UsageError("a plan is for one machine; leave the engine out")
-    opened = open_data(data, labels, None, wanted, qid)
-    work = workload(opened, wanted)
-    budget = divide(work, wanted, memory_budget(wanted.memory))
+    prepared = prepare(open_data(data, labels, None, wanted, qid), wanted)
+    work, source = prepared.workload(), prepared.data.source
+    budget = divide(work, prepared.solver, wanted, memory_budget(wanted.memory))
     items = budget.items
     if budget.cache_bytes:
-        note = f"of {format_size(work.data_nbytes)} decoded"
-        items += (PlanItem("block cache", budget.cache_bytes, note),)
-    source = opened.source
-    warm_up(wanted, opened.value_type, source.has_weight, lambda message: None)
-    classes, tasks = make_tasks(opened, wanted)
-    with RowVectors(source.n_rows, budget.row_vector_bytes) as vectors:
-        pairs = None
-        if wanted.over_pairs:
-            pairs = fill_pair_vectors(vectors, opened, classes, wanted, budget.sorting_bytes)
-        else:
-            fill_row_vectors(vectors, source, classes, wanted.problem)
-        seconds = _seconds_per_pass(opened, tasks, wanted, budget, vectors, pairs, work.threads)
-    expected = EXPECTED_PAIR_PASSES if wanted.over_pairs else EXPECTED_PASSES
+        items += (MemoryItem("block cache", budget.cache_bytes, "of {each} decoded", work.data_nbytes),)
+    warm_up(wanted, prepared.data.value_type, source.has_weight, lambda message: None)
     return Plan(
         items=items,
         total=sum(item.nbytes for item in items),
@@ -161,85 +135,60 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> P
         n_rows=source.n_rows,
         n_features=source.n_features,
         n_nonzeros=source.n_nonzeros,
-        n_models=work.n_models,
+        n_models=work.size.n_models,
         pass_bytes=sum(source.block_stored_bytes(index) for index in range(len(source.blocks))),
-        seconds_per_pass=seconds,
-        expected_passes=expected[wanted.resolved_solver],
-        parameters=budget.parameters,
+        seconds_per_pass=_seconds_per_pass(prepared, work, budget),
+        expected_passes=budget.plan.expected_reads,
+        parameters=asdict(budget.plan.parameters),
         threads=work.threads,
     )
 
 
-def _seconds_per_pass(
-    data: Data,
-    tasks: Sequence[Task],
-    options: TrainOptions,
-    budget: Budget,
-    vectors: RowVectors,
-    pairs: Pairs | None,
-    threads: int,
-) -> float:
+def _seconds_per_pass(prepared: Preparation, work: Workload, budget: Budget) -> float:
     """Seconds for a read of all blocks, from a few of them."""
-    source = data.source
-    scale = None if options.scale == "none" else np.ones(source.n_features)
-    space = LinearSpace(source.n_features, scale, options.bias == "penalized")
-    stopping = Stopping(options.tol)
-    solvers, wanted = make_solvers(
-        tasks, options, budget.parameters, source, data.value_type, space, stopping, pairs
-    )
-    for name, dtype in wanted.items():
-        vectors.create(name, dtype)
-    engine = MemoryEngine(source, vectors)
-    engine.sorting_bytes = budget.sorting_bytes
-    requests = [_typical_pass(solver, engine) for solver in solvers]
-    # Pairs are counted once for each read, and for each look of a line search that is not by bins.
-    looks = sum(map(_expected_counts, solvers)) / len(solvers)
-    counting = engine.counters.visiting_seconds * looks
-    partials = [request.empty() for request in requests]
-    extent = requests[0].extent
-    pieces = _sample(source) if extent is None else [p for s in extent.segments for p in s][:SAMPLED_BLOCKS]
+    source = prepared.data.source
+    scale = None if prepared.options.scale == "none" else np.ones(source.n_features)
+    context = prepared.context(work.size, scale, Stopping(prepared.options.tol))
+    with RowVectors(source.n_rows, budget.row_vector_bytes) as vectors:
+        engine = SerialEngine(source, vectors)
+        engine.sorting_bytes = budget.sorting_bytes
+        models = prepared.models(prepared.fill(engine))
+        samples = [solver.sample() for solver in prepared.solvers(models, budget.plan, context, engine)]
+        for sample in samples:
+            engine.stream(sample.counts)
+        counting = engine.counters.visiting_seconds * samples[0].n_counts
+        return counting + _reading_seconds(engine, samples) / work.threads
+
+
+def _reading_seconds(engine: SerialEngine, samples: Sequence[Sample]) -> float:
+    """Seconds of one thread for a read of all blocks and what is computed in it."""
+    source, passes = engine.source, [request for sample in samples for request in sample.passes]
+    partials = [request.empty() for request in passes]
+    rows = passes[0].rows
+    if rows is None:
+        parts = _spread(source)
+    else:
+        parts = [part for segment in rows.segments for part in segment][:SAMPLED_BLOCKS]
     reading = visiting = 0.0
     blocks: dict[int, RowBlock] = {}
-    for piece in pieces:
+    for part in parts:
         began = time.perf_counter()
-        block = blocks.get(piece.block) or source.read_block(piece.block)
+        block = blocks.get(part.block) or source.read_block(part.block)
         read = time.perf_counter()
-        if options.resolved_solver == "streamed-smo":
+        if samples[0].n_sweeps:
             # At the first meeting every row moves.
-            engine.visit(requests, block, piece, partials)
+            engine.visit(passes, block, part, partials)
         visited = time.perf_counter()
-        engine.visit(requests, block, piece, partials)
+        engine.visit(passes, block, part, partials)
         reading, visiting = reading + read - began, visiting + time.perf_counter() - visited
-        blocks = {piece.block: block}
-    n_read = len({piece.block for piece in pieces})
-    whole = visiting * source.n_rows / max(sum(piece.n_rows for piece in pieces), 1)
-    if options.resolved_solver == "streamed-smo":
-        whole *= 1 + EXPECTED_SWEEPS
-    return counting + (whole + reading * len(source.blocks) / max(n_read, 1)) / threads
+        blocks = {part.block: block}
+    n_read = len({part.block for part in parts})
+    whole = visiting * source.n_rows / max(sum(part.n_rows for part in parts), 1)
+    return whole * (1 + samples[0].n_sweeps) + reading * len(source.blocks) / max(n_read, 1)
 
 
-def _expected_counts(solver: AnySolver) -> int:
-    """How often a solver counts pairs for one read."""
-    problem = solver.problem
-    return 1 if isinstance(problem, PairCutOracle) and problem.searches_by_bins else 1 + EXPECTED_LOOKS
-
-
-def _sample(source: Source) -> list[Piece]:
+def _spread(source: Source) -> list[StridedRange]:
     """A few blocks from all over the data."""
     spans, last = source.blocks, len(source.blocks) - 1
     sample = sorted({i * last // max(SAMPLED_BLOCKS - 1, 1) for i in range(SAMPLED_BLOCKS)})
-    return [Piece(index, spans[index].start, spans[index].stop) for index in sample]
-
-
-def _typical_pass(solver: AnySolver, engine: MemoryEngine) -> Pass:
-    """What the solver asks for in most reads, its rows counted if need be."""
-    if isinstance(solver, Ocas):
-        solver.state.thetas = solver.problem.places(0.5, solver.points)
-    if isinstance(solver, StreamedSmo):
-        solver.state.rho = 1.0
-        solver.state.start = np.zeros(solver.problem.space.n_features)
-    steps = solver.steps()
-    request = next(steps)
-    while isinstance(request, PairPass):
-        request = steps.send(engine.stream([request])[0])
-    return request
+    return [StridedRange(index, spans[index].start, spans[index].stop) for index in sample]

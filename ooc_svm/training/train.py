@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -18,7 +18,7 @@ from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.columns import ColumnPass, ColumnSums
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Solver
+from ooc_svm.solvers.base import Solver, WarmStarting
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.store import Store
 from ooc_svm.system import signals
@@ -39,6 +39,7 @@ HINT_PASSES = 1
 
 # Share of the time that writing checkpoints may take.
 CHECKPOINT_SHARE = 0.1
+
 
 def train(
     data: Any,
@@ -126,7 +127,7 @@ class Run:
             return
         found = warm_start(
             options.warm_start,
-            self.prepared.solver,
+            cast(WarmStarting, self.prepared.solver),
             self.solvers,
             self.models,
             vectors,

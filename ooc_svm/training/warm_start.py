@@ -15,13 +15,13 @@ from ooc_svm.model.file import load_model
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.base import Solver, SolverPackage
+from ooc_svm.solvers.base import Solver, WarmStarting
 from ooc_svm.training.checkpoint import Saved, newest_saved
 
 
 def warm_start(
     path: str | os.PathLike[str],
-    package: SolverPackage,
+    package: WarmStarting,
     solvers: Sequence[Solver],
     models: Sequence[ModelSpec],
     vectors: RowVectors,
@@ -34,7 +34,7 @@ def warm_start(
     ----------
     path : path
         A model file, or a folder of checkpoints.
-    package : SolverPackage
+    package : WarmStarting
     solvers, models : sequences of the same length
     vectors : RowVectors
         With the solvers' row vectors.
@@ -75,7 +75,7 @@ def warm_start(
 
 
 def _from_model(
-    model: Model, place: Path, package: SolverPackage, solvers: Sequence[Solver], models: Sequence[ModelSpec]
+    model: Model, place: Path, package: WarmStarting, solvers: Sequence[Solver], models: Sequence[ModelSpec]
 ) -> str:
     n_features = len(solvers[0].solution()[0])
     if model.n_features != n_features:
@@ -96,7 +96,7 @@ def _from_model(
 def _from_state(
     saved: Saved,
     place: Path,
-    package: SolverPackage,
+    package: WarmStarting,
     solvers: Sequence[Solver],
     models: Sequence[ModelSpec],
     vectors: RowVectors,

@@ -8,24 +8,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from ooc_svm.data.classes import BinaryProblem
-from ooc_svm.data.matrix import MatrixSource
-from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.catalog import PROBLEMS, load
+from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import PairRows, Pairs
-from ooc_svm.problems.pairwise import HEADS, RANKS
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.training.assembly import CODES, TARGET, WEIGHT, Task, make_solvers
-from ooc_svm.training.memory_plan import Parameters
+from ooc_svm.training.data import open_data
+from ooc_svm.training.prepare import prepare
 
-# Loading compiled functions takes less, compiling them takes more.
+# Seconds after which the user is told: loading compiled functions takes less, compiling them takes more.
 PATIENCE = 1.5
+
+# Rows and columns of the data of a warm-up.
+N_ROWS, N_FEATURES = 64, 8
+
+_done: set[tuple[object, ...]] = set()
+"""Combinations of problem, loss, solver and kind of data for which this process is warm."""
 
 
 def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callable[[str], None]) -> None:
-    """Run the solver on a few rows of the kind of data it will see.
+    """Run the solver on a few rows of the kind of data it will see, once a process for each combination.
 
     Parameters
     ----------
@@ -34,8 +36,14 @@ def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callab
     weighted : bool
         Whether rows have weights.
     note : callable
-        Told when this takes longer than loading what an earlier run compiled.
+        Gets a message where this takes longer than loading what an earlier run compiled.
     """
+    kind = (
+        *(options.problem, options.resolved_loss, options.resolved_solver, options.bias),
+        *(options.scale != "none", value_type, weighted),
+    )
+    if kind in _done:
+        return
     timer = threading.Timer(PATIENCE, note, ["compiling, once for this version on this machine ..."])
     timer.daemon = True
     timer.start()
@@ -43,40 +51,27 @@ def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callab
         _tiny_run(options, value_type, weighted)
     finally:
         timer.cancel()
+    _done.add(kind)
 
 
 def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:
+    """A few reads of made-up rows."""
+    numbers = np.arange(N_ROWS)
+    pattern = (numbers[:, None] * (1 + np.arange(N_FEATURES))) % 5 < 2
     ones = value_type == "ones"
-    n_rows, n_features = 64, 8
-    numbers = np.arange(n_rows)
-    pattern = (numbers[:, None] * (1 + np.arange(n_features))) % 5 < 2
     values = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
-    codes = (numbers % 3 == 0).astype(np.uint16)
-    source = MatrixSource(values, codes, np.ones(n_rows) if weighted else None)
-    classes = BinaryProblem(1.0, -1.0, np.array([-1.0, 1.0]), np.ones(2))
-    task = Task(1.0, classes if options.problem == "svc" else None)
-    ranks = numbers % 3 if options.problem == "ordinal" else codes
-    rows = PairRows(
-        RANKS,
-        int(ranks.max()) + 1,
-        WEIGHT if weighted else None,
-        HEADS if options.problem == "ranking" else None,
-    )
-    scale = None if options.scale == "none" else np.ones(n_features)
-    space = LinearSpace(n_features, scale, options.bias == "penalized")
-    # So few rows fit the resident set that some come and some leave.
-    parameters = Parameters(max_cuts=8, capacity=source.n_nonzeros // 4)
-    if options.over_pairs and options.resolved_solver == "ocas":
-        parameters = replace(parameters, points=2, bins=4)
-    stopping = Stopping(1e-9, max_passes=3)
-    with RowVectors(n_rows, 1 << 20) as vectors:
-        vectors.create(CODES, np.uint16).write(0, codes)
-        vectors.create(TARGET, np.float64).write(0, codes.astype(np.float64))
-        vectors.create(WEIGHT, np.float64, fill=1.0)
-        vectors.create(RANKS, np.int32).write(0, ranks.astype(np.int32))
-        vectors.create(HEADS, np.uint8).write(0, (numbers % 16 == 0).astype(np.uint8))
-        kind = value_type, space, stopping, Pairs(rows, 1.0)
-        solvers, wanted = make_solvers([task], options, parameters, source, *kind)
-        for name, dtype in wanted.items():
-            vectors.create(name, dtype)
-        MemoryEngine(source, vectors).run(solvers)
+    tiny = replace(
+        options, C=(1.0,), class_weight=None, positive=(), label=None, engine="local", scheduler=None,
+        insecure_cluster=False,
+    )  # fmt: skip
+    labels = load(PROBLEMS[options.problem].home).sample_labels(N_ROWS)
+    weights = np.ones(N_ROWS) if weighted else None
+    prepared = prepare(open_data(values, labels, weights, tiny, numbers // 16), tiny)
+    size = prepared.workload().size
+    plan = prepared.solver.tiny_plan(size, tiny)
+    with RowVectors(N_ROWS, 1 << 20) as vectors:
+        engine = SerialEngine(prepared.data.source, vectors)
+        models = prepared.models(prepared.fill(engine))
+        scale = None if options.scale == "none" else np.ones(N_FEATURES)
+        context = prepared.context(size, scale, Stopping(1e-9, max_passes=3))
+        engine.run(prepared.solvers(models, plan, context, engine))

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Request
+from ooc_svm.passes.base import Request, VectorRequest, is_pass
+from ooc_svm.solvers.base import Sample
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
@@ -57,7 +58,23 @@ class CutOracle(Protocol):
     @property
     def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
 
+    @property
+    def n_counts(self) -> int: ...
+
+    @property
+    def no_count(self) -> Any: ...
+
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]: ...
+
+
+def sample_of(requests: Generator[Request, Any, Any], oracle: CutOracle) -> Sample:
+    """What an oracle asks for up to its pass over the data."""
+    counts: list[VectorRequest] = []
+    request = next(requests)
+    while not is_pass(request):
+        counts.append(request)
+        request = requests.send(oracle.no_count)
+    return Sample(tuple(counts), (request,), n_counts=oracle.n_counts)
 
 
 @dataclass(slots=True)
@@ -140,6 +157,10 @@ class CuttingPlane:
     def hint(self) -> str | None:
         """What a user should know after the first read: nothing."""
         return None
+
+    def sample(self) -> Sample:
+        """What one iteration reads."""
+        return sample_of(self.oracle.cut(self.state.w), self.oracle)
 
     def is_sound(self) -> bool:
         """Whether the state fits the oracle; a saved one may come from anywhere."""

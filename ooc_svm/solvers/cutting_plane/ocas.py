@@ -31,10 +31,11 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
+from ooc_svm.solvers.base import Sample
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.joachims import CutOracle, master_tolerance
+from ooc_svm.solvers.cutting_plane.joachims import CutOracle, master_tolerance, sample_of
 from ooc_svm.solvers.stopping import Stopping
 
 
@@ -166,6 +167,12 @@ class Ocas:
     def hint(self) -> str | None:
         """What a user should know after the first read: nothing."""
         return None
+
+    def sample(self) -> Sample:
+        """What one iteration reads."""
+        thetas = self.oracle.places(0.5, self.points)
+        read = self.oracle.read(self.state.w, 0.0, thetas, self.state.forecast, None)
+        return sample_of(read, self.oracle)
 
     def is_sound(self) -> bool:
         """Whether the state fits the oracle; a saved one may come from anywhere."""

@@ -46,6 +46,10 @@ GUESSES: dict[int, tuple[tuple[float, float], ...]] = {
 CLOSE = 0.03
 
 
+# Counts of the pairs of rows in one line search that is not by bins.
+EXPECTED_LOOKS = 3
+
+
 @dataclass(frozen=True, slots=True)
 class CountedCut(NoCells):
     """Row rule: a cut whose coefficients are known; the best point moves, the scores are kept.
@@ -132,6 +136,16 @@ class PairCutOracle:
         return can_search(self.pairs.rows, self.precision)
 
     @property
+    def n_counts(self) -> int:
+        """How often pairs are counted for one read: once, and for each look of a search that is not by bins."""
+        return 1 if self.searches_by_bins else 1 + EXPECTED_LOOKS
+
+    @property
+    def no_count(self) -> PairSlope:
+        """A count of no pairs."""
+        return PairSlope(0.0, 0.0, 0.0, np.zeros(self.groups), 0)
+
+    @property
     def best(self) -> str:
         """Row vector of the scores at the best point."""
         return f"{self.name}/best"
@@ -200,7 +214,9 @@ class PairCutOracle:
             rule = BinnedCuts(known, rows, self.groups, known.best, thetas, self.n_bins, *foreseen)
         elif self.guesses and rows.query_starts is not None:
             rule = QueryCuts(known, rows, self.groups, known.best, thetas, rows.query_starts)
-        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,), query_starts=rows.query_starts)
+        result: LinearSums = yield LinearPass(
+            weights[:, None], np.zeros(1), (rule,), query_starts=rows.query_starts
+        )
         cuts = [self._cut((result.vectors[:, : self.groups, 0], counted.offsets))]
         if not isinstance(rule, CountedCut):
             cuts += [self._cut(cut) for cut in rule.cuts(result)]

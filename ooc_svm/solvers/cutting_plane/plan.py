@@ -11,7 +11,7 @@ import numpy as np
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Context, DataSize, MemoryItem, Room, Solver, SolverPlan
+from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
 from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
@@ -102,9 +102,12 @@ class CuttingPlanes:
         assert found is not None
         return found
 
-    def worker_plan(
-        self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan
-    ) -> SolverPlan:
+    def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
+        """Few cuts; over pairs a guessed one."""
+        choice = CutParameters(points=2, bins=4) if options.over_pairs and self.searches else CutParameters()
+        return self._with_cuts(size, options, NO_ROOM, choice, (8, 8))
+
+    def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """The cuts are kept by the client."""
         parameters = replace(whole.parameters, max_cuts=min(whole.parameters.max_cuts, 1))
         return self._with_cuts(size, options, room, parameters, (parameters.max_cuts,) * 2)

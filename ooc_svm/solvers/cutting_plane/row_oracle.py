@@ -19,10 +19,10 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request, RowSlice
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import CollectPass, NoCells, RowCells, RowPass
+from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.cutting_plane import row_loops
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.ray import RayLoss, minimise
-from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.space import LinearSpace
 
 # Bins of the first look at the breakpoints of a segment.
@@ -69,7 +69,7 @@ class RowLosses:
     @property
     def reads(self) -> tuple[str, ...]:
         """All row vectors."""
-        return self.losses.reads
+        return (self.best, self.previous, *self.targets.reads)
 
     def segment(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
         """The scores at the best and at the last point."""
@@ -260,6 +260,8 @@ class RowCutOracle:
     space: LinearSpace
     groups: int = 1
     forecast_size: ClassVar[int] = 0
+    n_counts: ClassVar[int] = 0
+    no_count: ClassVar[None] = None
 
     @property
     def vectors(self) -> dict[str, npt.DTypeLike]:
@@ -316,6 +318,7 @@ class RowCutOracle:
         -------
         t, R(t) : float
         """
+
         def refine(low: float, per_unit: float) -> Generator[Request, Any, Float64Array]:
             bins: Float64Array = yield RowPass(SegmentBins(self.losses, low, per_unit))
             return bins

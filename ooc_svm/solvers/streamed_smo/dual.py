@@ -16,7 +16,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.losses.row_loops import count_losses, losses_along
-from ooc_svm.passes.base import Extent, RowSlice
+from ooc_svm.passes.base import RowSet, RowSlice
 from ooc_svm.passes.rowwise import NoCells, RowPass
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.space import LinearSpace
@@ -81,20 +81,18 @@ class DualModel:
         t, weight = self.targets.values(rows.vectors)
         return t, self.C * weight
 
-    def losses_at(
-        self, end: str, points: Float64Array, rows: Extent | None = None
-    ) -> RowPass:
+    def losses_at(self, end: str, points: Float64Array, rows: RowSet | None = None) -> RowPass:
         """Sums of losses at points of the segment from the best scores to others; no data is read.
 
         ``points`` has shape (k, 2): t and b, the scores being ``best + t (end - best) + b``.
         """
         return RowPass(LossesAlong(self, end, points), rows)
 
-    def move_best(self, t: float, rows: Extent | None = None) -> RowPass:
+    def move_best(self, t: float, rows: RowSet | None = None) -> RowPass:
         """Set the best scores to ``best + t (newest - best)``; no data is read."""
         return RowPass(MoveBest(self, t), rows)
 
-    def count_losses(self, b: float, rows: Extent | None = None) -> RowPass:
+    def count_losses(self, b: float, rows: RowSet | None = None) -> RowPass:
         """Number of rows with a loss at the best scores; no data is read."""
         return RowPass(LossCount(self, b), rows)
 

@@ -22,6 +22,7 @@ from ooc_svm.losses.functions import (
     bounds,
     conjugate,
     dual_step,
+    gain,
     is_free,
     parabola,
     parabola_end,
@@ -247,7 +248,7 @@ def solve(  # type: ignore[no-untyped-def]
     """
     m = len(dual)
     b, rho = bias[0], bias[1]
-    gain = moved = gap = 0.0
+    gained = moved = gap = 0.0
     elements = rows = 0
     active, farthest = np.arange(m), np.inf
     aside = np.zeros(m, dtype=np.bool_)
@@ -282,7 +283,7 @@ def solve(  # type: ignore[no-untyped-def]
                     add_row(indices, values, scale2, w, p, end, change)
                     b += rho * change
                     moved += change
-                    gain += t * change - (conjugate(loss, new, t, c) - conjugate(loss, v, t, c))
+                    gained += gain(loss, v, new, t, c)
                     dual[i] = new
             elif -far > farthest:
                 aside[i] = True
@@ -297,7 +298,7 @@ def solve(  # type: ignore[no-untyped-def]
             active, farthest = active[~aside[active]], largest
     bias[0] = b
     sums[GAP] = gap
-    sums[LINEAR] += gain
+    sums[LINEAR] += gained
     sums[MOVED] += moved
     sums[ROWS] += rows
     sums[ELEMENTS] += elements
@@ -357,4 +358,4 @@ def gains(loss, dual, change, targets, out):  # type: ignore[no-untyped-def]
     """What D without its norm gains with each change of a multiplier."""
     for i in range(len(dual)):
         v, t, c = dual[i], targets[i, 0], targets[i, 1]
-        out[i] = t * change[i] - (conjugate(loss, v + change[i], t, c) - conjugate(loss, v, t, c))
+        out[i] = gain(loss, v, v + change[i], t, c)

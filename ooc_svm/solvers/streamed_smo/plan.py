@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.source import Span
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Context, DataSize, MemoryItem, Room, Solver, SolverPlan
+from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import SmoState, StreamedSmo
+from ooc_svm.solvers.streamed_smo.warm_start import begin_at, take_over
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 # Shares of the data that may be held in memory; larger ones take more time than they save, and of little data
@@ -74,9 +78,11 @@ class StreamedSmoPackage:
             capacity = _best_capacity(size, RESIDENT_PART * max(left, 0))
         return _plan(size, options, room, capacity)
 
-    def worker_plan(
-        self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan
-    ) -> SolverPlan:
+    def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
+        """So few rows are resident that some come and some leave."""
+        return _plan(size, options, NO_ROOM, size.n_nonzeros // 4)
+
+    def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """The lanes are those of all the data. A round's candidates are with the workers before they are sent."""
         options = replace(options, lanes=whole.report["lanes"])
         return _plan(size, options, room, whole.parameters.capacity)
@@ -92,6 +98,22 @@ class StreamedSmoPackage:
     def opening(self, plan: SolverPlan, context: Context) -> tuple[int, ...]:
         """The first blocks of each lane."""
         return opening(_rounds(plan, context))
+
+    def begin_at(self, solver: Any, w: Float64Array, b: float) -> None:
+        """See `ooc_svm.solvers.streamed_smo.warm_start`."""
+        begin_at(solver, w, b)
+
+    def take_over(
+        self,
+        solver: Any,
+        ratio: float,
+        cut: Sequence[int],
+        blocks: Sequence[Span],
+        vectors: Any,
+        fill: Callable[[Any], None],
+    ) -> bool:
+        """See `ooc_svm.solvers.streamed_smo.warm_start`."""
+        return take_over(solver, ratio, cut, blocks, vectors, fill)
 
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
         """A solver with a working set of its own for each model."""

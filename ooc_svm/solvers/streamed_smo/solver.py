@@ -35,7 +35,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.passes.base import Overlap, Pass, Position, Request, RowSet, rows_of
+from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, rows_of
+from ooc_svm.solvers.base import Sample, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.stopping import Stopping
@@ -54,8 +55,6 @@ from ooc_svm.solvers.streamed_smo.sweep import (
 )
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
-Steps = Generator[Request | Overlap, Any, None]
-
 # rho of a free bias, as a share of the mean squared norm of a row.
 RHO = 0.1
 
@@ -65,6 +64,9 @@ CANDIDATE_SHARE = 0.95
 
 # Largest distance of the values around the smallest P at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
+
+# Sweeps over as many rows as the data has, which the solves of one read amount to.
+EXPECTED_SWEEPS = 3
 
 # Factor between the sizes of the columns above which a hint is given.
 LARGE_SPREAD = 100.0
@@ -206,6 +208,25 @@ class StreamedSmo:
             "--scale maxabs or std trains on columns of one size"
         )
 
+    def sample(self) -> Sample:
+        """The first round of a read, all rows being scored."""
+        first = self.rounds[0]
+        zeros = np.zeros(self.model.space.n_features)
+        nobody = np.empty(0, dtype=np.int64)
+        sweep = SweepPass(
+            self.model, self.state.w, False, np.array([0.0, 1.0]), 0.0,
+            self.state.multipliers.residency(first.rows, nobody, np.empty(0, np.bool_)),
+            seed_of(self.seed), self._room, self._min_priority, first.rows, first.position,
+        )  # fmt: skip
+        scores = ScorePass(self.model, zeros, first.rows, first.position)
+        return Sample((), (sweep, scores), n_sweeps=EXPECTED_SWEEPS)
+
+    @property
+    def _room(self) -> int:
+        """Nonzeros and rows together that the candidates of a lane may have."""
+        capacity = self.state.multipliers.working_set.capacity
+        return math.ceil(self.effort.offered * capacity / self.effort.lanes)
+
     def steps(self) -> Steps:
         """Yield requests until the gap is certified or a limit is reached."""
         state, certificate = self.state, self.certificate
@@ -289,7 +310,6 @@ class StreamedSmo:
         at_start = np.sort(working_set.ids)
         rebuilt = working_set.sum_of_rows(model) if rebuild else np.empty(0)
         self._candidates = []
-        room = math.ceil(self.effort.offered * working_set.capacity / self.effort.lanes)
         for r, each in enumerate(self.rounds):
             back = inside(multipliers.returned, each.rows)
             sweep = SweepPass(
@@ -300,7 +320,7 @@ class StreamedSmo:
                 float(multipliers.thetas[r]),
                 multipliers.residency(each.rows, at_start, back),
                 seed_of(self.seed, number),
-                room,
+                self._room,
                 max(CANDIDATE_SHARE * working_set.cutoff, self._min_priority),
                 each.rows,
                 each.position,

@@ -208,16 +208,16 @@ class ScorePass:
     def writes(self) -> tuple[str, ...]:
         return (self.model.newest,)
 
-    def empty(self) -> None:
-        return None
+    def empty(self) -> Float64Array:
+        return np.empty(0)
 
-    def visit(self, block: RowBlock | None, rows: RowSlice, partial: None) -> None:
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
         assert block is not None
         first, step = np.uint64(rows.start - block.start), np.uint64(rows.step)
         row_ops.scores(*block.arrays, first, step, self.reference, rows.vectors[self.model.newest])
 
-    def merge(self, left: None, right: None) -> None:
-        return None
+    def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
+        return left
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,11 @@ class WorkingSet:
             Change of D without its norm, and what could not be taken away.
         """
         away = -np.sign(excess)
-        room, inside, change = np.empty(len(self.dual)), np.empty(len(self.dual), np.bool_), np.zeros(len(self.dual))
+        room, inside, change = (
+            np.empty(len(self.dual)),
+            np.empty(len(self.dual), np.bool_),
+            np.zeros(len(self.dual)),
+        )
         dual_loops.rooms(model.loss, self.dual, self.targets, away, room, inside)
         rest = abs(excess)
         for tier in (inside, ~inside):
