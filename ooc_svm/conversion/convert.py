@@ -6,34 +6,29 @@ Text is read, parsed, compressed and written at the same time, in threads of the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
-from ooc_svm.conversion.external_sort import Piece
-from ooc_svm.conversion.matrix import MatrixRows, read_column
-from ooc_svm.conversion.options import Meter, Progress, Request, check_rejected
-from ooc_svm.conversion.plan import ConversionPlan
-from ooc_svm.conversion.reorder import Grouper
-from ooc_svm.conversion.report import ConvertReport
-from ooc_svm.conversion.shuffle import Shuffler
-from ooc_svm.conversion.text import TextOptions
-from ooc_svm.data.matrix import MatrixSource
-from ooc_svm.errors import InputError, UsageError
-from ooc_svm.options import ENGINES
+from ooc_svm.conversion.formats import FORMATS
+from ooc_svm.conversion.matrix import LabelledMatrix
+from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.output import commit, writing
+from ooc_svm.conversion.reorder import group_rows, shuffle_rows
+from ooc_svm.conversion.report import ConvertReport, Meter, Progress
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.folders import Scratch
-from ooc_svm.text.reader import Input
+from ooc_svm.text.reader import InputPath
 
 __all__ = ["ConvertReport", "convert", "convert_matrix"]
 
-# Rows in memory against the input on disk: 0.7 for plain text, 3 for compressed text; between them.
+# Size of rows in memory relative to the input on disk: between 0.7 for plain text and 3 for compressed text.
 _USUAL_GROWTH = 2
 
 
 def convert(
-    inputs: Sequence[Input] | Input,
+    inputs: Sequence[InputPath] | InputPath,
     output: str | os.PathLike[str],
     *,
     index_base: int = 1,
@@ -63,7 +58,7 @@ def convert(
     output : path
         The store.
     index_base : {1, 0}
-        What the first column is called in the text.
+        Index of the first column in the text.
     features : int, optional
         Number of columns; by default up to the last one that the text names.
     dtype : {"float32", "float64"}
@@ -86,7 +81,7 @@ def convert(
         Bytes for the whole process, or text as ``"4GiB"``; by default half of what it may use.
     engine : {"local", "dask"}
         Where the text is parsed: in threads of this process, or in the processes of a cluster, which read it
-        twice. Each of these may use `memory`. A cluster takes neither standard input nor `shuffle` and
+        twice. Each process may use `memory`. A cluster takes neither standard input nor `shuffle` and
         `group`.
     scheduler : str, optional
         Address of the cluster's scheduler; by default as many processes as `threads` on this machine. All
@@ -94,7 +89,7 @@ def convert(
     insecure_cluster : bool
         Allow an address other than ``tls://``.
     progress : callable, optional
-        ``progress(bytes_done, bytes_total or None, rows)`` is called again and again. With `shuffle` or
+        ``progress(bytes_done, bytes_total or None, rows)`` is called after every block. With `shuffle` or
         `group`, and on a cluster, the bytes count twice: read, and written.
 
     Returns
@@ -114,43 +109,27 @@ def convert(
         The memory is too small for any conversion, or for a line of the text.
     """
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
-    request = Request(Path(output), index_base, features, dtype, overwrite, shuffle, group)
-    if bad_lines == "skip":
-        check_rejected(request.rejected, names)
-    if engine not in ENGINES:
-        raise UsageError(f"engine {engine!r:.80} is not known; choose from: {', '.join(ENGINES)}")
-    if engine != "dask" and (scheduler is not None or insecure_cluster):
-        raise UsageError("a scheduler is for the engine 'dask'; choose it as well")
+    options = ConvertOptions(
+        Path(output),
+        index_base=index_base,
+        features=features,
+        dtype=dtype,
+        overwrite=overwrite,
+        bad_lines=bad_lines,
+        max_bad_lines=max_bad_lines,
+        shuffle=shuffle,
+        group=group,
+        threads=threads,
+        memory=memory,
+        engine=engine,
+        scheduler=scheduler,
+        insecure_cluster=insecure_cluster,
+    )
     if engine == "dask":
         from ooc_svm.conversion.on_cluster import convert_on_cluster
 
-        return convert_on_cluster(
-            names,
-            request,
-            bad_lines=bad_lines,
-            max_bad_lines=max_bad_lines,
-            threads=threads,
-            memory=memory,
-            scheduler=scheduler,
-            insecure=insecure_cluster,
-            progress=progress,
-        )
-    plan = request.plan(threads, memory, names)
-    scratch = Scratch(request.output)
-    reject_file = scratch.path / "rejected" if bad_lines == "skip" else None
-    text = TextOptions(
-        index_base, dtype, features, bad_lines, max_bad_lines, plan.block_bytes, plan.max_line_bytes
-    )
-    meter = Meter(progress, request.reorders)
-    rows = text.rows(names, threads=plan.threads, reject_file=reject_file, progress=meter.read)
-    meter.total = rows.total_bytes
-    with request.writing(StoreWriter, scratch, plan.write_threads) as writer:
-        if reject_file is not None:
-            scratch.make()
-        with text.pieces(rows) as pieces:
-            weightless = ((labelled, None) for labelled in pieces)
-            _transfer(weightless, writer, request, plan, scratch, meter)
-        return request.commit_text(writer, rows.counts, rows.sources, reject_file, meter.bytes_in)
+        return convert_on_cluster(names, options, progress)
+    return _convert("svmlight", names, options, progress)
 
 
 def convert_matrix(
@@ -184,7 +163,7 @@ def convert_matrix(
     weight : array_like of float, shape (n_rows,), optional
         Weights of the rows, not negative.
     index_base : {1, 0}
-        What the first column is to be called in text made from the store.
+        Index of the first column in text made from the store.
     features : int, optional
         Number of columns; by default those of the matrix.
     memory : int or str, optional
@@ -201,53 +180,46 @@ def convert_matrix(
     UsageError, InputError, StorageError, MemoryBudgetError
         As for `convert`.
     """
-    request = Request(Path(output), index_base, features, dtype, overwrite, shuffle, group)
-    plan = request.plan(threads, memory)
-    source = MatrixSource(matrix, labels)
-    if features is not None and features < source.n_features:
-        raise InputError(
-            f"the matrix has {source.n_features} columns, but features is {features}: "
-            "give as many or more, or leave it out"
-        )
-    rows = MatrixRows(
-        source, read_column(qid, "qid", source.n_rows), read_column(weight, "weight", source.n_rows)
+    options = ConvertOptions(
+        Path(output),
+        index_base=index_base,
+        features=features,
+        dtype=dtype,
+        overwrite=overwrite,
+        shuffle=shuffle,
+        group=group,
+        threads=threads,
+        memory=memory,
     )
-    scratch = Scratch(request.output)
-    meter = Meter(progress, request.reorders, total=sum(span.nbytes for span in source.blocks))
-    with request.writing(StoreWriter, scratch, plan.write_threads) as writer:
-        _transfer(rows.pieces(meter.read), writer, request, plan, scratch, meter)
-        counts = rows.counts
-        facts = {"name": "matrix", "size": meter.total, "mtime_ns": None, "compression": None}
-        written = writer.commit(
-            n_features=counts.n_features, provenance=request.provenance([facts], asdict(counts))
-        )
-    return request.report(written, counts, meter.bytes_in)
+    return _convert("matrix", LabelledMatrix(matrix, labels, qid, weight), options, progress)
 
 
-def _transfer(
-    pieces: Iterable[Piece],
-    writer: StoreWriter,
-    request: Request,
-    plan: ConversionPlan,
-    scratch: Scratch,
-    meter: Meter,
-) -> None:
-    """Append all rows, in their own order or the one asked for."""
-    if not request.reorders:
-        for labelled, weights in pieces:
-            writer.append(labelled, weights)
-            meter.rows += labelled.rows.n_rows
-        return
-    expected = None if meter.total is None else _USUAL_GROWTH * meter.total
-    folder, memory = scratch.make(), plan.reorder_bytes
-    order: Shuffler | Grouper
-    if request.shuffle is not None:
-        order = Shuffler(folder, request.shuffle, memory, expected)
-    else:
-        order = Grouper(folder, memory, expected)
-    for labelled, weights in pieces:
-        order.add(labelled, weights)
-        meter.rows += labelled.rows.n_rows
-    for labelled, weights in order.drain():
-        writer.append(labelled, weights)
-        meter.written(labelled.rows.stop, meter.rows)
+def _convert(
+    format_name: str, data: Any, options: ConvertOptions, progress: Progress | None
+) -> ConvertReport:
+    """Convert data of one of the formats, in this process."""
+    meter = Meter(progress, options.reorders)
+    scratch = Scratch(options.output)
+    rows = FORMATS[format_name](data, options, scratch.path, meter.read)
+    meter.total = rows.total_bytes
+    with (
+        writing(StoreWriter, options, scratch, rows.plan.write_threads) as writer,
+        closing(rows.blocks()) as blocks,
+    ):
+        if options.reorders or rows.reject_file is not None:
+            scratch.make()
+        counted = meter.counted(blocks)
+        if options.reorders:
+            expected = None if meter.total is None else _USUAL_GROWTH * meter.total
+            place = scratch.path, rows.plan.reorder_bytes, expected
+            if options.shuffle is None:
+                reordered = group_rows(counted, *place)
+            else:
+                reordered = shuffle_rows(counted, options.shuffle, *place)
+            for labelled, weights in reordered:
+                writer.append(labelled, weights)
+                meter.written(labelled.rows.stop, meter.rows)
+        else:
+            for labelled, weights in counted:
+                writer.append(labelled, weights)
+        return commit(writer, options, rows.counts, rows.inputs, rows.reject_file, meter)

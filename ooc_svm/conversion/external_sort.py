@@ -1,7 +1,7 @@
-"""Rows in the order of their keys in bounded memory: put aside in buckets, then sorted bucket by bucket.
+"""Rows in the order of their keys in bounded memory: spilled to buckets, then sorted bucket by bucket.
 
 A bucket is a range of keys. One that turns out too large for the memory is divided again, by the next bits of
-its keys, until it is of one key; its rows are in the order they came in, which is theirs.
+its keys, until it has one key: its rows are in the order they came in, and stay so.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ooc_svm.conversion.spill import Bucket, Column, KeyedRows, Keys, join
+from ooc_svm.conversion.spill import Bucket, Column, KeyedRows, Keys, WeightedRows, join
 from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
 
-Piece = tuple[LabelledRows, Float64Array | None]
-
 KEY_BITS = 64
-_MOST_BITS = 10
-_BITS_FOR_UNKNOWN_SIZE = 5
-# Elements and rows of one piece of the output.
-_PIECE_ELEMENTS, _PIECE_ROWS = 2**20, 2**16
+# Bits of a key that choose a bucket: at most, and where the size of the data is unknown.
+_MOST_BITS, _BITS_FOR_UNKNOWN_SIZE = 10, 5
+# Elements and rows of one block of the output.
+_BLOCK_ELEMENTS, _BLOCK_ROWS = 2**20, 2**16
 
 
 class _Divider:
@@ -30,7 +28,7 @@ class _Divider:
     ----------
     folder : Path
     prefix : str
-        How the names of the files begin.
+        Start of the names of the files.
     shift, bits : int
         A row goes to bucket ``key >> shift``, of which `bits` bits count.
     batch_bytes : int
@@ -63,58 +61,57 @@ class _Divider:
         self._spilled = True
 
     def finish(self) -> list[Bucket]:
-        """The buckets in the order of their keys, all in files unless nothing ever was."""
+        """The buckets with rows in the order of their keys; all rows are in files if any are."""
         if self._spilled:
             self._spill()
         return [bucket for bucket in self._buckets if bucket.n_rows]
 
 
 class RowSorter:
-    """Takes rows, and gives them back by ascending key; rows of one key in the order they came in.
+    """Sorts rows by ascending key; rows of one key stay in the order they came in.
 
     Parameters
     ----------
     folder : Path
-        For the files; they are removed as they are used up.
+        For files; they are removed as they are used up.
     name : str
-        How the names of the files begin.
+        Start of the names of the files.
     memory : int
         Bytes to use; a row that takes more is held all the same.
     expected_bytes : int, optional
-        What all rows take, roughly: the better it is known, the fewer buckets are divided twice.
+        Size of all rows, roughly: the closer it is, the fewer buckets are divided again.
 
     Attributes
     ----------
     n_rows, nbytes : int
-        Of all rows taken.
-    divisions : int
-        Buckets that were divided again.
+        Of all rows to sort.
     """
 
     def __init__(self, folder: Path, name: str, memory: int, expected_bytes: int | None = None) -> None:
         self._folder, self._name = folder, name
-        # Beside the rows of a bucket stand the joined copy or their order, and a piece of the output.
+        # In memory with the rows of a bucket are the joined copy or their order, and a block of the output.
         self._limit = max(memory // 3, 1)
         bits = _BITS_FOR_UNKNOWN_SIZE
         if expected_bytes is not None:
             bits = min((2 * expected_bytes // self._limit).bit_length(), _MOST_BITS)
         self._divider = _Divider(folder, name, KEY_BITS - bits, bits, self._limit)
-        self.n_rows = self.nbytes = self.divisions = 0
+        self.n_rows = self.nbytes = self._divisions = 0
 
-    def add(self, rows: KeyedRows) -> None:
-        """Take rows.
+    def fill(self, blocks: Iterable[KeyedRows]) -> None:
+        """Take all rows.
 
         Raises
         ------
         StorageError
             Writing to the folder failed.
         """
-        self.n_rows += rows.n_rows
-        self.nbytes += rows.nbytes
-        self._divider.add(rows)
+        for rows in blocks:
+            self.n_rows += rows.n_rows
+            self.nbytes += rows.nbytes
+            self._divider.add(rows)
 
     def drain(self) -> Iterator[KeyedRows]:
-        """All rows in their new order, in pieces; once.
+        """All rows in their new order; once.
 
         Raises
         ------
@@ -126,12 +123,12 @@ class RowSorter:
     def _in_order(self, buckets: Iterable[Bucket], shift: int) -> Iterator[KeyedRows]:
         for bucket in buckets:
             if bucket.nbytes <= self._limit:
-                rows = join(bucket.pieces(), bucket.n_rows, bucket.n_nonzeros)
+                rows = join(bucket.blocks(), bucket.n_rows, bucket.n_nonzeros)
                 bucket.clear()
-                yield from _sorted_pieces(rows)
+                yield from _sorted_blocks(rows)
                 del rows
             elif bucket.has_one_key:
-                yield from bucket.pieces()
+                yield from bucket.blocks()
                 bucket.clear()
             else:
                 yield from self._in_order(*self._divide(bucket, shift))
@@ -139,41 +136,41 @@ class RowSorter:
     def _divide(self, bucket: Bucket, shift: int) -> tuple[list[Bucket], int]:
         """Distribute the rows of a bucket over new ones by the next bits of their keys."""
         bits = min((2 * bucket.nbytes // self._limit).bit_length(), _MOST_BITS, shift)
-        self.divisions += 1
-        prefix = f"{self._name}.part{self.divisions}"
+        self._divisions += 1
+        prefix = f"{self._name}.{self._divisions}"
         divider = _Divider(self._folder, prefix, shift - bits, bits, self._limit)
-        for piece in bucket.pieces():
-            divider.add(piece)
+        for block in bucket.blocks():
+            divider.add(block)
         bucket.clear()
         return divider.finish(), divider.shift
 
 
 def with_keys(labelled: LabelledRows, weights: Float64Array | None, keys: Keys) -> KeyedRows:
-    """Rows that can be sorted, with everything that belongs to them; see `numbered`."""
+    """Rows with keys and columns to sort; `numbered` undoes it."""
     rows = labelled.rows
     columns = {"label": labelled.labels, "qid": labelled.qids, "weight": weights}
     present: dict[str, Column] = {name: own for name, own in columns.items() if own is not None}
     return KeyedRows(keys, rows.indptr, rows.indices, rows.values, present)
 
 
-def numbered(pieces: Iterable[KeyedRows]) -> Iterator[Piece]:
-    """Sorted rows as rows of the data, numbered from 0, each piece with the weights if there are any."""
+def numbered(blocks: Iterable[KeyedRows]) -> Iterator[WeightedRows]:
+    """Sorted rows as rows of the data, numbered from 0, with their weights if there are any."""
     start = 0
-    for piece in pieces:
-        rows = RowBlock(start, piece.indptr, piece.indices, piece.values)
-        columns = piece.columns
+    for block in blocks:
+        rows = RowBlock(start, block.indptr, block.indices, block.values)
+        columns = block.columns
         yield LabelledRows(rows, columns["label"], columns.get("qid")), columns.get("weight")
-        start += piece.n_rows
+        start += block.n_rows
 
 
-def _sorted_pieces(rows: KeyedRows) -> Iterator[KeyedRows]:
-    """Rows by ascending key, in pieces of about a million elements."""
+def _sorted_blocks(rows: KeyedRows) -> Iterator[KeyedRows]:
+    """Rows by ascending key, in blocks of about a million elements."""
     order = np.argsort(rows.keys, kind="stable")
-    reach = np.cumsum((rows.indptr[1:] - rows.indptr[:-1])[order])
+    ends = np.cumsum((rows.indptr[1:] - rows.indptr[:-1])[order])
     start = done = 0
     while start < rows.n_rows:
-        stop = int(np.searchsorted(reach, done + _PIECE_ELEMENTS, side="right"))
-        stop = min(max(stop, start + 1), start + _PIECE_ROWS)
+        stop = int(np.searchsorted(ends, done + _BLOCK_ELEMENTS, side="right"))
+        stop = min(max(stop, start + 1), start + _BLOCK_ROWS)
         yield rows.take(order[start:stop])
-        done = int(reach[stop - 1])
+        done = int(ends[stop - 1])
         start = stop

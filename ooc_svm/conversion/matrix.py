@@ -1,54 +1,76 @@
-"""Rows of a matrix in memory, as reading text would give them."""
+"""Matrices in memory as conversions read them: without explicit zeros, and counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows, RowBlock
+from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.plan import plan_conversion
+from ooc_svm.conversion.spill import WeightedRows
+from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.data.matrix import MatrixSource, qid_column
 from ooc_svm.errors import InputError
+from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import TextCounts
 
 
+class LabelledMatrix(NamedTuple):
+    """A matrix with its columns of one number a row: arguments of `ooc_svm.convert_matrix`."""
+
+    matrix: Any
+    labels: Any
+    qid: Any
+    weight: Any
+
+
 class MatrixRows:
-    """Blocks of a matrix as text would give them: without explicit zeros, and counted.
+    """Rows of a matrix; an `ooc_svm.conversion.formats.InputRows`.
 
     Parameters
     ----------
-    source : MatrixSource
-    qids : ndarray of int64, shape (n_rows,), or None
-    weights : ndarray of float64, shape (n_rows,), or None
-
-    Attributes
-    ----------
-    counts : TextCounts
-        Of the blocks given so far; there are no lines.
+    data : LabelledMatrix
+    options : ConvertOptions
+    scratch : Path
+    progress : callable
     """
 
-    def __init__(self, source: MatrixSource, qids: Int64Array | None, weights: Float64Array | None) -> None:
+    def __init__(
+        self, data: LabelledMatrix, options: ConvertOptions, scratch: Path, progress: Callable[[int], None]
+    ) -> None:
+        self.plan = plan_conversion(options)
+        self.reject_file: Path | None = None
+        self._source = source = MatrixSource(data.matrix, data.labels)
+        if options.features is not None and options.features < source.n_features:
+            raise InputError(
+                f"the matrix has {source.n_features} columns, but features is {options.features}: "
+                "give as many or more, or leave it out"
+            )
+        self._qids = None if data.qid is None else qid_column(data.qid, source.n_rows)
+        self._weights = None if data.weight is None else _weight_column(data.weight, source.n_rows)
+        self._progress = progress
         self.counts = TextCounts(n_features=source.n_features)
-        self._source = source
-        self._qids = qids
-        self._weights = weights
+        self.total_bytes: int | None = sum(span.nbytes for span in source.blocks)
+        self.inputs = [InputMetadata("matrix", self.total_bytes, None, None)]
 
-    def pieces(self, read: Callable[[int], None]) -> Iterator[tuple[LabelledRows, Float64Array | None]]:
-        """Rows and their weights; `read` is told the bytes of all blocks given so far."""
+    def blocks(self) -> Generator[WeightedRows, None, None]:
+        """The rows in order; the bytes of all blocks yielded so far are reported as progress."""
         done = 0
         for index, span in enumerate(self._source.blocks):
             block = self._source.read_block(index)
             rows = _without_zeros(block)
-            part = slice(span.start, span.stop)
+            own = slice(span.start, span.stop)
             labels = self._source.read_labels(span.start, span.stop)
             self.counts.rows += rows.n_rows
             self.counts.nonzeros += len(rows.indices)
             self.counts.explicit_zeros += len(block.indices) - len(rows.indices)
-            qids = None if self._qids is None else self._qids[part]
-            yield LabelledRows(rows, labels, qids), None if self._weights is None else self._weights[part]
+            qids = None if self._qids is None else self._qids[own]
+            yield LabelledRows(rows, labels, qids), None if self._weights is None else self._weights[own]
             done += span.nbytes
-            read(done)
+            self._progress(done)
 
 
 def _without_zeros(block: RowBlock) -> RowBlock:
@@ -60,15 +82,10 @@ def _without_zeros(block: RowBlock) -> RowBlock:
     return RowBlock(block.start, before[block.indptr], block.indices[stored], block.values[stored])
 
 
-def read_column(column: Any, name: str, n_rows: int) -> Any:
-    """A column of one number a row, in the type of the store; raises InputError."""
-    if column is None:
-        return None
-    if name == "qid":
-        return qid_column(column, n_rows)
+def _weight_column(column: Any, n_rows: int) -> Any:
     array = np.asarray(column)
     if array.shape != (n_rows,):
-        raise InputError(f"{n_rows} rows but {name} of shape {array.shape}; one {name} a row is needed")
+        raise InputError(f"{n_rows} rows but weight of shape {array.shape}; one weight a row is needed")
     if array.dtype.kind not in "iufb":
-        raise InputError(f"{name} has the type {array.dtype}; numbers are needed")
+        raise InputError(f"weight has the type {array.dtype}; numbers are needed")
     return array.astype(np.float64)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.store.layout import CHUNK_ELEMENTS
-from ooc_svm.system.memory import INTERPRETER_BYTES, format_size
-from ooc_svm.text.inputs import BLOCK_BYTES, MAX_LINE_BYTES
+from ooc_svm.system.malloc import return_freed_memory
+from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget
+from ooc_svm.text.compression import window_bytes
+from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES
+from ooc_svm.text.reader import InputPath
 
-# Compressing takes a fifth of the time of parsing: more threads would only hold more chunks.
+# Largest number of threads that compress: it takes a fifth of the time of parsing, and more hold more memory.
 _MOST_WRITE_THREADS = 4
-_SMALLEST_BLOCK = 1 << 18
-# Columns of one entry a row, metadata, the reading buffer.
-_SMALL_PARTS = 16 << 20
-# Rows kept back to be spilled together: with less, the pieces that are written become tiny.
+# Smallest chunk of text, in bytes.
+_SMALLEST_CHUNK = 1 << 18
+# Memory for columns of one entry a row, metadata, and the reading buffer, in bytes.
+_FIXED_BYTES = 16 << 20
+# Smallest memory for rows that wait to be spilled together, in bytes: with less, single writes become tiny.
 _SMALLEST_REORDER = 32 << 20
 
 
@@ -27,34 +35,34 @@ class ConversionPlan:
     threads : int
         Threads that parse.
     write_threads : int
-        Chunks compressed at once.
-    block_bytes : int
-        Text parsed in one piece.
+        Chunks of the store that are compressed at once.
+    chunk_bytes : int
+        Size of the chunks of text that are parsed.
     max_line_bytes : int
         Longest line that fits.
     reorder_bytes : int
-        For rows kept back to be put into another order; 0 where they keep theirs.
+        Memory for rows that are put into another order; 0 where they keep theirs.
     """
 
     threads: int
     write_threads: int
-    block_bytes: int
+    chunk_bytes: int
     max_line_bytes: int
     reorder_bytes: int
 
 
 def _writer_bytes(threads: int, value_bytes: int) -> int:
-    """Memory of a `StoreWriter`: chunks that are filled, that wait, and that are compressed."""
+    """Memory of a `StoreWriter`: chunks being filled, waiting and being compressed."""
     largest = max(4, value_bytes)
     per_element = (4 + value_bytes) + 2 * threads * largest + threads * (largest + largest // 2)
-    return CHUNK_ELEMENTS * per_element + _SMALL_PARTS
+    return CHUNK_ELEMENTS * per_element + _FIXED_BYTES
 
 
 def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
-    """Memory for each byte of a block of text, on the worst text: features and rows as short as can be.
+    """Memory for each byte of a chunk of text, on the worst text: features and rows as short as can be.
 
-    Blocks of text are read ahead and parsed while the rows of others wait to be written; one piece of text
-    is being decompressed, and the writer makes some columns of the rows it takes.
+    Chunks are read ahead and parsed while the rows of others wait to be written; a part of one is being
+    decompressed, and the writer makes some columns of the rows it takes.
     """
     texts, parsed = (2, 2) if threads == 1 else (threads + 4, threads + 3)
     rows = (4 + value_bytes) / 4 + 24 / 16
@@ -62,23 +70,43 @@ def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
     return int(texts + 1 + parsed * rows + copies) + 1
 
 
-def plan_conversion(
+def plan_conversion(options: ConvertOptions, inputs: Sequence[InputPath] = ()) -> ConversionPlan:
+    """Divide the memory that the options allow; raises MemoryBudgetError where it is too small.
+
+    Parameters
+    ----------
+    options : ConvertOptions
+    inputs : sequence of paths
+        Text, which may be compressed.
+    """
+    plan = divide_memory(
+        memory_budget(options.memory),
+        options.thread_count,
+        np.dtype(options.dtype).itemsize,
+        reorder=options.reorders,
+        window=max(map(window_bytes, inputs), default=0),
+    )
+    return_freed_memory()
+    return plan
+
+
+def divide_memory(
     budget: int, threads: int, value_bytes: int, *, reorder: bool, window: int = 0
 ) -> ConversionPlan:
-    """Divide the memory: as many of the threads as fit, then blocks of text as large as fit.
+    """Divide memory: as many of the threads as fit, then chunks of text as large as fit.
 
     Parameters
     ----------
     budget : int
         Bytes for the whole process.
     threads : int
-        Most threads to use.
+        Largest number of threads.
     value_bytes : {4, 8}
-        Bytes of a value.
+        Size of a value.
     reorder : bool
         Whether rows are put into another order.
     window : int
-        Bytes that decompressing the text takes (`ooc_svm.text.compression.window_bytes`).
+        Bytes that decompressing the text needs (`ooc_svm.text.compression.window_bytes`).
 
     Returns
     -------
@@ -96,13 +124,13 @@ def plan_conversion(
         fixed = INTERPRETER_BYTES + window + writer
         free = budget - fixed - reorder_least
         text = free // 2 if reorder else free
-        if text < _SMALLEST_BLOCK * per_byte:
+        if text < _SMALLEST_CHUNK * per_byte:
             continue
-        block_bytes = min(text // per_byte, BLOCK_BYTES)
+        chunk_bytes = min(text // per_byte, CHUNK_BYTES)
         max_line_bytes = min(text // per_byte, MAX_LINE_BYTES)
-        rest = budget - fixed - max(block_bytes, max_line_bytes) * per_byte
-        return ConversionPlan(count, write_threads, block_bytes, max_line_bytes, rest if reorder else 0)
-    raise _too_little(budget, writer, _SMALLEST_BLOCK * per_byte, reorder_least, window)
+        rest = budget - fixed - max(chunk_bytes, max_line_bytes) * per_byte
+        return ConversionPlan(count, write_threads, chunk_bytes, max_line_bytes, rest if reorder else 0)
+    raise _too_little(budget, writer, _SMALLEST_CHUNK * per_byte, reorder_least, window)
 
 
 def _too_little(budget: int, writer: int, text: int, reorder: int, window: int) -> MemoryBudgetError:

@@ -1,17 +1,71 @@
-"""What a conversion has done, and what in the data may spoil training."""
+"""What a conversion reports: its progress, what it has done, and what in the data may spoil training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from ooc_svm.conversion.spill import WeightedRows
+from ooc_svm.store.builder import WrittenStore
 from ooc_svm.store.label_summary import LabelSummary
+from ooc_svm.text.reader import TextCounts
 
-# Runs of equal labels fewer than this share of what random order has: the rows are sorted.
+Progress = Callable[[int, int | None, int], None]
+
+# Share of the label runs of random order below which rows count as sorted.
 _SORTED_SHARE = 0.1
+# Smallest number of rows that are checked for being sorted.
 _FEWEST_ROWS_TO_JUDGE = 1000
+
+
+@dataclass
+class Meter:
+    """Counts what was read and written, and reports it.
+
+    Parameters
+    ----------
+    progress : callable or None
+        See `ooc_svm.conversion.convert.convert`.
+    twice : bool
+        Whether rows are read and then written, so that the bytes count twice.
+
+    Attributes
+    ----------
+    total : int or None
+        Size of the source in bytes, where it is known.
+    bytes_in, rows : int
+        Bytes and rows read so far.
+    started : float
+        Time of the start, on the monotonic clock.
+    """
+
+    progress: Progress | None
+    twice: bool
+    total: int | None = None
+    bytes_in: int = 0
+    rows: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def counted(self, blocks: Iterable[WeightedRows]) -> Iterator[WeightedRows]:
+        """The same rows, counted as they are read."""
+        for labelled, weights in blocks:
+            self.rows += labelled.rows.n_rows
+            yield labelled, weights
+
+    def read(self, n_bytes: int) -> None:
+        """Report that `n_bytes` bytes of the source were read so far."""
+        self.bytes_in = n_bytes
+        if self.progress is not None:
+            total = self.total if self.total is None or not self.twice else 2 * self.total
+            self.progress(n_bytes, total, self.rows)
+
+    def written(self, done: int, of: int) -> None:
+        """Report that, after all was read, ``done / of`` of it was written."""
+        if self.progress is not None:
+            self.progress(self.bytes_in + self.bytes_in * done // max(of, 1), 2 * self.bytes_in, self.rows)
 
 
 @dataclass(frozen=True)
@@ -23,7 +77,7 @@ class ConvertReport:
     path : Path
         The store.
     id : str
-        The `Store.id` of it.
+        Its `Store.id`.
     rows, features, nonzeros : int
     value_type : {"ones", "float32", "float64"}
     labels : LabelSummary
@@ -38,7 +92,7 @@ class ConvertReport:
     bytes_out : int
         Size of the store's chunks.
     seconds : float
-        From the call to the store on the disk.
+        Time from the call to the store on the disk.
     rejected : Path or None
         The file with the bad lines, if there are any.
     warnings : list of str
@@ -63,6 +117,33 @@ class ConvertReport:
     seconds: float
     rejected: Path | None = None
     warnings: list[str] = field(default_factory=list)
+
+
+def make_report(
+    written: WrittenStore, counts: TextCounts, meter: Meter, rejected: Path | None
+) -> ConvertReport:
+    """The report of a conversion that has just ended."""
+    report = ConvertReport(
+        path=written.path,
+        id=written.id,
+        rows=written.n_rows,
+        features=written.n_features,
+        nonzeros=written.n_nonzeros,
+        value_type=written.value_type,
+        labels=written.labels,
+        label_runs=written.label_runs,
+        lines=counts.lines,
+        blank_lines=counts.blank_lines,
+        comment_lines=counts.comment_lines,
+        bad_lines=counts.bad_lines,
+        explicit_zeros=counts.explicit_zeros,
+        bytes_in=meter.bytes_in,
+        bytes_out=written.n_bytes,
+        seconds=time.monotonic() - meter.started,
+        rejected=rejected,
+    )
+    report.warnings.extend(find_warnings(report))
+    return report
 
 
 def find_warnings(report: ConvertReport) -> Iterator[str]:

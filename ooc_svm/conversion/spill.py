@@ -1,4 +1,4 @@
-"""Rows with keys, in memory and in files of the scratch folder."""
+"""Rows with weights or with keys, and rows spilled to files of the scratch folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Int32Array, Int64Array, Values
+from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, LabelledRows, Values
 from ooc_svm.ops.rows import gather_rows
 from ooc_svm.system.records import RecordFile, append_record
 
 Keys = npt.NDArray[np.uint64]
 Column = npt.NDArray[Any]
+WeightedRows = tuple[LabelledRows, Float64Array | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class KeyedRows:
         return self.keys.nbytes + self.indptr.nbytes + self.indices.nbytes + values + columns
 
     def rows(self, start: int, stop: int) -> KeyedRows:
-        """The rows ``start <= i < stop``, as views but for the row pointers."""
+        """The rows ``start <= i < stop``, as views except for the row pointers."""
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         return KeyedRows(
             self.keys[start:stop],
@@ -81,32 +82,32 @@ class KeyedRows:
         return KeyedRows(self.keys[order], indptr, indices, values, columns)
 
 
-def join(pieces: Iterable[KeyedRows], n_rows: int, n_nonzeros: int) -> KeyedRows:
-    """Pieces one after another, in arrays of their own; holds one piece at a time beside them.
+def join(blocks: Iterable[KeyedRows], n_rows: int, n_nonzeros: int) -> KeyedRows:
+    """Blocks one after another in new arrays; one block at a time is held in addition to them.
 
     Parameters
     ----------
-    pieces : iterable of KeyedRows
-        With the same columns; at least one of them.
+    blocks : iterable of KeyedRows
+        At least one; all have the same columns.
     n_rows, n_nonzeros : int
-        Of all pieces together.
+        Of all blocks together.
     """
     keys, indptr = np.empty(n_rows, np.uint64), np.zeros(n_rows + 1, np.int64)
     indices = np.empty(n_nonzeros, np.int32)
     values: Values | None = None
     columns: dict[str, Column] = {}
     row = element = 0
-    for piece in pieces:
-        next_row, next_element = row + piece.n_rows, element + len(piece.indices)
-        keys[row:next_row] = piece.keys
-        indptr[row + 1 : next_row + 1] = piece.indptr[1:] + element
-        indices[element:next_element] = piece.indices
-        if values is None and piece.values is not None:
-            values = np.empty(n_nonzeros, piece.values.dtype)
+    for block in blocks:
+        next_row, next_element = row + block.n_rows, element + len(block.indices)
+        keys[row:next_row] = block.keys
+        indptr[row + 1 : next_row + 1] = block.indptr[1:] + element
+        indices[element:next_element] = block.indices
+        if values is None and block.values is not None:
+            values = np.empty(n_nonzeros, block.values.dtype)
             values[:element] = 1
         if values is not None:
-            values[element:next_element] = 1 if piece.values is None else piece.values
-        for name, column in piece.columns.items():
+            values[element:next_element] = 1 if block.values is None else block.values
+        for name, column in block.columns.items():
             if name not in columns:
                 columns[name] = np.empty(n_rows, column.dtype)
             columns[name][row:next_row] = column
@@ -115,12 +116,12 @@ def join(pieces: Iterable[KeyedRows], n_rows: int, n_nonzeros: int) -> KeyedRows
 
 
 class Bucket:
-    """Rows put aside: those added last in memory, the others in a file.
+    """Spilled rows: those added last are in memory, the others in a file.
 
     Parameters
     ----------
     path : Path
-        Of the file; it is made by the first `flush`.
+        The file; the first `flush` makes it.
 
     Attributes
     ----------
@@ -163,8 +164,8 @@ class Bucket:
         """
         if not self._pending:
             return
-        n_rows = sum(piece.n_rows for piece in self._pending)
-        rows = join(self._pending, n_rows, sum(len(piece.indices) for piece in self._pending))
+        n_rows = sum(block.n_rows for block in self._pending)
+        rows = join(self._pending, n_rows, sum(len(block.indices) for block in self._pending))
         self._pending.clear()
         arrays = [rows.keys, rows.indptr, *rows.columns.values(), rows.indices]
         if rows.values is not None:
@@ -173,8 +174,8 @@ class Bucket:
         append_record(self.path, [sizes, *arrays])
         self._records += 1
 
-    def pieces(self) -> Iterator[KeyedRows]:
-        """All rows, as they were written and added.
+    def blocks(self) -> Iterator[KeyedRows]:
+        """All rows, in the blocks in which they were written and added.
 
         Raises
         ------
@@ -201,7 +202,7 @@ class Bucket:
         return KeyedRows(keys, indptr, indices, values, columns)
 
     def clear(self) -> None:
-        """Forget the rows and remove the file."""
+        """Drop the rows and remove the file."""
         self._pending.clear()
         if self._records:
             self.path.unlink(missing_ok=True)

@@ -1,104 +1,126 @@
-"""Text as conversions read it: held against the number of columns and the memory."""
+"""SVMlight text as conversions read it: checked against the number of columns and the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import Literal, cast
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 
+from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.output import check_rejected
+from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
+from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, MemoryBudgetError
 from ooc_svm.system.memory import format_size
-from ooc_svm.text.inputs import MAX_LINE_BYTES, LineTooLongError
-from ooc_svm.text.reader import Input, TextPart, TextRows, TextStart, read_rows
+from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, LineTooLongError
+from ooc_svm.text.reader import InputPath, TextCounts, TextRows, TextSegment, TextStart
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """How text is read, whoever reads which part of it.
+class TextBlocks:
+    """Rows of text files; an `ooc_svm.conversion.formats.InputRows`.
 
-    Attributes
+    Parameters
     ----------
-    index_base, dtype, bad_lines, max_bad_lines, block_bytes, max_line_bytes
-        As for `ooc_svm.text.reader.read_rows`.
-    features : int or None
-        More columns than this are an error.
+    inputs : sequence of paths
+    options : ConvertOptions
+    scratch : Path
+    progress : callable
     """
 
-    index_base: int
-    dtype: str
-    features: int | None
-    bad_lines: Literal["stop", "skip"]
-    max_bad_lines: int | None
-    block_bytes: int
-    max_line_bytes: int
-
-    def rows(
+    def __init__(
         self,
-        inputs: Sequence[Input | TextPart],
-        start: TextStart | None = None,
-        *,
-        threads: int = 1,
-        reject_file: Input | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> TextRows:
-        """The rows of inputs; where bad lines are skipped, the reject file says that they are counted."""
-        uncounted = self.bad_lines == "skip" and reject_file is None
-        return read_rows(
-            inputs,
-            start=start,
-            index_base=self.index_base,
-            dtype=self.dtype,
-            threads=threads,
-            bad_lines=self.bad_lines,
-            max_bad_lines=None if uncounted else self.max_bad_lines,
-            reject_file=reject_file,
-            block_bytes=self.block_bytes,
-            max_line_bytes=self.max_line_bytes,
-            progress=progress,
-        )
+        inputs: Sequence[InputPath],
+        options: ConvertOptions,
+        scratch: Path,
+        progress: Callable[[int], None],
+    ) -> None:
+        self.reject_file: Path | None = None
+        if options.bad_lines == "skip":
+            check_rejected(options.rejected, inputs)
+            self.reject_file = scratch / "rejected"
+        self.plan = plan_conversion(options, inputs)
+        self._options = options
+        self._rows = text_rows(inputs, options, self.plan, reject_file=self.reject_file, progress=progress)
+        self.total_bytes = self._rows.total_bytes
 
-    @contextmanager
-    def pieces(self, rows: TextRows) -> Iterator[Iterator[LabelledRows]]:
-        """Read them, and say in terms of a conversion what is wrong."""
-        with self._line_limit(), closing(self._checked(rows)) as pieces:
-            yield pieces
+    @property
+    def counts(self) -> TextCounts:
+        """Of the blocks yielded so far."""
+        return self._rows.counts
 
-    def _checked(self, rows: TextRows) -> Generator[LabelledRows, None, None]:
-        n_sources = first_row = 0
+    @property
+    def inputs(self) -> Sequence[InputMetadata]:
+        """The inputs read so far."""
+        return self._rows.opened
+
+    def blocks(self) -> Generator[WeightedRows, None, None]:
+        """The rows in order."""
+        with closing(checked_blocks(self._rows, self._options, self.plan)) as blocks:
+            for labelled in blocks:
+                yield labelled, None
+
+
+def text_rows(
+    inputs: Sequence[InputPath | TextSegment],
+    options: ConvertOptions,
+    plan: ConversionPlan,
+    start: TextStart | None = None,
+    *,
+    reject_file: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> TextRows:
+    """The rows of inputs; where bad lines are skipped, they are counted only with a reject file."""
+    uncounted = options.bad_lines == "skip" and reject_file is None
+    return TextRows(
+        inputs,
+        start=start,
+        index_base=options.index_base,
+        dtype=options.dtype,
+        threads=plan.threads,
+        bad_lines=options.bad_lines,
+        max_bad_lines=None if uncounted else options.max_bad_lines,
+        reject_file=reject_file,
+        chunk_bytes=plan.chunk_bytes,
+        max_line_bytes=plan.max_line_bytes,
+        progress=progress,
+    )
+
+
+def checked_blocks(
+    rows: TextRows, options: ConvertOptions, plan: ConversionPlan
+) -> Generator[LabelledRows, None, None]:
+    """Read the rows; columns beyond the options and lines beyond the plan are errors."""
+    n_inputs = first_row = 0
+    try:
         with closing(cast("Generator[LabelledRows, None, None]", iter(rows))) as blocks:
             for block in blocks:
-                if len(rows.sources) > n_sources:
-                    n_sources, first_row = len(rows.sources), block.rows.start - rows.part.rows_before
-                if self.features is not None and rows.counts.n_features > self.features:
-                    raise _too_wide(rows, block.rows, first_row, self.features, self.index_base)
+                if len(rows.opened) > n_inputs:
+                    n_inputs, first_row = len(rows.opened), block.rows.start - rows.segment.rows_before
+                if options.features is not None and rows.counts.n_features > options.features:
+                    raise _too_wide(rows, block.rows, first_row, options.features, options.index_base)
                 yield block
-
-    @contextmanager
-    def _line_limit(self) -> Iterator[None]:
-        """Blame the memory for a line that is too long only for the memory."""
-        try:
-            yield
-        except InputError as error:
-            if isinstance(error.__cause__, LineTooLongError) and self.max_line_bytes < MAX_LINE_BYTES:
-                raise MemoryBudgetError(
-                    f"{error}; with more memory or fewer threads, lines of up to "
-                    f"{format_size(MAX_LINE_BYTES)} are read"
-                ) from error
-            raise
+    except InputError as error:
+        # The line may be too long only for the memory.
+        if isinstance(error.__cause__, LineTooLongError) and plan.max_line_bytes < MAX_LINE_BYTES:
+            raise MemoryBudgetError(
+                f"{error}; with more memory or fewer threads, lines of up to "
+                f"{format_size(MAX_LINE_BYTES)} are read"
+            ) from error
+        raise
 
 
 def _too_wide(rows: TextRows, block: RowBlock, first_row: int, features: int, index_base: int) -> InputError:
     largest = rows.counts.n_features - 1 + index_base
-    where = f"{rows.sources[-1].name}: an explicit zero has the index {largest}"
+    where = f"{rows.opened[-1].name}: an explicit zero has the index {largest}"
     beyond = np.flatnonzero(block.indices >= features)
     if len(beyond):
         row = int(np.searchsorted(block.indptr, beyond[0], side="right")) - 1
         index = int(block.indices[beyond[0]]) + index_base
-        where = f"{rows.sources[-1].name}: row {block.start - first_row + row + 1} has the index {index}"
+        where = f"{rows.opened[-1].name}: row {block.start - first_row + row + 1} has the index {index}"
     return InputError(
         f"{where}, but features is {features} (indices up to {features - 1 + index_base}): "
         f"give {rows.counts.n_features} or more, or leave it out"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from numba import njit
 
@@ -16,7 +16,9 @@ def compiled(function: Callable[..., Any]) -> Any:
     return njit(nogil=True, cache=True)(function)
 
 
-def inlined(function: Callable[..., Any] | None = None, *, error_model: str = "python") -> Any:
+def inlined(
+    function: Callable[..., Any] | None = None, *, error_model: Literal["python", "numpy"] = "python"
+) -> Any:
     """Compile likewise, and put the code into every caller.
 
     A call counts references to each of its arrays, with two atomic operations: more than a short row costs.

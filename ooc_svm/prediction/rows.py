@@ -25,8 +25,8 @@ from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.ops.rows import keep_known, unsigned
 from ooc_svm.store import Store, open_store
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
-from ooc_svm.text.inputs import BLOCK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
-from ooc_svm.text.reader import TextRows, read_rows
+from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
+from ooc_svm.text.reader import TextRows
 
 # Decoding a block takes chunks beside it.
 _DECODING = 2
@@ -203,14 +203,14 @@ class TextStream(RowStream):
         self.least_bytes = _text_bytes(1) * _SMALLEST_TEXT
 
     def _open(self, threads: int, memory_bytes: int) -> TextRows:
-        block_bytes = min(max(memory_bytes // _text_bytes(threads), _SMALLEST_TEXT), BLOCK_BYTES)
+        chunk_bytes = min(max(memory_bytes // _text_bytes(threads), _SMALLEST_TEXT), CHUNK_BYTES)
         line_bytes = min(max(int(memory_bytes * _LINE_SHARE), _SMALLEST_TEXT), MAX_LINE_BYTES)
-        return read_rows(
+        return TextRows(
             self._inputs,
             index_base=self._index_base,
             dtype=self._dtype,
             threads=threads,
-            block_bytes=block_bytes,
+            chunk_bytes=chunk_bytes,
             max_line_bytes=line_bytes,
         )
 
@@ -286,7 +286,7 @@ def open_rows(
     labels, qid : array_like of shape (n_rows,), optional
         Labels and group numbers of a matrix.
     index_base, dtype : int, str
-        How text is read, see `ooc_svm.text.reader.read_rows`.
+        How text is read, see `ooc_svm.text.reader.TextRows`.
     label : str, optional
         Column of an AnnData store that holds the labels.
 

@@ -1,4 +1,4 @@
-"""A block of text to rows: the compiled parser with its arrays, bad lines described or stepped over."""
+"""Chunks of text to rows: the compiled parser with its arrays; bad lines are described or stepped over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Int64Array, LabelledRows, RowBlock
 from ooc_svm.text.diagnostics import explain, token_at
-from ooc_svm.text.inputs import TextBlock
+from ooc_svm.text.inputs import TextChunk
 from ooc_svm.text.svmlight import (
     DONE,
     ERROR_OFFSET,
@@ -24,7 +24,7 @@ from ooc_svm.text.svmlight import (
     parse_lines,
 )
 
-# Bad lines that one step of parsing keeps; the next step finds more.
+# Largest number of bad lines that one step of parsing keeps; the next step finds more.
 _BAD_LINES_A_STEP = 1000
 
 
@@ -41,9 +41,9 @@ class BadLine:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What one step of parsing made of a block, from byte `start` to ``state[POSITION]``."""
+    """What one step of parsing made of a chunk, from byte `start` to ``state[POSITION]``."""
 
-    block: TextBlock
+    chunk: TextChunk
     start: int
     given_rule: int
     rows: LabelledRows
@@ -51,23 +51,23 @@ class Parsed:
     bad: list[BadLine]
 
 
-class BlockParser:
-    """Parses blocks of text, in any number of threads."""
+class ChunkParser:
+    """Parses chunks of text, in any number of threads."""
 
     def __init__(self, index_base: int, dtype: str, skip: bool) -> None:
         self.skip = skip
         self._index_base = index_base
         self._dtype = dtype
 
-    def parse(self, block: TextBlock, start: int, qid_rule: int) -> Parsed:
+    def parse(self, chunk: TextChunk, start: int, qid_rule: int) -> Parsed:
         """Parse from a position as far as the arrays, the bad lines kept, or the first bad line allow."""
-        arrays = RowArrays.for_text(block.n_bytes - start, self._dtype)
+        arrays = RowArrays.for_text(chunk.n_bytes - start, self._dtype)
         arrays.clear(start, qid_rule)
         bad: list[BadLine] = []
         while True:
             code = parse_lines(
-                block.buffer,
-                block.n_bytes,
+                chunk.buffer,
+                chunk.n_bytes,
                 self._index_base,
                 arrays.labels,
                 arrays.qids,
@@ -78,15 +78,15 @@ class BlockParser:
             )
             if code in (DONE, FULL):
                 break
-            bad.append(self._step_over_bad_line(block, code, arrays.state))
+            bad.append(self._step_over_bad_line(chunk, code, arrays.state))
             if not self.skip or len(bad) == _BAD_LINES_A_STEP:
                 break
-        return Parsed(block, start, qid_rule, _rows(arrays), arrays.state.tolist(), bad)
+        return Parsed(chunk, start, qid_rule, _rows(arrays), arrays.state.tolist(), bad)
 
-    def _step_over_bad_line(self, block: TextBlock, code: int, state: Int64Array) -> BadLine:
+    def _step_over_bad_line(self, chunk: TextChunk, code: int, state: Int64Array) -> BadLine:
         """Describe the line that the parser stopped at and move to the next one."""
         start, offset = int(state[POSITION]), int(state[ERROR_OFFSET])
-        text = _line_at(block, start)
+        text = _line_at(chunk, start)
         message = explain(code, token_at(text, offset - start), self._index_base, self._dtype)
         bad = BadLine(int(state[LINES]), int(state[ROWS]), offset - start + 1, text, message)
         state[POSITION] = start + len(text) + 1
@@ -94,22 +94,19 @@ class BlockParser:
         return bad
 
 
-def _line_at(block: TextBlock, start: int) -> bytes:
-    """The line that starts at a position of a block, without its line feed."""
+def _line_at(chunk: TextChunk, start: int) -> bytes:
+    """The line that starts at a position of a chunk, without its line feed."""
     length = 4096
     while True:
-        piece = block.buffer[start : min(start + length, block.n_bytes)].tobytes()
-        end = piece.find(b"\n")
+        text = chunk.buffer[start : min(start + length, chunk.n_bytes)].tobytes()
+        end = text.find(b"\n")
         if end >= 0:
-            return piece[:end]
+            return text[:end]
         length *= 4
 
 
 def _rows(arrays: RowArrays) -> LabelledRows:
-    """The rows parsed, as views: what was not filled of the arrays is memory never touched.
-
-    Where they start is not known here.
-    """
+    """The rows parsed, counted from 0, as views: the unfilled rest of the arrays is memory never touched."""
     n_rows, n = int(arrays.state[ROWS]), int(arrays.state[NONZEROS])
     rows = RowBlock(
         start=0,

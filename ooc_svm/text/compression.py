@@ -1,55 +1,77 @@
-"""What a decompressor has to keep of the text behind it: its window, which the compressed file asks for."""
+"""Compressed text: formats known by their magic bytes, members read one after another, memory for windows.
+
+The file objects of the standard library are not used: those of bz2 and lzma end without an error where
+garbage follows the last member, and that of lzma cannot limit its memory. The loop over members that these
+two need serves all formats.
+"""
 
 from __future__ import annotations
 
+import bz2
 import lzma
 import os
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ooc_svm.errors import InputError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAGIC_BYTES = 6
+"""Length of the longest magic bytes."""
 
 XZ_LIMIT = 256 << 20
-"""What a decompressor of xz may use; a file that asks for more is refused."""
+"""Memory that decompressing xz may use, in bytes; a file that asks for more is refused."""
 
+# Bytes at the start of a file in which its window is declared.
 _HEAD_BYTES = 4096
-_STEP = 1 << 20
-_XZ_MAGIC = b"\xfd7zXZ\x00"
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-# The library refuses larger windows.
+# Step in which the window of xz is searched, in bytes.
+_XZ_STEP = 1 << 20
+# Largest window that the zstd library accepts, in bytes.
 _LARGEST_ZSTD_WINDOW = 128 << 20
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+# Frames of data, and the 16 kinds of frames that are skipped.
+_ZSTD_MAGICS = (_ZSTD_MAGIC, *(bytes([0x50 + k]) + b"\x2a\x4d\x18" for k in range(16)))
 
 
-def window_bytes(path: str | os.PathLike[str]) -> int:
-    """Memory that decompressing a file takes for its window.
+class _GzipMember:
+    """One gzip member, its checksum and length checked, with the interface of `bz2.BZ2Decompressor`."""
 
-    Parameters
-    ----------
-    path : path
-        What cannot be read, and standard input (``-``), take none: who reads them says what is wrong.
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=31)
 
-    Returns
-    -------
-    int
-        Bytes, a MiB too many at most, for the first member of an xz or zstd file; 0 where that is damaged
-        or asks for more than is allowed, and for all other files: gzip and bzip2 take a few MB at most.
-    """
-    try:
-        if not os.path.isfile(path):
-            return 0
-        with open(path, "rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return 0
-    if head.startswith(_XZ_MAGIC):
-        return _xz_window(head)
-    if head.startswith(_ZSTD_MAGIC):
-        return _zstd_window(head)
-    return 0
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
+
+    @property
+    def eof(self) -> bool:
+        return self._inflate.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inflate.eof and not self._inflate.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflate.unused_data
+
+
+def _xz_member(limit: int = XZ_LIMIT) -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limit)
 
 
 def _xz_window(head: bytes) -> int:
-    """Least memory limit under which liblzma begins to decompress, to a MiB."""
+    """Smallest memory limit under which liblzma begins to decompress, to a MiB; 0 beyond `XZ_LIMIT`."""
     if not _begins_within(head, XZ_LIMIT):
         return 0
     low, high = 0, XZ_LIMIT
-    while high - low > _STEP:
+    while high - low > _XZ_STEP:
         middle = (low + high) // 2
         if _begins_within(head, middle):
             high = middle
@@ -60,7 +82,7 @@ def _xz_window(head: bytes) -> int:
 
 def _begins_within(head: bytes, limit: int) -> bool:
     try:
-        lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limit).decompress(head, max_length=1)
+        _xz_member(limit).decompress(head, max_length=1)
     except lzma.LZMAError:
         return False
     return True
@@ -68,7 +90,7 @@ def _begins_within(head: bytes, limit: int) -> bool:
 
 def _zstd_window(head: bytes) -> int:
     """Window of a zstd frame: RFC 8878, section 3.1.1.1."""
-    if len(head) < 18:
+    if len(head) < 18 or not head.startswith(_ZSTD_MAGIC):
         return 0
     descriptor = head[4]
     if descriptor & 0x20:  # one segment: the window is the content
@@ -78,3 +100,166 @@ def _zstd_window(head: bytes) -> int:
         return min(size + (256 if size_bytes == 2 else 0), _LARGEST_ZSTD_WINDOW)
     base = 1 << (10 + (head[5] >> 3))
     return min(base + base // 8 * (head[5] & 7), _LARGEST_ZSTD_WINDOW)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A compression format.
+
+    Attributes
+    ----------
+    name : str
+    suffixes : tuple of str
+        Of the names of its files.
+    magics : tuple of bytes
+        A member begins with one of them.
+    zero_padding : bool
+        Whether zeros may follow a member.
+    open : callable
+        Makes a decompressor of one member, with the interface of `bz2.BZ2Decompressor`.
+    window : callable
+        Bytes of text that a decompressor keeps, from the first bytes of a file; 0 where it is a few MB at
+        most.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    magics: tuple[bytes, ...]
+    zero_padding: bool
+    open: Callable[[], Any]
+    window: Callable[[bytes], int] = lambda head: 0
+
+
+_FORMATS = (
+    Format("gzip", (".gz",), (b"\x1f\x8b",), True, _GzipMember),
+    Format("bzip2", (".bz2",), (b"BZh",), False, bz2.BZ2Decompressor),
+    Format("xz", (".xz",), (b"\xfd7zXZ\x00",), True, _xz_member, _xz_window),
+    Format("zstd", (".zst", ".zstd"), _ZSTD_MAGICS, False, zstd.ZstdDecompressor, _zstd_window),
+)
+
+
+def format_of_content(head: bytes) -> Format | None:
+    """The format of a file from its first `MAGIC_BYTES` bytes; None if it is not compressed."""
+    return next((each for each in _FORMATS if head.startswith(each.magics)), None)
+
+
+def format_of_name(path: str) -> Format | None:
+    """The format that the suffix of a file name claims; None if it claims none."""
+    suffix = os.path.splitext(path)[1].lower()
+    return next((each for each in _FORMATS if suffix in each.suffixes), None)
+
+
+def window_bytes(path: str | os.PathLike[str]) -> int:
+    """Memory that decompressing a file takes for its window.
+
+    Parameters
+    ----------
+    path : path
+        Standard input (``-``) and what cannot be read take none; reading says what is wrong with it.
+
+    Returns
+    -------
+    int
+        Bytes, a MiB too many at most, for the first member of an xz or zstd file; 0 where that is damaged or
+        asks for more than is allowed, and for all other files: gzip and bzip2 take a few MB at most.
+    """
+    try:
+        if not os.path.isfile(path):
+            return 0
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return 0
+    format_ = format_of_content(head)
+    return 0 if format_ is None else format_.window(head)
+
+
+class Members:
+    """Decompresses a file, its members one after another.
+
+    Parameters
+    ----------
+    name : str
+        The file as messages name it.
+    format_ : Format
+    head : bytes
+        The first bytes of the file.
+    read : callable
+        Gives the next bytes of the file, none at its end.
+    """
+
+    def __init__(self, name: str, format_: Format, head: bytes, read: Callable[[], bytes]) -> None:
+        self._name = name
+        self._format = format_
+        self._raw = head  # read and not decompressed
+        self._bytes_read = len(head)
+        self._read = read
+        self._member: Any = None
+
+    def read(self, n_bytes: int) -> bytes:
+        """Decompress.
+
+        Parameters
+        ----------
+        n_bytes : int
+            At most so many bytes are given.
+
+        Returns
+        -------
+        bytes
+            None at the end of the last member.
+
+        Raises
+        ------
+        InputError
+            The data are damaged or truncated, or something else follows them.
+        """
+        while self._member is not None or self._begin_member():
+            if self._member.needs_input and not self._raw and not self._read_more():
+                raise self._truncated(f", at byte {self._bytes_read}")
+            raw, self._raw = (self._raw, b"") if self._member.needs_input else (b"", self._raw)
+            try:
+                data: bytes = self._member.decompress(raw, n_bytes)
+            except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, zstd.ZstdError) as error:
+                raise InputError(
+                    f"{self._name}: damaged {self._format.name} data before byte {self._bytes_read} "
+                    f"({error}): get the file again"
+                ) from error
+            if self._member.eof:
+                self._raw = self._member.unused_data + self._raw
+                self._member = None
+            if data:
+                return data
+        return b""
+
+    def _read_more(self) -> bool:
+        """Read some more of the file; False at its end."""
+        data = self._read()
+        self._raw += data
+        self._bytes_read += len(data)
+        return len(data) > 0
+
+    def _begin_member(self) -> bool:
+        """Begin with the next member; False at the end of the file."""
+        while True:
+            if self._format.zero_padding:
+                self._raw = self._raw.lstrip(b"\0")
+            if len(self._raw) >= MAGIC_BYTES or not self._read_more():
+                break
+        if not self._raw:
+            return False
+        if not self._raw.startswith(self._format.magics):
+            if any(magic.startswith(self._raw) for magic in self._format.magics):
+                raise self._truncated("")
+            raise InputError(
+                f"{self._name}: what follows the compressed data at byte {self._bytes_read - len(self._raw)} "
+                f"is not {self._format.name} data: remove it, or get the file again"
+            )
+        self._member = self._format.open()
+        return True
+
+    def _truncated(self, where: str) -> InputError:
+        return InputError(
+            f"{self._name}: the {self._format.name} data end too early{where}: the file is truncated; "
+            "get it again"
+        )

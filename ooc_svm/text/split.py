@@ -1,4 +1,4 @@
-"""Text inputs cut into parts that can be read on their own, by anybody."""
+"""Text inputs split into segments that processes can read independently."""
 
 from __future__ import annotations
 
@@ -7,41 +7,42 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ooc_svm.errors import StorageError, UsageError
-from ooc_svm.text.inputs import MAX_LINE_BYTES, display_name, open_source
-from ooc_svm.text.reader import Input, SourceFacts, TextPart
+from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, display_name, open_input
+from ooc_svm.text.reader import InputPath, TextSegment
 
+# Sizes of the smallest and of the largest segment, in bytes.
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20
-# Parts for each of those who read: so many that nobody waits long for the last one.
-_PARTS_EACH = 4
+# Number of segments per reader: enough that waiting for the last one is short.
+_SEGMENTS_PER_READER = 4
+# Size of a read that looks for the end of a line, in bytes.
 _SEARCH_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class CutText:
-    """The parts of all inputs, in their order.
+class SplitText:
+    """The segments of all inputs, in their order.
 
     Attributes
     ----------
-    parts : list of TextPart
-    sources : list of SourceFacts
-        The inputs.
+    segments : list of TextSegment
+    inputs : list of InputMetadata
     n_bytes : int
         Size of all inputs as they are on disk.
     """
 
-    parts: list[TextPart]
-    sources: list[SourceFacts]
+    segments: list[TextSegment]
+    inputs: list[InputMetadata]
     n_bytes: int
 
 
-def cut_text(inputs: Sequence[Input], readers: int) -> CutText:
-    """Cut inputs into parts: plain files at ends of lines, others are one part each.
+def split_text(inputs: Sequence[InputPath], readers: int) -> SplitText:
+    """Split plain files at ends of lines; every other input is one segment.
 
     Parameters
     ----------
     inputs : sequence of paths
     readers : int
-        How many read at once; parts have from 1 to 64 MiB.
+        Number of processes and threads that read at once; segments have from 1 to 64 MiB.
 
     Raises
     ------
@@ -52,43 +53,44 @@ def cut_text(inputs: Sequence[Input], readers: int) -> CutText:
     """
     if not inputs:
         raise UsageError("no input: name at least one file")
-    text = CutText([], [], 0)
+    segments, metadata = [], []
     for name in [os.fspath(each) for each in inputs]:
         if name == "-":
             raise UsageError(
                 "standard input (-) can be read by one process alone: write it to a file, or leave out "
                 "--engine dask"
             )
-        with open_source(name) as source:
-            text.sources.append(SourceFacts(source.name, source.size, source.mtime_ns, source.compression))
-            assert source.state is not None
-            text.parts.append(TextPart(name, source.state.anywhere()))
-    n_bytes = sum(source.size or 0 for source in text.sources)
-    length = min(max(n_bytes // (_PARTS_EACH * readers), _LEAST_BYTES), _MOST_BYTES)
-    parts = [
-        part
-        for whole, source in zip(text.parts, text.sources, strict=True)
-        for part in ([whole] if source.compression else _cut(whole, source.size or 0, length))
+        with open_input(name) as opened:
+            assert opened.state is not None
+            segments.append(TextSegment(name, opened.state.anywhere()))
+            metadata.append(opened.metadata)
+    n_bytes = sum(map(segment_bytes, segments))
+    length = min(max(n_bytes // (_SEGMENTS_PER_READER * readers), _LEAST_BYTES), _MOST_BYTES)
+    shorter = [
+        segment
+        for whole, about in zip(segments, metadata, strict=True)
+        for segment in ([whole] if about.compression else _split(whole, length))
     ]
-    return CutText(parts, text.sources, n_bytes)
+    return SplitText(shorter, metadata, n_bytes)
 
 
-def part_bytes(part: TextPart) -> int:
-    """Bytes of a part as they are on disk."""
-    if part.span is not None:
-        return part.span[1] - part.span[0]
-    return 0 if part.state is None else part.state.size
+def segment_bytes(segment: TextSegment) -> int:
+    """Bytes of a segment as they are on disk."""
+    if segment.extent is not None:
+        return segment.extent[1] - segment.extent[0]
+    return 0 if segment.state is None else segment.state.size
 
 
-def _cut(whole: TextPart, size: int, length: int) -> Iterator[TextPart]:
-    """Parts of about this length."""
+def _split(whole: TextSegment, length: int) -> Iterator[TextSegment]:
+    """Segments of a plain file of about this length."""
+    size = segment_bytes(whole)
     try:
         descriptor = os.open(whole.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             start = 0
             while start < size:
                 stop = _line_start(descriptor, min(start + length, size), size)
-                yield TextPart(whole.path, whole.state, (start, stop))
+                yield TextSegment(whole.path, whole.state, (start, stop))
                 start = stop
         finally:
             os.close(descriptor)
@@ -105,6 +107,6 @@ def _line_start(descriptor: int, place: int, size: int) -> int:
         if found >= 0:
             return place + found + 1
         place += _SEARCH_BYTES
-        if place > limit:  # too long a line, as whoever reads it will say
+        if place > limit:  # too long a line: its reader reports it
             return size
     return size

@@ -21,7 +21,7 @@ from sklearn.datasets import load_svmlight_file
 
 from ooc_svm.conversion.convert import convert
 from ooc_svm.system.memory import format_size, parse_size
-from ooc_svm.text.reader import read_rows
+from ooc_svm.text.reader import TextRows
 
 MAKE_DATA = Path(__file__).parents[1] / "make_data.py"
 
@@ -44,7 +44,7 @@ def read_file(path: Path) -> None:
 
 def parse(path: Path, threads: int) -> None:
     """All row blocks, given up one after another."""
-    for _ in read_rows(path, threads=threads):
+    for _ in TextRows(path, threads=threads):
         pass
 
 

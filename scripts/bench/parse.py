@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.datasets import load_svmlight_file
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
-from ooc_svm.text.reader import read_rows
+from ooc_svm.text.reader import TextRows
 from ooc_svm.text.writer import format_rows
 
 N_COLUMNS = 1 << 20
@@ -52,7 +52,7 @@ def read_file(path: Path) -> None:
 
 def read_with_this_package(path: Path, threads: int) -> None:
     """All row blocks, given up one after another."""
-    for _ in read_rows(path, threads=threads):
+    for _ in TextRows(path, threads=threads):
         pass
 
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, LabelledRows, Values
 from ooc_svm.system.files import atomic_write
 from ooc_svm.system.memory import parse_size
-from ooc_svm.text.reader import read_rows
+from ooc_svm.text.reader import TextRows
 from ooc_svm.text.writer import format_rows
 
 MAKE_DATA = Path(__file__).parents[1] / "make_data.py"
@@ -53,7 +53,7 @@ def make_generated(out: Path, nonzeros: int) -> None:
 def make_arxiv(source: Path, out: Path) -> None:
     """Rows of length 1 of (1 + ln count) ln((n + 1) / (rows with the word + 1)); idf of the whole text."""
     n_rows, frequency = 0, np.zeros(0, np.int64)
-    for block in read_rows(source):
+    for block in TextRows(source):
         n_rows += block.rows.n_rows
         frequency = padded_sum(frequency, np.bincount(block.rows.indices))
     idf = np.log((n_rows + 1) / (frequency + 1))
@@ -74,7 +74,7 @@ def make_covtype(source: Path, out: Path, scaled: Path | None) -> None:
     if scaled is None:
         return
     largest: Float64Array = np.zeros(0)
-    for block in read_rows(source):
+    for block in TextRows(source):
         here = np.zeros(int(block.rows.indices.max(initial=-1)) + 1)
         np.maximum.at(here, block.rows.indices, np.abs(values_of(block)))
         width = max(len(here), len(largest))
@@ -115,7 +115,7 @@ def write_binary(
     """Write the rows of a text with new values, and 1 for the positive labels, -1 for the others."""
 
     def blocks() -> Iterator[LabelledRows]:
-        for block in read_rows(source):
+        for block in TextRows(source):
             labels = np.where(np.isin(block.labels, positive), 1.0, -1.0)
             yield LabelledRows(replace(block.rows, values=values(block)), labels)
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from ooc_svm.conversion.convert import convert, convert_matrix
-from ooc_svm.conversion.plan import plan_conversion
+from ooc_svm.conversion.plan import divide_memory
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.store import open_store, verify_store
 from ooc_svm.system.memory import INTERPRETER_BYTES
@@ -274,7 +274,7 @@ def test_threads_and_memory_do_not_change_a_byte(tmp_path):
     matrix, labels = make_data(3, n_rows=20_000, density=0.3)
     matrix.data = rng.integers(1, 5, matrix.nnz).astype(np.float32)
     text = write_text(tmp_path / "a.svm", matrix, labels)
-    assert text.stat().st_size > 2 * plan_conversion(335 * 10**6, 1, 4, reorder=False).block_bytes
+    assert text.stat().st_size > 2 * divide_memory(335 * 10**6, 1, 4, reorder=False).chunk_bytes
     reports, contents = [], []
     for number, options in enumerate(
         ({"threads": 1}, {"threads": 3}, {"threads": 2, "memory": "335MB"}, {"threads": 8, "memory": "700MB"})
@@ -316,12 +316,12 @@ def test_plan_fits_and_grows_with_the_memory():
     for megabytes in range(300, 3000, 30):
         for value_bytes in (4, 8):
             try:
-                plan = plan_conversion(megabytes * 10**6, 4, value_bytes, reorder=value_bytes == 8)
+                plan = divide_memory(megabytes * 10**6, 4, value_bytes, reorder=value_bytes == 8)
             except MemoryBudgetError:
                 assert megabytes < 480
                 continue
             assert 1 <= plan.threads <= 4
-            assert plan.block_bytes <= plan.max_line_bytes
+            assert plan.chunk_bytes <= plan.max_line_bytes
             assert (plan.reorder_bytes > 32 << 20) == (value_bytes == 8)
             assert plan.reorder_bytes < megabytes * 10**6 - INTERPRETER_BYTES
             if value_bytes == 4:

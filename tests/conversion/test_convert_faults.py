@@ -17,7 +17,7 @@ import pytest
 
 import ooc_svm.conversion.convert
 from ooc_svm.conversion.convert import convert
-from ooc_svm.conversion.shuffle import Shuffler
+from ooc_svm.conversion.reorder import shuffle_rows
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.store import verify_store
@@ -31,9 +31,9 @@ STEPS = ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
 WRITES = ("open", "write")
 
 
-def tiny_shuffler(folder, seed, memory, expected_bytes):
-    """One that spills a few dozen rows."""
-    return Shuffler(folder, seed, 4000, 4000)
+def tiny_shuffle(rows, seed, folder, memory, expected_bytes):
+    """A shuffle that spills a few dozen rows."""
+    return shuffle_rows(rows, seed, folder, 4000, 4000)
 
 
 def make_text(path, n_rows=ROWS, label=1):
@@ -55,10 +55,10 @@ def write_large_text(path, n_bytes):
     indices = np.cumsum(rng.integers(1, 100, (size, 20)), axis=1).astype(np.int32)
     values = rng.integers(1, 10_000, (size, 20)).astype(np.float32) / 8
     rows = RowBlock(0, np.arange(size + 1) * 20, indices.ravel(), values.ravel())
-    piece = format_rows(LabelledRows(rows, rng.choice([-1.0, 1.0], size)))
+    lines = format_rows(LabelledRows(rows, rng.choice([-1.0, 1.0], size)))
     with path.open("wb") as file:
-        for _ in range(max(n_bytes // len(piece), 1)):
-            file.write(piece)
+        for _ in range(max(n_bytes // len(lines), 1)):
+            file.write(lines)
     return path
 
 
@@ -66,12 +66,12 @@ def write_large_text(path, n_bytes):
 CHILD = """
 import os, signal, sys
 import ooc_svm.conversion.convert
-from test_convert_faults import OPTIONS, tiny_shuffler
-from ooc_svm.text.reader import read_rows
+from test_convert_faults import OPTIONS, tiny_shuffle
+from ooc_svm.text.reader import TextRows
 
 text, target, mode, *counted = sys.argv[1:]
-ooc_svm.conversion.convert.Shuffler = tiny_shuffler
-list(read_rows(text, bad_lines="skip"))
+ooc_svm.conversion.convert.shuffle_rows = tiny_shuffle
+list(TextRows(text, bad_lines="skip"))
 
 def trial(n):
     calls = 0
@@ -172,7 +172,7 @@ def test_killed_at_every_step(tmp_path, mode, counted, count):
     ("name", "number"), [("fsync", errno.EIO), ("write", errno.ENOSPC), ("replace", errno.EACCES)]
 )
 def test_failed_call_fails_the_conversion(tmp_path, monkeypatch, name, number):
-    monkeypatch.setattr(ooc_svm.conversion.convert, "Shuffler", tiny_shuffler)
+    monkeypatch.setattr(ooc_svm.conversion.convert, "shuffle_rows", tiny_shuffle)
     text = make_text(tmp_path / "a.svm")
     function, lock = getattr(os, name), threading.Lock()
     calls, stop = 0, 0
@@ -211,7 +211,7 @@ def test_disk_full(tmp_path, monkeypatch, shuffle):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", disk], check=False).returncode:
         pytest.skip("cannot mount a file system here")
     try:
-        monkeypatch.setattr(ooc_svm.conversion.convert, "Shuffler", tiny_shuffler)
+        monkeypatch.setattr(ooc_svm.conversion.convert, "shuffle_rows", tiny_shuffle)
         text = write_large_text(tmp_path / "large.svm", 3 * 10**6)
         with pytest.raises(StorageError, match=r"disk/.*: No space left on device; "):
             convert(text, disk / "a.zarr", bad_lines="skip", shuffle=shuffle)

@@ -16,8 +16,8 @@ import pytest
 from ooc_svm.cluster.connection import Cluster, connect
 from ooc_svm.conversion import convert as convert_module
 from ooc_svm.conversion import on_cluster
-from ooc_svm.conversion import options as options_module
-from ooc_svm.conversion.cluster_tasks import scan_part, write_run
+from ooc_svm.conversion import output as output_module
+from ooc_svm.conversion.cluster_tasks import scan_segment, write_chunks
 from ooc_svm.conversion.convert import convert
 from ooc_svm.errors import InputError, MemoryBudgetError, OocSvmError, StorageError, UsageError
 from ooc_svm.store import open_store, verify_store
@@ -25,7 +25,7 @@ from ooc_svm.store.parallel_writer import GatheringWriter
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.text import split
 
-PART_BYTES = 300
+SEGMENT_BYTES = 300
 CHUNKS = {"chunk_elements": 40, "chunk_rows": 16, "block_chunks": 2, "block_rows": 24}
 
 
@@ -38,7 +38,7 @@ def running():
 
 @pytest.fixture
 def cluster(running, monkeypatch):
-    """Conversions on these workers; small parts, small chunks, and a clock that stands still."""
+    """Conversions on these workers; small segments, small chunks, and a clock that stands still."""
 
     @contextmanager
     def connected(scheduler, *, workers, memory, insecure):
@@ -53,9 +53,9 @@ def cluster(running, monkeypatch):
             return datetime(2020, 1, 1, tzinfo=UTC)
 
     monkeypatch.setattr(on_cluster, "connect", connected)
-    monkeypatch.setattr(options_module, "datetime", StoppedClock)
+    monkeypatch.setattr(output_module, "datetime", StoppedClock)
     use_chunks(monkeypatch, **CHUNKS)
-    use_parts(monkeypatch, PART_BYTES)
+    use_segments(monkeypatch, SEGMENT_BYTES)
     return running
 
 
@@ -64,7 +64,7 @@ def use_chunks(monkeypatch, **sizes):
     monkeypatch.setattr(convert_module, "StoreWriter", partial(StoreWriter, **sizes))
 
 
-def use_parts(monkeypatch, n_bytes):
+def use_segments(monkeypatch, n_bytes):
     monkeypatch.setattr(split, "_LEAST_BYTES", n_bytes)
     monkeypatch.setattr(split, "_MOST_BYTES", n_bytes)
 
@@ -127,8 +127,8 @@ def write(path, lines, end="\n"):
 @pytest.mark.parametrize(
     "kind", ["values", "ones", "qids", "late values", "empty rows", "long rows", "labels"]
 )
-@pytest.mark.parametrize("part_bytes", [100, 1000])
-def test_kinds_of_rows(tmp_path, cluster, monkeypatch, kind, part_bytes):
+@pytest.mark.parametrize("segment_bytes", [100, 1000])
+def test_kinds_of_rows(tmp_path, cluster, monkeypatch, kind, segment_bytes):
     lines = {
         "values": lambda: make_lines(1),
         "ones": lambda: make_lines(2, ones=True),
@@ -138,7 +138,7 @@ def test_kinds_of_rows(tmp_path, cluster, monkeypatch, kind, part_bytes):
         "long rows": lambda: make_lines(6, 20, longest=400),
         "labels": lambda: [f"{number / 7:.17g} 1:1" for number in range(200)],
     }[kind]()
-    use_parts(monkeypatch, part_bytes)
+    use_segments(monkeypatch, segment_bytes)
     report = assert_same_store(tmp_path, write(tmp_path / "a.svm", lines))
     assert report.value_type == ("ones" if kind in ("ones", "empty rows", "labels") else "float32")
 
@@ -149,7 +149,7 @@ def test_any_sizes(tmp_path, cluster, monkeypatch, seed):
     sizes = {"chunk_elements": int(rng.integers(2, 50)), "chunk_rows": int(rng.integers(2, 40))}
     sizes |= {"block_chunks": int(rng.integers(1, 5)), "block_rows": int(rng.integers(1, 30))}
     use_chunks(monkeypatch, **sizes)
-    use_parts(monkeypatch, int(rng.integers(1, 400)))
+    use_segments(monkeypatch, int(rng.integers(1, 400)))
     lines = make_lines(seed, 50, qids=seed % 2 == 0, ones=seed % 3 == 0, longest=int(rng.integers(1, 60)))
     assert_same_store(tmp_path, write(tmp_path / "a.svm", lines), dtype="float64")
 
@@ -201,7 +201,7 @@ def test_options(tmp_path, cluster):
 # Bad lines
 
 
-def test_bad_lines_are_put_aside(tmp_path, cluster):
+def test_bad_lines_go_to_their_file(tmp_path, cluster):
     lines = make_lines(9, qids=True)
     for place in range(0, 80, 9):
         lines[place] += " x"
@@ -302,13 +302,13 @@ def once(folder, number=signal.SIGKILL):
     os.kill(os.getpid(), number)
 
 
-def scan_and_die(text, part, start, scratch, *, exact):
-    if part.span[0] > 1000:
+def scan_and_die(options, plan, segment, start, scratch, *, exact):
+    if segment.extent[0] > 1000:
         once(scratch.parent)
-    return scan_part(text, part, start, scratch, exact=exact)
+    return scan_segment(options, plan, segment, start, scratch, exact=exact)
 
 
-def write_and_die(text, run, parts, position, qid_rule, scratch):
+def write_and_die(options, plan, run, segments, position, qid_rule, scratch):
     """Die between the renames of two chunks."""
     replace = os.replace
     calls = 0
@@ -322,7 +322,7 @@ def write_and_die(text, run, parts, position, qid_rule, scratch):
 
     os.replace = counted
     try:
-        return write_run(text, run, parts, position, qid_rule, scratch)
+        return write_chunks(options, plan, run, segments, position, qid_rule, scratch)
     finally:
         os.replace = replace
 
@@ -331,14 +331,16 @@ def always_die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def change_and_write(text, run, parts, position, qid_rule, scratch):
-    with open(parts[0].path, "ab") as file:
+def change_and_write(options, plan, run, segments, position, qid_rule, scratch):
+    with open(segments[0].path, "ab") as file:
         file.write(b"1 1:1\n")
-    return write_run(text, run, parts, position, qid_rule, scratch)
+    return write_chunks(options, plan, run, segments, position, qid_rule, scratch)
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize(("name", "function"), [("scan_part", scan_and_die), ("write_run", write_and_die)])
+@pytest.mark.parametrize(
+    ("name", "function"), [("scan_segment", scan_and_die), ("write_chunks", write_and_die)]
+)
 def test_a_worker_is_killed(tmp_path, cluster, monkeypatch, name, function):
     text = write(tmp_path / "a.svm", make_lines(17))
     with connect(None, workers=2, memory=None) as mortal:
@@ -367,7 +369,7 @@ def test_all_workers_are_killed(tmp_path, cluster, monkeypatch):
             yield mortal
 
         monkeypatch.setattr(on_cluster, "connect", connected)
-        monkeypatch.setattr(on_cluster, "scan_part", always_die)
+        monkeypatch.setattr(on_cluster, "scan_segment", always_die)
         with pytest.raises(StorageError, match=r"all workers of the local cluster are lost|several workers"):
             convert(text, tmp_path / "a.zarr", engine="dask")
         assert mortal.workers() == ()
@@ -377,7 +379,7 @@ def test_all_workers_are_killed(tmp_path, cluster, monkeypatch):
 @pytest.mark.fault
 def test_an_input_that_changes_between_the_readings(tmp_path, cluster, monkeypatch):
     text = write(tmp_path / "a.svm", make_lines(19))
-    monkeypatch.setattr(on_cluster, "write_run", change_and_write)
+    monkeypatch.setattr(on_cluster, "write_chunks", change_and_write)
     with pytest.raises(InputError, match=r"a\.svm: the file changed"):
         convert(text, tmp_path / "a.zarr", engine="dask")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]

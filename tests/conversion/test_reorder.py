@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers.reorder_data import make_rows, pieces_of
+from helpers.reorder_data import blocks_of, make_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ooc_svm.conversion import external_sort
 from ooc_svm.conversion.convert import convert, convert_matrix
-from ooc_svm.conversion.reorder import Grouper
+from ooc_svm.conversion.reorder import group_rows
 from ooc_svm.data.blocks import LabelledRows
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.store import open_store
@@ -27,18 +27,22 @@ def order_of(qids):
 
 
 def grouped(folder, arrays, qids, cuts, memory, expected_bytes=None):
-    """Numbers of the rows (their labels), qids, weights and elements, as a grouper gives them back."""
-    grouper = Grouper(folder, memory, expected_bytes)
-    for piece in pieces_of(*arrays, cuts):
-        own = qids[piece.rows.start : piece.rows.stop]
-        grouper.add(LabelledRows(piece.rows, piece.labels, own), piece.labels * 2)
-    n_files = len(list(folder.iterdir()))
+    """Numbers of the rows (their labels), qids, weights and elements, in the order of their groups."""
+    n_files = 0
+
+    def taken():
+        nonlocal n_files
+        for block in blocks_of(*arrays, cuts):
+            own = qids[block.rows.start : block.rows.stop]
+            yield LabelledRows(block.rows, block.labels, own), block.labels * 2
+        n_files = len(list(folder.iterdir()))
+
     rows, elements = [], []
-    for piece, weights in grouper.drain():
-        assert piece.rows.start == len(rows)
-        assert weights.tolist() == (piece.labels * 2).tolist()
-        rows += zip(piece.labels.astype(int).tolist(), piece.qids.tolist(), strict=True)
-        elements += np.split(piece.rows.indices, piece.rows.indptr[1:-1])
+    for block, weights in group_rows(taken(), folder, memory, expected_bytes):
+        assert block.rows.start == len(rows)
+        assert weights.tolist() == (block.labels * 2).tolist()
+        rows += zip(block.labels.astype(int).tolist(), block.qids.tolist(), strict=True)
+        elements += np.split(block.rows.indices, block.rows.indptr[1:-1])
     assert list(folder.iterdir()) == []
     return rows, elements, n_files
 
@@ -67,7 +71,7 @@ def test_memory_is_bounded_even_where_a_group_is_larger(tmp_path, monkeypatch, n
     monkeypatch.setattr(
         external_sort,
         "join",
-        lambda pieces, *sizes, join=external_sort.join: held.append(join(pieces, *sizes)) or held[-1],
+        lambda blocks, *sizes, join=external_sort.join: held.append(join(blocks, *sizes)) or held[-1],
     )
     qids = np.random.default_rng(2).integers(0, n_groups, 5000)
     rows, _, n_files = grouped(tmp_path, make_rows(3, 5000), qids, [*range(0, 5001, 100)], memory)
@@ -86,7 +90,9 @@ def ranked_text(path):
 def test_a_grouped_store_can_be_ranked_and_depends_on_no_machine(tmp_path, monkeypatch):
     text = ranked_text(tmp_path / "a.svm")
     report = convert(text, tmp_path / "a.zarr", group=True, threads=1)
-    monkeypatch.setattr("ooc_svm.conversion.convert.Grouper", lambda folder, *_: Grouper(folder, 50_000))
+    monkeypatch.setattr(
+        "ooc_svm.conversion.convert.group_rows", lambda rows, folder, *_: group_rows(rows, folder, 50_000)
+    )
     assert convert(text, tmp_path / "b.zarr", group=True, threads=3).id == report.id
     convert(text, tmp_path / "plain.zarr")
     with pytest.raises(InputError, match=r"several places.*convert with --group"):

@@ -1,19 +1,21 @@
-"""The random order against splitmix64 in Python integers, and its independence of memory and pieces."""
+"""The random order against splitmix64 in Python integers, and its independence of memory and blocks."""
 
 from __future__ import annotations
 
 import os
 import stat
+from unittest import mock
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers.reorder_data import make_rows, pieces_of
+from helpers.reorder_data import blocks_of, make_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ooc_svm.conversion.convert import convert, convert_matrix
-from ooc_svm.conversion.shuffle import Shuffler
+from ooc_svm.conversion.external_sort import RowSorter, with_keys
+from ooc_svm.conversion.reorder import shuffle_rows
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import StorageError
 from ooc_svm.ops.hashing import row_keys
@@ -44,28 +46,37 @@ def reference_order(seed, n_rows):
     return np.argsort(np.array(reference_keys(seed, n_rows), np.uint64))
 
 
+def divisions():
+    """A mock that counts how often buckets are divided again."""
+    return mock.patch.object(RowSorter, "_divide", autospec=True, side_effect=RowSorter._divide)
+
+
 def run(folder, seed, memory, arrays, cuts, expected_bytes=None, weights=False):
-    """What a shuffler makes of the rows, put together, and the shuffler."""
+    """The rows shuffled and put together, and how many files there were before the first was given back."""
     folder.mkdir(exist_ok=True)
-    shuffler = Shuffler(folder, seed, memory, expected_bytes)
-    for piece in pieces_of(*arrays, cuts):
-        shuffler.add(piece, piece.labels * 2 if weights else None)
-    n_before = len(list(folder.iterdir()))
+    n_files = 0
+
+    def taken():
+        nonlocal n_files
+        for block in blocks_of(*arrays, cuts):
+            yield block, block.labels * 2 if weights else None
+        n_files = len(list(folder.iterdir()))
+
     out = {"labels": [], "qids": [], "lengths": [], "indices": [], "values": [], "weights": []}
     row = 0
-    for piece, weight in shuffler.drain():
-        assert piece.rows.start == row
-        row = piece.rows.stop
-        assert piece.rows.indptr[0] == 0
-        out["labels"].append(piece.labels)
-        out["qids"].append(piece.qids)
-        out["lengths"].append(np.diff(piece.rows.indptr))
-        out["indices"].append(piece.rows.indices)
-        values = piece.rows.values
-        out["values"].append(np.ones(len(piece.rows.indices), np.float32) if values is None else values)
-        out["weights"].append(piece.labels * 0 - 1 if weight is None else weight)
+    for block, weight in shuffle_rows(taken(), seed, folder, memory, expected_bytes):
+        assert block.rows.start == row
+        row = block.rows.stop
+        assert block.rows.indptr[0] == 0
+        out["labels"].append(block.labels)
+        out["qids"].append(block.qids)
+        out["lengths"].append(np.diff(block.rows.indptr))
+        out["indices"].append(block.rows.indices)
+        values = block.rows.values
+        out["values"].append(np.ones(len(block.rows.indices), np.float32) if values is None else values)
+        out["weights"].append(block.labels * 0 - 1 if weight is None else weight)
     assert list(folder.iterdir()) == []
-    return {name: np.concatenate(parts) for name, parts in out.items()}, shuffler, n_before
+    return {name: np.concatenate(parts) for name, parts in out.items()}, n_files
 
 
 def expected_result(arrays, order, weights=False):
@@ -116,10 +127,11 @@ def test_keys(seed):
 def test_order_follows_from_the_seed_alone(tmp_path, ones, memory, expected_bytes, spills, divides):
     arrays = make_rows(0, 1000, ones)
     cuts = [0, 1, 400, 401, 750, 1000]
-    result, shuffler, n_files = run(tmp_path / "s", 7, memory, arrays, cuts, expected_bytes, weights=True)
+    with divisions() as divided:
+        result, n_files = run(tmp_path / "s", 7, memory, arrays, cuts, expected_bytes, weights=True)
     assert_same(result, expected_result(arrays, reference_order(7, 1000), weights=True))
     assert (n_files > 0) == spills
-    assert (shuffler.divisions > 0) == divides
+    assert divided.called == divides
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -131,35 +143,37 @@ def test_order_follows_from_the_seed_alone(tmp_path, ones, memory, expected_byte
     cuts=st.lists(st.integers(1, 59), max_size=4),
     ones=st.booleans(),
 )
-def test_any_memory_and_any_pieces(tmp_path, seed, n_rows, memory, expected_bytes, cuts, ones):
+def test_any_memory_and_any_blocks(tmp_path, seed, n_rows, memory, expected_bytes, cuts, ones):
     arrays = make_rows(1, n_rows, ones)
     cuts = [0, *sorted({cut for cut in cuts if cut < n_rows}), n_rows]
-    result, _, _ = run(tmp_path / "s", seed, memory, arrays, cuts, expected_bytes)
+    result, _ = run(tmp_path / "s", seed, memory, arrays, cuts, expected_bytes)
     assert_same(result, expected_result(arrays, reference_order(seed, n_rows)))
 
 
-def test_pieces_with_values_and_all_ones_mix(tmp_path):
+def test_blocks_with_values_and_all_ones_mix(tmp_path):
     indptr, indices, values = make_rows(2, 300)
     values[: indptr[100]] = 1
     values[indptr[200] :] = 1
-    shuffler = Shuffler(tmp_path, 1, 5000)
-    for piece in pieces_of(indptr, indices, values, [0, 100, 150, 200, 300]):
-        rows = piece.rows
-        if (rows.values == 1).all():
-            rows = RowBlock(rows.start, rows.indptr, rows.indices, None)
-        shuffler.add(LabelledRows(rows, piece.labels))
-    assert list(tmp_path.iterdir())
+
+    def taken():
+        for block in blocks_of(indptr, indices, values, [0, 100, 150, 200, 300]):
+            rows = block.rows
+            if (rows.values == 1).all():
+                rows = RowBlock(rows.start, rows.indptr, rows.indices, None)
+            yield LabelledRows(rows, block.labels), None
+        assert list(tmp_path.iterdir())
+
     expected = expected_result((indptr, indices, values), reference_order(1, 300))
     found = [
-        np.ones(len(p.rows.indices)) if p.rows.values is None else p.rows.values for p, _ in shuffler.drain()
+        np.ones(len(block.rows.indices)) if block.rows.values is None else block.rows.values
+        for block, _ in shuffle_rows(taken(), 1, tmp_path, 5000)
     ]
     np.testing.assert_array_equal(np.concatenate(found), expected["values"])
 
 
 def test_files_are_private(tmp_path):
-    shuffler = Shuffler(tmp_path, 1, 1000)
-    for piece in pieces_of(*make_rows(3, 300), [0, 300]):
-        shuffler.add(piece)
+    rows = ((block, None) for block in blocks_of(*make_rows(3, 300), [0, 300]))
+    next(shuffle_rows(rows, 1, tmp_path, 1000))
     modes = {stat.S_IMODE(os.stat(path).st_mode) for path in tmp_path.iterdir()}
     assert modes == {0o600}
 
@@ -167,9 +181,11 @@ def test_files_are_private(tmp_path):
 @pytest.mark.fault
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "sizes"])
 def test_damaged_file(tmp_path, damage):
-    shuffler = Shuffler(tmp_path, 1, 1000)
-    for piece in pieces_of(*make_rows(4, 300), [0, 150, 300]):
-        shuffler.add(piece)
+    sorter = RowSorter(tmp_path, "rows", 1000)
+    sorter.fill(
+        with_keys(block, None, block.labels.astype(np.uint64) << np.uint64(55))
+        for block in blocks_of(*make_rows(4, 300), [0, 150, 300])
+    )
     victim = sorted(tmp_path.iterdir())[3]
     content = bytearray(victim.read_bytes())
     if damage == "flip":
@@ -182,7 +198,7 @@ def test_damaged_file(tmp_path, damage):
     if damage == "remove":
         victim.unlink()
     with pytest.raises(StorageError, match=victim.name):
-        list(shuffler.drain())
+        list(sorter.drain())
 
 
 # Through conversion
@@ -203,15 +219,14 @@ def test_shuffled_store_does_not_depend_on_the_machine(tmp_path, text, monkeypat
 
     reports = [convert(text, tmp_path / "a.zarr", shuffle=9, threads=1)]
     reports.append(convert(text, tmp_path / "b.zarr", shuffle=9, threads=3, memory="400MB"))
-    made = []
 
-    def tiny(folder, seed, memory, expected_bytes):
-        made.append(Shuffler(folder, seed, 200_000, expected_bytes // 64))
-        return made[-1]
+    def tiny(rows, seed, folder, memory, expected_bytes):
+        return shuffle_rows(rows, seed, folder, 200_000, expected_bytes // 64)
 
-    monkeypatch.setattr(ooc_svm.conversion.convert, "Shuffler", tiny)
-    reports.append(convert(text, tmp_path / "c.zarr", shuffle=9, threads=2))
-    assert made[0].divisions > 0
+    monkeypatch.setattr(ooc_svm.conversion.convert, "shuffle_rows", tiny)
+    with divisions() as divided:
+        reports.append(convert(text, tmp_path / "c.zarr", shuffle=9, threads=2))
+    assert divided.called
     assert len({report.id for report in reports}) == 1
     other = convert(text, tmp_path / "d.zarr", shuffle=10)
     assert other.id != reports[0].id

@@ -19,7 +19,7 @@ def make_rows(seed, n_rows, ones=False):
     return indptr.astype(np.int64), indices.astype(np.int32), values
 
 
-def pieces_of(indptr, indices, values, cuts):
+def blocks_of(indptr, indices, values, cuts):
     for start, stop in itertools.pairwise(cuts):
         inside = slice(indptr[start], indptr[stop])
         rows = RowBlock(

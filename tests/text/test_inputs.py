@@ -1,4 +1,4 @@
-"""Text inputs: compression, what is refused, blocks of whole lines."""
+"""Text inputs: compression, what is refused, chunks of whole lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helpers.compressors import COMPRESSORS, zstd
 
 from ooc_svm.errors import InputError, StorageError
 from ooc_svm.text import inputs
-from ooc_svm.text.inputs import LineTooLongError, open_source
+from ooc_svm.text.inputs import LineTooLongError, open_input
 
 TEXT = b"".join(b"%d %d:0.%d\n" % (k % 2, k + 1, k * k) for k in range(400))
 COMPRESSED = [suffix for suffix in COMPRESSORS if suffix]
@@ -23,18 +23,18 @@ NAMES = {"": None, ".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 
 
 def read(
-    path: Path, read_bytes: int = 1 << 20, block_bytes: int = 1000, max_line_bytes: int = 10_000
+    path: Path, read_bytes: int = 1 << 20, chunk_bytes: int = 1000, max_line_bytes: int = 10_000
 ) -> bytes:
-    """The whole text, put together from its blocks, each of which is checked to hold whole lines."""
-    pieces = []
-    with open_source(path, read_bytes) as source:
-        for block in source.blocks(block_bytes, max_line_bytes):
-            assert len(block.buffer) >= block.n_bytes + 8
-            piece = block.buffer[: block.n_bytes].tobytes()
-            assert piece.endswith(b"\n")
-            pieces.append(piece)
-        assert source.bytes_read == source.size == path.stat().st_size
-    return b"".join(pieces)
+    """The whole text, put together from its chunks, each of which is checked to hold whole lines."""
+    lines = []
+    with open_input(path, read_bytes) as text:
+        for chunk in text.chunks(chunk_bytes, max_line_bytes):
+            assert len(chunk.buffer) >= chunk.n_bytes + 8
+            whole = chunk.buffer[: chunk.n_bytes].tobytes()
+            assert whole.endswith(b"\n")
+            lines.append(whole)
+        assert text.bytes_read == text.metadata.size == path.stat().st_size
+    return b"".join(lines)
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -47,9 +47,9 @@ def write(path: Path, data: bytes) -> Path:
 def test_every_format_in_small_reads(tmp_path: Path, suffix: str, read_bytes: int) -> None:
     path = write(tmp_path / f"data.svm{suffix}", COMPRESSORS[suffix](TEXT))
     assert read(path, read_bytes) == TEXT
-    with open_source(path) as source:
-        assert source.compression == NAMES[suffix]
-        assert source.mtime_ns == path.stat().st_mtime_ns
+    with open_input(path) as text:
+        assert text.compression == NAMES[suffix]
+        assert text.metadata.mtime_ns == path.stat().st_mtime_ns
 
 
 @pytest.mark.parametrize("read_bytes", [1, 7, 4096])
@@ -117,43 +117,43 @@ def test_zero_padding(tmp_path: Path, read_bytes: int) -> None:
 @pytest.mark.parametrize("suffix", COMPRESSED)
 def test_suffix_against_content(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(InputError, match=f"says {NAMES[suffix]}, but the content is not compressed"):
-        open_source(write(tmp_path / f"plain{suffix}", TEXT))
+        open_input(write(tmp_path / f"plain{suffix}", TEXT))
     other = ".gz" if suffix != ".gz" else ".xz"
     with pytest.raises(InputError, match=f"but the content is {NAMES[suffix]}"):
-        open_source(write(tmp_path / f"other{other}", COMPRESSORS[suffix](TEXT)))
+        open_input(write(tmp_path / f"other{other}", COMPRESSORS[suffix](TEXT)))
     assert read(write(tmp_path / "nosuffix.svm", COMPRESSORS[suffix](TEXT))) == TEXT
 
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
 def test_empty_compressed_file(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(InputError, match="holds no data"):
-        open_source(write(tmp_path / f"empty{suffix}", COMPRESSORS[suffix](b"")))
+        open_input(write(tmp_path / f"empty{suffix}", COMPRESSORS[suffix](b"")))
 
 
 def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").touch()
     with pytest.raises(InputError, match="is a folder"):
-        open_source(tmp_path)
+        open_input(tmp_path)
     with pytest.raises(InputError, match="is a named pipe"):
-        open_source(tmp_path / "pipe")
+        open_input(tmp_path / "pipe")
     with pytest.raises(InputError, match="is a device"):
-        open_source("/dev/null")
+        open_input("/dev/null")
     with pytest.raises(InputError, match="is empty"):
-        open_source(tmp_path / "empty")
+        open_input(tmp_path / "empty")
     with pytest.raises(InputError, match="no such file"):
-        open_source(tmp_path / "missing")
+        open_input(tmp_path / "missing")
     with socket.socket(socket.AF_UNIX) as server:
         folder = os.open(tmp_path, os.O_RDONLY)
         server.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket must be short
         os.close(folder)
     with pytest.raises(InputError, match="is a socket"):
-        open_source(tmp_path / "socket")
+        open_input(tmp_path / "socket")
 
 
 def test_names_that_cannot_be_printed_are_quoted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"bad\\nname"):
-        open_source(tmp_path / "bad\nname")
+        open_input(tmp_path / "bad\nname")
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
@@ -165,25 +165,25 @@ def test_byte_order_marks(tmp_path: Path, suffix: str) -> None:
     for encoding in ("utf-16", "utf-16-be", "utf-32"):
         text = ("\ufeff" if encoding.endswith("be") else "") + TEXT.decode()
         with pytest.raises(InputError, match="UTF-16"):
-            open_source(write(path, COMPRESSORS[suffix](text.encode(encoding))))
+            open_input(write(path, COMPRESSORS[suffix](text.encode(encoding))))
 
 
-@pytest.mark.parametrize("block_bytes", [1, 2, 5, 64, 1 << 16])
-def test_blocks_hold_whole_lines(tmp_path: Path, block_bytes: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 5, 64, 1 << 16])
+def test_chunks_hold_whole_lines(tmp_path: Path, chunk_bytes: int) -> None:
     text = b"\n\n1 1:1\n" + b"2 " + b" " * 300 + b"\n3\n" + b"4 " + b"7" * 100 + b"\n" + b"\n" * 50 + b"5 1:1"
-    assert read(write(tmp_path / "data", text), 3, block_bytes) == text + b"\n"
+    assert read(write(tmp_path / "data", text), 3, chunk_bytes) == text + b"\n"
 
 
-@pytest.mark.parametrize("block_bytes", [1, 10, 100, 5000])
-def test_longest_line(tmp_path: Path, block_bytes: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 10, 100, 5000])
+def test_longest_line(tmp_path: Path, chunk_bytes: int) -> None:
     line = b"1" + b" " * 99
     for end in (b"", b"\n", b"\n2 1:1\n"):
         text = b"1\n" + line + end
-        assert read(write(tmp_path / "data", text), 9, block_bytes, 100).startswith(text)
+        assert read(write(tmp_path / "data", text), 9, chunk_bytes, 100).startswith(text)
         too_long = write(tmp_path / "long", b"1\n" + b" " + line + end)
         seen = []
-        with open_source(too_long) as source, pytest.raises(LineTooLongError, match="longer than 100 bytes"):
-            seen.extend(block.n_bytes for block in source.blocks(block_bytes, 100))
+        with open_input(too_long) as opened, pytest.raises(LineTooLongError, match="longer than 100 bytes"):
+            seen.extend(chunk.n_bytes for chunk in opened.chunks(chunk_bytes, 100))
         assert sum(seen) == 2
 
 
@@ -195,10 +195,10 @@ def test_memory_follows_the_block(tmp_path: Path, suffix: str) -> None:
     endless = write(tmp_path / f"endless{suffix}", compress(b"7" * (3 << 20)))
     tracemalloc.start()
     try:
-        with open_source(path, 1 << 14) as source:
-            assert sum(block.n_bytes for block in source.blocks(1 << 16)) == 3 << 20
-        with open_source(endless, 1 << 14) as source, pytest.raises(LineTooLongError):
-            list(source.blocks(1 << 16, 1 << 17))
+        with open_input(path, 1 << 14) as text:
+            assert sum(chunk.n_bytes for chunk in text.chunks(1 << 16)) == 3 << 20
+        with open_input(endless, 1 << 14) as text, pytest.raises(LineTooLongError):
+            list(text.chunks(1 << 16, 1 << 17))
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -208,9 +208,9 @@ def test_memory_follows_the_block(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("change", ["grown", "cut", "replaced", "touched", "removed"])
 def test_file_that_changes_while_it_is_read(tmp_path: Path, change: str) -> None:
     path = write(tmp_path / "data", TEXT)
-    with open_source(path, 16) as source:
-        blocks = source.blocks(64)
-        next(blocks)
+    with open_input(path, 16) as text:
+        chunks = text.chunks(64)
+        next(chunks)
         if change == "grown":
             with path.open("ab") as file:
                 file.write(b"1 1:1\n")
@@ -223,16 +223,16 @@ def test_file_that_changes_while_it_is_read(tmp_path: Path, change: str) -> None
         else:
             path.unlink()
         with pytest.raises(InputError, match="changed while it was read"):
-            list(blocks)
+            list(chunks)
 
 
-def test_a_block_given_back_is_read_into_again(tmp_path: Path) -> None:
-    with open_source(write(tmp_path / "data", TEXT)) as source:
+def test_a_recycled_chunk_is_read_into_again(tmp_path: Path) -> None:
+    with open_input(write(tmp_path / "data", TEXT)) as text:
         texts, addresses = [], set()
-        for block in source.blocks(64):
-            texts.append(block.buffer[: block.n_bytes].tobytes())
-            addresses.add(block.buffer.ctypes.data)
-            source.recycle(block)
+        for chunk in text.chunks(64):
+            texts.append(chunk.buffer[: chunk.n_bytes].tobytes())
+            addresses.add(chunk.buffer.ctypes.data)
+            text.recycle(chunk)
     assert b"".join(texts) == TEXT
     assert len(texts) > 4
     assert len(addresses) == 1
@@ -250,17 +250,17 @@ def test_read_error_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.Monke
         return real_read(descriptor, buffers)
 
     real_read = os.readv
-    with open_source(path, 100) as source:
+    with open_input(path, 100) as text:
         monkeypatch.setattr(inputs.os, "readv", failing_read)
         with pytest.raises(StorageError, match=r"reading failed at byte 5[0-9][0-9]: Input/output error"):
-            list(source.blocks(64))
+            list(text.chunks(64))
     assert len(fired) == 1
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    with open_source(write(tmp_path / "data", TEXT)) as source:
-        next(source.blocks(10))
+    with open_input(write(tmp_path / "data", TEXT)) as text:
+        next(text.chunks(10))
     with pytest.raises(InputError):
-        open_source(write(tmp_path / "data.gz", TEXT))
+        open_input(write(tmp_path / "data.gz", TEXT))
     assert len(os.listdir("/proc/self/fd")) == before

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ooc_svm.data.blocks import LabelledRows
 from ooc_svm.errors import InputError, StorageError, UsageError
-from ooc_svm.text.reader import TextRows, read_rows
+from ooc_svm.text.reader import TextRows
 
 READS = [1, 7, 4096]
 
@@ -118,7 +118,7 @@ def test_bad_lines(
         path = write(tmp_path, before + line + end, suffix)
         for read_bytes in READS:
             with pytest.raises(InputError) as caught:
-                collect(read_rows(path, read_bytes=read_bytes))
+                collect(TextRows(path, read_bytes=read_bytes))
             assert str(caught.value).startswith(f"{path}:4:{column}: ")
             assert message in str(caught.value)
             assert str(caught.value).endswith("(row 2)")
@@ -133,26 +133,26 @@ def test_accepted_lines(
     for end in (b"\n", b"\r\n", b""):
         path = write(tmp_path, b"\xef\xbb\xbf" + line + end, suffix)
         for read_bytes in READS if len(line) < 10_000 else READS[2:]:
-            rows = read_rows(path, read_bytes=read_bytes)
+            rows = TextRows(path, read_bytes=read_bytes)
             assert collect(rows) == ([1.0], [len(ids)], ids, values, [])
 
 
 def test_range_of_float64(tmp_path: Path) -> None:
     path = write(tmp_path, b"1 1:1e39 2:0.1\n")
-    (block,) = read_rows(path, dtype="float64")
+    (block,) = TextRows(path, dtype="float64")
     assert block.rows.values is not None
     assert block.rows.values.tolist() == [1e39, 0.1]
 
 
 def test_index_base_0(tmp_path: Path) -> None:
     path = write(tmp_path, b"1 0:1 2147483646:1\n")
-    assert collect(read_rows(path, index_base=0))[2] == [0, 2147483646]
+    assert collect(TextRows(path, index_base=0))[2] == [0, 2147483646]
     with pytest.raises(InputError, match="the largest is 2147483646"):
-        collect(read_rows(write(tmp_path, b"1 0:1 2147483647:1\n"), index_base=0))
+        collect(TextRows(write(tmp_path, b"1 0:1 2147483647:1\n"), index_base=0))
 
 
 def test_explicit_zeros_count_for_the_columns(tmp_path: Path) -> None:
-    rows = read_rows(write(tmp_path, b"1 1:1 3:1\n2 1:0 9:0.0\n# c\n\n  \t\r\n"))
+    rows = TextRows(write(tmp_path, b"1 1:1 3:1\n2 1:0 9:0.0\n# c\n\n  \t\r\n"))
     (block,) = rows
     assert block.rows.values is None
     counts = rows.counts
@@ -163,17 +163,17 @@ def test_explicit_zeros_count_for_the_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"\n", b"# only\n# comments", b"\xef\xbb\xbf\n \t\n"])
 def test_no_rows(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(InputError, match="no rows"):
-        collect(read_rows(write(tmp_path, text)))
+        collect(TextRows(write(tmp_path, text)))
     with pytest.raises(InputError, match="no rows"):
-        collect(read_rows(write(tmp_path, text + b"\nbad\n"), bad_lines="skip"))
+        collect(TextRows(write(tmp_path, text + b"\nbad\n"), bad_lines="skip"))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("block_bytes", [1, 64, 1 << 20])
-def test_a_line_too_long_has_a_number(tmp_path: Path, block_bytes: int, threads: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 64, 1 << 20])
+def test_a_line_too_long_has_a_number(tmp_path: Path, chunk_bytes: int, threads: int) -> None:
     path = write(tmp_path, b"1 1:1\n" * 20 + b"1" + b" " * 100 + b"\n1 1:1\n")
     with pytest.raises(InputError, match=r"data.svm:21: the line is longer than 100 bytes"):
-        collect(read_rows(path, block_bytes=block_bytes, max_line_bytes=100, threads=threads))
+        collect(TextRows(path, chunk_bytes=chunk_bytes, max_line_bytes=100, threads=threads))
 
 
 def random_text(n_lines: int, with_qid: bool = False, bad_share: float = 0.0) -> bytes:
@@ -196,14 +196,14 @@ def test_same_rows_for_any_threads_and_blocks(tmp_path: Path, with_qid: bool) ->
     text = random_text(500, with_qid)
     path = write(tmp_path, text)
     expected = parse(text)
-    reference = collect(read_rows(path))
+    reference = collect(TextRows(path))
     assert reference[0] == [row.label for row in expected.rows]
     assert reference[2] == [id_ for row in expected.rows for id_ in row.ids]
     assert reference[3] == [value for row in expected.rows for value in row.values]
     assert reference[4] == [row.qid for row in expected.rows if row.qid is not None]
     for threads in (1, 2, 5):
-        for block_bytes in (1, 100, 5000):
-            rows = read_rows(path, threads=threads, block_bytes=block_bytes, read_bytes=997)
+        for chunk_bytes in (1, 100, 5000):
+            rows = TextRows(path, threads=threads, chunk_bytes=chunk_bytes, read_bytes=997)
             assert collect(rows) == reference
             assert rows.counts.lines == text.count(b"\n") + 1
 
@@ -217,16 +217,16 @@ def test_many_inputs_in_order(tmp_path: Path, threads: int) -> None:
         paths.append(tmp_path / f"{k}.svm{suffix}")
         paths[-1].write_bytes(COMPRESSORS[suffix](piece))
     seen: list[int] = []
-    rows = read_rows(paths, threads=threads, block_bytes=300, progress=seen.append)
-    joined = collect(read_rows(write(tmp_path, text)))
+    rows = TextRows(paths, threads=threads, chunk_bytes=300, progress=seen.append)
+    joined = collect(TextRows(write(tmp_path, text)))
     assert collect(rows) == joined
     assert collect(rows) == joined  # a second reading gives the same
     sizes = [path.stat().st_size for path in paths]
-    assert [(facts.name, facts.size) for facts in rows.sources] == [
+    assert [(each.name, each.size) for each in rows.opened] == [
         (str(path), size) for path, size in zip(paths, sizes, strict=True)
     ]
     assert rows.total_bytes == seen[-1] == sum(sizes)
-    assert [facts.compression for facts in rows.sources] == [None, "gzip", "bzip2", "xz", "zstd", None]
+    assert [each.compression for each in rows.opened] == [None, "gzip", "bzip2", "xz", "zstd", None]
 
 
 def test_lines_are_numbered_in_each_file_and_rows_over_all(tmp_path: Path) -> None:
@@ -234,14 +234,14 @@ def test_lines_are_numbered_in_each_file_and_rows_over_all(tmp_path: Path) -> No
     first.write_bytes(b"1 1:1\n" * 10)
     second.write_bytes(b"1 1:1\n\n1 1:x\n")
     for threads in (1, 2):
-        for block_bytes in (1, 15, 1000):
+        for chunk_bytes in (1, 15, 1000):
             with pytest.raises(InputError, match=rf"^{second}:3:3: .*\(row 12\)$"):
-                collect(read_rows([first, second], threads=threads, block_bytes=block_bytes))
+                collect(TextRows([first, second], threads=threads, chunk_bytes=chunk_bytes))
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-@pytest.mark.parametrize("block_bytes", [1, 40, 1 << 20])
-def test_first_error_in_the_order_of_the_input(tmp_path: Path, threads: int, block_bytes: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 40, 1 << 20])
+def test_first_error_in_the_order_of_the_input(tmp_path: Path, threads: int, chunk_bytes: int) -> None:
     text = b"1 1:1\n" * 30 + b"1 1:x\n" + b"1 1:1\n" * 30 + b"1 2:y\n"
     good = tmp_path / "good"
     good.write_bytes(b"1 1:1\n" * 5)
@@ -249,37 +249,37 @@ def test_first_error_in_the_order_of_the_input(tmp_path: Path, threads: int, blo
     damaged.write_bytes(damaged.read_bytes()[:-4])
     for inputs in ([write(tmp_path, text)], [damaged], [good, damaged]):
         with pytest.raises(InputError, match=":31:3: value 'x'"):
-            collect(read_rows(inputs, threads=threads, block_bytes=block_bytes))
+            collect(TextRows(inputs, threads=threads, chunk_bytes=chunk_bytes))
 
 
 @pytest.mark.parametrize("first", [b"1 qid:1 1:1\n", b"1 1:1\n"])
-@pytest.mark.parametrize("block_bytes", [1, 30, 1 << 20])
+@pytest.mark.parametrize("chunk_bytes", [1, 30, 1 << 20])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_qid_on_all_rows_or_none_over_blocks_and_files(
-    tmp_path: Path, first: bytes, block_bytes: int, threads: int
+    tmp_path: Path, first: bytes, chunk_bytes: int, threads: int
 ) -> None:
     other = b"2 1:1\n" if b"qid" in first else b"2 qid:7 1:1\n"
     start, rest = tmp_path / "start", tmp_path / "rest"
     start.write_bytes(b"# comment\n" * 9 + first * 3)
     rest.write_bytes(b"# comment\n" * 9 + other + first + other * 20 + first)
-    options: dict[str, Any] = {"block_bytes": block_bytes, "threads": threads}
+    options: dict[str, Any] = {"chunk_bytes": chunk_bytes, "threads": threads}
     with pytest.raises(InputError, match=rf"^{rest}:10:3: .*\(row 4\)"):
-        collect(read_rows([start, rest], **options))
-    rows = read_rows([start, rest], bad_lines="skip", **options)
+        collect(TextRows([start, rest], **options))
+    rows = TextRows([start, rest], bad_lines="skip", **options)
     assert collect(rows)[0] == [1.0] * 5
     assert rows.counts.bad_lines == 21
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])
-def test_bad_lines_put_aside(tmp_path: Path, threads: int, block_bytes: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 200, 1 << 20])
+def test_bad_lines_put_aside(tmp_path: Path, threads: int, chunk_bytes: int) -> None:
     text = random_text(2500, bad_share=0.5)
     path, reject = write(tmp_path, text), tmp_path / "rejected"
     lines = text.split(b"\n")
     bad = [(number, line) for number, line in enumerate(lines, 1) if b"bad" in line]
     good = parse(b"\n".join(line for line in lines if b"bad" not in line))
-    options: dict[str, Any] = {"bad_lines": "skip", "threads": threads, "block_bytes": block_bytes}
-    rows = read_rows(path, reject_file=reject, **options)
+    options: dict[str, Any] = {"bad_lines": "skip", "threads": threads, "chunk_bytes": chunk_bytes}
+    rows = TextRows(path, reject_file=reject, **options)
     assert collect(rows)[0] == [row.label for row in good.rows]
     assert rows.counts.bad_lines == len(bad) > 1000
     assert rows.counts.lines == len(lines)
@@ -287,20 +287,20 @@ def test_bad_lines_put_aside(tmp_path: Path, threads: int, block_bytes: int) -> 
     assert notes[1::2] == [line for _, line in bad]
     for note, (number, line) in zip(notes[:-1:2], bad, strict=True):
         assert note.startswith(f"# {path}:{number}:{line.index(b' ') + 2}: value 'bad".encode())
-    collect(read_rows(path, max_bad_lines=len(bad), **options))
+    collect(TextRows(path, max_bad_lines=len(bad), **options))
     number, _ = bad[-1]
     with pytest.raises(InputError, match=rf":{number}:.*more than {len(bad) - 1} bad lines"):
-        collect(read_rows(path, max_bad_lines=len(bad) - 1, **options))
+        collect(TextRows(path, max_bad_lines=len(bad) - 1, **options))
     with pytest.raises(InputError, match=rf":{bad[0][0]}:.*more than 0 bad lines"):
-        collect(read_rows(path, max_bad_lines=0, **options))
+        collect(TextRows(path, max_bad_lines=0, **options))
 
 
 def test_reject_file_is_readable_once_repaired(tmp_path: Path) -> None:
     path, reject = write(tmp_path, b"1 1:1\n2 1:x # \xff\r\n"), tmp_path / "rejected"
-    collect(read_rows(path, bad_lines="skip", reject_file=reject))
+    collect(TextRows(path, bad_lines="skip", reject_file=reject))
     assert reject.read_bytes().endswith(b"\n2 1:x # \xff\r\n")
     reject.write_bytes(reject.read_bytes().replace(b":x ", b":3 "))
-    assert collect(read_rows(reject))[3] == [3.0]
+    assert collect(TextRows(reject))[3] == [3.0]
 
 
 def test_reject_file_is_never_an_input_and_must_be_writable(tmp_path: Path) -> None:
@@ -308,20 +308,20 @@ def test_reject_file_is_never_an_input_and_must_be_writable(tmp_path: Path) -> N
     (tmp_path / "link").symlink_to(path)
     for reject in (path, tmp_path / "link"):
         with pytest.raises(UsageError, match="cannot go there"):
-            read_rows(path, bad_lines="skip", reject_file=reject)
+            TextRows(path, bad_lines="skip", reject_file=reject)
     assert path.read_bytes() == b"1 1:1\n"
     with pytest.raises(StorageError, match="cannot be written"):
-        collect(read_rows(path, bad_lines="skip", reject_file=tmp_path / "missing" / "rejected"))
+        collect(TextRows(path, bad_lines="skip", reject_file=tmp_path / "missing" / "rejected"))
 
 
 @pytest.mark.fault
 def test_full_disk_at_the_reject_file(tmp_path: Path) -> None:
     path = write(tmp_path, b"1 1:1\n" + b"bad\n" * 5000)
     with pytest.raises(StorageError, match="/dev/full: cannot be written: No space left"):
-        collect(read_rows(path, bad_lines="skip", reject_file="/dev/full"))
+        collect(TextRows(path, bad_lines="skip", reject_file="/dev/full"))
     path = write(tmp_path, b"1 1:1\nbad\n")  # so little that only closing the file writes it
     with pytest.raises(StorageError, match="/dev/full: cannot be written: No space left"):
-        collect(read_rows(path, bad_lines="skip", reject_file="/dev/full"))
+        collect(TextRows(path, bad_lines="skip", reject_file="/dev/full"))
 
 
 def test_inputs_are_checked_before_the_first_row(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_inputs_are_checked_before_the_first_row(tmp_path: Path) -> None:
     (tmp_path / "plain.gz").write_bytes(b"1 1:1\n")
     for bad in (tmp_path / "missing", tmp_path / "empty", tmp_path, tmp_path / "plain.gz"):
         with pytest.raises(InputError):
-            read_rows([good, bad])
+            TextRows([good, bad])
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_inputs_are_checked_before_the_first_row(tmp_path: Path) -> None:
         {"index_base": 2},
         {"dtype": "int8"},
         {"threads": 0},
-        {"block_bytes": 0},
+        {"chunk_bytes": 0},
         {"bad_lines": "warn"},
         {"max_bad_lines": 3},
         {"reject_file": "x"},
@@ -348,14 +348,14 @@ def test_inputs_are_checked_before_the_first_row(tmp_path: Path) -> None:
 )
 def test_options_that_make_no_sense(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        read_rows(write(tmp_path, b"1 1:1\n"), **options)
+        TextRows(write(tmp_path, b"1 1:1\n"), **options)
 
 
 def test_inputs_that_make_no_sense() -> None:
     with pytest.raises(UsageError, match="no input"):
-        read_rows([])
+        TextRows([])
     with pytest.raises(UsageError, match="only once"):
-        read_rows(["-", "-"])
+        TextRows(["-", "-"])
 
 
 @contextmanager
@@ -387,25 +387,25 @@ def test_standard_input(tmp_path: Path, suffix: str, threads: int) -> None:
     text = random_text(300)
     path = write(tmp_path, text)
     with standard_input(COMPRESSORS[suffix](text)):
-        rows = read_rows([path, "-"], threads=threads, block_bytes=1000)
+        rows = TextRows([path, "-"], threads=threads, chunk_bytes=1000)
         got = collect(rows)
-    once = collect(read_rows(path))
+    once = collect(TextRows(path))
     assert got == tuple(part * 2 for part in once)
     assert rows.total_bytes is None
-    assert (rows.sources[1].name, rows.sources[1].size) == ("standard input", None)
+    assert (rows.opened[1].name, rows.opened[1].size) == ("standard input", None)
 
 
 @pytest.mark.parametrize("text", [b"", b"1 1:1\n1 x\n"])
 def test_standard_input_in_messages(text: bytes) -> None:
     with standard_input(text), pytest.raises(InputError, match=r"standard input(:2:3| is empty)"):
-        collect(read_rows("-"))
+        collect(TextRows("-"))
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_leaving_early_ends_threads_and_closes_files(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path, random_text(2000), suffix)
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    iterator = iter(read_rows(path, threads=3, block_bytes=500))
+    iterator = iter(TextRows(path, threads=3, chunk_bytes=500))
     next(iterator)
     assert threading.active_count() > threads
     iterator.close()  # type: ignore[attr-defined]
@@ -419,7 +419,7 @@ def test_file_replaced_before_its_turn_is_noticed(tmp_path: Path, threads: int) 
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_bytes(b"1 1:1\n" * 100)
     second.write_bytes(b"1 1:1\n")
-    iterator = iter(read_rows([first, second], threads=threads, block_bytes=60))
+    iterator = iter(TextRows([first, second], threads=threads, chunk_bytes=60))
     next(iterator)
     second.write_bytes(b"2 2:2\n3 3:3\n")
     with pytest.raises(InputError, match=f"{second}: the file changed"):
@@ -442,7 +442,7 @@ def test_file_replaced_before_its_turn_is_noticed(tmp_path: Path, threads: int) 
 def test_same_verdict_as_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
     lines: list[str],
-    block_bytes: int,
+    chunk_bytes: int,
     threads: int,
     suffix: str,
     read_bytes: int,
@@ -453,7 +453,7 @@ def test_same_verdict_as_the_reference(
     labels: list[float] = []
     message = ""
     try:
-        rows = read_rows(path, block_bytes=block_bytes, threads=threads, read_bytes=read_bytes)
+        rows = TextRows(path, chunk_bytes=chunk_bytes, threads=threads, read_bytes=read_bytes)
         for block in rows:
             labels.extend(block.labels.tolist())
         assert rows.counts.n_features == expected.n_features

@@ -1,0 +1,93 @@
+"""The store of a conversion: held while it is written, committed with its provenance, reported."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.report import ConvertReport, Meter, make_report
+from ooc_svm.errors import UsageError
+from ooc_svm.store.builder import OutlineWriter
+from ooc_svm.system.files import storage_errors
+from ooc_svm.system.folders import Scratch
+from ooc_svm.text.inputs import InputMetadata
+from ooc_svm.text.reader import InputPath, TextCounts
+
+ADVICE = "free some space or check the disk, then run again"
+
+_RECORDED_OPTIONS = ("index_base", "features", "dtype", "shuffle", "group")
+
+Writer = TypeVar("Writer", bound=OutlineWriter)
+
+
+@contextmanager
+def writing(kind: type[Writer], options: ConvertOptions, scratch: Scratch, threads: int) -> Iterator[Writer]:
+    """Hold the output and the scratch folder; what is not committed is removed."""
+    writer = kind(
+        options.output,
+        dtype=options.dtype,
+        index_base=options.index_base,
+        n_features=options.features,
+        overwrite=options.overwrite,
+        threads=threads,
+    )
+    with writer, storage_errors("writing", options.output, ADVICE), scratch:
+        yield writer
+
+
+def commit(
+    writer: OutlineWriter,
+    options: ConvertOptions,
+    counts: TextCounts,
+    inputs: Sequence[InputMetadata],
+    reject_file: Path | None,
+    meter: Meter,
+) -> ConvertReport:
+    """Put the store, and the bad lines of `reject_file`, in their places.
+
+    The manifest keeps where the rows came from; only `created` differs between two runs.
+    """
+    rejected = None if reject_file is None else _publish(reject_file, options.rejected, counts.bad_lines)
+    try:
+        provenance = {
+            "sources": [asdict(each) for each in inputs],
+            "options": {name: getattr(options, name) for name in _RECORDED_OPTIONS},
+            "counts": asdict(counts),
+            "version": version("ooc-svm"),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        written = writer.commit(n_features=counts.n_features, provenance=provenance)
+    except BaseException:
+        if rejected is not None:
+            rejected.unlink(missing_ok=True)
+        raise
+    return make_report(written, counts, meter, rejected)
+
+
+def check_rejected(target: Path, inputs: Sequence[InputPath]) -> None:
+    """Raise UsageError where the bad lines cannot go to their place, before anything is read."""
+    if not os.path.lexists(target):
+        return
+    if not stat.S_ISREG(os.lstat(target).st_mode):
+        raise UsageError(f"{target} is no regular file, but the bad lines go there: move it away")
+    if any(os.path.exists(name) and os.path.samefile(name, target) for name in inputs):
+        raise UsageError(f"{target} is an input, but the bad lines go there: rename it")
+
+
+def _publish(reject_file: Path, target: Path, n_lines: int) -> Path | None:
+    """Put the bad lines next to the store that is about to be committed; None if there are none."""
+    if n_lines == 0:
+        target.unlink(missing_ok=True)
+        return None
+    with open(reject_file, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(reject_file, target)
+    return target
