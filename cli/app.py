@@ -18,7 +18,7 @@ from ooc_svm.cli.convert import ConvertCommand, convert
 from ooc_svm.cli.exit_codes import exit_code, reader_gone
 from ooc_svm.cli.export import export
 from ooc_svm.cli.info import info, verify
-from ooc_svm.cli.predict import evaluate, predict
+from ooc_svm.cli.predict import EvaluateCommand, evaluate, predict
 from ooc_svm.cli.train import plan, train
 
 PROGRAM = "ooc-svm"
@@ -81,7 +81,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], type | None], ...] = (
     (verify, None),
     (train, None),
     (predict, None),
-    (evaluate, None),
+    (evaluate, EvaluateCommand),
     (export, None),
     (plan, None),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, count
@@ -25,10 +26,10 @@ def predict(
     data: DataPath,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to; by default standard output."),
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write; by default standard output."),
     ] = None,
     scores: Annotated[
-        bool, typer.Option("--scores", help="The decision scores after each label or value.")
+        bool, typer.Option("--scores", help="Write the decision scores after each label or value.")
     ] = False,
     C: SelectedC = None,
     label: Label = None,
@@ -37,7 +38,7 @@ def predict(
 ) -> None:
     """Predict the label or the value of each row.
 
-    One line a row: the label or value, then the decision scores if asked for.
+    Writes one line for each row: the label or value, with --scores also the decision scores.
     """
     from ooc_svm.model.file import load_model
     from ooc_svm.prediction.predict import predict as run
@@ -56,16 +57,30 @@ def predict(
     if ignored.entries:
         complain(
             "warning",
-            f"{count(ignored.rows, 'row')} of {written.rows:,} have features that the model does not know; "
-            f"{count(ignored.entries, 'value')} left out",
+            f"{count(ignored.rows, 'row')} of {written.rows:,} have features that the model does not have; "
+            f"{count(ignored.entries, 'value')} ignored",
         )
+
+
+class EvaluateCommand(TyperCommand):
+    """The command, with a list of the metrics at the end of its help."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the metrics that fit what a model predicts."""
+        from ooc_svm.evaluation.metrics import COUNTS_OF, fitting_metrics
+
+        with formatter.section("Metrics, by what the model predicts"):
+            formatter.write_dl(
+                [(predicted, ", ".join(fitting_metrics(predicted))) for predicted in COUNTS_OF]
+            )
 
 
 def evaluate(
     model: ModelPath,
     data: DataPath,
     metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A metric; may be given several times.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A metric of the list below; may be given several times."),
     ] = None,
     json_file: Annotated[
         str | None,
@@ -76,7 +91,7 @@ def evaluate(
     threads: Threads = None,
     memory: Memory = None,
 ) -> None:
-    """Hold predictions against the labels of the data."""
+    """Compare predictions with the labels of the data."""
     if json_file not in (None, "-"):
         check_json_target(json_file)
 

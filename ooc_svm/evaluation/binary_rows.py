@@ -1,4 +1,4 @@
-"""Scored rows of two sides, the positive and the negative one, whatever their labels are."""
+"""Scored rows of two sides, positive and negative, whatever their labels are."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.evaluation.label_codes import LabelCodes
+from ooc_svm.evaluation.workspace import Workspace
 from ooc_svm.prediction.scores import ScoreBlock, ScoreStream
-from ooc_svm.rowvectors.growing import GrowingVector
-from ooc_svm.rowvectors.vector import row_slices
+from ooc_svm.rowvectors.vector import RowVector, row_slices
+
+# Bytes of a row (score and qid) that waits until both labels are known.
+WAITING_BYTES = 16
 
 
 class SidedRows(NamedTuple):
-    """Rows in order; the arrays last until the next ones are taken.
+    """Rows in order; the arrays are valid until the next ones are taken.
 
     Attributes
     ----------
@@ -36,18 +39,18 @@ class SidedRows(NamedTuple):
 def labels_of(block: ScoreBlock) -> Float64Array:
     """Labels of a block; UsageError where the data have none."""
     if block.labels is None:
-        raise UsageError("the rows to evaluate have no labels; give labels beside the matrix")
+        raise UsageError("the rows to evaluate have no labels; give labels with the matrix")
     return block.labels
 
 
-def rows_of_ranks(stream: ScoreStream, memory_bytes: int) -> Iterator[SidedRows]:
+def rows_of_ranks(stream: ScoreStream, workspace: Workspace) -> Iterator[SidedRows]:
     """Rows of the higher rank are positive: those of the labels named for training, or of the larger label.
 
     Parameters
     ----------
     stream : ScoreStream
-    memory_bytes : int
-        What this may use; rows that wait for a second label and do not fit go to scratch files.
+    workspace : Workspace
+        Memory for rows that wait for a second label; those that do not fit go to scratch files.
 
     Raises
     ------
@@ -55,7 +58,7 @@ def rows_of_ranks(stream: ScoreStream, memory_bytes: int) -> Iterator[SidedRows]
         No labels are named, and there are not exactly two.
     """
     if not stream.decision.sides:
-        yield from _rows_of_larger_label(stream, stream.rows.name, memory_bytes)
+        yield from _rows_of_larger_label(stream, stream.rows.name, workspace)
         return
     codes = LabelCodes(list(stream.decision.sides), stream.rows.name, stream.rows.label_names)
     for block in stream:
@@ -64,41 +67,39 @@ def rows_of_ranks(stream: ScoreStream, memory_bytes: int) -> Iterator[SidedRows]
 
 
 def _rows_of_larger_label(
-    blocks: Iterable[ScoreBlock], source: str, memory_bytes: int
+    blocks: Iterable[ScoreBlock], source: str, workspace: Workspace
 ) -> Iterator[SidedRows]:
-    """Rows of the larger of two labels are positive; the first ones wait until there is another label."""
+    """Rows of the larger of two labels are positive; rows wait until the second label occurs."""
     known: list[float] = []
-    with (
-        GrowingVector(np.float64, memory_bytes // 2) as scores,
-        GrowingVector(np.int64, memory_bytes // 2) as qids,
-    ):
-        for block in blocks:
-            labels = labels_of(block)
-            before = known
-            known = sorted({*known, *np.unique(labels).tolist()})
-            if len(known) > 2:
-                raise InputError(
-                    f"{source}: rows of two labels are to be compared, and there are {label_text(known[0])}, "
-                    f"{label_text(known[1])}, {label_text(known[2])}; leave the others out, or train with "
-                    "--positive and the labels of the higher rank"
-                )
-            if len(known) < 2:
-                scores.append(block.scores[:, 0])
-                if block.qids is not None:
-                    qids.append(block.qids)
-                continue
-            if len(before) == 1:
-                yield from _held(scores, qids, before[0] == known[1])
-            yield SidedRows(block.scores[:, 0], _signs(labels == known[1]), block.qids)
-        if len(known) == 1:
+    scores, qids = workspace.vector(np.float64), workspace.vector(np.int64)
+    for block in blocks:
+        labels = labels_of(block)
+        before = known
+        known = sorted({*known, *np.unique(labels).tolist()})
+        if len(known) > 2:
             raise InputError(
-                f"{source}: rows of two labels are to be compared, and all have the label "
-                f"{label_text(known[0])}; evaluate on rows of both"
+                f"{source}: rows of two labels are to be compared, and there are {label_text(known[0])}, "
+                f"{label_text(known[1])}, {label_text(known[2])}; leave the others out, or train with "
+                "--positive and the labels of the higher rank"
             )
+        if len(known) < 2:
+            scores.append(block.scores[:, 0])
+            if block.qids is not None:
+                qids.append(block.qids)
+            continue
+        if len(before) == 1:
+            yield from _waiting_rows(scores, qids, before[0] == known[1])
+            workspace.release(scores, qids)
+        yield SidedRows(block.scores[:, 0], _signs(labels == known[1]), block.qids)
+    if len(known) == 1:
+        raise InputError(
+            f"{source}: rows of two labels are to be compared, and all have the label "
+            f"{label_text(known[0])}; evaluate on rows of both"
+        )
 
 
-def _held(scores: GrowingVector, qids: GrowingVector, positive: bool) -> Iterator[SidedRows]:
-    """Rows of one label that were put aside."""
+def _waiting_rows(scores: RowVector, qids: RowVector, positive: bool) -> Iterator[SidedRows]:
+    """The rows of the first label."""
     for start, stop in row_slices(scores.n_rows):
         numbers = qids.read(start, stop) if qids.n_rows else None
         yield SidedRows(scores.read(start, stop), _signs(np.full(stop - start, positive)), numbers)

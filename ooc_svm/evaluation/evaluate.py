@@ -6,46 +6,37 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import InputError, UsageError
-from ooc_svm.evaluation.binary_rows import SidedRows, labels_of, rows_of_ranks
+from ooc_svm.errors import InputError
+from ooc_svm.evaluation.binary_rows import WAITING_BYTES, SidedRows, labels_of, rows_of_ranks
 from ooc_svm.evaluation.label_codes import LabelCodes
 from ooc_svm.evaluation.metrics import (
     BinaryCounts,
     ClassCounts,
     OrderCounts,
+    RequestedMetric,
     ValueSums,
-    metric,
-    multiclass_metrics,
+    requested_metrics,
 )
-from ooc_svm.evaluation.query_groups import QueryGroups
-from ooc_svm.evaluation.ranking_metrics import NDCG, RankingCounts, cutoff
+from ooc_svm.evaluation.query_groups import ENTRY_BYTES, QueryGroups
+from ooc_svm.evaluation.ranking_metrics import RANKING_COUNTS
+from ooc_svm.evaluation.rankings import RankedGroups
+from ooc_svm.evaluation.workspace import Workspace
+from ooc_svm.model.decision import SEVERAL_CLASSES, TWO_CLASSES, TWO_RANKS, predicted_by
 from ooc_svm.model.model import Model
 from ooc_svm.prediction.scores import ScoreStream, decision_scores
-from ooc_svm.rowvectors.growing import GrowingVector
 from ooc_svm.rowvectors.score_ranges import sorted_ties
 from ooc_svm.rowvectors.vector import SLICE_ROWS
 
-BINARY_METRICS = ("accuracy", "error", "precision", "recall", "f1", "auc", "prbep")
-CLASS_METRICS = ("accuracy", "error", "macro-f1")
-VALUE_METRICS = ("mse", "mae", "r2")
-RANKING_METRICS = ("ndcg@k", "map", "kendall-tau", "swapped-pairs")
-
-# Of problems that are no classification: metrics by default, others that fit, what such models are for.
-_OF_PROBLEM = {
-    "svr": (VALUE_METRICS, RANKING_METRICS, "values"),
-    "ordinal": (("swapped-pairs", "kendall-tau"), RANKING_METRICS, "grades"),
-    "roc-area": (("auc", "swapped-pairs"), ("prbep", *RANKING_METRICS), "the order of two classes"),
-    "ranking": (("ndcg@10", "map", "swapped-pairs"), RANKING_METRICS, "rankings"),
-}
-
-# Share of the spare memory for rows that wait until it is known which of two labels is the larger one.
-_HELD_SHARE = 1 / 4
+# Bytes of a row (score and side) that is kept for the order of the scores.
+_ORDER_BYTES = 9
 
 # Rows of values that are summed at a time.
 _SLICE_ROWS = 1 << 13
+
+# Counts by `RequestedMetric.key`.
+Counts = dict[tuple[type, int | None], Any]
 
 
 def evaluate(
@@ -69,15 +60,12 @@ def evaluate(
     Parameters
     ----------
     model, data, labels, qid, threads, memory, index_base, label, C
-        See `ooc_svm.prediction.predict.decision_scores`. Scores that do not fit the memory go to a
-        scratch file.
+        See `ooc_svm.decision_scores`. Scores that do not fit the memory go to scratch files.
     metrics : str or sequence of str, optional
-        Of a binary classifier: accuracy, error, precision, recall, f1, auc, prbep; of one-vs-rest: accuracy,
-        error, macro-f1; of a regressor: mse, mae, r2; see `ooc_svm.evaluation.metrics`. By default all of
-        these that have a value: auc has none where all rows are of one class, prbep none without positives.
-        Of all but one-vs-rest also ndcg@k (as ndcg@10), map, kendall-tau, swapped-pairs; see
-        `ooc_svm.evaluation.ranking_metrics`. They compare rows of equal qid alone, where the data have qids.
-        Problems of pairs have defaults among these.
+        Names in `ooc_svm.evaluation.metrics.METRICS`, with a number for k as in ``ndcg@10``; what the model
+        predicts decides which of them fit, and which are the default. By default metrics without a value
+        are left out: auc has none where all rows are of one class, prbep none without positives. Metrics of
+        rankings only compare rows of equal qid, where the data have qids.
 
     Returns
     -------
@@ -87,15 +75,15 @@ def evaluate(
     Raises
     ------
     UsageError
-        A metric that does not exist or does not fit the model, rows without labels, and what
-        `decision_scores` raises.
+        If a metric does not exist or does not fit the model, or rows have no labels; also as
+        `decision_scores` does.
     InputError
-        Labels that the model was not trained on, no rows, a metric asked for that has no value for these
-        rows, rows of a qid in several places where groups count, and what `decision_scores` raises.
+        If there are labels that the model was not trained on, no rows, no value of a requested metric, or
+        rows of a qid in several places where groups count; also as `decision_scores` does.
     MemoryBudgetError, DamageError, StorageError
         See `decision_scores`.
     """
-    names = metric_names(model, metrics)
+    requested = requested_metrics(predicted_by(model), metrics)
     stream = decision_scores(
         model,
         data,
@@ -109,115 +97,142 @@ def evaluate(
         spare_share=0.5,
     )
     with stream:
-        if model.problem == "roc-area":
-            held = int(_HELD_SHARE * stream.spare_bytes)
-            ranks = rows_of_ranks(stream, held)
-            return _evaluate_sides(stream, ranks, names, 1 - _HELD_SHARE, optional=not metrics)
-        if not model.positive:
-            return _evaluate_values(stream, names, optional=not metrics)
-        if model.is_one_vs_rest:
-            return _evaluate_classes(stream, names)
-        return _evaluate_sides(stream, _rows_of_classes(stream), names, 1.0, optional=not metrics)
+        return _values(requested, _count(stream, requested), optional=not metrics)
 
 
-def metric_names(model: Model, metrics: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The metrics asked for, by default those of its problem; UsageError for any that does not fit."""
-    default, others, kind = _metrics_of(model)
-    fitting = tuple(dict.fromkeys((*default, *others)))
-    asked = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics or default))
-    for name in asked:
-        general = "ndcg@k" if name.startswith(NDCG) else name
-        if general not in fitting and name not in fitting:
-            exists = general in (*BINARY_METRICS, *CLASS_METRICS, *VALUE_METRICS, *RANKING_METRICS)
-            what = f"{name} is no metric for {kind}" if exists else f"there is no metric {name!r:.80}"
-            raise UsageError(f"{what}; for this model choose from {', '.join(fitting)}")
-        if general == "ndcg@k" and cutoff(name) is None:
-            raise UsageError(f"{name!r:.80} does not say how many ranks count; write for example ndcg@10")
-    return asked
+def _count(stream: ScoreStream, requested: Sequence[RequestedMetric]) -> Counts:
+    """The counts that the requested metrics are functions of."""
+    predicted, kinds = stream.decision.predicted, {each.counts for each in requested}
+    if predicted == SEVERAL_CLASSES:
+        return _count_classes(stream)
+    ranking = {each.key: each.new_counts() for each in requested if each.counts in RANKING_COUNTS}
+    waits = predicted == TWO_RANKS and not stream.decision.sides
+    entry_bytes = WAITING_BYTES * waits + _ORDER_BYTES * (OrderCounts in kinds) + ENTRY_BYTES * bool(ranking)
+    with Workspace(stream.spare_bytes, entry_bytes) as workspace:
+        groups = _query_groups(stream, workspace, ranking) if ranking else None
+        if predicted == TWO_RANKS:
+            rows = rows_of_ranks(stream, workspace)
+        elif predicted == TWO_CLASSES:
+            rows = _rows_of_classes(stream)
+        else:
+            return ranking | _count_values(stream, workspace, groups, ValueSums in kinds)
+        return ranking | _count_sides(stream, rows, workspace, groups, OrderCounts in kinds)
 
 
-def _metrics_of(model: Model) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Metrics by default, others that fit the model, and what it is for."""
-    if model.problem in _OF_PROBLEM:
-        return _OF_PROBLEM[model.problem]
-    if model.is_one_vs_rest:
-        return CLASS_METRICS, (), "several classes"
-    return BINARY_METRICS, RANKING_METRICS, "two classes"
+def _query_groups(stream: ScoreStream, workspace: Workspace, ranking: Counts) -> QueryGroups:
+    """The groups of the rows, counted as soon as they are complete."""
+
+    def take(groups: RankedGroups) -> None:
+        for counts in ranking.values():
+            counts.add(groups)
+
+    if stream.rows.has_qid or stream.rows.n_rows is None:
+        return QueryGroups(take, workspace)
+    return QueryGroups(take, workspace, first_rows=stream.rows.n_rows)
 
 
 def _label_codes(stream: ScoreStream, texts: Sequence[str]) -> LabelCodes:
-    """Codes for the labels of the data; wrong ones are refused now where they are known already."""
+    """Codes for the labels of the data; raises at once if known counts of labels have a wrong one."""
     codes = LabelCodes(texts, stream.rows.name, stream.rows.label_names)
     if stream.rows.label_counts is not None:
         codes.check({label: count for label, count in stream.rows.label_counts.items() if count})
     return codes
 
 
-def _row_vector(stream: ScoreStream, dtype: npt.DTypeLike, share: float) -> GrowingVector:
-    """A vector for the rows of a stream that may use a share of the spare memory."""
-    rows = SLICE_ROWS if stream.rows.n_rows is None else stream.rows.n_rows
-    return GrowingVector(dtype, int(share * stream.spare_bytes), first_rows=rows)
-
-
-def _ranked_rows(stream: ScoreStream, counts: RankingCounts, share: float) -> QueryGroups:
-    """The groups of the rows, counted in a share of the spare memory."""
-    memory_bytes = int(share * stream.spare_bytes)
-    if stream.rows.has_qid or stream.rows.n_rows is None:
-        return QueryGroups(counts.add, memory_bytes)
-    return QueryGroups(counts.add, memory_bytes, first_piece=stream.rows.n_rows)
-
-
 def _rows_of_classes(stream: ScoreStream) -> Iterator[SidedRows]:
-    """Rows of the classes that the model takes for positive, and others of its classes."""
+    """Rows of the positive classes of the model, and of its other classes."""
     sides = stream.decision.sides
     codes = _label_codes(stream, list(sides))
     signs = np.array(list(sides.values()), np.int8)
     for block in stream:
         places = codes.codes(labels_of(block))
-        if not codes.n_unknown:  # their number is told at the end
+        if not codes.n_unknown:  # their number is reported at the end
             yield SidedRows(block.scores[:, 0], signs[places], block.qids)
     codes.check()
 
 
-def _evaluate_sides(
-    stream: ScoreStream, rows: Iterable[SidedRows], names: Sequence[str], share: float, *, optional: bool
-) -> dict[str, float]:
-    """Metrics of two sides, in a share of the spare memory; `optional` leaves out those without a value."""
-    counts, ranking = BinaryCounts(), RankingCounts(names)
-    kinds = {metric(name).counts for name in names}
-    share /= max(len(kinds & {OrderCounts, RankingCounts}), 1)
-    with (
-        _row_vector(stream, np.float64, share * 8 / 9) as scores,
-        _row_vector(stream, np.int8, share / 9) as sides,
-        _ranked_rows(stream, ranking, share) as groups,
-    ):
-        for part in rows:
-            counts.add(part.scores, part.signs)
-            if OrderCounts in kinds:
-                scores.append(part.scores)
-                sides.append(part.signs)
-            if RankingCounts in kinds:
-                groups.add(part.scores, (part.signs > 0).astype(np.float64), part.qids)
-        _require_rows(stream, counts.n_rows)
-        # What the rows were read with is free now: as much as is spare.
-        memory_bytes = int(2 * share * stream.spare_bytes)
-        groups.finish(stream.rows.name, memory_bytes)
-        order = OrderCounts(counts.positives, counts.negatives)
-        if OrderCounts in kinds:
-            used = scores.bytes_in_memory + sides.bytes_in_memory
-            for ties in sorted_ties(scores, sides, memory_bytes - used):
-                order.add(ties)
-    return _values(names, (counts, order, ranking), optional=optional)
+def _count_sides(
+    stream: ScoreStream,
+    rows: Iterable[SidedRows],
+    workspace: Workspace,
+    groups: QueryGroups | None,
+    ordered: bool,
+) -> Counts:
+    """Counts of rows of two sides."""
+    binary, n_rows = BinaryCounts(), stream.rows.n_rows or SLICE_ROWS
+    scores, sides = workspace.vector(np.float64, n_rows), workspace.vector(np.int8, n_rows)
+    for part in rows:
+        binary.add(part.scores, part.signs)
+        if ordered:
+            scores.append(part.scores)
+            sides.append(part.signs)
+        if groups is not None:
+            groups.add(part.scores, (part.signs > 0).astype(np.float64), part.qids)
+    _finish(stream, workspace, groups, binary.n_rows)
+    order = OrderCounts(binary.positives, binary.negatives)
+    if ordered:
+        for ties in sorted_ties(scores, sides, workspace.free):
+            order.add(ties)
+    return {(BinaryCounts, None): binary, (OrderCounts, None): order}
 
 
-def _values(names: Sequence[str], counts: Iterable[object], *, optional: bool) -> dict[str, float]:
+def _count_classes(stream: ScoreStream) -> Counts:
+    """Counts of rows of several classes."""
+    decision = stream.decision
+    codes = _label_codes(stream, decision.texts)
+    counts = ClassCounts(len(decision.texts))
+    for block in stream:
+        places = codes.codes(labels_of(block))
+        if not codes.n_unknown:
+            counts.add(places, decision.choices(block.scores))
+    codes.check()
+    _require_rows(stream, counts.n_rows)
+    return {(ClassCounts, None): counts}
+
+
+def _count_values(
+    stream: ScoreStream, workspace: Workspace, groups: QueryGroups | None, summed: bool
+) -> Counts:
+    """Sums over rows whose labels are numbers."""
+    if stream.rows.label_names is not None:
+        raise InputError(
+            f"{stream.rows.name} has names for labels, and the model gives values; "
+            "choose a column of numbers with --label"
+        )
+    sums, n_rows = ValueSums(), 0
+    slices = _FixedSlices(sums)
+    for block in stream:
+        values, labels = block.scores[:, 0], labels_of(block)
+        n_rows += len(labels)
+        if summed:
+            slices.add(values, labels)
+        if groups is not None:
+            groups.add(values, labels, block.qids)
+    slices.finish()
+    _finish(stream, workspace, groups, n_rows)
+    return {(ValueSums, None): sums}
+
+
+def _finish(stream: ScoreStream, workspace: Workspace, groups: QueryGroups | None, n_rows: int) -> None:
+    """Close the last group, with the memory that reading no longer needs: as much as was spare."""
+    _require_rows(stream, n_rows)
+    workspace.grow(stream.spare_bytes)
+    if groups is not None:
+        groups.finish(stream.rows.name)
+
+
+def _require_rows(stream: ScoreStream, n_rows: int) -> None:
+    if n_rows == 0:
+        raise InputError(f"{stream.rows.name} has no rows to evaluate")
+
+
+def _values(requested: Sequence[RequestedMetric], counts: Counts, *, optional: bool) -> dict[str, float]:
     """The metrics from their counts; with `optional` those that have no value are left out, but not all."""
-    of_kind = {type(each): each for each in counts}
     found: dict[str, float] = {}
     missing: InputError | None = None
-    for name in names:
+    for each in requested:
         try:
-            found[name] = metric(name).function(of_kind[metric(name).counts])
+            found[each.name] = each.function(counts[each.key])
         except InputError as error:
             missing = error
             if not optional:
@@ -227,48 +242,10 @@ def _values(names: Sequence[str], counts: Iterable[object], *, optional: bool) -
     return found
 
 
-def _evaluate_classes(stream: ScoreStream, names: Sequence[str]) -> dict[str, float]:
-    decision = stream.decision
-    codes = _label_codes(stream, decision.texts)
-    counts = ClassCounts(len(decision.texts))
-    for block in stream:
-        places = codes.codes(labels_of(block))
-        if not codes.n_unknown:
-            counts.add(places, decision.choices(block.scores))
-    codes.check()
-    _require_rows(stream, int(counts.actual.sum()))
-    results = multiclass_metrics(counts)
-    return {name: results[name] for name in names}
-
-
-def _evaluate_values(stream: ScoreStream, names: Sequence[str], *, optional: bool) -> dict[str, float]:
-    """Metrics of labels that are numbers; with `optional` those that have no value are left out."""
-    if stream.rows.label_names is not None:
-        raise InputError(
-            f"{stream.rows.name} has names for labels, and the model gives values; "
-            "choose a column of numbers with --label"
-        )
-    sums, ranking = ValueSums(), RankingCounts(names)
-    kinds = {metric(name).counts for name in names}
-    slices, n_rows = _FixedSlices(sums), 0
-    with _ranked_rows(stream, ranking, 1.0) as groups:
-        for block in stream:
-            values, labels = block.scores[:, 0], labels_of(block)
-            n_rows += len(labels)
-            if ValueSums in kinds:
-                slices.add(values, labels)
-            if RankingCounts in kinds:
-                groups.add(values, labels, block.qids)
-        _require_rows(stream, n_rows)
-        slices.finish()
-        groups.finish(stream.rows.name, 2 * stream.spare_bytes)
-    return _values(names, (sums, ranking), optional=optional)
-
-
 class _FixedSlices:
     """Adds values and targets in slices of a fixed length.
 
-    The blocks of a stream depend on the memory allowed, and floating sums must not.
+    The blocks of a stream depend on the allowed memory, and floating sums must not.
     """
 
     def __init__(self, sums: ValueSums) -> None:
@@ -288,11 +265,6 @@ class _FixedSlices:
                 self.finish()
 
     def finish(self) -> None:
-        """Add what there is of a slice."""
+        """Add the slice as far as it is filled."""
         self._sums.add(self._values[: self._filled], self._targets[: self._filled])
         self._filled = 0
-
-
-def _require_rows(stream: ScoreStream, n_rows: int) -> None:
-    if n_rows == 0:
-        raise InputError(f"{stream.rows.name} has no rows to evaluate")

@@ -1,4 +1,4 @@
-"""Labels of rows to the classes of a model, by what people write."""
+"""Labels of rows, translated to the classes of a model by their names."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError
 
-# Labels of no class that a message names.
+# Number of unknown labels and of classes that a message names.
 _NAMED_LABELS = 10
 
 
 class LabelCodes:
-    """Labels of rows to the numbers of the classes they are of.
+    """Translates labels of rows to class numbers.
 
     Parameters
     ----------
     texts : sequence of str
-        The classes, as people write them.
+        Names of the classes.
     source : str
         Name of the data, for messages.
     names : sequence of str, or None
-        What the labels of the data stand for, if they are places in these names.
+        Names of the labels of the data, if the labels are positions in them.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class LabelCodes:
         return np.where(self._labels[places] == labels, self._codes[places], -1)
 
     def _learn(self, counts: Mapping[float, int]) -> None:
-        """Look up labels not seen so far; what is of no class is counted."""
+        """Look up new labels, and count the rows of those that are of no class."""
         found: dict[float, int] = dict(zip(self._labels.tolist(), self._codes.tolist(), strict=True))
         for label, n_rows in counts.items():
             text = label_text(label) if self._names is None else self._names[int(label)]

@@ -9,24 +9,31 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.errors import MemoryBudgetError
+from ooc_svm.errors import InputError, MemoryBudgetError
 from ooc_svm.evaluation.ranking_loops import add_precisions, discounted_gain, tie_runs
 from ooc_svm.evaluation.rankings import PairCounts, cumulated_discounts
-from ooc_svm.evaluation.swappedpairs import SwappedPairs
+from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
 from ooc_svm.rowvectors.score_ranges import sorted_ties
+from ooc_svm.rowvectors.sort import sort_by_score
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
 from ooc_svm.rowvectors.views import ConstantVector, signs
 from ooc_svm.system.memory import format_size
 
-# Bytes of a row that may be among the first ranks, beside those that are read with it.
+# Bytes of a row that may be among the first ranks, in addition to those of reading it.
 _TOP_ROW_BYTES = 64
+# Rows that are read at a time, at least.
 _FEWEST_ROWS = 64
+# Smallest difference of two scores.
+_SMALLEST_MARGIN = 5e-324
+# Number of ranks that fit an int32.
+_MOST_RANKS = 2**31 - 1
 
 
 class TopRows:
-    """The first k ranks of rows that come piece by piece.
+    """The first k ranks of rows that come in pieces.
 
-    Rows whose score is that of rank k, the **cut**, are kept as a sum alone: there may be any number of them.
+    Of rows whose score is that of rank k, the **cut**, only a sum is kept: there may be any number of them.
 
     Parameters
     ----------
@@ -39,7 +46,7 @@ class TopRows:
         self._cut, self._cut_rows, self._cut_gains = -np.inf, 0, 0.0
 
     def add(self, scores: Float64Array, gains: Float64Array) -> None:
-        """Take finite scores and the gains beside them."""
+        """Take finite scores and their gains."""
         self._add_at_cut(gains[scores == self._cut])
         above = scores > self._cut
         self._scores = np.concatenate([self._scores, scores[above]])
@@ -77,7 +84,7 @@ class LargeRanking:
     scores, grades : RowVector of float64
         Finite.
     memory_bytes : int
-        What this may use beside the vectors (a few kilobytes are always used).
+        What this may use in addition to the vectors (some megabytes are always used to count pairs).
     """
 
     n_groups = 1
@@ -128,16 +135,47 @@ class LargeRanking:
         return np.array([sum(int(np.count_nonzero(grades > 0)) for _, grades in self._slices())])
 
     def pair_counts(self) -> PairCounts:
-        """See `RankedGroups`; Python integers."""
+        """See `RankedGroups`; Python integers.
+
+        Raises
+        ------
+        InputError
+            If there are more different grades than are told apart by 31 bits.
+        """
         n_rows = self._scores.n_rows
         pairs = n_rows * (n_rows - 1) // 2
-        found = SwappedPairs(self._scores, self._grades, self._memory_bytes)
-        return PairCounts(
-            graded=np.array([pairs - self._pairs_of_equal(self._grades)], object),
-            scored=np.array([pairs - self._pairs_of_equal(self._scores)], object),
-            swapped=np.array([found.swapped], object),
-            tied=np.array([found.tied], object),
+        swapped, swapped_or_tied = self._swapped()
+        found = (
+            pairs - self._pairs_of_equal(self._grades),
+            pairs - self._pairs_of_equal(self._scores),
+            swapped,
+            swapped_or_tied - swapped,
         )
+        return PairCounts(*(np.array([number], object) for number in found))
+
+    def _swapped(self) -> tuple[int, int]:
+        """Pairs of different grades in the wrong order, and these with the pairs of equal scores.
+
+        A pair is active at margin 0 if it is in the wrong order; equal scores differ by less than the
+        smallest positive margin.
+        """
+        n_rows, half = self._scores.n_rows, self._memory_bytes // 2
+        most = max(half // ROW_BYTES, _FEWEST_ROWS)
+        sizes = {"best": min(most, SLICE_ROWS), "most": most, "rows": min(most, SLICE_ROWS)}
+        counts = []
+        with RowVectors(n_rows, half // 2) as ordered:
+            grades, scores = ordered.create("grades", np.float64), ordered.create("scores", np.float64)
+            sort_by_score([self._grades, self._scores], [grades, scores], **sizes, memory_bytes=half // 2)
+            ranks = ordered.create("ranks", np.int32)
+            n_ranks = _fill_ranks(grades, ranks, sizes["rows"])
+            ordered.drop("grades")
+            for margin in (0.0, _SMALLEST_MARGIN):
+                with RowVectors(n_rows, half // 2) as scratch:
+                    plus = scratch.create("active", np.int64)
+                    PairSweep(scores, ranks, n_ranks, None, 0, scratch, most).count(margin, 0, plus, [])
+                    slices = row_slices(n_rows, sizes["rows"])
+                    counts.append(sum(sum(plus.read(*rows).tolist()) for rows in slices))
+        return counts[0], counts[1]
 
     def _slices(self) -> Iterator[tuple[Float64Array, Float64Array]]:
         size = min(max(self._memory_bytes // (4 * _TOP_ROW_BYTES), _FEWEST_ROWS), SLICE_ROWS)
@@ -153,3 +191,18 @@ class LargeRanking:
             rows: npt.NDArray[Any] = groups.positives.astype(exact)
             pairs += int((rows * (rows - 1) // 2).sum())
         return pairs
+
+
+def _fill_ranks(grades: RowVector, ranks: RowVector, size: int) -> int:
+    """Write the dense ranks of grades in ascending order; their number."""
+    rank, last = -1, -np.inf
+    for start, stop in row_slices(grades.n_rows, size):
+        own = grades.read(start, stop)
+        found = rank + np.cumsum(own != np.concatenate([[last], own[:-1]]))
+        rank, last = int(found[-1]), float(own[-1])
+        if rank >= _MOST_RANKS:
+            raise InputError(
+                f"a group has more than {_MOST_RANKS} different grades, too many to compare; round them"
+            )
+        ranks.write(start, found)
+    return rank + 1

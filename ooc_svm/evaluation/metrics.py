@@ -1,30 +1,33 @@
-"""How good predictions are: sums over rows and counts over the order of the scores, in bounded memory.
+"""How good predictions are: counts and sums over rows in bounded memory, and the table of all metrics.
 
-Counts are Python integers: a metric of classes is one division of exact numbers at the end. Sums over values
-are floating sums in two terms.
+Counts are Python integers: a metric of classes is one division of exact numbers. Sums over values are
+floating sums in two terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, UsageError
 from ooc_svm.evaluation.ranking_metrics import (
-    RankingCounts,
-    cutoff,
+    RANKING_COUNTS,
+    GainSums,
+    PairSums,
+    PrecisionSums,
+    TwoTermSum,
     kendall_tau,
     mean_average_precision,
     ndcg,
     swapped_pairs,
 )
-from ooc_svm.evaluation.sums import TwoTermSum
+from ooc_svm.model.decision import GRADES, RANKINGS, SEVERAL_CLASSES, TWO_CLASSES, TWO_RANKS, VALUES
 from ooc_svm.rowvectors.score_ranges import TieRuns
 
 
@@ -52,8 +55,13 @@ class BinaryCounts:
 
     @property
     def n_rows(self) -> int:
-        """Rows seen."""
+        """Rows counted."""
         return self.positives + self.negatives
+
+    @property
+    def n_hits(self) -> int:
+        """Rows predicted right."""
+        return self.true_positives + self.true_negatives
 
     def add(self, scores: Float64Array, targets: npt.NDArray[Any]) -> None:
         """Count more rows.
@@ -228,6 +236,16 @@ class ClassCounts:
         self.predicted = np.zeros(n_classes, np.int64)
         self.hits = np.zeros(n_classes, np.int64)
 
+    @property
+    def n_rows(self) -> int:
+        """Rows counted."""
+        return int(self.actual.sum())
+
+    @property
+    def n_hits(self) -> int:
+        """Rows predicted right."""
+        return int(self.hits.sum())
+
     def add(self, actual: npt.NDArray[np.integer[Any]], predicted: npt.NDArray[np.integer[Any]]) -> None:
         """Count more rows by the codes of their classes, ``0 .. n_classes - 1``.
 
@@ -245,14 +263,21 @@ class ClassCounts:
         self.hits += np.bincount(actual[actual == predicted], minlength=n_classes)
 
 
-def accuracy(counts: BinaryCounts) -> float:
+def accuracy(counts: BinaryCounts | ClassCounts) -> float:
     """Share of the rows predicted right."""
-    return (counts.true_positives + counts.true_negatives) / counts.n_rows
+    return counts.n_hits / counts.n_rows
 
 
-def error(counts: BinaryCounts) -> float:
+def error(counts: BinaryCounts | ClassCounts) -> float:
     """Share of the rows predicted wrong."""
-    return (counts.false_positives + counts.false_negatives) / counts.n_rows
+    return (counts.n_rows - counts.n_hits) / counts.n_rows
+
+
+def macro_f1(counts: ClassCounts) -> float:
+    """Mean of the F1 of every class that occurs among the rows or the predictions."""
+    sizes = counts.actual + counts.predicted
+    occurs = sizes > 0
+    return float(np.mean(2 * counts.hits[occurs] / sizes[occurs]))
 
 
 def precision(counts: BinaryCounts) -> float:
@@ -319,55 +344,119 @@ def r2(sums: ValueSums) -> float:
 
 
 class Metric(NamedTuple):
-    """A function of `BinaryCounts`, `OrderCounts`, `ValueSums` or `RankingCounts`."""
+    """A metric.
 
+    Attributes
+    ----------
+    name : str
+        As users write it; ``@k`` stands for a number of ranks, as in ``@10``.
+    counts : tuple of type
+        Classes of counts that the function takes; those of ``@k`` are made for k ranks.
+    function : callable
+        Gives the value from counts; raises InputError where there is none.
+    default_for : tuple of str
+        What models predict that it measures by default; see `ooc_svm.model.decision`.
+    """
+
+    name: str
+    counts: tuple[type, ...]
     function: Callable[[Any], float]
-    counts: type
+    default_for: tuple[str, ...]
 
 
-METRICS: dict[str, Metric] = {
-    "accuracy": Metric(accuracy, BinaryCounts),
-    "error": Metric(error, BinaryCounts),
-    "f1": Metric(f1, BinaryCounts),
-    "precision": Metric(precision, BinaryCounts),
-    "recall": Metric(recall, BinaryCounts),
-    "auc": Metric(auc, OrderCounts),
-    "prbep": Metric(prbep, OrderCounts),
-    "mse": Metric(mse, ValueSums),
-    "mae": Metric(mae, ValueSums),
-    "r2": Metric(r2, ValueSums),
-    "map": Metric(mean_average_precision, RankingCounts),
-    "kendall-tau": Metric(kendall_tau, RankingCounts),
-    "swapped-pairs": Metric(swapped_pairs, RankingCounts),
+# All metrics, in the order in which they are listed and reported.
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", (BinaryCounts, ClassCounts), accuracy, (TWO_CLASSES, SEVERAL_CLASSES)),
+        Metric("error", (BinaryCounts, ClassCounts), error, (TWO_CLASSES, SEVERAL_CLASSES)),
+        Metric("macro-f1", (ClassCounts,), macro_f1, (SEVERAL_CLASSES,)),
+        Metric("precision", (BinaryCounts,), precision, (TWO_CLASSES,)),
+        Metric("recall", (BinaryCounts,), recall, (TWO_CLASSES,)),
+        Metric("f1", (BinaryCounts,), f1, (TWO_CLASSES,)),
+        Metric("auc", (OrderCounts,), auc, (TWO_CLASSES, TWO_RANKS)),
+        Metric("prbep", (OrderCounts,), prbep, (TWO_CLASSES,)),
+        Metric("mse", (ValueSums,), mse, (VALUES,)),
+        Metric("mae", (ValueSums,), mae, (VALUES,)),
+        Metric("r2", (ValueSums,), r2, (VALUES,)),
+        Metric("ndcg@k", (GainSums,), ndcg, (RANKINGS,)),
+        Metric("map", (PrecisionSums,), mean_average_precision, (RANKINGS,)),
+        Metric("swapped-pairs", (PairSums,), swapped_pairs, (GRADES, TWO_RANKS, RANKINGS)),
+        Metric("kendall-tau", (PairSums,), kendall_tau, (GRADES,)),
+    )
 }
 
+# Counts that the predictions of a model and the labels give, by what it predicts.
+COUNTS_OF: dict[str, tuple[type, ...]] = {
+    TWO_CLASSES: (BinaryCounts, OrderCounts, *RANKING_COUNTS),
+    SEVERAL_CLASSES: (ClassCounts,),
+    VALUES: (ValueSums, *RANKING_COUNTS),
+    GRADES: RANKING_COUNTS,
+    TWO_RANKS: (OrderCounts, *RANKING_COUNTS),
+    RANKINGS: RANKING_COUNTS,
+}
 
-def metric(name: str) -> Metric:
-    """A metric by its name: one of `METRICS`, or ``ndcg@k`` with a number for k; KeyError for others."""
-    k = cutoff(name)
-    return METRICS[name] if k is None else Metric(partial(ndcg, k=k), RankingCounts)
+# Ranks of a metric ``@k`` where it is a default.
+_DEFAULT_RANKS = 10
+
+_RANKS = re.compile("[1-9][0-9]{0,17}")
 
 
-def multiclass_metrics(counts: ClassCounts) -> dict[str, float]:
-    """``accuracy``, ``error`` and ``macro-f1`` of predicted classes.
+class RequestedMetric(NamedTuple):
+    """A metric to evaluate: its name, its function, the class of its counts, and their number of ranks."""
 
-    The last is the mean of the F1 of every class that occurs among the rows or the predictions.
+    name: str
+    function: Callable[[Any], float]
+    counts: type
+    k: int | None
+
+    @property
+    def key(self) -> tuple[type, int | None]:
+        """What two metrics of the same counts have in common."""
+        return self.counts, self.k
+
+    def new_counts(self) -> Any:
+        """Counts of nothing yet."""
+        return self.counts() if self.k is None else self.counts(self.k)
+
+
+def default_metrics(predicted: str) -> list[str]:
+    """Names of the metrics that are evaluated by default."""
+    chosen = [name for name, metric in METRICS.items() if predicted in metric.default_for]
+    return [name.replace("@k", f"@{_DEFAULT_RANKS}") for name in chosen]
+
+
+def fitting_metrics(predicted: str) -> list[str]:
+    """Names of the metrics that can be evaluated, the defaults first."""
+    counted = set(COUNTS_OF[predicted])
+    fitting = [name for name, metric in METRICS.items() if counted & set(metric.counts)]
+    return list(dict.fromkeys([*default_metrics(predicted), *fitting]))
+
+
+def requested_metrics(
+    predicted: str, names: str | Sequence[str] | None = None
+) -> tuple[RequestedMetric, ...]:
+    """Metrics by their names, by default those of what is predicted.
 
     Raises
     ------
-    InputError
-        If there are no rows.
+    UsageError
+        For a name that does not exist, or does not fit what is predicted.
     """
-    n_rows, n_hits = int(counts.actual.sum()), int(counts.hits.sum())
-    if n_rows == 0:
-        raise InputError("there are no rows to evaluate; give data with rows")
-    sizes = counts.actual + counts.predicted
-    occurs = sizes > 0
-    return {
-        "accuracy": n_hits / n_rows,
-        "error": (n_rows - n_hits) / n_rows,
-        "macro-f1": float(np.mean(2 * counts.hits[occurs] / sizes[occurs])),
-    }
+    chosen = [names] if isinstance(names, str) else dict.fromkeys(names or default_metrics(predicted))
+    return tuple(_requested(name, predicted) for name in chosen)
+
+
+def _requested(name: str, predicted: str) -> RequestedMetric:
+    stem, has_ranks, ranks = name.partition("@")
+    metric = METRICS.get(f"{stem}@k" if has_ranks else name)
+    fitting = [] if metric is None else [each for each in metric.counts if each in COUNTS_OF[predicted]]
+    if metric is None or not fitting:
+        what = f"{name} is no metric for {predicted}" if metric else f"there is no metric {name!r:.80}"
+        raise UsageError(f"{what}; for this model choose from {', '.join(fitting_metrics(predicted))}")
+    if has_ranks and not _RANKS.fullmatch(ranks):
+        raise UsageError(f"{name!r:.80} does not say how many ranks count; write for example {stem}@10")
+    return RequestedMetric(name, metric.function, fitting[0], int(ranks) if has_ranks else None)
 
 
 def _share(part: int, whole: int) -> float:

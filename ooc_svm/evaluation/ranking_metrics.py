@@ -5,99 +5,123 @@ The grade of a row is its label (of two classes: 1 or 0), and a row is relevant 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import InputError
-from ooc_svm.evaluation.rankings import PairCounts, RankedGroups
-from ooc_svm.evaluation.sums import TwoTermSum
-
-NDCG = "ndcg@"
-_CUTOFF = re.compile(NDCG + "([1-9][0-9]{0,17})")
+from ooc_svm.evaluation.rankings import RankedGroups
 
 
-class RankingCounts:
-    """Sums over groups, for the metrics that are asked for.
+class TwoTermSum:
+    """A sum whose second term keeps what rounding takes from the first (Neumaier)."""
+
+    def __init__(self) -> None:
+        self._sum = self._lost = 0.0
+
+    def add(self, number: float) -> None:
+        """Add a number."""
+        total = self._sum + number
+        larger, smaller = (self._sum, number) if abs(self._sum) >= abs(number) else (number, self._sum)
+        self._lost += (larger - total) + smaller
+        self._sum = total
+
+    def add_all(self, numbers: Float64Array) -> None:
+        """Add numbers one by one, so that the sum does not depend on how they are cut into arrays."""
+        for number in numbers.tolist():
+            self.add(number)
+
+    @property
+    def value(self) -> float:
+        """The sum of the numbers so far; not a number where they pass the range of float64."""
+        return self._sum + self._lost
+
+
+class GainSums:
+    """Sum of the normalised discounted gains of the first ranks of each group.
 
     Parameters
     ----------
-    names : iterable of str
-        Metrics; those of other kinds are passed over.
+    k : int
+        Number of ranks.
 
     Attributes
     ----------
+    gains : TwoTermSum
     n_groups : int
-    gains : dict of int to TwoTermSum
-        For each k asked for, the sum of the normalised discounted gains of the first k ranks.
     lowest_grade : float
-    precisions : TwoTermSum
-        Sum of the average precisions of the groups that have relevant rows.
-    n_with_relevant : int
-        Such groups.
-    pairs, swapped, tied : int
-        Pairs of different grades, those in the wrong order, and those of equal scores.
-    correlations : TwoTermSum
-        Sum of the rank correlations of the groups that have different grades.
-    n_graded : int
-        Such groups.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        asked = set(names)
-        self._wants_precisions = "map" in asked
-        self._wants_pairs = bool(asked & {"kendall-tau", "swapped-pairs"})
-        self.gains = {k: TwoTermSum() for name in asked if (k := cutoff(name)) is not None}
-        self.n_groups = self.n_with_relevant = self.n_graded = 0
-        self.lowest_grade = np.inf
-        self.precisions, self.correlations = TwoTermSum(), TwoTermSum()
-        self.pairs = self.swapped = self.tied = 0
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self.gains, self.n_groups, self.lowest_grade = TwoTermSum(), 0, np.inf
 
     def add(self, groups: RankedGroups) -> None:
-        """Count more groups."""
+        """Add more groups."""
         self.n_groups += groups.n_groups
-        if self.gains:
-            self.lowest_grade = min(self.lowest_grade, groups.lowest_grade())
-        for k, total in self.gains.items():
-            gains, largest = groups.discounted_gains(k)
-            _add_all(total, np.minimum(gains / np.where(largest > 0, largest, np.inf), 1))
-        if self._wants_precisions:
-            has_relevant = groups.relevant() > 0
-            self.n_with_relevant += int(np.count_nonzero(has_relevant))
-            _add_all(self.precisions, groups.average_precisions()[has_relevant])
-        if self._wants_pairs:
-            self._add_pairs(groups.pair_counts())
+        self.lowest_grade = min(self.lowest_grade, groups.lowest_grade())
+        gains, largest = groups.discounted_gains(self._k)
+        self.gains.add_all(np.minimum(gains / np.where(largest > 0, largest, np.inf), 1))
 
-    def _add_pairs(self, counts: PairCounts) -> None:
+
+class PrecisionSums:
+    """Sum of the average precisions of the groups that have relevant rows.
+
+    Attributes
+    ----------
+    precisions : TwoTermSum
+    n_groups : int
+        Groups with relevant rows.
+    """
+
+    def __init__(self) -> None:
+        self.precisions, self.n_groups = TwoTermSum(), 0
+
+    def add(self, groups: RankedGroups) -> None:
+        """Add more groups."""
+        has_relevant = groups.relevant() > 0
+        self.n_groups += int(np.count_nonzero(has_relevant))
+        self.precisions.add_all(groups.average_precisions()[has_relevant])
+
+
+class PairSums:
+    """Pairs of rows of different grades, and the rank correlations of the groups that have such pairs.
+
+    Attributes
+    ----------
+    pairs : int
+        Pairs of different grades.
+    swapped_halves : int
+        Twice the pairs in the wrong order, plus the pairs of equal scores.
+    correlations : TwoTermSum
+    n_groups : int
+        Groups with different grades.
+    """
+
+    def __init__(self) -> None:
+        self.pairs = self.swapped_halves = self.n_groups = 0
+        self.correlations = TwoTermSum()
+
+    def add(self, groups: RankedGroups) -> None:
+        """Add more groups."""
+        counts = groups.pair_counts()
+        halves = counts.tied + 2 * counts.swapped
         self.pairs += int(counts.graded.sum())
-        self.swapped += int(counts.swapped.sum())
-        self.tied += int(counts.tied.sum())
+        self.swapped_halves += int(halves.sum())
         is_graded = counts.graded > 0
-        self.n_graded += int(np.count_nonzero(is_graded))
-        surplus = (counts.graded - counts.tied - 2 * counts.swapped)[is_graded].astype(np.float64)
+        self.n_groups += int(np.count_nonzero(is_graded))
+        surplus = (counts.graded - halves)[is_graded].astype(np.float64)
         graded = counts.graded[is_graded].astype(np.float64)
         scored = np.maximum(counts.scored[is_graded], 1).astype(np.float64)
-        _add_all(self.correlations, np.clip(surplus / np.sqrt(graded) / np.sqrt(scored), -1, 1))
+        self.correlations.add_all(np.clip(surplus / np.sqrt(graded) / np.sqrt(scored), -1, 1))
 
 
-def _add_all(total: TwoTermSum, numbers: Float64Array) -> None:
-    """Add one after another: the sum does not depend on which groups came together."""
-    for number in numbers.tolist():
-        total.add(number)
+RANKING_COUNTS = (GainSums, PrecisionSums, PairSums)
 
 
-def cutoff(name: str) -> int | None:
-    """The k of ``ndcg@k``, from 1 on; None where a name has none."""
-    k = _CUTOFF.fullmatch(name)
-    return None if k is None else int(k[1])
-
-
-def ndcg(counts: RankingCounts, k: int) -> float:
+def ndcg(sums: GainSums) -> float:
     """Normalised discounted cumulative gain of the first k ranks, the mean over all groups.
 
-    The gain of a row is its grade, rank j is divided by ``log2(j + 1)``; a group without relevant rows
+    The gain of a row is its grade, and rank j is divided by ``log2(j + 1)``. A group without relevant rows
     counts 0. Equal to scikit-learn's ``ndcg_score``.
 
     Raises
@@ -105,15 +129,15 @@ def ndcg(counts: RankingCounts, k: int) -> float:
     InputError
         There are no rows, or a grade is below 0.
     """
-    if counts.lowest_grade < 0:
+    if sums.lowest_grade < 0:
         raise InputError(
-            f"a row has the grade {counts.lowest_grade:g}, and ndcg is for grades from 0 on; "
+            f"a row has the grade {sums.lowest_grade:g}, and ndcg is for grades from 0 on; "
             "choose kendall-tau or swapped-pairs, which only compare grades"
         )
-    return counts.gains[k].value / counts.n_groups
+    return sums.gains.value / sums.n_groups
 
 
-def mean_average_precision(counts: RankingCounts) -> float:
+def mean_average_precision(sums: PrecisionSums) -> float:
     """Average precision of the relevant rows, the mean over the groups that have any.
 
     Equal to scikit-learn's ``average_precision_score`` in each group.
@@ -123,12 +147,12 @@ def mean_average_precision(counts: RankingCounts) -> float:
     InputError
         No row is relevant.
     """
-    if not counts.n_with_relevant:
+    if not sums.n_groups:
         raise InputError("map is for relevant rows, and no grade is above 0; evaluate on rows with some")
-    return counts.precisions.value / counts.n_with_relevant
+    return sums.precisions.value / sums.n_groups
 
 
-def kendall_tau(counts: RankingCounts) -> float:
+def kendall_tau(sums: PairSums) -> float:
     """Kendall's tau-b between scores and grades, the mean over the groups that have different grades.
 
     A group of equal scores counts 0. Equal to SciPy's ``kendalltau`` in every other group.
@@ -138,11 +162,11 @@ def kendall_tau(counts: RankingCounts) -> float:
     InputError
         No group has different grades.
     """
-    _require_pairs(counts)
-    return counts.correlations.value / counts.n_graded
+    _require_pairs(sums)
+    return sums.correlations.value / sums.n_groups
 
 
-def swapped_pairs(counts: RankingCounts) -> float:
+def swapped_pairs(sums: PairSums) -> float:
     """Share of the pairs of different grades (of one group) in the wrong order, equal scores counting half.
 
     For two labels and no groups it is ``1 - auc``.
@@ -152,12 +176,12 @@ def swapped_pairs(counts: RankingCounts) -> float:
     InputError
         There are no such pairs.
     """
-    _require_pairs(counts)
-    return (2 * counts.swapped + counts.tied) / (2 * counts.pairs)
+    _require_pairs(sums)
+    return sums.swapped_halves / (2 * sums.pairs)
 
 
-def _require_pairs(counts: RankingCounts) -> None:
-    if not counts.pairs:
+def _require_pairs(sums: PairSums) -> None:
+    if not sums.pairs:
         raise InputError(
             "there are no two rows of different labels (in one group) to compare; evaluate on rows of several"
         )

@@ -18,7 +18,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.evaluation.ranking_loops import discounted_gains, precision_sums, tie_runs
 from ooc_svm.pairs.counts import count_in_queries, rank_labels
 
-# Memory for a row of `Rankings`, sorting and counting included.
+# Bytes for a row of `Rankings`, including sorting and counting.
 ROW_BYTES = 192
 
 
@@ -31,7 +31,7 @@ class Runs:
     rows : ndarray of int64, shape (n_runs,)
         Rows of each run.
     sums : ndarray of float64, shape (n_runs,)
-        What they sum up to.
+        Sum of a quantity over the rows of each run.
     starts : ndarray of int64, shape (n_groups + 1,)
         The runs of group g are ``starts[g] <= r < starts[g + 1]``.
     """
@@ -164,7 +164,7 @@ class Rankings:
 
     @cached_property
     def _by_score(self) -> tuple[Int64Array, Float64Array]:
-        """Rows in the order of their scores inside each group, equal ones as they came; and the scores."""
+        """Rows in the order of their scores inside each group, equal ones in their old order."""
         order = np.lexsort((self._scores, self._groups))
         return order, self._scores[order]
 
@@ -199,8 +199,8 @@ class Rankings:
         order, keys = self._by_score
         places, ascending = np.empty(len(keys)), np.zeros(len(keys))
         np.cumsum(keys[1:] != keys[:-1], out=ascending[1:])
-        places[order] = ascending  # ordered as the scores are, and no difference of them overflows
-        plus, minus = np.empty(len(keys), np.int64), np.empty((len(keys), 1), np.int64)
+        places[order] = ascending  # ordered as the scores; their differences do not overflow
+        plus, minus = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
         ranks, _ = rank_labels(self._grades)
         count_in_queries(places, ranks, self._starts, plus, minus, margin=0.0)
         before = np.zeros(len(plus) + 1, np.int64)

@@ -1,7 +1,7 @@
-"""Rows of a store, of text or of a matrix, all as one stream of blocks in row order.
+"""Rows of a store, of text or of a matrix, as one stream of blocks in row order.
 
-A path is a store if it is a folder or ends in ``.zarr``, text otherwise. Reading runs ahead in threads, and
-what is alive at any time follows from the memory allowed.
+A path is a store if it is a folder or ends in ``.zarr``, text otherwise. Threads read ahead, as far as the
+allowed memory lets them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
 from ooc_svm.text.reader import TextRows
 
-# Decoding a block takes chunks beside it.
+# Memory for a block that is decoded, in blocks: the block and its chunks.
 _DECODING = 2
 
-# The smallest piece of text that is parsed, and the share of the memory that a single line may have.
+# Bytes of the smallest piece of text that is parsed; share of the memory that one line may take.
 _SMALLEST_TEXT = 1 << 16
 _LINE_SHARE = 1 / 16
 _ENOUGH_FOR_LINES = int(MAX_LINE_BYTES / _LINE_SHARE)
@@ -39,12 +39,12 @@ _ENOUGH_FOR_LINES = int(MAX_LINE_BYTES / _LINE_SHARE)
 
 @dataclass(slots=True)
 class Ignored:
-    """What was left out because the model has no such column.
+    """Counts of what was ignored because the model has no such column.
 
     Attributes
     ----------
     rows : int
-        Rows that lost something.
+        Rows with ignored values.
     entries : int
         Stored values.
     """
@@ -55,7 +55,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class StreamBlock:
-    """Rows of a stream, of known columns alone.
+    """Rows of a stream, with the columns of the model only.
 
     Attributes
     ----------
@@ -63,9 +63,9 @@ class StreamBlock:
         Valid until the next block is taken.
     labels : ndarray of float64, shape (n_rows,), or None
     ignored : Ignored
-        What was left out of these rows.
+        What was ignored in these rows.
     qids : ndarray of int64, shape (n_rows,), or None
-        Group numbers, where the data have them.
+        Query ids, where the data have them.
     """
 
     rows: RowBlock
@@ -84,13 +84,13 @@ class RowStream(ABC):
     n_rows : int or None
         None where it is not known before the end.
     label_names : tuple of str, or None
-        Where labels are names: a label is the place of its name here.
+        Names of the labels, where they have names: a label is then a position in this tuple.
     label_counts : mapping of float to int, or None
-        Rows of each label, where this is known before the first row is read.
+        Rows of each label, where they are known before the first row is read.
     has_qid : bool or None
-        Whether rows have group numbers; None where it is not known before the first row is read.
+        Whether rows have query ids; None where it is not known before the first row is read.
     least_bytes : int
-        Memory without which not even one block at a time can be read.
+        Memory that reading one block at a time needs.
     """
 
     name: str
@@ -104,21 +104,21 @@ class RowStream(ABC):
     def blocks(
         self, n_features: int, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
-        """Read all rows, ahead of who takes them.
+        """Read all rows, ahead of the consumer.
 
         Parameters
         ----------
         n_features : int
-            Columns from this one on are left out.
+            Columns from this one on are ignored.
         pool : ThreadPoolExecutor
-            Runs what reading has to do beside the parsing of text, which has threads of its own.
+            Decodes the blocks of a store; the parsing of text has threads of its own.
         threads : int
         memory_bytes : int
-            What all blocks alive may take, at least `least_bytes`.
+            Memory for all blocks alive, at least `least_bytes`.
         """
 
     def holds(self, path: str | os.PathLike[str]) -> bool:
-        """Whether a file is one of those that rows are read from."""
+        """Whether a file is part of the data."""
         return False
 
 
@@ -129,7 +129,7 @@ class SourceStream(RowStream):
     ----------
     source : Source
     labelled : bool
-        Whether its labels mean something.
+        Whether it has labels; those of a matrix without labels are meaningless.
     """
 
     def __init__(self, source: Source, *, labelled: bool = True) -> None:
@@ -152,7 +152,7 @@ class SourceStream(RowStream):
     def blocks(
         self, n_features: int, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
-        """Read all rows; as many blocks ahead as there are threads, and fit."""
+        """Read all rows; one block ahead for each thread, as far as they fit."""
         source = self._source
         fitting = threads + 1 if self._in_memory else memory_bytes // max(self.least_bytes, 1)
         free = [source.new_buffers() for _ in range(min(max(fitting, 1), threads + 1, len(source.blocks)))]
@@ -197,7 +197,7 @@ class TextStream(RowStream):
     def __init__(self, inputs: Sequence[str | os.PathLike[str]], index_base: int, dtype: str) -> None:
         self._inputs = [os.fspath(path) for path in inputs]
         self._index_base, self._dtype = index_base, dtype
-        self._open(1, 0)  # a file that is missing is found now
+        self._open(1, 0)  # raises now if a file is missing
         first = display_name(self._inputs[0])
         self.name = first if len(self._inputs) == 1 else f"{first} and {len(self._inputs) - 1} more"
         self.least_bytes = _text_bytes(1) * _SMALLEST_TEXT
@@ -223,7 +223,7 @@ class TextStream(RowStream):
     def blocks(
         self, n_features: int, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
-        """Read all rows; the pieces of text are as large as the memory lets them be."""
+        """Read all rows; the pieces of text are as large as the memory permits."""
         rows: Iterator[Any] = iter(self._open(threads, memory_bytes))
         with closing(rows):  # type: ignore[type-var]
             try:
@@ -236,9 +236,9 @@ class TextStream(RowStream):
 
 
 def _text_bytes(threads: int) -> int:
-    """Bytes alive for every byte of the pieces that text is parsed in.
+    """Bytes alive for each byte of the pieces that text is parsed in.
 
-    Pieces read ahead (1), the arrays of each parsing thread (4.5), rows that wait to be taken (2).
+    They are pieces read ahead (1), the arrays of each parsing thread (4.5), and rows that wait (2).
     """
     return 8 * threads + 13
 
@@ -284,7 +284,7 @@ def open_rows(
     data : path, paths, Store, Source, sparse matrix or 2-d ndarray
         A path is a store if it is a folder or ends in ``.zarr``, text otherwise; several paths are text.
     labels, qid : array_like of shape (n_rows,), optional
-        Labels and group numbers of a matrix.
+        Labels and query ids of a matrix.
     index_base, dtype : int, str
         How text is read, see `ooc_svm.text.reader.TextRows`.
     label : str, optional
@@ -297,12 +297,12 @@ def open_rows(
     Raises
     ------
     UsageError
-        Labels or groups beside data that bring their own, a label column of something that has no columns, no
-        data.
+        If labels or query ids are given for data that have their own, a label column is named for data
+        without columns, or `data` is of no known kind.
     InputError
-        There is no such file or store, or it cannot be read as one.
+        If there is no such file or store, or it cannot be read as one.
     DamageError, StorageError
-        A store is damaged; opening failed.
+        If a store is damaged, or opening fails.
     """
     if isinstance(data, str | os.PathLike):
         data = [data]
@@ -314,7 +314,7 @@ def open_rows(
     if is_text or hasattr(data, "read_block"):
         for name, given in (("labels", labels), ("qid", qid)):
             if given is not None:
-                raise UsageError(f"{name} can be given beside a matrix only; text and stores bring their own")
+                raise UsageError(f"{name} can be given with a matrix only; text and stores have their own")
     if is_text:
         stores = [os.fspath(path) for path in data if _names_store(path)]
         if stores:

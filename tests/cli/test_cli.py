@@ -214,7 +214,7 @@ def test_unknown_features_are_counted(model: Path, tmp_path: Path) -> None:
     text.write_text("1 1:1 99:2\n-1 2:1\n1 26:1 27:1\n")
     _, err = run("predict", model, text, "-o", tmp_path / "p")
     assert err == (
-        "ooc-svm: warning: 2 rows of 3 have features that the model does not know; 3 values left out\n"
+        "ooc-svm: warning: 2 rows of 3 have features that the model does not have; 3 values ignored\n"
     )
 
 

@@ -12,8 +12,10 @@ from scipy import sparse
 from sklearn import metrics as sk
 
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
-from ooc_svm.evaluation.evaluate import BINARY_METRICS, evaluate
+from ooc_svm.evaluation.evaluate import evaluate
 from ooc_svm.evaluation.label_codes import LabelCodes
+from ooc_svm.evaluation.metrics import default_metrics
+from ooc_svm.model.decision import TWO_CLASSES
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.growing import GrowingVector
 from ooc_svm.store import Store
@@ -63,7 +65,7 @@ def test_two_classes_against_scikit_learn(model: Model, tmp_path: Path) -> None:
     for form, options in ((text, {}), (store, {}), (data.matrix, {"labels": data.labels})):
         for threads in (1, 2):
             found = evaluate(model, form, threads=threads, **options)
-            assert list(found) == list(BINARY_METRICS)
+            assert list(found) == list(default_metrics(TWO_CLASSES))
             assert found == pytest.approx(expected, rel=1e-12)
 
 
@@ -305,7 +307,7 @@ def test_scores_on_disk_give_the_same_numbers(
         vectors.append(GrowingVector(dtype, 0, tmp_path, **options))
         return vectors[-1]
 
-    monkeypatch.setattr("ooc_svm.evaluation.evaluate.GrowingVector", on_disk)
+    monkeypatch.setattr("ooc_svm.evaluation.workspace.GrowingVector", on_disk)
     monkeypatch.setattr("ooc_svm.evaluation.evaluate.SLICE_ROWS", 100)
     for form in (text, store):
         assert evaluate(model, form) == expected

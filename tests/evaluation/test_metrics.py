@@ -20,16 +20,15 @@ from ooc_svm.evaluation.metrics import (
     ClassCounts,
     OrderCounts,
     ValueSums,
-    multiclass_metrics,
 )
 from ooc_svm.ops.sort_keys import order_key, scores_of_keys
 from ooc_svm.rowvectors import score_ranges
 from ooc_svm.rowvectors.score_ranges import TieRuns, sorted_ties
 from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, row_slices
 
-ORDERED = [name for name, metric in METRICS.items() if metric.counts is OrderCounts]
-BINARY = [name for name, metric in METRICS.items() if metric.counts in (BinaryCounts, OrderCounts)]
-VALUES = [name for name, metric in METRICS.items() if metric.counts is ValueSums]
+ORDERED = [name for name, metric in METRICS.items() if OrderCounts in metric.counts]
+BINARY = [name for name, metric in METRICS.items() if {BinaryCounts, OrderCounts} & {*metric.counts}]
+VALUES = [name for name, metric in METRICS.items() if ValueSums in metric.counts]
 
 ordinary = st.floats(allow_nan=False, allow_infinity=False)
 tied = st.sampled_from([-1.5, -0.0, 0.0, 5e-324, -5e-324, 1.0, 1.0000000000000002, 1e308])
@@ -46,7 +45,7 @@ def compute_metrics(
     names: list[str], scores: RowVector, targets: RowVector, memory: int, slice_rows: int = 1 << 16
 ) -> dict[str, float]:
     """Metrics of scores that are there already, counted and summed slice by slice."""
-    kinds = {METRICS[name].counts for name in names}
+    kinds = {METRICS[name].counts[0] for name in names}
     binary, sums = BinaryCounts(), ValueSums()
     for start, stop in row_slices(scores.n_rows, slice_rows):
         part = scores.read(start, stop), targets.read(start, stop).astype(np.float64)
@@ -59,7 +58,7 @@ def compute_metrics(
         for groups in sorted_ties(scores, targets, memory):
             order.add(groups)
     counts = {BinaryCounts: binary, OrderCounts: order, ValueSums: sums}
-    return {name: METRICS[name].function(counts[METRICS[name].counts]) for name in names}
+    return {name: METRICS[name].function(counts[METRICS[name].counts[0]]) for name in names}
 
 
 def brute_prbep(scores: np.ndarray, targets: np.ndarray) -> float:
@@ -445,7 +444,7 @@ def test_multiclass_metrics_equal_scikit_learn(n_classes, pairs):
     half = len(pairs) // 2
     counts.add(actual[:half], predicted[:half])
     counts.add(actual[half:], predicted[half:])
-    found = multiclass_metrics(counts)
+    found = {name: METRICS[name].function(counts) for name in ("accuracy", "error", "macro-f1")}
     assert found == pytest.approx(
         {
             "accuracy": sklearn.metrics.accuracy_score(actual, predicted),
@@ -455,12 +454,10 @@ def test_multiclass_metrics_equal_scikit_learn(n_classes, pairs):
     )
 
 
-def test_codes_are_checked_and_rows_needed():
+def test_codes_are_checked():
     counts = ClassCounts(3)
     for bad in ([3], [-1]):
         with pytest.raises(ValueError, match="from 0 to 2"):
             counts.add(np.array(bad), np.array([0]))
         with pytest.raises(ValueError, match="from 0 to 2"):
             counts.add(np.array([0]), np.array(bad))
-    with pytest.raises(InputError, match="no rows"):
-        multiclass_metrics(counts)

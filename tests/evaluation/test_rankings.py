@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from ooc_svm.errors import InputError, MemoryBudgetError
-from ooc_svm.evaluation import swappedpairs
+from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.evaluation.large_rankings import LargeRanking, TopRows
-from ooc_svm.evaluation.metrics import metric
-from ooc_svm.evaluation.query_groups import QueryGroups
-from ooc_svm.evaluation.ranking_metrics import RankingCounts, cutoff
+from ooc_svm.evaluation.metrics import METRICS, requested_metrics
+from ooc_svm.evaluation.query_groups import ENTRY_BYTES, QueryGroups
+from ooc_svm.evaluation.ranking_metrics import PairSums
 from ooc_svm.evaluation.rankings import PairCounts, RankedGroups, Rankings
+from ooc_svm.evaluation.workspace import Workspace
+from ooc_svm.model.decision import RANKINGS
 from ooc_svm.rowvectors import group_numbers
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
 from ooc_svm.rowvectors.vector import DiskVector, MemoryVector
@@ -73,13 +74,29 @@ def peer_metrics(groups: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, float
     return found
 
 
+class Counted:
+    """The counts of some metrics, and the metrics from them."""
+
+    def __init__(self, names: Any = NAMES) -> None:
+        self.requested = requested_metrics(RANKINGS, names)
+        self.counts = {each.key: each.new_counts() for each in self.requested}
+
+    def add(self, groups: RankedGroups) -> None:
+        for counts in self.counts.values():
+            counts.add(groups)
+
+    def value(self, name: str) -> float:
+        (each,) = (each for each in self.requested if each.name == name)
+        return each.function(self.counts[each.key])
+
+
 def found_metrics(groups: RankedGroups, names: Any = NAMES) -> dict[str, float]:
-    counts = RankingCounts(names)
-    counts.add(groups)
+    counted = Counted(names)
+    counted.add(groups)
     found = {}
     for name in names:
         try:
-            found[name] = metric(name).function(counts)
+            found[name] = counted.value(name)
         except InputError:
             continue
     return found
@@ -179,8 +196,8 @@ def test_equal_scores_of_different_grades_are_no_correlation():
 
 
 def test_no_value_is_said():
-    counts = RankingCounts(NAMES)
-    counts.add(in_memory([group([1.0, 2.0], [-1.0, -1.0])]))
+    counted = Counted()
+    counted.add(in_memory([group([1.0, 2.0], [-1.0, -1.0])]))
     for name, reason in (
         ("ndcg@10", "the grade -1, and ndcg is for grades from 0 on"),
         ("map", "no grade is above 0"),
@@ -188,7 +205,7 @@ def test_no_value_is_said():
         ("swapped-pairs", "no two rows of different labels"),
     ):
         with pytest.raises(InputError, match=reason):
-            metric(name).function(counts)
+            counted.value(name)
 
 
 def test_negative_grades_are_compared_and_not_relevant():
@@ -207,12 +224,12 @@ def test_counts_past_64_bits_stay_exact():
             exact = {"graded": 2**70, "scored": 2**70, "swapped": 2**68 + 1, "tied": 6}
             return PairCounts(**{name: np.array([number], object) for name, number in exact.items()})
 
-    counts = RankingCounts(["swapped-pairs", "kendall-tau"])
-    counts.add(Vast())  # type: ignore[arg-type]
-    counts.add(Vast())  # type: ignore[arg-type]
-    assert (counts.pairs, counts.swapped, counts.tied) == (2**71, 2**69 + 2, 12)
-    assert metric("swapped-pairs").function(counts) == (2**69 + 8) / 2**71
-    assert metric("kendall-tau").function(counts) == 0.5
+    sums = PairSums()
+    sums.add(Vast())  # type: ignore[arg-type]
+    sums.add(Vast())  # type: ignore[arg-type]
+    assert (sums.pairs, sums.swapped_halves) == (2**71, 2 * (2**69 + 2) + 12)
+    assert METRICS["swapped-pairs"].function(sums) == (2**69 + 8) / 2**71
+    assert METRICS["kendall-tau"].function(sums) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -233,7 +250,12 @@ def test_counts_past_64_bits_stay_exact():
     ],
 )
 def test_names_of_ndcg(name, k):
-    assert cutoff(name) == k
+    if k is None and name != "map":
+        with pytest.raises(UsageError):
+            requested_metrics(RANKINGS, name)
+        return
+    (requested,) = requested_metrics(RANKINGS, name)
+    assert (requested.name, requested.k) == (name, k)
 
 
 def test_more_ranks_than_rows_cost_nothing():
@@ -320,33 +342,21 @@ class CountingVector(MemoryVector):
         return super()._read(start, stop, out)
 
 
-def test_reads_of_a_large_group(monkeypatch):
-    n_rows, most = 20_000, 2500
-    memory = most * swappedpairs.ROW_BYTES
+def test_reads_of_a_large_group():
+    n_rows, memory = 20_000, 480_000
     random = np.random.default_rng(0)
     scores, grades = (CountingVector.wrap(random.normal(size=n_rows)) for _ in range(2))
-    sizes: list[int] = []
-
-    class Noted(Rankings):
-        def __init__(self, scores: Any, grades: Any, starts: Any) -> None:
-            sizes.append(len(scores))
-            super().__init__(scores, grades, starts)
-
-    monkeypatch.setattr(swappedpairs, "Rankings", Noted)
     ranking = LargeRanking(scores, grades, memory)
     ranking.discounted_gains(10)
     assert (scores.rows_read, grades.rows_read) == (n_rows, n_rows)
     ranking.pair_counts()
-    assert max(sizes) <= most
-    assert sum(sizes) == 2 * n_rows
-    pieces = len(sizes)
-    assert 2 * n_rows / most <= pieces <= 3 * n_rows / most
-    # Whatever the number of pieces: two reads to cut them and one for each crowd, three to deal the rows out
-    # twice, two and one for each crowd to count equal ones, which are gathered in parts.
+    # Two reads to count equal rows and one for each part of them that is gathered. The grades are read two or
+    # three times more to cut them, and with the scores once to sort them.
     gathers = -(-n_rows // (memory // 2 // 8))
+    assert 1 + 2 + gathers + 1 <= scores.rows_read / n_rows <= 1 + 4 + gathers + 1
+    assert 1 + 2 + gathers + 3 <= grades.rows_read / n_rows <= 1 + 4 + gathers + 6
     for vector in (scores, grades):
-        assert 1 + 2 + 3 + 2 + gathers <= vector.rows_read / n_rows <= 1 + 4 + 3 + 4 + gathers
-        assert vector.longest <= memory // 8 // 9
+        assert vector.longest <= max(memory // 8 // 9, memory // 2 // 96)
 
 
 def test_a_large_group_on_disk(tmp_path):
@@ -390,20 +400,22 @@ def test_mapped_vectors(tmp_path):
 def cut_into_groups(
     columns: tuple[np.ndarray, np.ndarray], qids: np.ndarray | None, block: int, memory: int
 ) -> tuple[dict[str, float], list[type], int]:
-    """Metrics of rows that come in blocks; and how groups were handed on."""
-    counts = RankingCounts(NAMES)
+    """Metrics of rows that come in blocks; and how groups were passed on."""
+    counted = Counted()
     kinds: list[type] = []
 
     def take(groups: RankedGroups) -> None:
         kinds.append(type(groups))
-        counts.add(groups)
+        counted.add(groups)
 
-    with QueryGroups(take, memory) as groups:
+    with Workspace(memory, ENTRY_BYTES) as workspace:
+        groups = QueryGroups(take, workspace)
         for start in range(0, len(columns[0]), block):
             part = slice(start, start + block)
             groups.add(columns[0][part], columns[1][part], None if qids is None else qids[part])
-        groups.finish("rows", memory)
-    return {name: metric(name).function(counts) for name in NAMES}, kinds, counts.n_groups
+        groups.finish("rows")
+    n_groups = next(counts for counts in counted.counts.values()).n_groups
+    return {name: counted.value(name) for name in NAMES}, kinds, n_groups
 
 
 @pytest.mark.parametrize("block", [1, 7, 100, 5000])

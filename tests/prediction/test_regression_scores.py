@@ -17,7 +17,8 @@ from ooc_svm.cli.app import app
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.evaluation import evaluate as evaluate_module
 from ooc_svm.evaluation.evaluate import evaluate
-from ooc_svm.model.decision import select_C
+from ooc_svm.evaluation.metrics import default_metrics
+from ooc_svm.model.decision import TWO_CLASSES, VALUES, select_C
 from ooc_svm.model.export import export_model
 from ooc_svm.model.file import load_model, model_info, save_model
 from ooc_svm.model.model import Model
@@ -161,13 +162,13 @@ def test_columns_of_an_anndata_store(model: Model, data: Data, tmp_path: Path) -
 
 
 def test_metrics_of_the_other_kind_are_refused_before_anything_is_read() -> None:
-    for name in (*evaluate_module.BINARY_METRICS, "macro-f1"):
+    for name in (*default_metrics(TWO_CLASSES), "macro-f1"):
         with pytest.raises(
             UsageError, match=rf"^{name} is no metric for values; .*choose from mse, mae, r2, "
         ):
             evaluate(regressor([1.0]), "missing.svm", ["mse", name])
     three = one_vs_rest(np.ones((3, 1)), 0.0, (1.0, 2.0, 3.0))
-    for name in evaluate_module.VALUE_METRICS:
+    for name in default_metrics(VALUES):
         with pytest.raises(UsageError, match=rf"^{name} is no metric for two classes; .* accuracy, error, "):
             evaluate(linear_model([1.0]), "missing.svm", name)
         with pytest.raises(UsageError, match=rf"^{name} is no metric for several classes; .* macro-f1$"):
