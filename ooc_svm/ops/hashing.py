@@ -16,7 +16,7 @@ _ONE, _27, _30, _31 = np.uint64(1), np.uint64(27), np.uint64(30), np.uint64(31)
 
 @compiled
 def mix(z: np.uint64) -> np.uint64:
-    """The finaliser of splitmix64: a bijection of 64 bits."""
+    """The finalizer of splitmix64: a bijection of 64 bits."""
     z = (z ^ (z >> _30)) * _FACTOR_1
     z = (z ^ (z >> _27)) * _FACTOR_2
     return z ^ (z >> _31)
@@ -24,9 +24,9 @@ def mix(z: np.uint64) -> np.uint64:
 
 @compiled
 def row_keys(seed: np.uint64, start: np.uint64, out: Keys) -> None:
-    """Keys of the rows ``start``, ``start + 1``, ...: outputs of splitmix64, one a row, each reached at once.
+    """Random keys of the rows ``start``, ``start + 1``, ...: the output of splitmix64 of each number.
 
-    Rows of one seed have different keys, since all steps are bijections.
+    Different rows have different keys for the same seed, since all steps are bijections.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def row_keys(seed: np.uint64, start: np.uint64, out: Keys) -> None:
 
 @compiled
 def mix_keys(numbers: Keys, out: Keys) -> None:
-    """Different keys for different numbers, spread over all 64 bits.
+    """Keys that are spread over all 64 bits; different numbers have different keys.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from ooc_svm.pairs.request import PairPass, PairRows, PairSlope
 from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.vector import SLICE_ROWS, MemoryVector, RowVector, row_slices
-from ooc_svm.rowvectors.views import ConstantVector, MappedVector, PartVector, PointVector
+from ooc_svm.rowvectors.views import ConstantVector, MappedVector, PointVector, RangeVector
 from ooc_svm.system.threads import parallel_map
 
 # Difference of scores below which a pair is active.
@@ -158,7 +158,7 @@ class _Counting:
             if last - first <= SLICE_ROWS:
                 yield self._short_queries(scores, ranks, weight, starts)
                 continue
-            own = PartVector(scores, first, last), PartVector(ranks, first, last)
+            own = RangeVector(scores, first, last), RangeVector(ranks, first, last)
             for counted in self._one_query(*own, rows.n_ranks, None, first):
                 yield counted if weight is None else _weighted(counted, weight.read(first, first + 1).item())
 

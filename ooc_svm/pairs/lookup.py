@@ -20,6 +20,7 @@ from ooc_svm.ops import sort_keys
 from ooc_svm.pairs import lookup_loops
 from ooc_svm.rowvectors.sort import check_finite
 from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
+from ooc_svm.rowvectors.views import ComputedVector
 from ooc_svm.system.threads import parallel_map
 
 # Largest number of rows that 32 bits can number.
@@ -206,29 +207,18 @@ class TwoRanks:
         parallel_map(count, tasks, self._threads)
 
 
-class _GatheredCounts(RowVector):
+class _GatheredCounts(ComputedVector):
     """Counts of the rows of one rank, gathered from their places in the partition; 0 for other rows."""
 
     def __init__(self, counts: UInt32Array, places: UInt32Array, ranks: RowVector, rank: int) -> None:
         super().__init__(len(places), np.int64)
         self._counts, self._places, self._ranks, self._rank = counts, places, ranks, rank
 
-    @property
-    def in_memory(self) -> bool:
-        """Always false: reading takes time."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         found = np.empty(stop - start, np.int64) if out is None else out[: stop - start]
         ranks = self._ranks.read(start, stop)
         lookup_loops.gather(self._places[start:stop], self._counts, ranks, self._rank, found)
         return found
-
-    def _write(self, start: int, array: AnyArray) -> None:
-        raise TypeError("counts of pairs cannot be written")
 
 
 def _first_places(sizes: Int64Array) -> Int64Array:

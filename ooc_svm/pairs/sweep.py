@@ -80,7 +80,7 @@ class PairSweep:
     n_ranks : int
     weights : RowVector of float64, or None
     n_slacks : int
-        Number of slack blocks.
+        Number of slack blocks; 0: pairs are counted for their higher row alone.
     scratch : RowVectors
         Creates the columns, of as many rows as the vectors.
     most : int

@@ -117,8 +117,8 @@ class RowVectors:
         """Write the entries of `name` to `fileobj`, raw and little-endian, a slice at a time."""
         vector = self[name]
         for start, stop in row_slices(self.n_rows):
-            part = vector.read(start, stop)
-            fileobj.write(part.astype(vector.dtype.newbyteorder("<"), copy=False).data)
+            chunk = vector.read(start, stop)
+            fileobj.write(chunk.astype(vector.dtype.newbyteorder("<"), copy=False).data)
 
     def load(self, name: str, fileobj: BinaryIO) -> None:
         """Set the entries of the vector `name` from the output of `save`.
@@ -131,8 +131,8 @@ class RowVectors:
         vector = self[name]
         stored = vector.dtype.newbyteorder("<")
         for start, stop in row_slices(self.n_rows):
-            part = _read_exactly(fileobj, (stop - start) * stored.itemsize, name)
-            vector.write(start, np.frombuffer(part, stored).astype(vector.dtype, copy=False))
+            chunk = _read_exactly(fileobj, (stop - start) * stored.itemsize, name)
+            vector.write(start, np.frombuffer(chunk, stored).astype(vector.dtype, copy=False))
 
     def close(self) -> None:
         """Close and remove every vector."""
@@ -149,15 +149,15 @@ class RowVectors:
 
 
 def _read_exactly(fileobj: BinaryIO, n_bytes: int, name: str) -> bytes:
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     missing = n_bytes
     while missing:
-        part = fileobj.read(missing)
-        if not part:
+        chunk = fileobj.read(missing)
+        if not chunk:
             source = getattr(fileobj, "name", "the file")
             raise DamageError(
                 f"{source}: ends inside the row vector {name!r}; it was cut short: use another copy"
             )
-        parts.append(part)
-        missing -= len(part)
-    return b"".join(parts)
+        chunks.append(chunk)
+        missing -= len(chunk)
+    return b"".join(chunks)

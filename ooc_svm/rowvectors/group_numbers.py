@@ -50,14 +50,14 @@ class GroupNumbers:
         """
         if self._ascending:
             return
-        room = max(self._memory_bytes // 2 // _NUMBER_BYTES, 1)
-        n_parts = -(-self._numbers.n_rows // room)
-        for part in range(n_parts):
-            numbers = np.concatenate([each[_part_of(each, n_parts) == part] for each in self._slices()])
+        most = max(self._memory_bytes // 2 // _NUMBER_BYTES, 1)
+        n_buckets = -(-self._numbers.n_rows // most)
+        for bucket in range(n_buckets):
+            numbers = np.concatenate([own[_buckets_of(own, n_buckets) == bucket] for own in self._slices()])
             numbers.sort()
-            again = numbers[1:] == numbers[:-1]
-            if again.any():
-                number = numbers[int(np.argmax(again))]
+            repeated = numbers[1:] == numbers[:-1]
+            if repeated.any():
+                number = numbers[int(np.argmax(repeated))]
                 raise InputError(
                     f"{source}: rows of the group qid:{number} are in several places; "
                     "rows of a group must follow one another: sort the rows by qid, or convert with --group"
@@ -72,5 +72,5 @@ class GroupNumbers:
             yield self._numbers.read(start, stop)
 
 
-def _part_of(numbers: Int64Array, n_parts: int) -> npt.NDArray[np.uint64]:
-    return (numbers.view(np.uint64) * _MIX >> np.uint64(32)) % np.uint64(n_parts)
+def _buckets_of(numbers: Int64Array, n_buckets: int) -> npt.NDArray[np.uint64]:
+    return (numbers.view(np.uint64) * _MIX >> np.uint64(32)) % np.uint64(n_buckets)

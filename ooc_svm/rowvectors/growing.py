@@ -61,11 +61,11 @@ class GrowingVector(RowVector):
     def append(self, array: npt.NDArray[Any]) -> None:
         """Append entries; raises as `write` does."""
         while len(array):
-            room = self._starts[-1] + self._segments[-1].n_rows - self.n_rows if self._segments else 0
-            if room == 0:
+            free = self._starts[-1] + self._segments[-1].n_rows - self.n_rows if self._segments else 0
+            if free == 0:
                 self._add_segment()
                 continue
-            head, array = array[:room], array[room:]
+            head, array = array[:free], array[free:]
             self._segments[-1].write(self.n_rows - self._starts[-1], head)
             self.n_rows += len(head)
             self.nbytes = self.n_rows * self.dtype.itemsize

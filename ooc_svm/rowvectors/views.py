@@ -10,8 +10,23 @@ import numpy.typing as npt
 from ooc_svm.rowvectors.vector import AnyArray, RowVector
 
 
-class MappedVector(RowVector):
-    """A function of the entries of a row vector; read-only.
+class ComputedVector(RowVector):
+    """A read-only row vector without entries of its own: `_read` computes them."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Always false: reading takes time."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _write(self, start: int, array: AnyArray) -> None:
+        raise TypeError(f"a {type(self).__name__} cannot be written")
+
+
+class MappedVector(ComputedVector):
+    """A function of the entries of a row vector.
 
     Parameters
     ----------
@@ -32,14 +47,6 @@ class MappedVector(RowVector):
         super().__init__(vector.n_rows, dtype)
         self._vector, self._function = vector, function
 
-    @property
-    def in_memory(self) -> bool:
-        """Always false: reading takes time."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         made = self._function(self._vector.read(start, stop)).astype(self.dtype, copy=False)
         if out is None:
@@ -47,17 +54,14 @@ class MappedVector(RowVector):
         out[: len(made)] = made
         return out[: len(made)]
 
-    def _write(self, start: int, array: AnyArray) -> None:
-        raise TypeError("a mapped row vector cannot be written")
-
 
 def signs(vector: RowVector) -> MappedVector:
     """1 for entries above 0 and -1 for others, int8."""
     return MappedVector(vector, np.int8, lambda entries: np.where(entries > 0, 1, -1))
 
 
-class PointVector(RowVector):
-    """The point ``start + t (end - start)`` of the line through two row vectors; read-only.
+class PointVector(ComputedVector):
+    """The point ``start + t (end - start)`` of the line through two row vectors.
 
     Parameters
     ----------
@@ -70,14 +74,6 @@ class PointVector(RowVector):
         super().__init__(start.n_rows, np.float64)
         self._start, self._end, self._t = start, end, t
 
-    @property
-    def in_memory(self) -> bool:
-        """Always false: reading takes time."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         made = np.empty(stop - start) if out is None else out[: stop - start]
         origin = self._start.read(start, stop)
@@ -87,11 +83,8 @@ class PointVector(RowVector):
             made += origin
         return made
 
-    def _write(self, start: int, array: AnyArray) -> None:
-        raise TypeError("a point between row vectors cannot be written")
 
-
-class PartVector(RowVector):
+class RangeVector(RowVector):
     """The rows ``first .. last`` of a row vector, counted from 0.
 
     Parameters
@@ -120,8 +113,8 @@ class PartVector(RowVector):
         self._vector.write(self._first + start, array)
 
 
-class ConstantVector(RowVector):
-    """A row vector whose entries are all equal; read-only.
+class ConstantVector(ComputedVector):
+    """A row vector whose entries are all equal.
 
     Parameters
     ----------
@@ -134,23 +127,12 @@ class ConstantVector(RowVector):
         super().__init__(n_rows, dtype)
         self._value = value
 
-    @property
-    def in_memory(self) -> bool:
-        """Always true: reading takes almost no time."""
-        return True
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         return np.full(stop - start, self._value, self.dtype)
 
-    def _write(self, start: int, array: AnyArray) -> None:
-        raise TypeError("a constant row vector cannot be written")
 
-
-class RowNumbers(RowVector):
-    """The row vector 0, 1, 2, ...; read-only.
+class RowNumbers(ComputedVector):
+    """The row vector 0, 1, 2, ....
 
     Parameters
     ----------
@@ -158,16 +140,5 @@ class RowNumbers(RowVector):
     dtype : data type
     """
 
-    @property
-    def in_memory(self) -> bool:
-        """Always true: reading takes almost no time."""
-        return True
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         return np.arange(start, stop, dtype=self.dtype)
-
-    def _write(self, start: int, array: AnyArray) -> None:
-        raise TypeError("row numbers cannot be written")

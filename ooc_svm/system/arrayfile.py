@@ -125,8 +125,8 @@ def write_arrays(
     position = _MAGIC_BYTES + _LENGTH.size + len(text) + _CHECKSUM.size
     for data in stored:
         file.write(bytes(_aligned(position) - position))
-        for part in _byte_slices(data):
-            file.write(part)
+        for chunk in _byte_slices(data):
+            file.write(chunk)
         position = _aligned(position) + data.nbytes
 
 
@@ -278,9 +278,9 @@ class _Reader:
         checksum = 0
         buffer = array.view(np.uint8)
         for start in range(0, entry.nbytes, _SLICE_BYTES):
-            part = self._take(min(_SLICE_BYTES, entry.nbytes - start))
-            checksum = google_crc32c.extend(checksum, part)
-            buffer[start : start + len(part)] = np.frombuffer(part, np.uint8)
+            chunk = self._take(min(_SLICE_BYTES, entry.nbytes - start))
+            checksum = google_crc32c.extend(checksum, chunk)
+            buffer[start : start + len(chunk)] = np.frombuffer(chunk, np.uint8)
         if checksum != entry.crc32c:
             self._damaged(f"the checksum of array {entry.name!r} is wrong")
         try:
@@ -290,11 +290,11 @@ class _Reader:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def _take(self, n_bytes: int) -> bytes:
-        part = self._file.read(n_bytes)
-        if len(part) != n_bytes:
+        chunk = self._file.read(n_bytes)
+        if len(chunk) != n_bytes:
             self._damaged("it became shorter while it was read")
         self._position += n_bytes
-        return part
+        return chunk
 
     def _damaged(self, reason: str) -> NoReturn:
         raise DamageError(
@@ -323,6 +323,6 @@ def _byte_slices(data: AnyArray) -> Iterator[bytes]:
 
 def _crc32c(data: AnyArray) -> int:
     checksum = 0
-    for part in _byte_slices(data):
-        checksum = google_crc32c.extend(checksum, part)
+    for chunk in _byte_slices(data):
+        checksum = google_crc32c.extend(checksum, chunk)
     return checksum

@@ -382,7 +382,7 @@ def test_mapped_vectors(tmp_path):
     assert np.shares_memory(part, buffer)
     constant = ConstantVector(5, np.int8, 1)
     assert constant.read(3, 5).tolist() == [1, 1]
-    assert (constant.in_memory, constant.nbytes) == (True, 5)
+    assert (constant.in_memory, constant.nbytes) == (False, 5)
     constant.close()
     mapped = MappedVector(vector, np.float64, np.abs)
     mapped.close()

@@ -1,4 +1,4 @@
-"""Small data of ranks, and what is true of all its pairs, listed one by one."""
+"""Small ranking data, and properties of all its pairs, listed one by one."""
 
 from __future__ import annotations
 

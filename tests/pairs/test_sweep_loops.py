@@ -37,13 +37,13 @@ def swept(columns, windows, direction, n_ranks, weighted):
     out = np.zeros(n_rows, np.float64 if weighted else np.uint32)
     weight = (lambda part: weights[part]) if weighted else (lambda part: None)
 
-    def parts(size):
+    def ranges(size):
         found = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
         return found[::direction]
 
-    waiting, q = parts(windows[0]), 0
+    waiting, q = ranges(windows[0]), 0
     ahead = waiting.pop(0)
-    for own in parts(windows[1]):
+    for own in ranges(windows[1]):
         k = 0
         while True:
             q, k = sweep_loops.sweep(

@@ -25,9 +25,9 @@ both = pytest.mark.parametrize("kind", ["memory", "disk"])
 
 def test_slices_cover_every_row_once():
     for n_rows in (0, 1, 6, 7, 8, 21):
-        parts = list(row_slices(n_rows, 7))
-        assert [row for start, stop in parts for row in range(start, stop)] == list(range(n_rows))
-        assert all(0 < stop - start <= 7 for start, stop in parts)
+        slices = list(row_slices(n_rows, 7))
+        assert [row for start, stop in slices for row in range(start, stop)] == list(range(n_rows))
+        assert all(0 < stop - start <= 7 for start, stop in slices)
 
 
 @both
