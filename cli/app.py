@@ -1,6 +1,6 @@
-"""All commands together, and the entry point.
+"""All commands, and the entry point.
 
-Nothing of NumPy, Numba or Zarr is imported here: commands import what they call when they are called.
+NumPy, Numba and Zarr are not imported here: a command imports what it calls when it runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROGRAM = "ooc-svm"
 
 
 class CommandLine(TyperGroup):
-    """The group of the commands; however one ends, the process ends with a documented exit code."""
+    """The group of the commands; the process always ends with a documented exit code."""
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
         """Run a command line and exit."""
@@ -33,7 +33,7 @@ class CommandLine(TyperGroup):
         sys.exit(exit_code(partial(super().main, *args, **options)))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; a closed pipe is seen here, before Typer takes it for its own."""
+        """Run the command; a closed pipe is handled here, before Typer handles it in its own way."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -94,6 +94,6 @@ def main() -> NoReturn:
     try:
         app(prog_name=PROGRAM)
     finally:
-        # Else the collector looks at each object of all libraries once more: a quarter of a second.
+        # Otherwise the garbage collector visits every object of all libraries again, for 0.25 seconds.
         gc.freeze()
     raise AssertionError("the command line exits by itself")

@@ -1,4 +1,4 @@
-"""How a command ends: exceptions to exit codes, and one sentence on standard error."""
+"""The end of a command: exceptions become exit codes and one sentence on standard error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIGINT_CODE, SIGPIPE_CODE = 130, 141
 
 TRACEBACK_VARIABLE = "OOC_SVM_TRACEBACK"
 
-# Wrong command lines, whichever of its releases of Click Typer brings along.
+# The base of the errors of command lines, in the release of Click that Typer uses.
 _ParsingError: Any = typer.BadParameter.__base__
 
 _REMEDIES = {
@@ -36,7 +36,7 @@ _REMEDIES = {
 
 
 def exit_code(run: Callable[[], object]) -> int:
-    """Run a command to its end, whatever that is.
+    """Run a command and turn its end into an exit code.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def exit_code(run: Callable[[], object]) -> int:
     Returns
     -------
     int
-        See the list of exit codes in the documentation. Failures were explained on standard error.
+        See the list of exit codes in the documentation; failures are explained on standard error.
     """
     try:
         with signals.handle_signals(grace=0), _warnings_as_lines():
@@ -63,14 +63,14 @@ def exit_code(run: Callable[[], object]) -> int:
 
 
 def reader_gone() -> int:
-    """What a command exits with whose reader has closed the pipe: quietly, as if SIGPIPE had ended it."""
+    """The exit code of a command whose reader has closed the pipe: that of SIGPIPE, without a message."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in the buffer
     return SIGPIPE_CODE
 
 
 def one_line(text: str) -> str:
-    """Text that stays on one line and does nothing to a terminal, whatever names it repeats."""
+    """Text on one line, without characters that control a terminal."""
     return printable(" ".join(text.split()))
 
 
@@ -81,7 +81,7 @@ def complain(kind: str, text: str) -> None:
 
 
 def _explain(error: BaseException) -> int:
-    """Say what went wrong; the exit code for it."""
+    """Write what went wrong to standard error; return the exit code."""
     if os.environ.get(TRACEBACK_VARIABLE):
         import traceback
 
@@ -125,9 +125,9 @@ def _storage_sentence(error: OSError) -> str:
 def _check_standard_output() -> None:
     if sys.stdout is None:
         raise StorageError(
-            "standard output is closed, so there is no place for results; redirect it to /dev/null"
+            "standard output is closed, so results cannot be written; redirect it to a file or /dev/null"
         )
-    if hasattr(sys.stdout, "reconfigure"):  # names of files need not be text
+    if hasattr(sys.stdout, "reconfigure"):  # file names need not be valid text
         sys.stdout.reconfigure(errors="backslashreplace")
 
 

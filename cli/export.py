@@ -12,7 +12,7 @@ from ooc_svm.cli.options import SelectedC, choice
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")],
-    to: Annotated[str, choice("liblinear", "svmlight", help="The program it is for.")],
+    to: Annotated[str, choice("liblinear", "svmlight", help="The program that will read the file.")],
     C: SelectedC = None,
 ) -> None:
     """Write a model in the text format of another program."""

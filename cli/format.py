@@ -29,7 +29,7 @@ def bound(number: float | None) -> str:
 
 
 def objective(number: float | None, digits: int = 6) -> str:
-    """A value of an objective with so many digits; a dash where there is none."""
+    """A value of an objective; a dash where there is none."""
     return "-" if number is None or not math.isfinite(number) else f"{number:.{digits}g}"
 
 
@@ -50,18 +50,18 @@ def count(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that does nothing to a terminal, whatever names of files and labels it repeats."""
+    """Text with the characters escaped that control a terminal; names of files and labels may hold them."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def shortened(items: Sequence[str], most: int = 20) -> str:
-    """Items with blanks between them, those beyond a number of them counted only."""
+    """Items with blanks between them; those beyond the first ``most`` are only counted."""
     more = f"   and {len(items) - most:,} more" if len(items) > most else ""
     return "   ".join(items[:most]) + more
 
 
 def block(facts: Iterable[tuple[str, str]]) -> str:
-    """Names and what they are in two aligned columns, one pair a line."""
+    """Names and their texts in two aligned columns, one pair a line."""
     pairs = [(name, printable(value)) for name, value in facts]
     width = max(len(name) for name, _ in pairs) + 2
     return "\n".join(f"{name:<{width}}{value}".rstrip() for name, value in pairs)
@@ -81,7 +81,7 @@ def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None) -
     ----------
     summary : LabelSummary
     names : sequence of str, optional
-        Where label k is called ``names[k]``.
+        The name of label k is ``names[k]``.
     """
     from ooc_svm.data.classes import label_text
 
@@ -92,5 +92,5 @@ def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None) -
 
 
 def describe_values(value_type: str) -> str:
-    """What the stored values are."""
+    """The type of the stored values."""
     return "all 1" if value_type == "ones" else value_type

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ooc_svm.store import Store
 
 
-# Counts of the conversion that are facts of the store.
-_TOLD_ABOVE = {"rows", "nonzeros", "n_features"}
+# Counts of the conversion that other lines show.
+_SHOWN_ABOVE = {"rows", "nonzeros", "n_features"}
 
 
 def info(
@@ -28,7 +28,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     label: Label = None,
 ) -> None:
-    """Tell what a store or a model holds."""
+    """Show what a store or a model holds."""
     if os.path.isdir(path):
         from ooc_svm.store import open_store, store_info
 
@@ -52,7 +52,7 @@ def verify(
 ) -> None:
     """Check every chunk and every row of a store.
 
-    Chunks are held against the sizes and checksums of the manifest, rows against the rules.
+    Chunks are checked against the sizes and checksums of the manifest, rows against the rules.
     """
     from ooc_svm.cli.progress import byte_progress
     from ooc_svm.store import verify_store
@@ -60,9 +60,9 @@ def verify(
     with byte_progress("verify", quiet) as progress:
         report = verify_store(path, label=label, progress=progress)
     checked = f"{count(report.n_chunks, 'chunk')} ({format_size(report.n_bytes)})"
-    held = "against the manifest" if report.manifest else "by decoding; there is no manifest, so no checksums"
+    how = "against the manifest" if report.manifest else "by decoding; there is no manifest, so no checksums"
     typer.echo(
-        f"{path}: whole: {checked} {held}, {count(report.n_rows, 'row')} in {count(report.n_blocks, 'block')}"
+        f"{path}: whole: {checked} {how}, {count(report.n_rows, 'row')} in {count(report.n_blocks, 'block')}"
     )
 
 
@@ -94,7 +94,7 @@ def describe_store(store: Store) -> str:
 
 
 def _describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
-    """Where the rows came from, as far as the one who wrote the store has told."""
+    """Where the rows came from, as far as the store records it."""
     lines = []
     sources = provenance.get("sources")
     if isinstance(sources, list):
@@ -103,8 +103,8 @@ def _describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
     for name in ("options", "counts"):
         found = provenance.get(name)
         if isinstance(found, dict):
-            told = [f"{key} {value}" for key, value in found.items() if value and key not in _TOLD_ABOVE]
-            lines.append((name, ", ".join(told)))
+            shown = [f"{key} {value}" for key, value in found.items() if value and key not in _SHOWN_ABOVE]
+            lines.append((name, ", ".join(shown)))
     if "created" in provenance:
         lines.append(("made", f"{provenance['created']} by version {provenance.get('version', 'unknown')}"))
     return lines
@@ -121,7 +121,7 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     Raises
     ------
     DamageError
-        The report in the model is not one of ours.
+        The report in the model is malformed.
     """
     from ooc_svm.data.classes import label_text
 

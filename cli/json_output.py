@@ -10,12 +10,12 @@ from ooc_svm.errors import UsageError
 
 
 def check_json_target(path: str) -> None:
-    """Refuse, before any work, a place where no JSON can be written or something else would be lost.
+    """Refuse, before any work, a path where JSON cannot be written or another file would be lost.
 
     Raises
     ------
     UsageError
-        A file is there that does not start as a JSON object does: data or a model, named by mistake.
+        The file exists and does not begin like a JSON object: data or a model, named by mistake.
     StorageError
         The folder or the file cannot be written.
     """
@@ -26,11 +26,11 @@ def check_json_target(path: str) -> None:
         with open(path, "rb") as file:
             start = file.read(1)
         if start not in (b"", b"{"):
-            raise UsageError(f"{path}: is no JSON file, so it is not replaced; choose another name")
+            raise UsageError(f"{path}: is not a JSON file, so it is not replaced; choose another name")
 
 
 def write_json(path: str, content: Any) -> None:
-    """Write a JSON file, whole or not at all.
+    """Write a JSON file atomically.
 
     Raises
     ------

@@ -105,8 +105,9 @@ def _parameter(name: str, hint: Any) -> inspect.Parameter:
     """The parameter of a command for an option of training of a type."""
     default = default_text(name) or None if name in _READERS else OPTIONS[name].default
     kinds = [str] if name in _READERS else get_args(hint) or [hint]
-    kind = next(kind for kind in (bool, int, float, str) if kind in kinds)
-    annotation = Annotated[kind if default is not None else kind | None, train_option(name)]
+    kind: Any = next(each for each in (bool, int, float, str) if each in kinds)
+    typed = kind if default is not None else kind | None
+    annotation: Any = Annotated[typed, train_option(name)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -1,4 +1,4 @@
-"""What ``train`` says at its end: how good the model is for certain, and what that took."""
+"""The result of ``train`` for people: the certificate of the model, and what training took."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ooc_svm.cli.format import block, bound, count, objective, seconds, short, t
 from ooc_svm.system.memory import format_size
 
 MOST_MODELS = 20
-"""Models listed one by one; of more, those that are furthest from the gap wanted."""
+"""Largest number of models in a table; of more, those with the largest gaps are listed."""
 
 
 def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: int) -> str:
-    """The certificate of a run, some lines for people.
+    """The certificate of a run, in a few lines.
 
     Parameters
     ----------
     report : mapping
         The report of a model.
     tol : float
-        The relative gap asked for.
+        The relative gap that was asked for.
     path : str
-        Where the model file is.
+        The model file.
     model_bytes : int
         Its size.
     """
@@ -78,7 +78,7 @@ def _one(model: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def model_table(models: list[dict[str, Any]]) -> str:
-    """The models of a run in a table, the worst 20 where there are more; without labels if none has one."""
+    """The models of a run in a table, if there are many those with the largest gaps."""
     listed = models
     if len(models) > MOST_MODELS:
         listed = sorted(models, key=lambda model: -_or_infinity(model["relative_gap"]))[:MOST_MODELS]

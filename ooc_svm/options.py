@@ -1,8 +1,8 @@
 """The options of a training run: one list, from which everything else that knows options is derived.
 
 A field of `TrainOptions` carries all that is known of its option (`Option`). From this list follow the
-command line, the checks, the keys of checkpoints and warm starts, and the tables of the documentation. What
-an option belongs to (a problem, a loss, a solver) stands in `ooc_svm.catalog`.
+command line, the checks, the keys of checkpoints and warm starts, and the tables of the documentation. The
+problems, losses or solvers that an option belongs to name it in `ooc_svm.catalog`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Role(Enum):
     """What an option decides."""
 
     IDENTITY = "identity"
-    """Which answer is computed: a checkpoint is for one value."""
+    """Which answer is computed; a checkpoint is of use for one value only."""
     RESOURCE = "resource"
-    """With what it is computed; the answer is the same, or follows what a checkpoint was begun with."""
+    """With what it is computed; a resumed run may have another value."""
     LIMIT = "limit"
-    """When the run ends; a resumed run may have another."""
+    """When the run ends; a resumed run may have another value."""
     PLACE = "place"
-    """Where the run starts from and where it is saved."""
+    """Where the run starts from and where it is saved; a resumed run may have another value."""
 
 
 # What is wrong with a value, in words that follow the option's name; None if nothing is.
@@ -383,21 +383,6 @@ def described(name: str) -> str:
     """The help of an option, with the problems, losses or solvers that it is only for."""
     only = "".join(f" Only for {' and '.join(names)}." for names in owners(name).values())
     return OPTIONS[name].help + only
-
-
-def option_table() -> list[tuple[str, ...]]:
-    """A row of texts for each option: name, flag, default, role, help, what it belongs to."""
-    return [
-        (
-            name,
-            f"{flag(name)} {option.metavar}".rstrip(),
-            default_text(name),
-            option.role.value,
-            option.help,
-            ", ".join(owner for names in owners(name).values() for owner in names),
-        )
-        for name, option in OPTIONS.items()
-    ]
 
 
 if TrainOptions.__doc__:  # python -OO leaves it out

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import typer
+from option_table import option_rows
 
 from ooc_svm.cli.app import app
 from ooc_svm.errors import UsageError
@@ -18,7 +19,6 @@ from ooc_svm.options import (
     family_fields,
     flag,
     identity_fields,
-    option_table,
 )
 from ooc_svm.training.checkpoint import run_keys
 
@@ -81,7 +81,7 @@ class TestCommandLine:
 
 class TestDocumentation:
     def test_the_table_has_a_row_for_each(self):
-        table = {row[0]: row[1:] for row in option_table()}
+        table = {row[0]: row[1:] for row in option_rows()}
         assert list(table) == list(OPTIONS)
         assert table["tol"][:3] == ("--tol FLOAT", "0.001", "limit")
         assert table["resident"][-1] == "streamed-smo"

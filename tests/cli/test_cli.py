@@ -83,12 +83,12 @@ def test_from_text_to_export(small: SmallData, tmp_path: Path) -> None:
     assert facts(out)["labels"].startswith("-1: ")
 
     out, _ = run("info", store, "--json")
-    told = json.loads(out)
-    assert set(told) == {
+    found = json.loads(out)
+    assert set(found) == {
         "n_rows", "n_features", "n_nonzeros", "labels", "qid_groups", "bytes", "chunks", "format_version"
     }  # fmt: skip
-    assert told["n_rows"] == 300
-    assert sum(told["labels"].values()) == 300
+    assert found["n_rows"] == 300
+    assert sum(found["labels"].values()) == 300
     assert (
         facts(run("info", store)[0])["made from"].startswith("train.svm")
         or "train.svm" in run("info", store)[0]
@@ -100,13 +100,13 @@ def test_from_text_to_export(small: SmallData, tmp_path: Path) -> None:
     passes = [line for line in err.splitlines() if line.startswith("pass ")]
     assert len(passes) >= 2
     assert all(" gap " in line and "(target 1e-4)" in line for line in passes)
-    told = json.loads(report.read_text())
-    assert told["converged"] is True
-    assert told == load_model(model).report
+    found = json.loads(report.read_text())
+    assert found["converged"] is True
+    assert found == load_model(model).report
     assert facts(out)["certified"].startswith("yes")
-    assert float(facts(out)["objective P"]) == pytest.approx(told["models"][0]["primal"], rel=1e-9)
-    assert float(facts(out)["lower bound D"]) == pytest.approx(told["models"][0]["dual"], rel=1e-9)
-    assert facts(out)["passes"].startswith(f"{told['passes']} ")
+    assert float(facts(out)["objective P"]) == pytest.approx(found["models"][0]["primal"], rel=1e-9)
+    assert float(facts(out)["lower bound D"]) == pytest.approx(found["models"][0]["dual"], rel=1e-9)
+    assert facts(out)["passes"].startswith(f"{found['passes']} ")
     assert facts(out)["model"].startswith(str(model))
 
     assert "certified" in run("info", model)[0]
@@ -388,6 +388,6 @@ def test_too_little_memory_is_refused_with_the_sum(small: SmallData, tmp_path: P
 def test_plan_runs_nothing(small: SmallData, tmp_path: Path) -> None:
     out, _ = run("plan", small.store, "--C", "1,2")
     assert "weights" in out or "memory" in out
-    told = json.loads(run("plan", small.store, "--json")[0])
-    assert isinstance(told, dict)
+    found = json.loads(run("plan", small.store, "--json")[0])
+    assert isinstance(found, dict)
     run("plan", small.store, "--memory", "1MB", code=6)

@@ -174,10 +174,10 @@ def test_the_certificate_of_one_model() -> None:
 
 
 def test_the_certificate_of_many_models_names_the_worst() -> None:
-    told = report(25)
-    told["models"][13].update(relative_gap=0.5, converged=False)
-    told.update(converged=False, stop_reason="certified, max-passes")
-    text = certificate(told, 1e-3, "m.model", 8000)
+    many = report(25)
+    many["models"][13].update(relative_gap=0.5, converged=False)
+    many.update(converged=False, stop_reason="certified, max-passes")
+    text = certificate(many, 1e-3, "m.model", 8000)
     assert text.startswith(
         "certified    no, stopped by certified, max-passes: relative gap 5e-1 of the worst model"
     )

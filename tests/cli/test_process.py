@@ -159,7 +159,7 @@ def test_a_bug_is_one_line_and_the_traceback_is_there_for_the_asking(tmp_path: P
 
 
 def wait_for_pass(process: subprocess.Popen[str]) -> None:
-    """Until a running training has told of its second pass."""
+    """Wait until a running training reports its second pass."""
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("pass 2 "):
