@@ -63,6 +63,7 @@ def convert_on_cluster(
             workers=count,
             memory=None if memory is None else parse_size(memory),
             insecure=insecure,
+            preload="ooc_svm.conversion.cluster_tasks",
         ) as cluster,
     ):
         workers = cluster.workers()

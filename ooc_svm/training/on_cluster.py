@@ -11,8 +11,8 @@ from pathlib import Path
 from ooc_svm.cluster.connection import Cluster
 from ooc_svm.cluster.engine import ClusterEngine
 from ooc_svm.cluster.link import Member
-from ooc_svm.cluster.partition import Lot
-from ooc_svm.cluster.worker import Allotment
+from ooc_svm.cluster.partition import Partition
+from ooc_svm.cluster.worker import Resources
 from ooc_svm.errors import DamageError, MemoryBudgetError
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import Extent
@@ -110,7 +110,7 @@ def open_engine(
             store,
             cluster,
             open_source=StoreOnWorker(store.path.absolute(), store.id, options),
-            allot=partial(_allot, store, options, work, budget),
+            resources_of=partial(_resources_of, store, options, work, budget),
             folder=folder,
             # A machine that fails takes the client of a local cluster along.
             durable=remote,
@@ -119,22 +119,22 @@ def open_engine(
             yield engine
 
 
-def _allot(
+def _resources_of(
     store: Store,
     options: TrainOptions,
     work: Workload,
     budget: Budget,
     member: Member,
-    lots: Sequence[Lot],
-) -> Allotment:
+    partitions: Sequence[Partition],
+) -> Resources:
     """Divide a worker's memory."""
-    spans = [store.blocks[index] for index in sorted({block for lot in lots for block in lot.blocks})]
+    spans = [store.blocks[index] for index in sorted({block for part in partitions for block in part.blocks})]
     threads = member.threads
     if options.scheduler is not None and options.threads is not None:
         threads = min(threads, options.threads)
     own = replace(
         work,
-        n_rows=sum(lot.n_rows for lot in lots),
+        n_rows=sum(part.n_rows for part in partitions),
         n_nonzeros=sum(span.n_nonzeros for span in spans),
         data_nbytes=sum(span.nbytes for span in spans),
         threads=threads,
@@ -148,4 +148,4 @@ def _allot(
         division = divide(own, options, member.memory, keep=parameters)
     except MemoryBudgetError as error:
         raise MemoryBudgetError(f"the worker {member.address}: {error}") from None
-    return Allotment(threads, division.row_vector_bytes, division.cache_bytes)
+    return Resources(threads, division.row_vector_bytes, division.cache_bytes)

@@ -213,6 +213,7 @@ class _Run:
                     memory=None if options.memory is None else parse_size(options.memory),
                     insecure=options.insecure_cluster,
                     visible=source.path,
+                    preload="ooc_svm.training.on_cluster",
                 )
             )
             from ooc_svm.training import on_cluster as on_cluster

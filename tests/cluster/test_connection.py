@@ -44,7 +44,9 @@ def test_processes_of_this_machine():
             assert listening
             assert {each.laddr.ip for each in listening} == {"127.0.0.1"}
         # They can import what this process can, from wherever.
-        assert set(cluster.client.run(os.getpid).values()) == {worker.pid for worker in workers}
+        assert [
+            cluster.client.submit(os.getpid, workers=[worker.address]).result() for worker in workers
+        ] == [worker.pid for worker in workers]
     assert gone(worker.pid for worker in workers)
     assert below(os.getpid()) == before
 
@@ -284,7 +286,7 @@ def test_what_a_worker_does_not_see(tmp_path):
         with worker(address), insecure(address, visible=store) as cluster:
             with worker(address, prefix=prefix):
                 # One that joins later and does not see it is not taken.
-                wait_until(lambda: len(cluster.client.nthreads()) == 2)
+                wait_until(lambda: len(cluster.client.threads(LONG)) == 2)
                 assert len(cluster.workers()) == 1
             with worker(address):
                 wait_until(lambda: len(cluster.workers()) == 2)
