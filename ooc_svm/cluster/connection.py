@@ -331,8 +331,9 @@ def connect(
             client = stack.enter_context(dask_calls.local_scheduler(LOST_WORKER_SECONDS))
             stack.enter_context(closing(processes))  # before the scheduler
             processes.join(client.address)
-            _wait_for(client, processes)
             where, own_host = "the local cluster", socket.gethostname()
+            with scheduler_errors(where):
+                _wait_for(client, processes)
         else:
             client = stack.enter_context(_remote_scheduler(scheduler))
             where, own_host = f"the scheduler at {scheduler}", None
@@ -373,6 +374,7 @@ def _remote_scheduler(address: str) -> Iterator[DaskClient]:
                 "and for tls:// the certificates in dask's configuration"
             ) from error
         deadline = time.monotonic() + JOIN_SECONDS
-        while not client.threads(ANSWER_SECONDS) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        with scheduler_errors(f"the scheduler at {address}"):
+            while not client.threads(ANSWER_SECONDS) and time.monotonic() < deadline:
+                time.sleep(0.1)
         yield client

@@ -52,7 +52,7 @@ class Deadly(MatrixSource):
 
 @pytest.fixture(scope="module")
 def scheduler():
-    """A cluster whose one worker no test uses: workers are started and lost beside it."""
+    """A cluster whose one worker no test uses: workers are started and lost next to it."""
     with connect(None, workers=1, memory=None) as cluster:
         yield cluster
 
@@ -207,7 +207,7 @@ def test_a_worker_that_comes_without_the_memory_is_left_out(scheduler, run):
             assert engine.stream([ColumnPass(run.source.n_features)])
             assert len(notes) == 1
             assert notes[0].startswith("a worker that joined is left out: the worker tcp://")
-        # Whoever is there from the start has to fit.
+        # A worker that is there from the start has to fit.
         with (
             cluster_engine(
                 workers, run.source, opened, run.vectors, rounds=run.rounds, resources_of=resources_of

@@ -1,4 +1,4 @@
-"""Connecting to a cluster: who listens where, what is refused in which words, that nobody stays behind."""
+"""Connecting to a cluster: addresses listened on, refusals and their words, no process left behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,15 @@ def test_processes_of_this_machine():
     assert below(os.getpid()) == before
 
 
-def test_nobody_stays_behind_after_an_error():
+def test_workers_import_the_module_they_are_given_and_no_solver():
+    with connect(None, workers=1, memory=None, preload="colorsys") as cluster:
+        [worker] = cluster.workers()
+        names = cluster.client.submit(lambda: set(sys.modules), workers=[worker.address]).result()
+    assert "colorsys" in names
+    assert not [name for name in names if name.startswith(("ooc_svm.solvers", "ooc_svm.training"))]
+
+
+def test_no_process_is_left_after_an_error():
     pids = set()
 
     def fail():
@@ -98,7 +106,7 @@ def test_a_program_without_a_main_guard(tmp_path):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_nobody_stays_behind_after_a_signal(tmp_path, number):
+def test_no_process_is_left_after_a_signal(tmp_path, number):
     text = tmp_path / "a.svm"
     with open(text, "w") as file:
         for _ in range(60):
@@ -191,7 +199,7 @@ def test_addresses_are_of_tls_or_allowed(scheduler):
         ("127.0.0.1", "cannot be talked to|there is no scheduler"),
     ],
 )
-def test_nobody_at_the_address(monkeypatch, capfd, address, message):
+def test_no_scheduler_at_the_address(monkeypatch, capfd, address, message):
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
     with pytest.raises(StorageError, match=message), insecure(address):
         pass
@@ -340,7 +348,7 @@ def test_tls(tmp_path, certificates, small, monkeypatch):
         done = run(*command)
         assert done.returncode == 0, done.stderr
         assert "rows" in done.stdout
-        # Whoever has no certificate is not heard.
+        # A client without a certificate is refused.
         for name in settings:
             monkeypatch.delenv(name)
         assert_one_sentence(run(*command[:3], tmp_path / "b.zarr", *command[4:]), 5)

@@ -1,4 +1,4 @@
-"""Who has which rows, and what is written of them: whole segments, even parts, the newest entries."""
+"""Which worker holds which rows, and what is written of them: whole segments, even shares, newest entries."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Chosen:
         return [worker for worker in self._cluster.workers() if worker.pid in self.pids]
 
     def require_visible(self, *paths):
-        """All is on one machine, and the cluster outlives the paths."""
+        """Do nothing: all is on one machine, and the cluster outlives the paths."""
 
 
 class Some(Chosen):
