@@ -80,5 +80,5 @@ def cluster() -> Iterator[Cluster]:
     """Four worker processes on this machine, for tests that leave them alive."""
     from ooc_svm.cluster.connection import connect
 
-    with connect(None, workers=4, memory=None) as connection:
+    with connect(None, workers=4, memory=None, preload="ooc_svm.training.on_cluster") as connection:
         yield connection

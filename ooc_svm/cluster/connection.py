@@ -1,54 +1,54 @@
 """Connecting to a dask cluster: worker processes on this machine, or the scheduler at an address.
 
-Whoever asks for work on a cluster gets workers that were looked at: they run the same releases of what the
-answer depends on, see the same files, and have the memory.
+Workers are checked before they are used: they must have the same releases of what the answer depends on, see
+the same files, and have the memory.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import logging
 import os
 import socket
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ooc_svm.cluster.processes import LocalWorkers, local_workers
 from ooc_svm.errors import MemoryBudgetError, OocSvmError, StorageError, UsageError
 from ooc_svm.system.memory import available_memory, format_size
 
+if TYPE_CHECKING:
+    from ooc_svm.cluster.dask_calls import DaskClient
+
 CONNECT_SECONDS = 5.0
-"""What a scheduler has to answer at all."""
+"""Timeout of the first contact with a scheduler, in seconds."""
 
 JOIN_SECONDS = 5.0
-"""What the first worker of a remote scheduler has to be there."""
+"""Time in which a remote scheduler must have a worker, in seconds."""
 
 START_SECONDS = 120.0
-"""What local worker processes have to start."""
+"""Time in which local worker processes must have started, in seconds."""
 
 ANSWER_SECONDS = 30.0
-"""What a worker has to answer; one that is busy with work of others does not."""
+"""Timeout of a question to a worker, in seconds; one that is busy with other work does not answer."""
 
 LOST_WORKER_SECONDS = 60.0
-"""After so long without a sign of life a local worker counts as lost; elsewhere the scheduler decides."""
+"""Time without a sign of life after which a local worker counts as lost, in seconds; a remote scheduler has
+its own."""
 
-# What the answer, or talking at all, depends on.
+# Packages whose releases the answer, or the connection itself, depends on.
 _SAME_RELEASES = ("ooc_svm", "numpy", "numba", "zarr", "numcodecs", "distributed")
-_LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio")
-# A worker with a limit of dask's own is paused by dask when it holds more than this share of it.
+# Share of a worker's own memory limit above which dask pauses it.
 _PAUSE_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that was looked at.
+    """A worker that was checked.
 
     Attributes
     ----------
@@ -70,14 +70,14 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
-    """What a worker says of itself."""
+class _WorkerInfo:
+    """What a worker reports of itself; its limit is dask's, its fingerprints are those of some paths."""
 
     host: str
     pid: int
     available: int
     limit: int | None
-    seen: list[str | None]
+    fingerprints: list[str | None]
 
 
 class Cluster:
@@ -85,13 +85,19 @@ class Cluster:
 
     Attributes
     ----------
-    client : distributed.Client
+    client : DaskClient
     where : str
         Names the cluster in messages.
     """
 
     def __init__(
-        self, client: Any, where: str, *, memory: int | None, visible: Path | None, own_host: str | None
+        self,
+        client: DaskClient,
+        where: str,
+        *,
+        memory: int | None,
+        visible: Path | None,
+        own_host: str | None,
     ) -> None:
         self.client = client
         self.where = where
@@ -102,9 +108,9 @@ class Cluster:
         self._refused: set[str] = set()
 
     def workers(self) -> tuple[Worker, ...]:
-        """The workers that are there now, in the order of their coming.
+        """The workers that are there now, in the order in which they joined.
 
-        One that has joined since is looked at first; if it does not fit, it is not among them.
+        One that has joined since the last call is checked first, and left out if it does not fit.
 
         Raises
         ------
@@ -120,67 +126,61 @@ class Cluster:
         return tuple(worker for address, worker in self._known.items() if address in threads)
 
     def admit_all(self) -> None:
-        """Look at all workers that are there; what is wrong with one of them is raised."""
+        """Check all workers that are there; what is wrong with one of them is raised."""
         threads = self._threads()
         if not threads:
             raise StorageError(
-                f"{self.where} has no workers; start some on the machines that are to work, then run again"
+                f"{self.where} has no workers; start some on the machines of the cluster, then run again"
             )
         self._admit(sorted(threads), threads)
 
     def require_visible(self, *paths: Path) -> None:
-        """Have all workers, those too that join later, see files and folders as this process does.
+        """Require that all workers, now and later, see files and folders as this process does.
 
         Raises
         ------
         StorageError
-            A worker does not see one of them, or something else in its place.
+            A worker does not see one of them, or sees something else in its place.
         """
         self._visible = tuple(dict.fromkeys((*self._visible, *paths)))
-        _check_seen(self._ask(list(self._known), paths), paths)
+        _check_fingerprints(self._infos(list(self._known), paths), paths)
 
     def _threads(self) -> dict[str, int]:
         """Threads of every worker the scheduler has."""
         with scheduler_errors(self.where):
-            return dict(self.client.sync(self.client.scheduler.ncores, callback_timeout=ANSWER_SECONDS))
+            return self.client.threads(ANSWER_SECONDS)
 
     def _admit(self, addresses: list[str], threads: dict[str, int]) -> None:
         self._check_releases(addresses)
-        facts = self._ask(addresses, self._visible)
-        _check_seen(facts, self._visible)
-        hosts = Counter(fact.host for fact in facts.values())
+        infos = self._infos(addresses, self._visible)
+        _check_fingerprints(infos, self._visible)
+        hosts = Counter(info.host for info in infos.values())
         hosts.update(known.host for address, known in self._known.items() if address in threads)
         if self._own_host is not None:
             hosts[self._own_host] += 1  # this process
-        for address, fact in facts.items():
-            share = fact.available // hosts[fact.host]
-            if fact.limit is not None:
-                share = min(share, int(_PAUSE_SHARE * fact.limit))
+        for address, info in infos.items():
+            share = info.available // hosts[info.host]
+            if info.limit is not None:
+                share = min(share, int(_PAUSE_SHARE * info.limit))
             if self._memory is not None and self._memory > share:
                 raise MemoryBudgetError(
-                    f"the worker {address} on {fact.host!r:.80} may use {format_size(share)} of memory, and "
+                    f"the worker {address} on {info.host!r:.80} may use {format_size(share)} of memory, and "
                     f"{format_size(self._memory)} are asked for on each worker: ask for less with --memory, "
                     "or let fewer workers share a machine"
                 )
             memory = share // 2 if self._memory is None else self._memory
-            self._known[address] = Worker(address, fact.host, fact.pid, threads[address], memory)
+            self._known[address] = Worker(address, info.host, info.pid, threads[address], memory)
 
     def _check_releases(self, addresses: list[str]) -> None:
-        """Raise StorageError where a worker has other releases than this process of what matters."""
-        from distributed.versions import get_versions
+        """Raise StorageError where a worker has another release than this process."""
+        from ooc_svm.cluster.dask_calls import own_releases
 
-        message = {"op": "versions", "packages": list(_SAME_RELEASES)}
+        # `Client.get_versions(check=True)` only warns, with a table. It knows neither numba nor zarr, objects
+        # to another patch release of Python, and waits for ever for a worker that is stopped.
         with scheduler_errors(self.where):
-            answers = self.client.sync(
-                self.client.scheduler.broadcast,
-                msg=message,
-                workers=addresses,
-                on_error="ignore",
-                callback_timeout=ANSWER_SECONDS,
-            )
-        own = get_versions(packages=_SAME_RELEASES)["packages"]
-        for address, answer in sorted(answers.items()):
-            theirs = answer["packages"]
+            releases = self.client.releases(addresses, _SAME_RELEASES, ANSWER_SECONDS)
+        own = own_releases(_SAME_RELEASES)
+        for address, theirs in sorted(releases.items()):
             for name in ("python", *_SAME_RELEASES):
                 here, there = _release(name, own.get(name)), _release(name, theirs.get(name))
                 if here != there:
@@ -189,27 +189,24 @@ class Cluster:
                         f"{here}: install the same release on all machines"
                     )
 
-    def _ask(self, addresses: list[str], paths: tuple[Path, ...]) -> dict[str, _Facts]:
-        """What each worker says of itself and of some paths."""
+    def _infos(self, addresses: list[str], paths: tuple[Path, ...]) -> dict[str, _WorkerInfo]:
+        """What each worker reports of itself and of some paths."""
         names = [os.path.abspath(path) for path in paths]
         deadline = time.monotonic() + ANSWER_SECONDS
         with scheduler_errors(self.where):
             futures = {
-                address: self.client.submit(
-                    _facts, names, workers=[address], allow_other_workers=False, pure=False
-                )
-                for address in addresses
+                address: self.client.submit(_worker_info, names, workers=[address]) for address in addresses
             }
-            facts = {}
+            infos = {}
             for address, future in futures.items():
                 try:
-                    facts[address] = future.result(timeout=max(deadline - time.monotonic(), 0.1))
+                    infos[address] = future.result(timeout=max(deadline - time.monotonic(), 0.1))
                 except TimeoutError:
                     raise StorageError(
                         f"the worker {address} has not answered for {ANSWER_SECONDS:.0f} s: it is stopped, "
                         "or busy with other work; end it, or wait, and run again"
                     ) from None
-            return facts
+            return infos
 
 
 def _release(name: str, version: Any) -> str:
@@ -219,10 +216,10 @@ def _release(name: str, version: Any) -> str:
     return ".".join(str(version).split(".")[:2]) if name == "python" else str(version)
 
 
-def _check_seen(facts: dict[str, _Facts], paths: tuple[Path, ...]) -> None:
+def _check_fingerprints(infos: dict[str, _WorkerInfo], paths: tuple[Path, ...]) -> None:
     here = [_fingerprint(os.path.abspath(path)) for path in paths]
-    for address, fact in facts.items():
-        for path, own, seen in zip(paths, here, fact.seen, strict=True):
+    for address, info in infos.items():
+        for path, own, seen in zip(paths, here, info.fingerprints, strict=True):
             if seen != own:
                 what = "does not see" if seen is None else "sees something else at"
                 raise StorageError(
@@ -231,17 +228,18 @@ def _check_seen(facts: dict[str, _Facts], paths: tuple[Path, ...]) -> None:
                 )
 
 
-def _facts(paths: list[str]) -> _Facts:
-    """What a worker knows; runs there."""
-    from distributed import get_worker
+def _worker_info(paths: list[str]) -> _WorkerInfo:
+    """Runs in a worker."""
+    from ooc_svm.cluster.dask_calls import worker_memory_limit
 
-    limit = get_worker().memory_manager.memory_limit
-    seen = [_fingerprint(path) for path in paths]
-    return _Facts(socket.gethostname(), os.getpid(), available_memory(), limit or None, seen)
+    fingerprints = [_fingerprint(path) for path in paths]
+    return _WorkerInfo(
+        socket.gethostname(), os.getpid(), available_memory(), worker_memory_limit(), fingerprints
+    )
 
 
 def _fingerprint(path: str) -> str | None:
-    """What tells a file or store from another one of the same path; None where there is nothing to see."""
+    """Tells a file or store from another one of the same path; None if there is none."""
     try:
         if not os.path.isdir(path):
             status = os.stat(path)
@@ -254,7 +252,7 @@ def _fingerprint(path: str) -> str | None:
 
 @contextmanager
 def scheduler_errors(where: str) -> Iterator[None]:
-    """Say in one sentence that the scheduler is lost."""
+    """Turn what dask raises without a scheduler into one sentence."""
     try:
         yield
     except OocSvmError:
@@ -274,10 +272,9 @@ def connect(
     memory: int | None,
     insecure: bool = False,
     visible: Path | None = None,
+    preload: str | None = None,
 ) -> Iterator[Cluster]:
-    """Connect to a cluster for as long as the context lasts.
-
-    What dask logs and warns of is not shown meanwhile.
+    """Connect to a cluster for as long as the context lasts; dask's logs and warnings are suppressed.
 
     Parameters
     ----------
@@ -285,14 +282,18 @@ def connect(
         ``tls://host:port``, with the certificates that dask's configuration names
         (``distributed.comm.tls``); any other protocol needs `insecure`. None: a cluster of processes on this
         machine, which listens on 127.0.0.1 only and ends with the context.
-    workers, threads_per_worker : int
-        Of a cluster on this machine.
+    workers : int
+        Processes of a cluster on this machine.
+    threads_per_worker : int
+        Tasks that each of them runs at once.
     memory : int or None
-        Bytes that each worker may use; None: half of its part of what its machine allows.
+        Bytes that each worker may use; None: half of its share of what its machine allows.
     insecure : bool
-        Take a scheduler to which anybody may talk, and send it data in the clear.
+        Accept a connection without encryption and authentication.
     visible : Path, optional
         A file or folder that all workers must see as this process does.
+    preload : str, optional
+        A module that the processes of a cluster on this machine import as they start.
 
     Yields
     ------
@@ -304,8 +305,8 @@ def connect(
     UsageError
         An address without encryption where `insecure` is False, or `insecure` without an address.
     StorageError
-        No scheduler at the address, no workers, a worker with other releases or that does not see what it
-        must.
+        No scheduler at the address, no workers, a worker with other releases, or one that does not see what
+        it must.
     MemoryBudgetError
         `memory` is more than a worker may use.
     """
@@ -321,50 +322,30 @@ def connect(
         )
     with ExitStack() as stack:
         if scheduler is None:
-            processes = stack.enter_context(local_workers(workers, threads_per_worker))
-            stack.enter_context(_quiet())
-            client = stack.enter_context(_local_cluster(processes))
+            processes = stack.enter_context(local_workers(workers, threads_per_worker, preload))
+        # Not before: the worker processes load their modules while this one loads dask.
+        from ooc_svm.cluster import dask_calls
+
+        stack.enter_context(dask_calls.quiet())
+        if scheduler is None:
+            client = stack.enter_context(dask_calls.local_scheduler(LOST_WORKER_SECONDS))
+            stack.enter_context(closing(processes))  # before the scheduler
+            processes.join(client.address)
             where, own_host = "the local cluster", socket.gethostname()
+            with scheduler_errors(where):
+                _wait_for(client, processes)
         else:
-            stack.enter_context(_quiet())
-            client = stack.enter_context(_remote_cluster(scheduler))
+            client = stack.enter_context(_remote_scheduler(scheduler))
             where, own_host = f"the scheduler at {scheduler}", None
         cluster = Cluster(client, where, memory=memory, visible=visible, own_host=own_host)
         cluster.admit_all()
         yield cluster
 
 
-@contextmanager
-def _local_cluster(workers: LocalWorkers) -> Iterator[Any]:
-    """A scheduler in this process, which the workers join, and a client."""
-    import dask
-    from distributed import Client, LocalCluster, Security
-
-    security = Security(require_encryption=False)
-    with (
-        dask.config.set({"distributed.scheduler.worker-ttl": f"{LOST_WORKER_SECONDS:.0f} s"}),
-        LocalCluster(
-            n_workers=0,
-            processes=True,
-            host="127.0.0.1",
-            protocol="tcp://",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            silence_logs=False,
-            security=security,
-        ) as scheduler,
-        Client(scheduler.scheduler_address, security=security, set_as_default=False) as client,
-        closing(workers),  # before the scheduler
-    ):
-        workers.join(scheduler.scheduler_address)
-        _wait_for(client, workers)
-        yield client
-
-
-def _wait_for(client: Any, workers: LocalWorkers) -> None:
+def _wait_for(client: DaskClient, workers: LocalWorkers) -> None:
     """Return when all processes have joined."""
     deadline = time.monotonic() + START_SECONDS
-    while len(client.nthreads()) < len(workers.processes):
+    while len(client.threads(ANSWER_SECONDS)) < len(workers.processes):
         workers.check_running()
         if time.monotonic() > deadline:
             raise StorageError(
@@ -375,53 +356,25 @@ def _wait_for(client: Any, workers: LocalWorkers) -> None:
 
 
 @contextmanager
-def _remote_cluster(address: str) -> Iterator[Any]:
-    """A client of the scheduler at an address, which has a worker."""
-    from distributed import Client, Security
+def _remote_scheduler(address: str) -> Iterator[DaskClient]:
+    """A client of the scheduler at an address, once it has a worker or should have one."""
+    from ooc_svm.cluster import dask_calls
 
-    security = Security()
-    try:
-        # A client that fails does not end before some more seconds, and not without a word.
-        asyncio.run(_knock(address, security))
-        client: Any = Client(address, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError) as error:
-        raise StorageError(
-            f"there is no scheduler at {address!r:.80}, or it cannot be reached from here: see whether it "
-            "runs, and check address and certificates"
-        ) from error
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise StorageError(
-            f"the scheduler {address!r:.80} cannot be talked to ({str(error)!r:.80}): check the address, and "
-            "for tls:// the certificates in dask's configuration"
-        ) from error
-    with client:
-        deadline = time.monotonic() + JOIN_SECONDS
-        while not client.nthreads() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        yield client
-
-
-async def _knock(address: str, security: Any) -> None:
-    """Connect to an address, and leave."""
-    from distributed.comm.core import connect as connect_to
-
-    comm = await connect_to(address, timeout=CONNECT_SECONDS, **security.get_connection_args("client"))
-    comm.abort()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what dask logs and warns of from a user to whom it says nothing."""
-    import distributed  # noqa: F401  (its import sets the levels of its loggers)
-
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"(distributed|dask|tornado)(\..*)?$")
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL + 1)
+    with ExitStack() as stack:
         try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            client = stack.enter_context(dask_calls.remote_scheduler(address, CONNECT_SECONDS))
+        except (OSError, TimeoutError) as error:
+            raise StorageError(
+                f"there is no scheduler at {address!r:.80}, or it cannot be reached from here: see whether "
+                "it runs, and check address and certificates"
+            ) from error
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise StorageError(
+                f"the scheduler {address!r:.80} cannot be talked to ({str(error)!r:.80}): check the address, "
+                "and for tls:// the certificates in dask's configuration"
+            ) from error
+        deadline = time.monotonic() + JOIN_SECONDS
+        with scheduler_errors(f"the scheduler at {address}"):
+            while not client.threads(ANSWER_SECONDS) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        yield client

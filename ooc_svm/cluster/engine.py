@@ -1,17 +1,16 @@
 """The engine of a dask cluster: workers hold the rows and what belongs to them, the client everything else.
 
-A worker is a local engine over its lots of the rows: it reads their blocks itself, keeps decoded ones as far
-as its memory goes, and has their part of the row vectors. A request goes out once to each worker and comes
-back as what could be merged there; the client merges the rest, in the same tree as on one machine.
+A worker is a local engine over its partitions of the rows: it reads their blocks itself, keeps decoded ones
+as far as its memory goes, and has their part of the row vectors. A request goes out once to each worker and
+comes back as what could be merged there; the client merges the rest, in the same tree as on one machine.
 
 A worker that changes row vectors writes them to a folder shared by all before it answers (`SharedVectors`).
-When one is lost, its lots go to the others, all take the row vectors as they were before the request, and the
-request is made once more: it costs the time of one pass at most. Nothing is kept by the scheduler.
+When one is lost, its partitions go to the others, all take the row vectors as they were before the request,
+and the request is made once more: it costs the time of one pass at most. Nothing is kept by the scheduler.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 import threading
@@ -22,15 +21,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ooc_svm.cluster.link import Link, Lost, Member, Serving, call_all
-from ooc_svm.cluster.messages import Outbox
-from ooc_svm.cluster.partition import Division, Lot, Lots, divide
+from ooc_svm.cluster.dask_calls import DaskClient, WorkerLost
+from ooc_svm.cluster.link import Member, WorkerConnection, WorkerService, call_all
+from ooc_svm.cluster.messages import DeltaEncoder
+from ooc_svm.cluster.partition import Partition, Partitioning, SegmentAssignment, assign_segments
 from ooc_svm.cluster.shared_vectors import SharedVectors
-from ooc_svm.cluster.worker import Allotment, Answer, Fill, Holding, Work
+from ooc_svm.cluster.worker import Answer, Assignment, Fill, Resources, Work
 from ooc_svm.data.source import Source
-from ooc_svm.engine.base import Counters, Engine, MergeTree
+from ooc_svm.engine.base import Counters, Engine, Stream
+from ooc_svm.engine.merge import MergeTree
 from ooc_svm.errors import MemoryBudgetError, StorageError
-from ooc_svm.passes.base import Extent, Pass
+from ooc_svm.passes.base import Pass, RowSet, union
 from ooc_svm.rowvectors.collection import RowVectors
 
 PATIENCE = 60.0
@@ -44,12 +45,12 @@ class Members(Protocol):
     """A connection to a cluster, see `ooc_svm.cluster.connection.connect`."""
 
     @property
-    def client(self) -> Any: ...
+    def client(self) -> DaskClient: ...
 
     def workers(self) -> Sequence[Member]: ...
 
 
-Allot = Callable[[Member, Sequence[Lot]], Allotment]
+ResourcesOf = Callable[[Member, Sequence[Partition]], Resources]
 
 
 def _no_fill(vectors: RowVectors, source: Source) -> None:
@@ -66,13 +67,13 @@ class ClusterEngine(Engine):
     cluster : Members
     open_source : callable
         Opens the same data in a worker's process; sent there.
-    allot : callable
-        What a worker may use to hold some lots.
+    resources_of : callable
+        What a worker may use to hold some partitions.
     folder : Path
         Shared by all processes, this run's alone, for row vectors.
     durable : bool
         Whether they have to survive the failure of a machine.
-    rounds : sequence of Extent, optional
+    rounds : sequence of RowSet, optional
         Where passes come in rounds: those of one read. Passes over row vectors then visit the rows of
         `ooc_svm.passes.base.rows_of` them.
     patience : float
@@ -85,29 +86,32 @@ class ClusterEngine(Engine):
         cluster: Members,
         *,
         open_source: Callable[[], Source],
-        allot: Allot,
+        resources_of: ResourcesOf,
         folder: Path,
         durable: bool = False,
-        rounds: Sequence[Extent] = (),
+        rounds: Sequence[RowSet] = (),
         patience: float = PATIENCE,
     ) -> None:
-        self._lots = Lots.of_lanes(rounds) if rounds else Lots.of_blocks(source.blocks)
-        self._shared = SharedVectors(folder, self._lots.lots)
+        self._partitioning = (
+            Partitioning.of_lanes(rounds) if rounds else Partitioning.of_blocks(source.blocks)
+        )
+        self._shared = SharedVectors(folder, self._partitioning.partitions)
         super().__init__(source, self._shared)
-        self._cluster, self._allot, self._durable, self._patience = cluster, allot, durable, patience
+        self._cluster, self._resources_of = cluster, resources_of
+        self._durable, self._patience = durable, patience
         self._fill: Fill = _no_fill
         self._run = f"ooc-svm-{secrets.token_hex(8)}"
-        self._links: list[Link] = []
+        self._connections: list[WorkerConnection] = []
         self._given_up: set[str] = set()
         self._owners: list[int] = []
-        self._runs = len(self._lots)
+        self._granularity = len(self._partitioning)
         self._held: int | None = None
-        """Version of the row vectors that the workers hold; None if they have to be told anew."""
+        """Version of the row vectors that the workers hold; None if they have to take them again."""
         self._peak = 0
         self._reported = 0
         vector_bytes = 8 * max(source.n_features, 1)
-        self._outbox = Outbox(vector_bytes)
-        self._client.register_plugin(Serving(self._run, open_source, vector_bytes), name=self._run)
+        self._encoder = DeltaEncoder(vector_bytes)
+        self._client.start_service(self._run, WorkerService(open_source, vector_bytes))
 
     def fill(self, fill: Fill) -> None:
         """Have the workers make the row vectors that come from the data."""
@@ -119,8 +123,8 @@ class ClusterEngine(Engine):
         return max(self._peak, super().peak_memory())
 
     def close(self) -> None:
-        """Let the workers go."""
-        self._leave(self._links)
+        """Disconnect from the workers, and remove the row vectors."""
+        self._leave(self._connections)
         # A worker that is stopped would be waited for.
         ending = threading.Thread(target=self._unregister, daemon=True)
         ending.start()
@@ -128,202 +132,225 @@ class ClusterEngine(Engine):
         self._shared.close()
 
     @property
-    def _client(self) -> Any:
+    def _client(self) -> DaskClient:
         return self._cluster.client
 
     def _unregister(self) -> None:
         with contextlib.suppress(Exception):  # the cluster may be gone
-            self._client.unregister_worker_plugin(self._run)
+            self._client.stop_service(self._run)
 
-    def _stream(self, passes: Sequence[Pass], extent: Extent, data: bool) -> list[Any]:
-        meanwhile = [request.meanwhile for request in passes if request.meanwhile is not None]
-        if data and extent.begins:
+    def _stream(self, stream: Stream) -> list[Any]:
+        if stream.data and stream.position.begins:
             self._join()
         while True:
-            division = self._settle(passes, extent)
-            works = self._works(passes, extent, data, division)
-            answers = self._ask(works, data, meanwhile)
+            assigned = self._settle(stream)
+            works = self._works(stream, assigned)
+            answers = self._ask(works, stream)
             if answers is not None:
                 break
         self._commit(works, answers)
-        trees = [MergeTree(len(extent.segments), request.merge) for request in passes]
+        trees = [MergeTree(len(stream.rows.segments), request.merge) for request in stream.passes]
         for answer in answers:
-            # Those who only read ahead have none.
+            # A worker that only reads ahead has none.
             for tree, nodes in zip(trees, answer.nodes, strict=bool(answer.nodes)):
                 for (width, place), node in nodes.items():
                     tree.add(place, node, width)
         return [tree.total for tree in trees]
 
-    def _settle(self, passes: Sequence[Pass], extent: Extent) -> Division:
-        """See that the workers hold what there is, and divide the extent among them."""
-        anywhere = not any(request.reads or request.writes for request in passes)
+    def _settle(self, stream: Stream) -> SegmentAssignment:
+        """Bring the workers up to date, and assign the segments to them."""
+        anywhere = not any(request.reads or request.writes for request in stream.passes)
         while True:
             if self._held != self._shared.version:
                 self._hold()
-            n_workers = len(self._links)
-            division = divide(extent, self._lots, self._owners, n_workers, anywhere=anywhere)
-            if division is not None:
-                return division
-            # So few segments that some would lie with several workers: deal out longer runs.
-            self._runs, self._held = len(extent.segments), None
+            n_workers = len(self._connections)
+            assigned = assign_segments(
+                stream.rows, stream.prefetch, self._partitioning, self._owners, n_workers, anywhere=anywhere
+            )
+            if assigned is not None:
+                return assigned
+            # So few segments that some would lie with several workers: more neighbours have to stay together.
+            self._granularity, self._held = len(stream.rows.segments), None
 
     def _join(self) -> None:
         """Take up workers that have come since."""
-        known = {link.member.address for link in self._links} | self._given_up
+        known = {connection.member.address for connection in self._connections} | self._given_up
         fresh = [
-            Link(member, self._run, self._outbox, self._patience)
+            WorkerConnection(member, self._run, self._encoder, self._patience)
             for member in self._cluster.workers()
-            if member.address not in known and (not self._links or self._fits(member))
+            if member.address not in known and (not self._connections or self._fits(member))
         ]
-        opened = self._wait(call_all([link.open(self._client.connection_args) for link in fresh]))
-        joined = [link for link, failure in zip(fresh, opened, strict=True) if failure is None]
-        self._given_up.update(link.member.address for link in fresh if link not in joined)
+        opened = self._wait(call_all([connection.open(self._client) for connection in fresh]))
+        joined = [connection for connection, failure in zip(fresh, opened, strict=True) if failure is None]
+        self._given_up.update(connection.member.address for connection in fresh if connection not in joined)
         if joined:
-            if self._links:
-                self._tell(f"{_count(joined)} joined; all rows are dealt out anew")
-            self._links += joined
+            if self._connections:
+                self._tell(f"{_count(joined)} joined; all rows are assigned again")
+            self._connections += joined
             self._held = None
 
     def _fits(self, member: Member) -> bool:
         """Whether a worker that comes later could hold all rows, should it be the only one left."""
         try:
-            self._allot(member, self._lots.lots)
+            self._resources_of(member, self._partitioning.partitions)
         except MemoryBudgetError as error:
             self._given_up.add(member.address)
             self._tell(f"a worker that joined is left out: {error}")
             return False
         return True
 
-    def _give_up(self, lost: Sequence[Link]) -> None:
-        self._given_up.update(link.member.address for link in lost)
+    def _give_up(self, lost: Sequence[WorkerConnection]) -> None:
+        self._given_up.update(connection.member.address for connection in lost)
         self._leave(lost)
-        names = ", ".join(link.member.address for link in lost)
-        rest = f"their rows go to the {_count(self._links)} that are left" if self._links else "none is left"
+        names = ", ".join(connection.member.address for connection in lost)
+        rest = (
+            f"their rows go to the {_count(self._connections)} that are left"
+            if self._connections
+            else "none is left"
+        )
         self._tell(f"{_count(lost)} lost: {names}; {rest}")
 
-    def _leave(self, links: Sequence[Link]) -> None:
-        """Disconnect from some workers; the lots have to be dealt out anew."""
-        for link in links:
-            self._client.loop.asyncio_loop.call_soon_threadsafe(link.close)
-        self._links = [link for link in self._links if link not in links]
+    def _leave(self, connections: Sequence[WorkerConnection]) -> None:
+        """Disconnect from some workers; the partitions have to be assigned again."""
+        for connection in connections:
+            self._client.call_soon(connection.close)
+        self._connections = [connection for connection in self._connections if connection not in connections]
         self._held = None
 
     def _hold(self) -> None:
-        """Deal out the lots, and have all workers take the row vectors as they were written last."""
+        """Deal out the partitions, and have all workers take the row vectors as they were written last."""
         while True:
-            if not self._links:
+            if not self._connections:
                 self._join()
-            if not self._links:
+            if not self._connections:
                 # Those that were silent may be back.
                 self._given_up.clear()
                 self._join()
-            if not self._links:
+            if not self._connections:
                 raise StorageError(
                     "no worker of the cluster is left; see why they ended, and go on from the last "
                     "checkpoint with --resume if there is one"
                 )
-            self._owners = self._lots.deal(len(self._links), self._runs)
+            self._owners = self._partitioning.assign(len(self._connections), self._granularity)
             version = self._shared.version
-            holdings = [self._holding(number, link) for number, link in enumerate(self._links)]
-            calls = [link.call("hold", own) for link, own in zip(self._links, holdings, strict=True)]
-            if not self._lost(self._links, self._wait(call_all(calls))):
+            assignments = [
+                self._assignment(number, connection) for number, connection in enumerate(self._connections)
+            ]
+            calls = [
+                connection.hold(own) for connection, own in zip(self._connections, assignments, strict=True)
+            ]
+            if not self._lost(self._connections, self._wait(call_all(calls))):
                 self._held = version
                 return
 
-    def _holding(self, worker: int, link: Link) -> Holding:
-        numbers = [k for k, owner in enumerate(self._owners) if owner == worker and self._lots.lots[k].n_rows]
-        lots = tuple(self._lots.lots[k] for k in numbers)
+    def _assignment(self, worker: int, connection: WorkerConnection) -> Assignment:
+        numbers = [
+            k
+            for k, owner in enumerate(self._owners)
+            if owner == worker and self._partitioning.partitions[k].n_rows
+        ]
+        partitions = tuple(self._partitioning.partitions[k] for k in numbers)
         names = self._shared.names()
         saved = (
             (name, position, self._shared.saved(name, number))
             for name in names
             for position, number in enumerate(numbers)
         )
-        return Holding(
-            lots,
-            self._allot(link.member, lots),
+        return Assignment(
+            partitions,
+            self._resources_of(connection.member, partitions),
             self._fill,
             tuple((name, *self._shared.kind(name)) for name in names),
             tuple((name, position, place) for name, position, place in saved if place is not None),
         )
 
     def _works(
-        self, passes: Sequence[Pass], extent: Extent, data: bool, division: Division
-    ) -> list[tuple[Link, Work, tuple[int, ...]]]:
-        """What each worker has to do, and the numbers of the lots that it visits."""
-        names = tuple(dict.fromkeys(name for request in passes for name in request.writes))
+        self, stream: Stream, assigned: SegmentAssignment
+    ) -> list[tuple[WorkerConnection, Work, tuple[int, ...]]]:
+        """What each worker has to do, and the numbers of the partitions that it visits."""
+        names = union(request.writes for request in stream.passes)
         works = []
-        for link, part, segments, numbers in zip(
-            self._links, division.extents, division.segments, division.lots, strict=True
+        for connection, rows, prefetch, segments, numbers in zip(
+            self._connections,
+            assigned.rows,
+            assigned.prefetch,
+            assigned.segments,
+            assigned.partitions,
+            strict=True,
         ):
-            if not segments and not part.ahead:
+            if not segments and not prefetch:
                 continue
-            requests = tuple(_of_worker(request, part) for request in passes) if segments else ()
-            lots = tuple(self._lots.lots[k] for k in numbers)
-            path, durable = self._shared.new_path(), self._durable
-            n_passes = self.counters.passes
-            work = Work(requests, part, data, segments, n_passes, path, names, lots, durable)
-            works.append((link, work, numbers))
+            passes = tuple(_of_worker(request, rows) for request in stream.passes) if segments else ()
+            part = Stream(passes, rows, stream.data, stream.position, prefetch)
+            partitions = tuple(self._partitioning.partitions[k] for k in numbers)
+            path, n_passes = self._shared.new_path(), self.counters.passes
+            work = Work(part, segments, n_passes, path, names, partitions, self._durable)
+            works.append((connection, work, numbers))
         return works
 
     def _ask(
-        self,
-        works: Sequence[tuple[Link, Work, tuple[int, ...]]],
-        data: bool,
-        meanwhile: list[Callable[[], None]],
+        self, works: Sequence[tuple[WorkerConnection, Work, tuple[int, ...]]], stream: Stream
     ) -> list[Answer] | None:
-        """The answers of the workers; None if one was lost, and all have to hold their lots anew."""
+        """The answers of the workers; None if one was lost, and all have to hold their partitions again."""
         self._reported = 0
-        links = [link for link, _, _ in works]
-        note = partial(self._note, links, works[0][1].extent) if data else None
-        calls = [self._one(link, work, note) for link, work, _ in works]
-        coming = asyncio.run_coroutine_threadsafe(call_all(calls), self._client.loop.asyncio_loop)
+        connections = [connection for connection, _, _ in works]
+        note = partial(self._note, connections, stream) if stream.data else None
+        calls = [self._one(connection, work, note) for connection, work, _ in works]
+        coming = self._client.begin(call_all(calls))
         answers: list[Any] = []
         try:
             began = time.perf_counter()
-            while meanwhile:
-                meanwhile.pop(0)()
+            while stream.works:
+                stream.works.pop(0)()
             self.counters.visiting_seconds += time.perf_counter() - began
             answers = coming.result()
-            failures = [a for a in answers if isinstance(a, BaseException) and not isinstance(a, Lost)]
+            failures = [a for a in answers if isinstance(a, BaseException) and not isinstance(a, WorkerLost)]
             if failures:
                 raise failures[0]
         except BaseException:
-            # Nobody waits for the others, and their row vectors are of nobody knows when.
-            self._leave(self._links)
+            # The answers of the others are not waited for: the state of their row vectors is unknown.
+            self._leave(self._connections)
             raise
-        if self._lost(links, answers):
+        if self._lost(connections, answers):
             for _, work, _ in works:
                 self._shared.discard(work.path)
             return None
         return answers
 
-    async def _one(self, link: Link, work: Work, note: Callable[[], None] | None) -> Any:
-        link.done = work.extent.before
-        answer = await link.call("work", work, note)
-        link.done = work.extent.before + work.extent.n_pieces
+    async def _one(self, connection: WorkerConnection, work: Work, note: Callable[[], None] | None) -> Any:
+        position = work.stream.position
+        connection.done = position.before
+        answer = await connection.work(work, note)
+        connection.done = position.before + work.stream.rows.n_ranges
         if note is not None:
             note()
         return answer
 
-    def _note(self, links: Sequence[Link], extent: Extent) -> None:
-        """Tell how far the workers are."""
-        done = extent.before + sum(max(link.done - extent.before, 0) for link in links)
+    def _note(self, connections: Sequence[WorkerConnection], stream: Stream) -> None:
+        """Report how far the workers are."""
+        before = stream.position.before
+        done = before + sum(max(connection.done - before, 0) for connection in connections)
         if self.on_block is not None and done > self._reported:
             self._reported = done
-            self.on_block(done, extent.of or len(self.source.blocks))
+            self.on_block(done, stream.position.total or stream.rows.n_ranges)
 
-    def _lost(self, links: Sequence[Link], answers: Sequence[Any]) -> bool:
+    def _lost(self, connections: Sequence[WorkerConnection], answers: Sequence[Any]) -> bool:
         """Give up the workers that did not answer; whether there were any. Errors of others are raised."""
         for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, Lost):
+            if isinstance(answer, BaseException) and not isinstance(answer, WorkerLost):
                 raise answer
-        lost = [link for link, answer in zip(links, answers, strict=True) if isinstance(answer, Lost)]
+        lost = [
+            connection
+            for connection, answer in zip(connections, answers, strict=True)
+            if isinstance(answer, WorkerLost)
+        ]
         if lost:
             self._give_up(lost)
         return bool(lost)
 
-    def _commit(self, works: Sequence[tuple[Link, Work, tuple[int, ...]]], answers: Sequence[Answer]) -> None:
+    def _commit(
+        self, works: Sequence[tuple[WorkerConnection, Work, tuple[int, ...]]], answers: Sequence[Answer]
+    ) -> None:
         """Hold for true what the workers wrote, and count what they did."""
         for (_, work, numbers), answer in zip(works, answers, strict=True):
             if answer.checksums:
@@ -338,16 +365,15 @@ class ClusterEngine(Engine):
             self.on_note(message)
 
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop).result()
+        return self._client.begin(coroutine).result()
 
 
-def _count(links: Sequence[Link]) -> str:
-    return f"{len(links)} worker{'' if len(links) == 1 else 's'}"
+def _count(connections: Sequence[WorkerConnection]) -> str:
+    return f"{len(connections)} worker{'' if len(connections) == 1 else 's'}"
 
 
-def _of_worker(request: Any, extent: Extent) -> Pass:
-    """A pass as it goes to a worker: with its part of the extent, and without the solver's own work."""
-    names = {item.name for item in fields(request)}
-    changes = {name: value for name, value in (("extent", extent), ("meanwhile", None)) if name in names}
-    part: Pass = replace(request, **changes) if changes else request
+def _of_worker(request: Any, rows: RowSet) -> Pass:
+    """A pass as it goes to a worker: with its part of the rows."""
+    has_rows = "rows" in {item.name for item in fields(request)}
+    part: Pass = replace(request, rows=rows) if has_rows else request
     return part

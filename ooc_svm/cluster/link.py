@@ -1,8 +1,8 @@
-"""Talking to the workers of a dask cluster: one connection each for the work and for the pulse.
+"""The client's connections to workers, and the service that answers them there.
 
-Dask brings the workers, tells who is there, and carries the messages. Its tasks are not used: a round of a
-sweep takes no longer than the scheduler takes for a task, and a task's result may lie with any worker. The
-client asks each worker directly, as dask's own servers ask each other.
+Dask starts the workers, knows which of them are there, and carries the messages. Its tasks are not used here:
+a round of a sweep takes no longer than the scheduler takes for a task, and a task's result may lie with any
+worker. The client asks each worker directly, as dask's own servers ask each other.
 """
 
 from __future__ import annotations
@@ -13,26 +13,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from distributed import WorkerPlugin
-from distributed.comm.core import Comm, connect
-from distributed.protocol.serialize import to_serialize
-
-from ooc_svm.cluster.messages import Inbox, Outbox, Parcel, Slot
-from ooc_svm.cluster.worker import Share
+from ooc_svm.cluster.dask_calls import Channel, DaskClient, WorkerLost
+from ooc_svm.cluster.messages import DeltaDecoder, DeltaEncoder, Message, Slot
+from ooc_svm.cluster.worker import Answer, Assignment, Work, WorkerSession
 
 CONNECT_SECONDS = 10.0
-"""What a worker has to take up a connection."""
+"""Timeout of a connection to a worker, in seconds."""
 
-PULSE_SECONDS = 0.25
-"""A worker that works is asked so often how far it is."""
-
-
-class Lost(Exception):
-    """A worker does not answer."""
+HEARTBEAT_SECONDS = 0.25
+"""Time between two questions how far a working worker is, in seconds."""
 
 
 class Member(Protocol):
-    """A worker of a cluster that may be asked for work."""
+    """A worker that a run may use."""
 
     @property
     def address(self) -> str: ...
@@ -44,135 +37,134 @@ class Member(Protocol):
     def memory(self) -> int: ...
 
 
-class Serving(WorkerPlugin):
-    """A run in a worker's process: answers what its client asks.
+class WorkerService:
+    """Answers a run's client in a worker's process; see `ooc_svm.cluster.dask_calls.Service`.
 
     Parameters
     ----------
-    run : str
-        The name of the run, under which it is asked.
     open_source : callable
         Opens the data in the worker's process.
     vector_bytes : int
-        Of a vector of the features.
+        Size of a vector of the features.
     """
 
-    def __init__(self, run: str, open_source: Callable[[], Any], vector_bytes: int) -> None:
-        self.name = run
+    def __init__(self, open_source: Callable[[], Any], vector_bytes: int) -> None:
         self._open_source, self._vector_bytes = open_source, vector_bytes
 
-    def setup(self, worker: Any) -> None:
-        """Be there for questions."""
-        self._share = Share(self._open_source)
-        self._inbox = Inbox(self._vector_bytes)
+    def start(self) -> None:
+        """Open the data while the client makes ready."""
+        self._session = WorkerSession(self._open_source)
+        self._decoder = DeltaDecoder(self._vector_bytes)
         self._turn = asyncio.Lock()
-        worker.handlers[self.name] = self.answer
         self._opening = asyncio.ensure_future(self._open())
 
-    async def teardown(self, worker: Any) -> None:
-        """The run is over, or the worker ends."""
-        worker.handlers.pop(self.name, None)
-        # Not under the feet of a call that nobody waits for any more.
+    async def stop(self) -> None:
+        """Close the session, after a call that may still go on though its client is gone."""
         async with self._turn:
-            await asyncio.to_thread(self._share.close)
+            await asyncio.to_thread(self._session.close)
+
+    async def answer(self, message: Message | None) -> Message | int:
+        """The answer to an encoded request; to None at once how many pieces of the stream are done."""
+        if message is None:
+            return self._session.done
+        # One after another: the call before may still go on though its client has disconnected. In a thread,
+        # since the worker has to answer the scheduler meanwhile.
+        async with self._turn:
+            return await asyncio.to_thread(self._serve, message)
 
     async def _open(self) -> None:
-        """Open the data while the client makes ready; who asks for it first hears what is wrong with it."""
+        """Open the data; what is wrong with it is raised by the first request."""
         async with self._turn:
             with suppress(Exception):
-                await asyncio.to_thread(self._share.open)
+                await asyncio.to_thread(self._session.open)
 
-    async def answer(self, call: str, parcel: Parcel | None = None) -> dict[str, Any]:
-        """What a call of the `Share` returns, or the error it raises."""
-        if parcel is None:
-            return {"done": self._share.done}
-        try:
-            # One after another: what was asked for before may still go on, though nobody waits for it. In a
-            # thread of its own, since the worker must answer the scheduler meanwhile.
-            async with self._turn:
-                answer = await asyncio.to_thread(self._call, call, parcel)
-        except Exception as error:
-            return {"error": to_serialize(error)}
-        return {"parcel": to_serialize(answer)}
-
-    def _call(self, call: str, parcel: Parcel) -> Parcel:
-        if call == "greet":
-            self._inbox = Inbox(self._vector_bytes)
-        message = self._inbox.unpack(parcel)
-        calls: dict[str, Callable[[Any], Any]] = {"hold": self._share.hold, "work": self._share.work}
-        return self._inbox.pack(calls[call](message) if call in calls else None)
+    def _serve(self, message: Message) -> Message:
+        request = self._decoder.decode(message)
+        answer: Answer | None = None
+        if isinstance(request, Assignment):
+            self._session.hold(request)
+        elif isinstance(request, Work):
+            answer = self._session.work(request)
+        return self._decoder.encode_answer(answer)
 
 
-class Link:
+class WorkerConnection:
     """The connection to one worker.
 
     Parameters
     ----------
     member : Member
     run : str
-        See `Serving`.
-    outbox : Outbox
-        Of all links of the run.
+        Name of the run's `WorkerService`.
+    encoder : DeltaEncoder
+        Shared by all connections of the run.
     patience : float
         Seconds without a sign of life after which the worker is lost.
     """
 
-    def __init__(self, member: Member, run: str, outbox: Outbox, patience: float) -> None:
+    def __init__(self, member: Member, run: str, encoder: DeltaEncoder, patience: float) -> None:
         self.member = member
         self.done = 0
-        """Pieces that the worker has visited, as it said last."""
-        self._run, self._outbox, self._patience = run, outbox, patience
+        """Pieces that the worker has visited, as it reported last."""
+        self._run, self._encoder, self._patience = run, encoder, patience
         self._known: dict[Slot, int] = {}
-        self._comms: list[Comm] = []
+        # The first carries requests, the second heartbeats.
+        self._channels: list[Channel] = []
 
-    async def open(self, connection_args: dict[str, Any]) -> None:
-        """Connect.
+    async def open(self, client: DaskClient) -> None:
+        """Connect, and wait until the worker has opened the data or failed to.
 
         Raises
         ------
-        Lost
+        WorkerLost
             The worker does not answer.
         """
         try:
             for _ in range(2):
-                # A process that is stopped takes up connections all the same.
-                connecting = connect(self.member.address, timeout=CONNECT_SECONDS, **connection_args)
-                self._comms.append(await asyncio.wait_for(connecting, CONNECT_SECONDS))
-            await self.call("greet", None)
-        except (OSError, TimeoutError, Lost) as error:
+                self._channels.append(await client.open_channel(self.member.address, CONNECT_SECONDS))
+            await self._request(None)
+        except WorkerLost:
             self.close()
-            raise Lost(self.member.address) from error
+            raise
 
     def close(self) -> None:
-        """Let go of the worker, whatever it is doing."""
-        for comm in self._comms:
-            comm.abort()
+        """Disconnect at once, whatever the worker is doing."""
+        for channel in self._channels:
+            channel.close()
 
-    async def call(self, call: str, argument: Any, on_pulse: Callable[[], None] | None = None) -> Any:
-        """Ask the worker, and wait for as long as it shows signs of life.
+    async def hold(self, assignment: Assignment) -> None:
+        """Have the worker hold what it is assigned; raises as `work` does."""
+        await self._request(assignment)
+
+    async def work(self, work: Work, on_heartbeat: Callable[[], None] | None = None) -> Answer:
+        """Have the worker do its part of some passes, and wait for as long as it shows signs of life.
 
         Raises
         ------
-        Lost
+        WorkerLost
             The worker is gone, or has been silent for too long.
         Exception
-            What the call raised there.
+            Raised by the worker's session.
         """
-        work, pulse = self._comms
-        parcel = self._outbox.pack(argument, self._known)
-        answer = asyncio.ensure_future(self._ask(work, call, parcel))
+        answer: Answer = await self._request(work, on_heartbeat)
+        return answer
+
+    async def _request(self, request: Any, on_heartbeat: Callable[[], None] | None = None) -> Any:
+        requests, heartbeats = self._channels
+        message = self._encoder.encode(request, self._known)
+        answer = asyncio.ensure_future(requests.ask(self._run, message))
         try:
-            while not (await asyncio.wait({answer}, timeout=PULSE_SECONDS))[0]:
-                beat = asyncio.ensure_future(self._ask(pulse, "pulse", None))
+            while not (await asyncio.wait({answer}, timeout=HEARTBEAT_SECONDS))[0]:
+                beat = asyncio.ensure_future(heartbeats.ask(self._run, None))
                 await self._wait_for(beat)
-                self.done = beat.result()["done"]
-                if on_pulse is not None:
-                    on_pulse()
-            return self._outbox.unpack(answer.result()["parcel"])
+                self.done = beat.result()
+                if on_heartbeat is not None:
+                    on_heartbeat()
+            return self._encoder.decode_answer(answer.result())
         finally:
             answer.cancel()
 
-    async def _wait_for(self, beat: asyncio.Future[Any]) -> None:
+    async def _wait_for(self, beat: asyncio.Future[int]) -> None:
         """Return when there is a sign of life."""
         # In steps: if this process was stopped for a while itself, that is one of them.
         step = min(1.0, self._patience)
@@ -180,20 +172,7 @@ class Link:
             if (await asyncio.wait({beat}, timeout=step))[0]:
                 return
         beat.cancel()
-        raise Lost(self.member.address)
-
-    async def _ask(self, comm: Comm, call: str, parcel: Parcel | None) -> dict[str, Any]:
-        try:
-            await comm.write({"op": self._run, "call": call, "parcel": to_serialize(parcel)})
-            reply: dict[str, Any] | None = await comm.read()
-        except OSError as error:
-            raise Lost(self.member.address) from error
-        if reply is None:
-            # The worker knows nothing of the run: it was started anew under its old address.
-            raise Lost(self.member.address)
-        if "error" in reply:
-            raise reply["error"]
-        return reply
+        raise WorkerLost(self.member.address)
 
 
 async def call_all(calls: Sequence[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
-"""Messages between client and worker without what the other side has already.
+"""Messages between client and worker that leave out what the other side has already.
 
-The vectors of the features are most of a message: 8 MB each with a million of them. One that was sent before
-goes as what has changed since; in an answer, as what has changed of the vectors asked about.
+The vectors of the features are most of a message: 8 MB each with a million features. A vector that was sent
+before is sent as what has changed since; one of an answer as its differences from a vector of the request.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from distributed.protocol.serialize import deserialize, serialize
+
+from ooc_svm.cluster.dask_calls import deserialize, serialize
 
 Bytes = npt.NDArray[np.uint8]
 Slot = tuple[int, int]
+"""Names a vector of a message: its bytes, and its number among the vectors of so many bytes."""
 
-LEAST_BYTES = 1 << 16
-"""Shorter vectors are sent as they are."""
+MIN_DELTA_BYTES = 1 << 16
+"""Size of a vector below which it is always sent whole, in bytes."""
 
-SAMPLED = 64
-"""One in so many numbers is compared first."""
+SAMPLE_STEP = 64
+"""Two vectors are first compared in every `SAMPLE_STEP`-th number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What makes a vector of 64-bit numbers out of the one in a slot.
+    """Makes a vector of 64-bit numbers out of the one in a slot.
 
     Attributes
     ----------
     slot : (int, int)
-        Its bytes, and which of the vectors of so many bytes it is.
     places : ndarray of uint32
+        Positions of the numbers that differ.
     numbers : ndarray of uint64
-        What stands there now.
+        Their new values.
     """
 
     slot: Slot
@@ -44,8 +46,8 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """A serialised message: a frame is bytes, or `Changes`."""
+class Message:
+    """A serialized value; each frame is bytes or `Changes`."""
 
     header: dict[str, Any]
     frames: list[Any]
@@ -53,57 +55,56 @@ class Parcel:
 
 @dataclass(slots=True)
 class _Kept:
-    """The vector of a slot, how often it has changed, and what changed last if that was little."""
+    """The vector of a slot, how often it has changed, and its last changes if they were few."""
 
     content: Bytes
     version: int = 0
     changes: Changes | None = None
 
 
-class Outbox:
-    """Packs messages to several workers, most of which get the same vectors.
+class DeltaEncoder:
+    """The client's side: encodes requests to several workers, most of which get the same vectors.
 
     Parameters
     ----------
     vector_bytes : int
-        Frames of so many bytes, or several times as many, are vectors.
+        Frames whose size is a multiple of this are vectors.
     """
 
     def __init__(self, vector_bytes: int) -> None:
         self._vector_bytes = vector_bytes
         self._kept: dict[Slot, _Kept] = {}
 
-    def pack(self, message: Any, known: dict[Slot, int]) -> Parcel:
-        """Pack a message.
+    def encode(self, request: Any, known: dict[Slot, int]) -> Message:
+        """Encode a request.
 
         Parameters
         ----------
-        message : object
+        request : object
         known : dict
-            Of the worker: which versions it has; updated.
+            The versions of vectors that the worker has; updated.
         """
-        header, frames = _serialized(message)
-        packed: list[Any] = []
+        header, frames = serialize(request)
+        encoded: list[Any] = []
         for slot, frame in zip(_slots(frames, self._vector_bytes), frames, strict=True):
             if slot is None:
-                packed.append(frame)
+                encoded.append(frame)
                 continue
             kept = self._keep(slot, frame)
             version = known.get(slot)
             known[slot] = kept.version
             if version == kept.version:
-                packed.append(_nothing(slot))
+                encoded.append(_no_changes(slot))
             elif version == kept.version - 1 and kept.changes is not None:
-                packed.append(kept.changes)
+                encoded.append(kept.changes)
             else:
-                packed.append(kept.content)
-        return Parcel(header, packed)
+                encoded.append(kept.content)
+        return Message(header, encoded)
 
-    def unpack(self, parcel: Parcel) -> Any:
-        """The answer to the last message; its arrays are the caller's own."""
+    def decode_answer(self, message: Message) -> Any:
+        """Decode the answer to the last request; the caller may change its arrays."""
         kept = {slot: own.content for slot, own in self._kept.items()}
-        frames = [_whole(frame, kept) for frame in parcel.frames]
-        return deserialize(parcel.header, frames)
+        return deserialize(message.header, [_whole(frame, kept) for frame in message.frames])
 
     def _keep(self, slot: Slot, frame: Bytes) -> _Kept:
         kept = self._kept.get(slot)
@@ -117,7 +118,7 @@ class Outbox:
         return kept
 
 
-class Inbox:
+class DeltaDecoder:
     """The worker's side.
 
     Parameters
@@ -128,31 +129,26 @@ class Inbox:
     def __init__(self, vector_bytes: int) -> None:
         self._vector_bytes = vector_bytes
         self._kept: dict[Slot, Bytes] = {}
-        self._asked: list[Slot] = []
-        """What the last message had, and so both sides have alike."""
+        self._requested: list[Slot] = []
+        """Slots of the last request, which are the same on both sides."""
 
-    def unpack(self, parcel: Parcel) -> Any:
-        """A message; its vectors are kept, and must not be changed."""
-        frames = [_whole(frame, self._kept, copy=False) for frame in parcel.frames]
+    def decode(self, message: Message) -> Any:
+        """Decode a request; its vectors are kept, and must not be changed."""
+        frames = [_whole(frame, self._kept, copy=False) for frame in message.frames]
         sent = {slot: f for slot, f in zip(_slots(frames, self._vector_bytes), frames, strict=True) if slot}
         self._kept |= sent
-        self._asked = list(sent)
-        return deserialize(parcel.header, frames)
+        self._requested = list(sent)
+        return deserialize(message.header, frames)
 
-    def pack(self, message: Any) -> Parcel:
-        """Pack the answer to the last message."""
-        header, frames = _serialized(message)
-        packed: list[Any] = []
+    def encode_answer(self, answer: Any) -> Message:
+        """Encode the answer to the last request."""
+        header, frames = serialize(answer)
+        encoded: list[Any] = []
         for slot, frame in zip(_slots(frames, self._vector_bytes), frames, strict=True):
-            alike = [] if slot is None else [own for own in self._asked if own[0] == slot[0]]
+            alike = [] if slot is None else [own for own in self._requested if own[0] == slot[0]]
             found = (_changes(own, frame, self._kept[own]) for own in alike)
-            packed.append(next((changes for changes in found if changes is not None), frame))
-        return Parcel(header, packed)
-
-
-def _serialized(message: Any) -> tuple[dict[str, Any], list[Bytes]]:
-    header, frames = serialize(message, serializers=("pickle",), on_error="raise")
-    return header, [np.frombuffer(frame, np.uint8) for frame in frames]
+            encoded.append(next((changes for changes in found if changes is not None), frame))
+        return Message(header, encoded)
 
 
 def _slots(frames: Sequence[Bytes], vector_bytes: int) -> list[Slot | None]:
@@ -160,22 +156,22 @@ def _slots(frames: Sequence[Bytes], vector_bytes: int) -> list[Slot | None]:
     seen: Counter[int] = Counter()
     slots: list[Slot | None] = []
     for frame in frames:
-        vector = frame.nbytes >= LEAST_BYTES and frame.nbytes % vector_bytes == 0
+        vector = frame.nbytes >= MIN_DELTA_BYTES and frame.nbytes % vector_bytes == 0
         slots.append((frame.nbytes, seen[frame.nbytes]) if vector else None)
         seen[frame.nbytes] += vector
     return slots
 
 
-def _nothing(slot: Slot) -> Changes:
+def _no_changes(slot: Slot) -> Changes:
     return Changes(slot, np.empty(0, np.uint32), np.empty(0, np.uint64))
 
 
 def _changes(slot: Slot, new: Bytes, old: Bytes) -> Changes | None:
-    """What has changed; None where all of it is less to send, or not much more."""
+    """The differences of two vectors; None where they take more than half its bytes."""
     numbers, before = new.view(np.uint64), old.view(np.uint64)
-    # A few of them tell nearly always.
-    few = slice(None, None, SAMPLED)
-    if 2 * int(np.count_nonzero(numbers[few] != before[few])) > len(numbers) // SAMPLED:
+    # A sample decides nearly always.
+    sample = slice(None, None, SAMPLE_STEP)
+    if 2 * int(np.count_nonzero(numbers[sample] != before[sample])) > len(numbers) // SAMPLE_STEP:
         return None
     changed = numbers != before
     if 12 * int(np.count_nonzero(changed)) > new.nbytes // 2:

@@ -1,7 +1,8 @@
-"""Rows that stay together on a cluster: which worker has them, and which part of a pass it does.
+"""Rows that stay together on a cluster: which worker holds them, and which segments of a pass it works on.
 
-A *lot* is a run of consecutive rows that no pass over row vectors cuts: a segment of the finest cut, or the
-rows of a lane. Lots belong to the data and the algorithm; only who has them follows from the workers.
+A *partition* is a range of consecutive rows that no pass over row vectors cuts: a segment of the finest cut,
+or the rows of a lane. Partitions follow from the data and the algorithm; only their owners follow from the
+workers.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ooc_svm.data.source import Span
-from ooc_svm.engine.base import cut_segments
-from ooc_svm.passes.base import Extent, Segment, rows_of
+from ooc_svm.engine.merge import cut_segments
+from ooc_svm.passes.base import RowSet, Segment, rows_of
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class Partition:
     """The rows ``start <= i < stop``, which lie in these blocks."""
 
     start: int
@@ -28,134 +29,143 @@ class Lot:
         return self.stop - self.start
 
 
-class Lots:
-    """All rows in lots.
+class Partitioning:
+    """All rows in partitions.
 
     Parameters
     ----------
     segments : sequence of Segment
-        The pieces of each lot; may be empty.
+        The row ranges of each partition; may be empty.
     lanes : int
-        So many lots, one after another, are worked on at the same time; 0 where all are.
+        Number of partitions, one after another, that are worked on at the same time; 0: all are.
+
+    Attributes
+    ----------
+    partitions : list of Partition
     """
 
     def __init__(self, segments: Sequence[Segment], lanes: int = 0) -> None:
         self._lanes = lanes
         self._number = {(p.block, p.stop): k for k, segment in enumerate(segments) for p in segment}
-        self.lots = [
-            Lot(s[0].start, s[-1].stop, tuple(dict.fromkeys(p.block for p in s))) if s else Lot(0, 0, ())
+        self.partitions = [
+            Partition(s[0].start, s[-1].stop, tuple(dict.fromkeys(p.block for p in s)))
+            if s
+            else Partition(0, 0, ())
             for s in segments
         ]
 
     @classmethod
-    def of_blocks(cls, blocks: Sequence[Span]) -> Lots:
+    def of_blocks(cls, blocks: Sequence[Span]) -> Partitioning:
         """The finest segments of passes over all rows."""
         return cls(cut_segments(blocks, 0))
 
     @classmethod
-    def of_lanes(cls, rounds: Sequence[Extent]) -> Lots:
+    def of_lanes(cls, rounds: Sequence[RowSet]) -> Partitioning:
         """The rows of the lanes of a read in rounds."""
         return cls(rows_of(rounds).segments, len(rounds[0].segments))
 
     def __len__(self) -> int:
-        return len(self.lots)
+        return len(self.partitions)
 
     def numbers(self, segment: Segment) -> list[int]:
-        """The lots that the pieces of a segment lie in, ascending.
+        """The partitions that the row ranges of a segment lie in, ascending.
 
         Raises
         ------
         ValueError
-            A piece is cut in another way than the lots are.
+            A row range crosses the border of a partition.
         """
-        numbers = [self._number.get((piece.block, piece.stop), -1) for piece in segment]
-        for piece, number in zip(segment, numbers, strict=True):
-            if number < 0 or piece.start < self.lots[number].start:
-                raise ValueError("the pass visits rows across the lots: give it the extent of the lanes")
+        numbers = [self._number.get((rows.block, rows.stop), -1) for rows in segment]
+        for rows, number in zip(segment, numbers, strict=True):
+            if number < 0 or rows.start < self.partitions[number].start:
+                raise ValueError("the pass visits rows across the partitions: give it the rows of the lanes")
         return sorted(set(numbers))
 
-    def deal(self, n_workers: int, runs: int) -> list[int]:
-        """The worker of each lot.
+    def assign(self, n_workers: int, granularity: int) -> list[int]:
+        """The worker of each partition.
 
         Parameters
         ----------
         n_workers : int
-        runs : int
-            A power of two: where all lots are worked on at once, so many runs of them stay together.
+        granularity : int
+            A power of two: where all partitions are worked on at once, they stay together in this many
+            groups of neighbours.
         """
+        count = len(self)
         if not self._lanes:
-            return [k * runs // len(self) * n_workers // runs for k in range(len(self))]
+            return [k * granularity // count * n_workers // granularity for k in range(count)]
         if n_workers > self._lanes:
-            return [k % n_workers for k in range(len(self))]
-        # Neighbouring lanes of a round go to one worker, which merges what they bring; where the numbers do
-        # not divide, it is another worker in each round that has one more.
+            return [k % n_workers for k in range(count)]
+        # Neighbouring lanes of a round go to one worker, which merges their answers. Where the numbers do not
+        # divide, the worker with one more lane is another one in each round.
         lanes = self._lanes
-        return [(k % lanes * n_workers // lanes + k // lanes) % n_workers for k in range(len(self))]
+        return [(k % lanes * n_workers // lanes + k // lanes) % n_workers for k in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
-    """Who works on which segments of an extent.
+class SegmentAssignment:
+    """Which worker works on which segments of some rows.
 
     Attributes
     ----------
-    extents : list of Extent
-        For each worker the extent with its own segments alone, the others being empty, and what it has of the
-        blocks ahead.
+    rows : list of RowSet
+        For each worker the rows with its own segments alone, the others being empty.
+    prefetch : list of tuple of int
+        Of the blocks to read ahead, those that it holds.
     segments : list of tuple of int
         Numbers of its segments.
-    lots : list of tuple of int
-        Numbers of the lots that they lie in; none where the pass needs no row vectors.
+    partitions : list of tuple of int
+        Numbers of the partitions that they lie in; none where the pass needs no row vectors.
     """
 
-    extents: list[Extent]
+    rows: list[RowSet]
+    prefetch: list[tuple[int, ...]]
     segments: list[tuple[int, ...]]
-    lots: list[tuple[int, ...]]
+    partitions: list[tuple[int, ...]]
 
 
-def divide(
-    extent: Extent, lots: Lots, owners: Sequence[int], n_workers: int, *, anywhere: bool
-) -> Division | None:
-    """Divide an extent among the workers; None where a segment's rows lie with several of them.
+def assign_segments(
+    rows: RowSet,
+    prefetch: Sequence[int],
+    partitioning: Partitioning,
+    owners: Sequence[int],
+    n_workers: int,
+    *,
+    anywhere: bool,
+) -> SegmentAssignment | None:
+    """Assign the segments of some rows; None where several workers hold the rows of one segment.
 
     Parameters
     ----------
-    extent : Extent
-    lots : Lots
+    rows : RowSet
+    prefetch : sequence of int
+        Blocks to read ahead.
+    partitioning : Partitioning
     owners : sequence of int
-        The worker of each lot.
+        The worker of each partition.
     n_workers : int
     anywhere : bool
-        Whether the pass needs no row vectors: its segments then go to any worker.
+        Whether any worker may take any segment: the pass needs no row vectors.
     """
-    count = len(extent.segments)
+    count = len(rows.segments)
     segments: list[list[int]] = [[] for _ in range(n_workers)]
     visited: list[set[int]] = [set() for _ in range(n_workers)]
-    for number, segment in enumerate(extent.segments):
+    for number, segment in enumerate(rows.segments):
         worker = number * n_workers // count
         if not anywhere and segment:
-            numbers = lots.numbers(segment)
+            numbers = partitioning.numbers(segment)
             worker = owners[numbers[0]]
             if any(owners[k] != worker for k in numbers):
                 return None
             visited[worker].update(numbers)
         segments[worker].append(number)
-    blocks = blocks_of(lots, owners, n_workers)
-    extents = [
-        Extent(
-            tuple(segment if k in own else () for k, segment in enumerate(extent.segments)),
-            tuple(block for block in extent.ahead if block in blocks[worker]),
-            extent.before,
-            extent.of,
-        )
-        for worker, own in enumerate(map(set, segments))
-    ]
-    return Division(extents, [tuple(s) for s in segments], [tuple(sorted(v)) for v in visited])
-
-
-def blocks_of(lots: Lots, owners: Sequence[int], n_workers: int) -> list[set[int]]:
-    """The blocks that the lots of each worker lie in."""
     blocks: list[set[int]] = [set() for _ in range(n_workers)]
-    for lot, owner in zip(lots.lots, owners, strict=True):
-        blocks[owner].update(lot.blocks)
-    return blocks
+    for partition, owner in zip(partitioning.partitions, owners, strict=True):
+        blocks[owner].update(partition.blocks)
+    own_rows = [
+        RowSet(tuple(segment if k in own else () for k, segment in enumerate(rows.segments)))
+        for own in map(set, segments)
+    ]
+    own_prefetch = [tuple(block for block in prefetch if block in own) for own in blocks]
+    own_partitions = [tuple(sorted(numbers)) for numbers in visited]
+    return SegmentAssignment(own_rows, own_prefetch, [tuple(s) for s in segments], own_partitions)

@@ -1,13 +1,14 @@
-"""Worker processes of a local dask cluster: started by this process, ended with it however it ends.
+"""Worker processes of a dask cluster on this machine: started by this process, ended with it however it ends.
 
-What a worker works with takes a second to load. So it is started before this process loads its own part, and
-is told the scheduler's address on its standard input once there is one.
+The modules of a worker take a second to load. So workers are started before this process loads its own, and
+receive the scheduler's address on their standard input once there is one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from contextlib import contextmanager
 from ooc_svm.errors import StorageError
 
 _STOP_SECONDS = 0.5
-# Dask's own logs stay below errors, and libraries of arrays need no threads beside ours.
-_SETTINGS = {
+# Dask reads its settings as it is imported. Its own logs stay below errors; libraries of arrays need no
+# threads in addition to ours.
+_ENVIRONMENT = {
     "DASK_LOGGING__DISTRIBUTED": "error",
     "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "False",
     "OPENBLAS_NUM_THREADS": "1",
@@ -39,7 +41,7 @@ class LocalWorkers:
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, threads: int) -> None:
+    def start(self, threads: int, preload: str | None) -> None:
         """Start one more.
 
         Raises
@@ -47,16 +49,16 @@ class LocalWorkers:
         StorageError
             The process cannot be started.
         """
+        # A module run as a program: unlike multiprocessing, this does not run the caller's main module again.
+        command = [sys.executable, "-m", "ooc_svm.cluster.processes", str(threads)]
         paths = os.pathsep.join(path for path in sys.path if path)
         try:
             process = subprocess.Popen(
-                # A module run as a program: unlike multiprocessing, this does not run the caller's main
-                # module again.
-                [sys.executable, "-m", "ooc_svm.cluster.processes", str(threads)],
+                command if preload is None else [*command, preload],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=os.environ | _SETTINGS | {"PYTHONPATH": paths},
+                env=os.environ | _ENVIRONMENT | {"PYTHONPATH": paths},
                 start_new_session=True,  # a Ctrl-C at the terminal is for this process alone
             )
         except OSError as error:
@@ -70,7 +72,7 @@ class LocalWorkers:
         """Have them join the scheduler at an address on this machine."""
         for process in self.processes:
             assert process.stdin is not None
-            with contextlib.suppress(OSError), process.stdin:  # one that has ended does not listen
+            with contextlib.suppress(OSError), process.stdin:  # the process may have ended
                 process.stdin.write(f"{scheduler}\n".encode())
 
     def check_running(self) -> None:
@@ -84,7 +86,7 @@ class LocalWorkers:
                 )
 
     def close(self) -> None:
-        """Ask all to end, wait a moment, end those that are busy or stopped."""
+        """Terminate all, wait a moment, and kill those that are busy or stopped."""
         for process in self.processes:
             process.terminate()
         deadline = time.monotonic() + _STOP_SECONDS
@@ -98,18 +100,19 @@ class LocalWorkers:
 
 
 @contextmanager
-def local_workers(count: int, threads: int) -> Iterator[LocalWorkers]:
+def local_workers(count: int, threads: int, preload: str | None = None) -> Iterator[LocalWorkers]:
     """Worker processes that wait for a scheduler, all of them gone when the context is left.
 
-    They have no nannies: one that is lost is not started again. A worker leaves by itself when its connection
-    to the scheduler breaks, so that none outlives this process, in which the scheduler is, even if it is
-    killed.
+    They have no nannies: one that is lost is not started again. A worker ends by itself when its connection
+    to the scheduler breaks. The scheduler is in this process, so no worker outlives it, even if it is killed.
 
     Parameters
     ----------
     count : int
     threads : int
         Tasks that each runs at once.
+    preload : str, optional
+        A module that each imports while it waits.
 
     Raises
     ------
@@ -119,34 +122,30 @@ def local_workers(count: int, threads: int) -> Iterator[LocalWorkers]:
     workers = LocalWorkers()
     try:
         for _ in range(count):
-            workers.start(threads)
+            workers.start(threads, preload)
         yield workers
     finally:
         workers.close()
 
 
-def _work(threads: str) -> None:
-    """Be such a process."""
-    # The collector would look at all objects of all libraries again and again.
+def _run_worker(threads: str, *preload: str) -> None:
+    """The program of a worker process."""
+    # The garbage collector would visit all objects of all libraries again and again.
     gc.disable()
-    from distributed.cli.dask_worker import main
+    from ooc_svm.cluster.dask_calls import run_worker
 
-    import ooc_svm.training.on_cluster  # noqa: F401  (what it will be asked for)
-
+    for module in preload:
+        importlib.import_module(module)
     gc.freeze()
     gc.enable()
     scheduler = sys.stdin.readline().strip()
-    if not scheduler:  # whoever started this process is gone
+    if not scheduler:  # the process that started this one has ended
         return
-    options = ["--nthreads", threads, "--host", "127.0.0.1", "--memory-limit", "0"]
-    # Without a dashboard there still is a server, for which an address has to be given.
-    options += ["--no-nanny", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
-    options += ["--death-timeout", "60"]
     try:
-        main([scheduler, *options])
+        run_worker(scheduler, int(threads))
     finally:
         gc.freeze()
 
 
 if __name__ == "__main__":
-    _work(*sys.argv[1:])
+    _run_worker(*sys.argv[1:])

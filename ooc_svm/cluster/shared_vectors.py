@@ -1,9 +1,9 @@
 """The row vectors of a cluster run as they were last written, in a folder that all its processes share.
 
-A worker that has changed row vectors writes the lots it has changed to a new file before it answers. So
-nothing is lost with it: whoever gets its lots next takes them from there. Files are named by the client,
-which alone knows which of them belong to a request that all have answered; the others might as well not be
-there.
+A worker that has changed row vectors writes the partitions it has changed to a new file before it answers. So
+nothing is lost with it: the worker that gets its partitions next reads them from there. The client names the
+files. It alone knows which of them belong to a request that all workers have answered; the others count for
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.cluster.partition import Lot
+from ooc_svm.cluster.partition import Partition
 from ooc_svm.errors import DamageError, StorageError
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
@@ -28,36 +28,47 @@ from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Where the entries of a lot are: the file, their first byte there, and their checksum if it is known."""
+    """Where the entries of a vector's partition are.
+
+    Attributes
+    ----------
+    path : str
+    offset : int
+        Of their first byte in the file.
+    crc32c : int or None
+        Their checksum, if it is known.
+    """
 
     path: str
     offset: int
     crc32c: int | None
 
 
-def write_lots(file: BinaryIO, vectors: RowVectors, names: Sequence[str], lots: Sequence[Lot]) -> list[int]:
-    """Write the entries of some vectors, lot after lot, and of a lot vector after vector.
+def write_partitions(
+    file: BinaryIO, vectors: RowVectors, names: Sequence[str], partitions: Sequence[Partition]
+) -> list[int]:
+    """Write the entries of some vectors: all vectors of the first partition, of the second, and so on.
 
     Returns
     -------
     list of int
-        Their checksums, in that order.
+        Checksums of the entries of each vector and partition, in that order.
     """
     checksums = []
-    for lot in lots:
-        first = vectors.place(lot.start)
+    for partition in partitions:
+        first = vectors.place(partition.start)
         for name in names:
             checksum = 0
-            for start, stop in row_slices(lot.n_rows):
-                part = vectors[name].read(first + start, first + stop).tobytes()
-                checksum = google_crc32c.extend(checksum, part)
-                file.write(part)
+            for start, stop in row_slices(partition.n_rows):
+                content = vectors[name].read(first + start, first + stop).tobytes()
+                checksum = google_crc32c.extend(checksum, content)
+                file.write(content)
             checksums.append(checksum)
     return checksums
 
 
-def load_lot(vectors: RowVectors, name: str, lot: Lot, saved: Saved) -> None:
-    """Set the entries of a lot to what was saved.
+def load_partition(vectors: RowVectors, name: str, partition: Partition, saved: Saved) -> None:
+    """Set the entries of a partition to what was saved.
 
     Raises
     ------
@@ -66,50 +77,50 @@ def load_lot(vectors: RowVectors, name: str, lot: Lot, saved: Saved) -> None:
     DamageError
         It is not as it was written.
     """
-    vector, first, checksum = vectors[name], vectors.place(lot.start), 0
+    vector, first, checksum = vectors[name], vectors.place(partition.start), 0
     with _open(saved.path) as file:
         file.seek(saved.offset)
-        for start, stop in row_slices(lot.n_rows):
-            part = file.read((stop - start) * vector.dtype.itemsize)
-            checksum = google_crc32c.extend(checksum, part)
-            vector.write(first + start, _entries(part, stop - start, vector.dtype, saved.path))
+        for start, stop in row_slices(partition.n_rows):
+            content = file.read((stop - start) * vector.dtype.itemsize)
+            checksum = google_crc32c.extend(checksum, content)
+            vector.write(first + start, _entries(content, stop - start, vector.dtype, saved.path))
     if saved.crc32c not in (None, checksum):
         raise _damage(saved.path)
 
 
 class SharedVectors(RowVectors):
-    """Knows where the newest entries of each lot of each vector are; the client's side of the row vectors.
+    """The client's side of the row vectors: knows where the newest entries of each partition are.
 
     Parameters
     ----------
     folder : Path
-        Seen by all workers under this name.
-    lots : sequence of Lot
+        All workers see it under this name.
+    partitions : sequence of Partition
         All rows.
 
     Attributes
     ----------
     version : int
-        Grows with what is not the workers' own doing: vectors that are made, entries that are written here.
+        Grows with every change that workers do not make: new vectors, and entries written here.
     """
 
-    def __init__(self, folder: Path, lots: Sequence[Lot]) -> None:
-        super().__init__(sum(lot.n_rows for lot in lots), 0, folder)
+    def __init__(self, folder: Path, partitions: Sequence[Partition]) -> None:
+        super().__init__(sum(partition.n_rows for partition in partitions), 0, folder)
         self.version = 0
-        self._lots = lots
+        self._partitions = partitions
         self._saved: dict[tuple[str, int], Saved] = {}
         self._uses: Counter[str] = Counter()
         self._written: dict[str, str] = {}
-        """For each vector the file of what was written here, in the order of the rows."""
+        """For each vector the file of the entries written here, in the order of the rows."""
         self._n_files = 0
 
     def new_path(self) -> str:
-        """A name for a file that no file has had before."""
+        """A name that no file has had before."""
         self._n_files += 1
         return str(self.scratch_dir / f"{self._n_files:08d}")
 
     def saved(self, name: str, number: int) -> Saved | None:
-        """Where the entries of a lot are; None if they never changed."""
+        """Where the entries of a partition are; None if they never changed."""
         return self._saved.get((name, number))
 
     def kind(self, name: str) -> tuple[str, float]:
@@ -121,15 +132,15 @@ class SharedVectors(RowVectors):
     def commit(
         self, path: str, names: Sequence[str], numbers: Sequence[int], checksums: Sequence[int]
     ) -> None:
-        """Hold for true what `write_lots` wrote of these lots."""
+        """Make what `write_partitions` wrote of these partitions their newest entries."""
         places = [(name, number) for number in numbers for name in names]
         offset = 0
         for (name, number), checksum in zip(places, checksums, strict=True):
             self._point(name, number, Saved(path, offset, checksum))
-            offset += self._lots[number].n_rows * self[name].dtype.itemsize
+            offset += self._partitions[number].n_rows * self[name].dtype.itemsize
 
     def discard(self, path: str) -> None:
-        """Remove a file that is not wanted, if it is there."""
+        """Remove a file without newest entries, if it is there."""
         if not self._uses[path]:
             del self._uses[path]
             with contextlib.suppress(OSError):
@@ -140,28 +151,28 @@ class SharedVectors(RowVectors):
         vector = self[name]
         assert isinstance(vector, SharedVector)
         entries = np.full(stop - start, vector.fill, vector.dtype)
-        for number, lot in self._within(start, stop):
+        for number, partition in self._within(start, stop):
             saved = self.saved(name, number)
             if saved is None:
                 continue
-            first, last = max(lot.start, start), min(lot.stop, stop)
+            first, last = max(partition.start, start), min(partition.stop, stop)
             with _open(saved.path) as file:
-                file.seek(saved.offset + (first - lot.start) * vector.dtype.itemsize)
-                part = file.read((last - first) * vector.dtype.itemsize)
-            entries[first - start : last - start] = _entries(part, last - first, vector.dtype, saved.path)
+                file.seek(saved.offset + (first - partition.start) * vector.dtype.itemsize)
+                content = file.read((last - first) * vector.dtype.itemsize)
+            entries[first - start : last - start] = _entries(content, last - first, vector.dtype, saved.path)
         return entries
 
     def write(self, name: str, start: int, array: AnyArray) -> None:
-        """Set the entries of some rows; the workers take them with their next request."""
+        """Set the entries of some rows; the workers load them before their next request."""
         stop, size = start + len(array), array.dtype.itemsize
         path = self._written.setdefault(name, self.new_path())
         with _open(path, "r+b" if self._uses[path] else "wb") as file:
-            for number, lot in self._within(start, stop):
+            for number, partition in self._within(start, stop):
                 saved = self.saved(name, number)
                 if saved is None or saved.path != path:
-                    file.seek(lot.start * size)
-                    file.write(self.read(name, lot.start, lot.stop).data)
-                    self._point(name, number, Saved(path, lot.start * size, None))
+                    file.seek(partition.start * size)
+                    file.write(self.read(name, partition.start, partition.stop).data)
+                    self._point(name, number, Saved(path, partition.start * size, None))
             file.seek(start * size)
             file.write(array.data)
         self.version += 1
@@ -170,13 +181,13 @@ class SharedVectors(RowVectors):
         self.version += 1
         return SharedVector(self, name, dtype, fill or 0.0)
 
-    def _within(self, start: int, stop: int) -> Iterator[tuple[int, Lot]]:
-        for number, lot in enumerate(self._lots):
-            if lot.start < stop and lot.stop > start:
-                yield number, lot
+    def _within(self, start: int, stop: int) -> Iterator[tuple[int, Partition]]:
+        for number, partition in enumerate(self._partitions):
+            if partition.start < stop and partition.stop > start:
+                yield number, partition
 
     def _point(self, name: str, number: int, saved: Saved) -> None:
-        """Keep where the entries of a lot are, and remove the file where they were if it holds no others."""
+        """Remember where the entries of a partition are; remove their last file if it holds no others."""
         before = self._saved.get((name, number))
         self._saved[name, number] = saved
         self._uses[saved.path] += 1
@@ -186,7 +197,7 @@ class SharedVectors(RowVectors):
 
 
 class SharedVector(RowVector):
-    """One of the `SharedVectors`."""
+    """One vector of `SharedVectors`."""
 
     def __init__(self, vectors: SharedVectors, name: str, dtype: npt.DTypeLike, fill: float) -> None:
         super().__init__(vectors.n_rows, dtype)
@@ -199,7 +210,7 @@ class SharedVector(RowVector):
         return False
 
     def close(self) -> None:
-        """The files go with their folder."""
+        """Do nothing: the files are removed with their folder."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         return self._vectors.read(self._name, start, stop)
@@ -220,10 +231,10 @@ def _open(path: str, mode: str = "rb") -> Iterator[Any]:
         ) from error
 
 
-def _entries(part: bytes, count: int, dtype: np.dtype[Any], path: str) -> AnyArray:
-    if len(part) != count * dtype.itemsize:
+def _entries(content: bytes, count: int, dtype: np.dtype[Any], path: str) -> AnyArray:
+    if len(content) != count * dtype.itemsize:
         raise _damage(path)
-    return np.frombuffer(part, dtype)
+    return np.frombuffer(content, dtype)
 
 
 def _damage(path: str) -> DamageError:

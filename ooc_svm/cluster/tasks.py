@@ -1,4 +1,4 @@
-"""Work for the workers of a cluster in pieces that anybody may do, more than once if need be."""
+"""Independent tasks for the workers of a cluster, each of which may be run more than once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any
 from ooc_svm.cluster.connection import Cluster, scheduler_errors
 from ooc_svm.errors import OocSvmError, StorageError
 
-# So many calls are given to each thread of the workers, that none waits for this process.
-_CALLS_A_THREAD = 2
-_LOOK_SECONDS = 1.0
+# Calls submitted for each thread of the workers, so that none waits for this process.
+_CALLS_PER_THREAD = 2
+_POLL_SECONDS = 1.0
+# Time without any worker after which all count as lost.
 _LOST_SECONDS = 10.0
 
 
@@ -25,8 +26,8 @@ def run_all(
 ) -> Iterator[tuple[int, Any]]:
     """Call a function on the workers with each of many tuples of arguments.
 
-    Some are given to the workers ahead of time, never all of them. What a lost worker had to do is done
-    by others, so the function may be called more than once for a task.
+    Some are submitted ahead of time, never all of them. The tasks of a lost worker go to others, so the
+    function may be called more than once for a task.
 
     Parameters
     ----------
@@ -38,14 +39,14 @@ def run_all(
     Yields
     ------
     (int, object)
-        Number of a task and its result, in the order in which they come.
+        Number of a task and its result, in the order of completion.
 
     Raises
     ------
     StorageError
         The scheduler is lost, or all workers are, or several on the same task.
     OocSvmError
-        Whatever the function raises.
+        Raised by the function.
     """
     calls = _Calls(cluster, function)
     coming = enumerate(tasks)
@@ -62,7 +63,7 @@ def run_all(
 
 @dataclass(frozen=True)
 class _Raised:
-    """An error of ours on its way here; some exceptions do not survive it."""
+    """An `OocSvmError` as it is sent back; some exceptions cannot be pickled."""
 
     kind: type[OocSvmError]
     message: str
@@ -84,36 +85,27 @@ class _Calls:
         self._client = cluster.client
         self._function = function
         self._threads: dict[str, int] = {}
-        self._looked = self._seen = -math.inf
-        # Number, arguments, and who may do it.
+        self._polled = self._seen = -math.inf
+        # Number, arguments, and the workers that may run it.
         self.waiting: dict[Any, tuple[int, tuple[Any, ...], frozenset[str]]] = {}
 
     def room(self) -> int:
         """How many more calls keep all threads busy."""
-        self._look()
-        return _CALLS_A_THREAD * sum(self._threads.values()) - len(self.waiting)
+        self._poll()
+        return _CALLS_PER_THREAD * sum(self._threads.values()) - len(self.waiting)
 
     def add(self, number: int, arguments: tuple[Any, ...]) -> None:
         """Make a call."""
-        places = frozenset(self._threads)
+        workers = frozenset(self._threads)
         with scheduler_errors(self._cluster.where):
-            future = self._client.submit(
-                _call,
-                self._function,
-                arguments,
-                workers=sorted(places),
-                allow_other_workers=False,
-                pure=False,
-            )
-        self.waiting[future] = (number, arguments, places)
+            future = self._client.submit(_call, self._function, arguments, workers=sorted(workers))
+        self.waiting[future] = (number, arguments, workers)
 
     def results(self) -> Iterator[tuple[int, Any]]:
-        """Wait a moment, or for a result; all results that are there."""
-        from distributed import wait
-        from distributed.scheduler import KilledWorker
+        """Wait a moment, or for one result; yield all results that are there."""
+        from ooc_svm.cluster.dask_calls import KilledWorker
 
-        with suppress(TimeoutError), self._client.as_current():
-            wait(list(self.waiting), timeout=_LOOK_SECONDS, return_when="FIRST_COMPLETED")
+        self._client.wait_for_one(list(self.waiting), _POLL_SECONDS)
         for future in [future for future in self.waiting if future.done()]:
             number, _, _ = self.waiting.pop(future)
             try:
@@ -121,7 +113,7 @@ class _Calls:
             except KilledWorker as error:
                 raise StorageError(
                     f"several workers of {self._cluster.where} were lost, one after another, with the same "
-                    "piece of work: see why they ended; memory is the usual reason"
+                    "task: see why they ended; memory is the usual reason"
                 ) from error
             except CancelledError as error:
                 raise StorageError(
@@ -131,12 +123,12 @@ class _Calls:
                 raise result.kind(result.message)
             yield number, result
 
-    def _look(self) -> None:
-        """Look who is there, now and then; what only lost workers may do is given to others."""
+    def _poll(self) -> None:
+        """See now and then which workers there are; calls that only lost ones may run are made again."""
         now = time.monotonic()
-        if now - self._looked < _LOOK_SECONDS:
+        if now - self._polled < _POLL_SECONDS:
             return
-        self._looked = now
+        self._polled = now
         self._threads = {worker.address: worker.threads for worker in self._cluster.workers()}
         if self._threads:
             self._seen = now
@@ -146,13 +138,13 @@ class _Calls:
             )
         else:
             return
-        for future, (number, arguments, places) in list(self.waiting.items()):
-            if not future.done() and places.isdisjoint(self._threads):
+        for future, (number, arguments, workers) in list(self.waiting.items()):
+            if not future.done() and workers.isdisjoint(self._threads):
                 del self.waiting[future]
                 future.cancel()
                 self.add(number, arguments)
 
     def cancel(self) -> None:
-        """Let go of all calls."""
+        """Cancel all calls."""
         with suppress(Exception):  # the connection may be lost
             self._client.cancel(list(self.waiting))

@@ -1,4 +1,4 @@
-"""What a worker of a cluster does: it is a local engine over the lots it holds."""
+"""What a worker of a cluster does: it is a local engine over the partitions it holds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from ooc_svm.cluster.partition import Lot
-from ooc_svm.cluster.shared_vectors import Saved, load_lot, write_lots
+from ooc_svm.cluster.partition import Partition
+from ooc_svm.cluster.shared_vectors import Saved, load_partition, write_partitions
 from ooc_svm.data.source import Source
+from ooc_svm.engine.base import Stream
 from ooc_svm.engine.local import LocalEngine
-from ooc_svm.passes.base import Extent, Pass
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.files import atomic_write
 from ooc_svm.system.malloc import share_freed_memory
@@ -20,7 +20,7 @@ Fill = Callable[[RowVectors, Source], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Allotment:
+class Resources:
     """What a worker may use: computing threads, bytes of row vectors in memory, bytes of pinned blocks."""
 
     threads: int
@@ -29,24 +29,24 @@ class Allotment:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Assignment:
     """What a worker holds.
 
     Attributes
     ----------
-    lots : tuple of Lot
+    partitions : tuple of Partition
         Ascending.
-    allotment : Allotment
+    resources : Resources
     fill : callable
         Makes the row vectors that come from the data.
     vectors : tuple of (str, str, float)
         Name, type and first value of the others.
     saved : tuple of (str, int, Saved)
-        Name of a vector, position of a lot above, and where its entries are, if they are not the first.
+        Name of a vector, position of a partition above, and where its entries are, if they are not the first.
     """
 
-    lots: tuple[Lot, ...]
-    allotment: Allotment
+    partitions: tuple[Partition, ...]
+    resources: Resources
     fill: Fill
     vectors: tuple[tuple[str, str, float], ...]
     saved: tuple[tuple[str, int, Saved], ...]
@@ -58,10 +58,8 @@ class Work:
 
     Attributes
     ----------
-    passes : tuple of Pass
-    extent : Extent
-        With no segments but the worker's own.
-    data : bool
+    stream : Stream
+        With no segments but the worker's own, and no work of solvers.
     segments : tuple of int
         Their numbers.
     n_passes : int
@@ -70,20 +68,18 @@ class Work:
         Where the changed row vectors are written to; must not be there.
     names : tuple of str
         Row vectors that change.
-    lots : tuple of Lot
+    partitions : tuple of Partition
         Where they change.
     durable : bool
         Whether what is written has to survive the machine.
     """
 
-    passes: tuple[Pass, ...]
-    extent: Extent
-    data: bool
+    stream: Stream
     segments: tuple[int, ...]
     n_passes: int
     path: str
     names: tuple[str, ...]
-    lots: tuple[Lot, ...]
+    partitions: tuple[Partition, ...]
     durable: bool
 
 
@@ -96,7 +92,7 @@ class Answer:
     nodes : list of dict
         For each pass what is merged, by (width, place).
     checksums : list of int
-        Of the lots written.
+        Of the partitions written.
     costs : tuple of float
         What to add to the `Counters`, without their passes.
     peak_memory : int
@@ -109,7 +105,7 @@ class Answer:
     peak_memory: int
 
 
-class Share:
+class WorkerSession:
     """A worker's share of a run.
 
     Parameters
@@ -122,7 +118,7 @@ class Share:
         self._open_source = open_source
         self._source: Source | None = None
         self._engine: LocalEngine | None = None
-        self._of: tuple[tuple[Lot, ...], Allotment] | None = None
+        self._of: tuple[tuple[Partition, ...], Resources] | None = None
         self.done = 0
         """Pieces visited of the stream under way, those that came before it in the same read included."""
 
@@ -133,38 +129,38 @@ class Share:
             self._source = self._open_source()
         return self._source
 
-    def hold(self, holding: Holding) -> None:
-        """Hold these lots and no others, with the entries that were saved."""
+    def hold(self, assignment: Assignment) -> None:
+        """Hold these partitions and no others, with the entries that were saved."""
         source = self.open()
-        held = [(lot.start, lot.stop) for lot in holding.lots]
-        allotment = holding.allotment
-        vectors = RowVectors(source.n_rows, allotment.row_vector_bytes, held=held)
-        if self._engine is not None and self._of == (holding.lots, allotment):
+        held = [(partition.start, partition.stop) for partition in assignment.partitions]
+        resources = assignment.resources
+        vectors = RowVectors(source.n_rows, resources.row_vector_bytes, held=held)
+        if self._engine is not None and self._of == (assignment.partitions, resources):
             self._engine.vectors.close()
             self._engine.vectors = vectors
         else:
             self.close()
-            self._engine = self._make_engine(source, vectors, holding)
-            self._of = holding.lots, allotment
-        holding.fill(vectors, source)
-        for name, dtype, fill in holding.vectors:
+            self._engine = self._make_engine(source, vectors, assignment)
+            self._of = assignment.partitions, resources
+        assignment.fill(vectors, source)
+        for name, dtype, fill in assignment.vectors:
             vectors.create(name, dtype, fill)
-        for name, position, saved in holding.saved:
-            load_lot(vectors, name, holding.lots[position], saved)
+        for name, position, saved in assignment.saved:
+            load_partition(vectors, name, assignment.partitions[position], saved)
 
     def work(self, work: Work) -> Answer:
         """Do a part of some passes, and write what row vectors it has changed."""
         engine = self._engine
         assert engine is not None
         engine.counters.passes = work.n_passes
-        self.done = work.extent.before
+        self.done = work.stream.position.before
         before = astuple(engine.counters)
-        trees = engine.merged(work.passes, work.extent, work.data, work.segments)
+        trees = engine.merged(work.stream, work.segments)
         checksums: list[int] = []
-        if work.names and work.lots:
+        if work.names and work.partitions:
 
             def write(file: Any) -> None:
-                checksums[:] = write_lots(file, engine.vectors, work.names, work.lots)
+                checksums[:] = write_partitions(file, engine.vectors, work.names, work.partitions)
 
             atomic_write(work.path, write, durable=work.durable)
         costs = tuple(b - a for a, b in zip(before[1:], astuple(engine.counters)[1:], strict=True))
@@ -177,13 +173,15 @@ class Share:
             self._engine.vectors.close()
             self._engine = None
 
-    def _make_engine(self, source: Source, vectors: RowVectors, holding: Holding) -> LocalEngine:
-        blocks: Sequence[int] = sorted({block for lot in holding.lots for block in lot.blocks})
+    def _make_engine(self, source: Source, vectors: RowVectors, assignment: Assignment) -> LocalEngine:
+        blocks: Sequence[int] = sorted(
+            {block for partition in assignment.partitions for block in partition.blocks}
+        )
         engine = LocalEngine(
             source,
             vectors,
-            threads=holding.allotment.threads,
-            cache_bytes=holding.allotment.cache_bytes,
+            threads=assignment.resources.threads,
+            cache_bytes=assignment.resources.cache_bytes,
             blocks=blocks,
         )
 

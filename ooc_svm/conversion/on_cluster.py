@@ -53,6 +53,7 @@ def convert_on_cluster(
             workers=options.thread_count,
             memory=None if options.memory is None else parse_size(options.memory),
             insecure=options.insecure_cluster,
+            preload="ooc_svm.conversion.cluster_tasks",
         ) as cluster,
     ):
         workers = cluster.workers()

@@ -13,9 +13,9 @@ from ooc_svm.errors import InputError, MemoryBudgetError
 from ooc_svm.evaluation.ranking_loops import add_precisions, discounted_gain, tie_runs
 from ooc_svm.evaluation.rankings import PairCounts, cumulated_discounts
 from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
+from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.score_ranges import sorted_ties
 from ooc_svm.rowvectors.sort import sort_by_score
-from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
 from ooc_svm.rowvectors.views import ConstantVector, signs
 from ooc_svm.system.memory import format_size

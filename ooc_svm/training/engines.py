@@ -44,6 +44,7 @@ def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterat
                     memory=None if options.memory is None else parse_size(options.memory),
                     insecure=options.insecure_cluster,
                     visible=source.path,
+                    preload=ON_CLUSTER,
                 )
             )
             from ooc_svm.training import on_cluster

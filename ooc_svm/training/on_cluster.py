@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ooc_svm.cluster.connection import Cluster
 from ooc_svm.cluster.engine import ClusterEngine
 from ooc_svm.cluster.link import Member
-from ooc_svm.cluster.partition import Lot
-from ooc_svm.cluster.worker import Allotment
+from ooc_svm.cluster.partition import Partition
+from ooc_svm.cluster.worker import Resources
 from ooc_svm.errors import DamageError, MemoryBudgetError
 from ooc_svm.options import TrainOptions
-from ooc_svm.passes.base import Extent
 from ooc_svm.rowvectors.vector import default_scratch_folder
+from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.store import Store, open_store
 from ooc_svm.system.folders import shared_folder
-from ooc_svm.training.assembly import smo_effort
-from ooc_svm.training.memory_plan import Budget, Parameters, Workload, divide
+from ooc_svm.training.memory_plan import Budget, Workload, divide, room_of, with_plan
+from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.warmup import warm_up
 
 
@@ -61,16 +61,16 @@ class StoreOnWorker:
 
 
 def client_budget(
+    prepared: Preparation,
     work: Workload,
-    options: TrainOptions,
     total: int,
     workers: Sequence[Member],
-    keep: Parameters | None,
+    kept: Mapping[str, int] | None,
 ) -> Budget:
     """Divide the client's memory.
 
-    No more rows are resident than the smallest worker has room to offer, whose memory may be less. Where it
-    has too little for any, it says so itself when rows are dealt to it.
+    The solver's parameters fit the smallest worker too, whose memory may be less. Where it has too little for
+    any, that is reported when it is assigned rows.
 
     Raises
     ------
@@ -78,74 +78,72 @@ def client_budget(
         Not even the smallest division fits the client.
     """
     # No blocks and no row vectors, but what each worker comes back with.
-    own = replace(work, block_nbytes=0, data_nbytes=0, vector_bytes=0, threads=len(workers))
-    budget = divide(own, options, total, keep=keep)
-    if options.resolved_solver == "streamed-smo" and keep is None and options.resident is None:
-        smallest = min(workers, key=lambda worker: worker.memory)
-        with suppress(MemoryBudgetError):
-            there = divide(replace(work, threads=smallest.threads), options, smallest.memory).parameters
-            if there.capacity < budget.parameters.capacity:
-                return divide(own, options, total, keep=there)
-    return budget
+    own = replace(work, block_nbytes=0, data_nbytes=0, threads=len(workers), holds_rows=False)
+    solver, options = prepared.solver, prepared.options
+    budget = divide(own, solver, options, total, kept=kept)
+    if kept is not None:
+        return budget
+    smallest = min(workers, key=lambda worker: worker.memory)
+    there = solver.plan(work.size, options, room_of(replace(work, threads=smallest.threads), smallest.memory))
+    shared = solver.shared(budget.plan, there)
+    return (
+        budget
+        if shared == asdict(budget.plan.parameters)
+        else divide(own, solver, options, total, kept=shared)
+    )
 
 
 @contextmanager
 def open_engine(
-    cluster: Cluster,
-    store: Store,
-    options: TrainOptions,
-    work: Workload,
-    budget: Budget,
-    rounds: Sequence[Extent],
+    cluster: Cluster, prepared: Preparation, work: Workload, budget: Budget
 ) -> Iterator[ClusterEngine]:
     """The engine of a training on a cluster, with a folder for the row vectors that all workers see."""
+    options, store = prepared.options, prepared.data.source
+    assert isinstance(store, Store)
     remote = options.scheduler is not None
     if options.checkpoint is not None:
         parent = Path(options.checkpoint)
     else:
         parent = store.path.absolute().parent if remote else default_scratch_folder()
+    context = prepared.context(work.size, None, Stopping())
     with shared_folder(parent, "ooc-svm-rows") as folder:
         cluster.require_visible(folder)
         with ClusterEngine(
             store,
             cluster,
             open_source=StoreOnWorker(store.path.absolute(), store.id, options),
-            allot=partial(_allot, store, options, work, budget),
+            resources_of=partial(_resources_of, prepared, store, work, budget),
             folder=folder,
             # A machine that fails takes the client of a local cluster along.
             durable=remote,
-            rounds=rounds,
+            rounds=prepared.solver.rounds(budget.plan, context),
         ) as engine:
             yield engine
 
 
-def _allot(
+def _resources_of(
+    prepared: Preparation,
     store: Store,
-    options: TrainOptions,
     work: Workload,
     budget: Budget,
     member: Member,
-    lots: Sequence[Lot],
-) -> Allotment:
+    partitions: Sequence[Partition],
+) -> Resources:
     """Divide a worker's memory."""
-    spans = [store.blocks[index] for index in sorted({block for lot in lots for block in lot.blocks})]
+    options = prepared.options
+    spans = [store.blocks[index] for index in sorted({block for part in partitions for block in part.blocks})]
     threads = member.threads
     if options.scheduler is not None and options.threads is not None:
         threads = min(threads, options.threads)
-    own = replace(
-        work,
-        n_rows=sum(lot.n_rows for lot in lots),
+    size = replace(
+        work.size,
+        n_rows=sum(part.n_rows for part in partitions),
         n_nonzeros=sum(span.n_nonzeros for span in spans),
-        data_nbytes=sum(span.nbytes for span in spans),
-        threads=threads,
     )
-    # Cuts are kept by the client. A round's best rows lie with the workers before they are sent.
-    parameters = replace(budget.parameters, max_cuts=min(budget.parameters.max_cuts, 1))
-    if options.resolved_solver == "streamed-smo":
-        # The lanes are those of all the data.
-        options = replace(options, lanes=smo_effort(options, budget.parameters, store).lanes)
+    own = replace(work, size=size, data_nbytes=sum(span.nbytes for span in spans), threads=threads)
+    plan = prepared.solver.worker_plan(size, options, room_of(own, member.memory), budget.plan)
     try:
-        division = divide(own, options, member.memory, keep=parameters)
+        division = with_plan(own, plan, member.memory)
     except MemoryBudgetError as error:
         raise MemoryBudgetError(f"the worker {member.address}: {error}") from None
-    return Allotment(threads, division.row_vector_bytes, division.cache_bytes)
+    return Resources(threads, division.row_vector_bytes, division.cache_bytes)

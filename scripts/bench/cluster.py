@@ -159,7 +159,7 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
     With no workers it is the local engine with a thread.
     """
     from ooc_svm.cluster.engine import ClusterEngine
-    from ooc_svm.cluster.worker import Allotment
+    from ooc_svm.cluster.worker import Resources
     from ooc_svm.data.matrix import MatrixSource
     from ooc_svm.engine.local import LocalEngine
     from ooc_svm.rowvectors.collection import RowVectors
@@ -192,7 +192,7 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
                 source,
                 Some(),
                 open_source=partial(MatrixSource, matrix, labels),
-                allot=lambda member, lots: Allotment(1, 1 << 30, 1 << 30),
+                resources_of=lambda member, partitions: Resources(1, 1 << 30, 1 << 30),
                 folder=Path(stack.enter_context(tempfile.TemporaryDirectory())),
                 rounds=rounds,
             )

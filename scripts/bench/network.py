@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.cluster.link import Link
+from ooc_svm.cluster.dask_calls import Channel
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.store import StoreWriter
 from ooc_svm.training.train import train
@@ -62,13 +62,13 @@ def pass_seconds(store: Path, solver: str, workers: int) -> float:
 
 def delay_messages(seconds: float) -> None:
     """Let every message of the client wait."""
-    ask = Link._ask
+    ask = Channel.ask
 
-    async def later(self: Link, *arguments: Any) -> Any:
+    async def later(self: Channel, *arguments: Any) -> Any:
         await asyncio.sleep(seconds)
         return await ask(self, *arguments)
 
-    Link._ask = later  # type: ignore[method-assign]
+    Channel.ask = later  # type: ignore[method-assign]
 
 
 def throttle(rate: str) -> None:

@@ -35,7 +35,7 @@ def test_train_has_the_bits_of_one_machine(tmp_path, small):
 
 
 @pytest.mark.fault
-def test_no_process_stays_behind_when_a_training_is_ended(tmp_path, small):
+def test_no_process_is_left_when_a_training_is_ended(tmp_path, small):
     folders, states = scratch(), tmp_path / "states"
     endless = ("--tol", "1e-15", "--solver", "cutting-plane", "--C", "1e6", "--checkpoint", states)
     command = ("train", small.store, "-o", tmp_path / "m", "--engine", "dask", "--threads", "2", *endless)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.cluster_data import Chosen, allotment, cluster_engine
+from helpers.cluster_data import Chosen, cluster_engine, resources
 from helpers.dual_data import dual_data, dual_problem, dual_vectors, held_rows, read_all, sweep_pass
 from helpers.problems_data import MatrixSource, cut_rows
 
@@ -52,7 +52,7 @@ class Deadly(MatrixSource):
 
 @pytest.fixture(scope="module")
 def scheduler():
-    """A cluster whose one worker no test uses: workers are started and lost beside it."""
+    """A cluster whose one worker no test uses: workers are started and lost next to it."""
     with connect(None, workers=1, memory=None) as cluster:
         yield cluster
 
@@ -60,8 +60,8 @@ def scheduler():
 @contextmanager
 def started(cluster, n_workers):
     """Processes of new workers, once they have joined."""
-    with local_workers(n_workers, 1) as workers:
-        workers.join(cluster.client.scheduler.address)
+    with local_workers(n_workers, 1, "ooc_svm.training.on_cluster") as workers:
+        workers.join(cluster.client.address)
         pids = pids_of(workers.processes)
         wait_for(lambda: len(Chosen(cluster, pids).workers()) == n_workers)
         yield workers.processes
@@ -189,13 +189,13 @@ def test_a_worker_that_comes_without_the_memory_is_left_out(scheduler, run):
         workers, notes = Chosen(scheduler, [first]), []
         opened = partial(MatrixSource, *run.arguments)
 
-        def allot(member, lots):
+        def resources_of(member, partitions):
             if member.pid == second:
                 raise MemoryBudgetError(f"the worker {member.address}: training needs more")
-            return allotment(member, lots)
+            return resources(member, partitions)
 
         with cluster_engine(
-            workers, run.source, opened, run.vectors, rounds=run.rounds, allot=allot
+            workers, run.source, opened, run.vectors, rounds=run.rounds, resources_of=resources_of
         ) as engine:
             engine.on_note = notes.append
 
@@ -207,10 +207,10 @@ def test_a_worker_that_comes_without_the_memory_is_left_out(scheduler, run):
             assert engine.stream([ColumnPass(run.source.n_features)])
             assert len(notes) == 1
             assert notes[0].startswith("a worker that joined is left out: the worker tcp://")
-        # Whoever is there from the start has to fit.
+        # A worker that is there from the start has to fit.
         with (
             cluster_engine(
-                workers, run.source, opened, run.vectors, rounds=run.rounds, allot=allot
+                workers, run.source, opened, run.vectors, rounds=run.rounds, resources_of=resources_of
             ) as engine,
             pytest.raises(MemoryBudgetError, match="training needs more"),
         ):

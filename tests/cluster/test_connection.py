@@ -1,4 +1,4 @@
-"""Connecting to a cluster: who listens where, what is refused in which words, that nobody stays behind."""
+"""Connecting to a cluster: addresses listened on, refusals and their words, no process left behind."""
 
 from __future__ import annotations
 
@@ -44,12 +44,22 @@ def test_processes_of_this_machine():
             assert listening
             assert {each.laddr.ip for each in listening} == {"127.0.0.1"}
         # They can import what this process can, from wherever.
-        assert set(cluster.client.run(os.getpid).values()) == {worker.pid for worker in workers}
+        assert [
+            cluster.client.submit(os.getpid, workers=[worker.address]).result() for worker in workers
+        ] == [worker.pid for worker in workers]
     assert gone(worker.pid for worker in workers)
     assert below(os.getpid()) == before
 
 
-def test_nobody_stays_behind_after_an_error():
+def test_workers_import_the_module_they_are_given_and_no_solver():
+    with connect(None, workers=1, memory=None, preload="colorsys") as cluster:
+        [worker] = cluster.workers()
+        names = cluster.client.submit(lambda: set(sys.modules), workers=[worker.address]).result()
+    assert "colorsys" in names
+    assert not [name for name in names if name.startswith(("ooc_svm.solvers", "ooc_svm.training"))]
+
+
+def test_no_process_is_left_after_an_error():
     pids = set()
 
     def fail():
@@ -96,7 +106,7 @@ def test_a_program_without_a_main_guard(tmp_path):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_nobody_stays_behind_after_a_signal(tmp_path, number):
+def test_no_process_is_left_after_a_signal(tmp_path, number):
     text = tmp_path / "a.svm"
     with open(text, "w") as file:
         for _ in range(60):
@@ -189,7 +199,7 @@ def test_addresses_are_of_tls_or_allowed(scheduler):
         ("127.0.0.1", "cannot be talked to|there is no scheduler"),
     ],
 )
-def test_nobody_at_the_address(monkeypatch, capfd, address, message):
+def test_no_scheduler_at_the_address(monkeypatch, capfd, address, message):
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
     with pytest.raises(StorageError, match=message), insecure(address):
         pass
@@ -284,7 +294,7 @@ def test_what_a_worker_does_not_see(tmp_path):
         with worker(address), insecure(address, visible=store) as cluster:
             with worker(address, prefix=prefix):
                 # One that joins later and does not see it is not taken.
-                wait_until(lambda: len(cluster.client.nthreads()) == 2)
+                wait_until(lambda: len(cluster.client.threads(LONG)) == 2)
                 assert len(cluster.workers()) == 1
             with worker(address):
                 wait_until(lambda: len(cluster.workers()) == 2)
@@ -338,7 +348,7 @@ def test_tls(tmp_path, certificates, small, monkeypatch):
         done = run(*command)
         assert done.returncode == 0, done.stderr
         assert "rows" in done.stdout
-        # Whoever has no certificate is not heard.
+        # A client without a certificate is refused.
         for name in settings:
             monkeypatch.delenv(name)
         assert_one_sentence(run(*command[:3], tmp_path / "b.zarr", *command[4:]), 5)

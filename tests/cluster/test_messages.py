@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ooc_svm.cluster.messages import Changes, Inbox, Outbox
+from ooc_svm.cluster.messages import Changes, DeltaDecoder, DeltaEncoder
 
 N_FEATURES = 10_000
 
 
 @dataclass
-class Message:
+class Request:
     w: np.ndarray
     reference: np.ndarray
     ids: np.ndarray
@@ -27,10 +27,10 @@ class Answer:
     rows: np.ndarray
 
 
-def sizes(parcel):
-    """Bytes of the vectors in a parcel, those of changes by what they hold."""
+def sizes(message):
+    """Bytes of the vectors in a message, those of changes by what they hold."""
     found = []
-    for frame in parcel.frames:
+    for frame in message.frames:
         if isinstance(frame, Changes):
             found.append(frame.places.nbytes + frame.numbers.nbytes)
         elif frame.nbytes == 8 * N_FEATURES:
@@ -42,20 +42,20 @@ class Pair:
     """The client, and two workers."""
 
     def __init__(self):
-        self.outbox = Outbox(8 * N_FEATURES)
-        self.inboxes = [Inbox(8 * N_FEATURES) for _ in range(2)]
+        self.encoder = DeltaEncoder(8 * N_FEATURES)
+        self.decoders = [DeltaDecoder(8 * N_FEATURES) for _ in range(2)]
         self.known = [{}, {}]
 
-    def send(self, worker, message):
-        parcel = self.outbox.pack(message, self.known[worker])
-        got = self.inboxes[worker].unpack(parcel)
-        for name, value in vars(message).items():
+    def send(self, worker, request):
+        message = self.encoder.encode(request, self.known[worker])
+        got = self.decoders[worker].decode(message)
+        for name, value in vars(request).items():
             np.testing.assert_array_equal(getattr(got, name), value)
-        return sizes(parcel)
+        return sizes(message)
 
     def answer(self, worker, answer):
-        parcel = self.inboxes[worker].pack(answer)
-        return self.outbox.unpack(parcel), sizes(parcel)
+        message = self.decoders[worker].encode_answer(answer)
+        return self.encoder.decode_answer(message), sizes(message)
 
 
 @pytest.fixture
@@ -63,16 +63,16 @@ def pair():
     return Pair()
 
 
-def message(seed=0, n_ids=3):
+def request_of(seed=0, n_ids=3):
     w, reference = np.random.default_rng(seed).normal(size=(2, N_FEATURES))
-    return Message(w, reference, np.arange(n_ids), "round")
+    return Request(w, reference, np.arange(n_ids), "round")
 
 
 WHOLE = 8 * N_FEATURES
 
 
 def test_a_vector_that_was_sent_is_not_sent_again(pair):
-    first, second = message(), message()
+    first, second = request_of(), request_of()
     second.w = np.random.default_rng(5).normal(size=N_FEATURES)
     assert pair.send(0, first) == [WHOLE, WHOLE]
     assert pair.send(0, second) == [WHOLE, 0]
@@ -84,7 +84,7 @@ def test_a_vector_that_was_sent_is_not_sent_again(pair):
 
 
 def test_a_worker_that_missed_a_message_gets_all(pair):
-    sent = message()
+    sent = request_of()
     for worker in (0, 1):
         pair.send(worker, sent)
     for step in range(2):
@@ -94,7 +94,7 @@ def test_a_worker_that_missed_a_message_gets_all(pair):
 
 
 def test_a_change_in_place_is_seen(pair):
-    sent = message()
+    sent = request_of()
     pair.send(0, sent)
     sent.w *= 2.0
     sent.reference[:10] = 0.0
@@ -103,11 +103,11 @@ def test_a_change_in_place_is_seen(pair):
 
 def test_other_arrays_may_be_of_any_size(pair):
     for n_ids in (0, 3, 10_000, 20_001, 7):
-        pair.send(0, message(n_ids=n_ids))
+        pair.send(0, request_of(n_ids=n_ids))
 
 
 def test_an_answer_goes_as_what_it_changes(pair):
-    sent = message()
+    sent = request_of()
     pair.send(0, sent)
     answer = Answer(sent.w.copy(), np.random.default_rng(9).normal(size=N_FEATURES), np.arange(5))
     answer.w[[3, 9]] = -0.0
@@ -127,12 +127,12 @@ def test_an_answer_goes_as_what_it_changes(pair):
 
 def test_an_answer_refers_to_what_it_answers_alone(pair):
     """Another worker may have been sent other vectors since."""
-    both = message()
+    both = request_of()
     for worker in (0, 1):
         pair.send(worker, both)
-    changed = message(seed=1)
+    changed = request_of(seed=1)
     pair.send(0, changed)
-    one = Message(changed.w, np.empty(0), np.arange(3), "first read")
+    one = Request(changed.w, np.empty(0), np.arange(3), "first read")
     pair.send(1, one)
     got, _ = pair.answer(1, Answer(both.reference, both.w, np.empty(0)))
     assert got.w.tobytes() == both.reference.tobytes()

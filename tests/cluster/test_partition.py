@@ -1,4 +1,4 @@
-"""Who has which rows, and what is written of them: whole segments, even parts, the newest entries."""
+"""Which worker holds which rows, and what is written of them: whole segments, even shares, newest entries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from helpers.problems_data import cut_rows, noisy_rows
 
-from ooc_svm.cluster.partition import Lots, divide
-from ooc_svm.cluster.shared_vectors import SharedVectors, load_lot, write_lots
+from ooc_svm.cluster.partition import Partitioning, assign_segments
+from ooc_svm.cluster.shared_vectors import SharedVectors, load_partition, write_partitions
 from ooc_svm.engine.base import cut_segments
 from ooc_svm.errors import DamageError, StorageError
 from ooc_svm.passes.base import Extent, rows_of
@@ -47,11 +47,14 @@ def test_lanes_have_all_rows_once(matrix, n_blocks, lanes):
     rows = rows_of(rounds)
     assert [row for segment in rows.segments for row in rows_in(segment)] == list(range(N_ROWS))
     assert len(rows.segments) & (len(rows.segments) - 1) == 0
-    lots = Lots.of_lanes(rounds)
+    partitioning = Partitioning.of_lanes(rounds)
     for extent in rounds:
         for segment in extent.segments:
-            inside = [lots.lots[number] for number in lots.numbers(segment)]
-            assert all(any(lot.start <= row < lot.stop for lot in inside) for row in rows_in(segment))
+            inside = [partitioning.partitions[number] for number in partitioning.numbers(segment)]
+            assert all(
+                any(partition.start <= row < partition.stop for partition in inside)
+                for row in rows_in(segment)
+            )
             assert len(inside) <= 1
 
 
@@ -59,16 +62,16 @@ def test_lanes_have_all_rows_once(matrix, n_blocks, lanes):
 @pytest.mark.parametrize("n_blocks", [2, 30, 300])
 def test_the_lanes_of_a_round_spread_over_the_workers(matrix, n_blocks, n_workers):
     rounds = cut_rounds(cut_rows(matrix, n_blocks), 20, 4)
-    lots = Lots.of_lanes(rounds)
-    owners = lots.deal(n_workers, 1)
+    partitioning = Partitioning.of_lanes(rounds)
+    owners = partitioning.assign(n_workers, 1)
     rows = np.zeros(n_workers)
     for extent in rounds:
-        division = divide(extent, lots, owners, n_workers, anywhere=False)
-        assert sorted(number for own in division.segments for number in own) == [0, 1, 2, 3]
-        busy = [n for n, part in enumerate(division.extents) if part.n_pieces]
+        assigned = assign_segments(extent, partitioning, owners, n_workers, anywhere=False)
+        assert sorted(number for own in assigned.segments for number in own) == [0, 1, 2, 3]
+        busy = [n for n, part in enumerate(assigned.extents) if part.n_pieces]
         full = sum(map(bool, extent.segments))
         assert len(busy) >= min(full, n_workers) - (full < 4)
-        rows += [sum(len(rows_in(s)) for s in part.segments) for part in division.extents]
+        rows += [sum(len(rows_in(s)) for s in part.segments) for part in assigned.extents]
     assert rows.sum() == N_ROWS
     if n_workers <= 4 and n_blocks > 2:
         assert rows.max() < 1.4 * N_ROWS / n_workers
@@ -77,33 +80,35 @@ def test_the_lanes_of_a_round_spread_over_the_workers(matrix, n_blocks, n_worker
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 5])
 def test_segments_of_any_pass_lie_with_one_worker_each(matrix, n_workers):
     blocks = cut_rows(matrix, 200)
-    lots = Lots.of_blocks(blocks)
+    partitioning = Partitioning.of_blocks(blocks)
     coarse = Extent(cut_segments(blocks, 10**4))
     count = len(coarse.segments)
-    assert count < len(lots)
-    division = divide(coarse, lots, lots.deal(n_workers, count), n_workers, anywhere=False)
-    assert sorted(number for own in division.segments for number in own) == list(range(count))
+    assert count < len(partitioning)
+    assigned = assign_segments(
+        coarse, partitioning, partitioning.assign(n_workers, count), n_workers, anywhere=False
+    )
+    assert sorted(number for own in assigned.segments for number in own) == list(range(count))
     if count % n_workers:
-        dealt = lots.deal(n_workers, len(lots))
-        assert divide(coarse, lots, dealt, n_workers, anywhere=False) is None
-        assert divide(coarse, lots, dealt, n_workers, anywhere=True) is not None
+        owners = partitioning.assign(n_workers, len(partitioning))
+        assert assign_segments(coarse, partitioning, owners, n_workers, anywhere=False) is None
+        assert assign_segments(coarse, partitioning, owners, n_workers, anywhere=True) is not None
 
 
 def test_a_pass_across_the_lots_is_refused(matrix):
     blocks = cut_rows(matrix, 3)
-    lots = Lots.of_lanes(cut_rounds(blocks, 20, 4))
-    with pytest.raises(ValueError, match="across the lots"):
-        lots.numbers([piece for segment in cut_segments(blocks, 0) for piece in segment])
+    partitioning = Partitioning.of_lanes(cut_rounds(blocks, 20, 4))
+    with pytest.raises(ValueError, match="across the partitions"):
+        partitioning.numbers([piece for segment in cut_segments(blocks, 0) for piece in segment])
 
 
 class TestSharedVectors:
     @pytest.fixture
-    def lots(self, matrix):
-        return Lots.of_blocks(cut_rows(matrix, 9)).lots
+    def partitions(self, matrix):
+        return Partitioning.of_blocks(cut_rows(matrix, 9)).partitions
 
     @pytest.fixture
-    def vectors(self, tmp_path, lots):
-        vectors = SharedVectors(tmp_path, lots)
+    def vectors(self, tmp_path, partitions):
+        vectors = SharedVectors(tmp_path, partitions)
         vectors.create("dual", np.float64)
         vectors.create("code", np.uint16, fill=3)
         return vectors
@@ -112,8 +117,8 @@ class TestSharedVectors:
         assert (vectors["dual"].read(0, N_ROWS) == 0.0).all()
         assert (vectors["code"].read(10, 20) == 3).all()
 
-    def test_are_what_was_written_last(self, vectors, lots, tmp_path):
-        """By the client in any ranges, by workers in lots."""
+    def test_are_what_was_written_last(self, vectors, partitions, tmp_path):
+        """By the client in any ranges, by workers in partitions."""
         rng = np.random.default_rng(0)
         expected = {"dual": np.zeros(N_ROWS), "code": np.full(N_ROWS, 3, np.uint16)}
         for _ in range(30):
@@ -124,42 +129,43 @@ class TestSharedVectors:
                 vectors[name].write(start, part)
                 expected[name][start:stop] = part
             else:
-                numbers = rng.choice(len(lots), 2, replace=False).tolist()
-                self.work(vectors, lots, sorted(numbers), ["dual", "code"], rng, expected)
+                numbers = rng.choice(len(partitions), 2, replace=False).tolist()
+                self.work(vectors, partitions, sorted(numbers), ["dual", "code"], rng, expected)
             for each, entries in expected.items():
                 np.testing.assert_array_equal(vectors[each].read(0, N_ROWS), entries)
         # Files that hold nothing any more are gone.
-        used = {vectors.saved(name, k).path for name in expected for k in range(len(lots))
+        used = {vectors.saved(name, k).path for name in expected for k in range(len(partitions))
                 if vectors.saved(name, k)}  # fmt: skip
         assert {str(path) for path in tmp_path.iterdir()} == used
 
-    def work(self, vectors, lots, numbers, names, rng, expected):
-        """What a worker does: take lots as they were saved, change them, write them."""
-        own = RowVectors(N_ROWS, 1 << 20, held=[(lots[k].start, lots[k].stop) for k in numbers])
+    def work(self, vectors, partitions, numbers, names, rng, expected):
+        """What a worker does: take partitions as they were saved, change them, write them."""
+        own = RowVectors(N_ROWS, 1 << 20, held=[(partitions[k].start, partitions[k].stop) for k in numbers])
         for name in names:
             dtype, fill = vectors.kind(name)
             own.create(name, dtype, fill)
             for k in numbers:
                 if vectors.saved(name, k) is not None:
-                    load_lot(own, name, lots[k], vectors.saved(name, k))
-                lot, first = lots[k], own.place(lots[k].start)
+                    load_partition(own, name, partitions[k], vectors.saved(name, k))
+                partition, first = partitions[k], own.place(partitions[k].start)
                 np.testing.assert_array_equal(
-                    own[name].read(first, first + lot.n_rows), expected[name][lot.start : lot.stop]
+                    own[name].read(first, first + partition.n_rows),
+                    expected[name][partition.start : partition.stop],
                 )
-                part = rng.integers(0, 99, lot.n_rows).astype(dtype)
+                part = rng.integers(0, 99, partition.n_rows).astype(dtype)
                 own[name].write(first, part)
-                expected[name][lot.start : lot.stop] = part
+                expected[name][partition.start : partition.stop] = part
         path = vectors.new_path()
         with open(path, "xb") as file:
-            checksums = write_lots(file, own, names, [lots[k] for k in numbers])
+            checksums = write_partitions(file, own, names, [partitions[k] for k in numbers])
         vectors.commit(path, names, numbers, checksums)
 
-    def test_that_are_damaged_are_noticed(self, vectors, lots):
+    def test_that_are_damaged_are_noticed(self, vectors, partitions):
         rng = np.random.default_rng(1)
         expected = {"dual": np.zeros(N_ROWS)}
-        self.work(vectors, lots, [0, 1], ["dual"], rng, expected)
+        self.work(vectors, partitions, [0, 1], ["dual"], rng, expected)
         saved = vectors.saved("dual", 1)
-        own = RowVectors(N_ROWS, 1 << 20, held=[(lots[1].start, lots[1].stop)])
+        own = RowVectors(N_ROWS, 1 << 20, held=[(partitions[1].start, partitions[1].stop)])
         own.create("dual", np.float64)
         with open(saved.path, "r+b") as file:
             file.seek(saved.offset + 5)
@@ -167,13 +173,13 @@ class TestSharedVectors:
             file.seek(-1, 1)
             file.write(bytes([byte[0] ^ 1]))
         with pytest.raises(DamageError, match="not as they were written"):
-            load_lot(own, "dual", lots[1], saved)
+            load_partition(own, "dual", partitions[1], saved)
         os.truncate(saved.path, saved.offset + 8)
         with pytest.raises(DamageError, match="not as they were written"):
-            load_lot(own, "dual", lots[1], saved)
+            load_partition(own, "dual", partitions[1], saved)
         os.unlink(saved.path)
         with pytest.raises(StorageError, match="cannot be read"):
-            load_lot(own, "dual", lots[1], saved)
+            load_partition(own, "dual", partitions[1], saved)
 
 
 class TestSharedFolder:

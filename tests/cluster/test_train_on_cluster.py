@@ -31,7 +31,9 @@ pytestmark = pytest.mark.usefixtures("few_held")
 
 training = sys.modules[train.__module__]
 
-# Fewer blocks than rounds: rounds of every so manieth row; more: rounds of whole blocks.
+TRAINING = "ooc_svm.training.on_cluster"
+
+# Fewer blocks than rounds: rounds of every k-th row; more: rounds of whole blocks.
 FEW = {"chunk_elements": 4000, "chunk_rows": 650, "block_rows": 650}
 MANY = {"chunk_elements": 50, "chunk_rows": 25, "block_chunks": 2, "block_rows": 25}
 
@@ -182,9 +184,9 @@ def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, options):
     assert n_kills in (3, 4)
     with (
         connect(None, workers=1, memory=None) as cluster,
-        local_workers(n_kills, 1) as workers,
+        local_workers(n_kills, 1, TRAINING) as workers,
     ):
-        workers.join(cluster.client.scheduler.address)
+        workers.join(cluster.client.address)
         victims, notes = {}, []
 
         def kill(event):
@@ -238,7 +240,7 @@ def test_the_death_of_the_scheduler_leaves_a_checkpoint(stores, tmp_path, monkey
 
             monkeypatch.setattr(training, "CHECKPOINT_SHARE", np.inf)  # a checkpoint after every pass
             remote = {"scheduler": address, "insecure_cluster": True, "checkpoint": tmp_path / "states"}
-            with local_workers(2, 1) as workers:
+            with local_workers(2, 1, TRAINING) as workers:
                 workers.join(address)
                 with pytest.raises(StorageError, match=r"scheduler|no worker"):
                     train(store, engine="dask", progress=kill, **remote, **options)

@@ -41,7 +41,7 @@ def cluster(running, monkeypatch):
     """Conversions on these workers; small segments, small chunks, and a clock that stands still."""
 
     @contextmanager
-    def connected(scheduler, *, workers, memory, insecure):
+    def connected(scheduler, *, workers, memory, insecure, preload):
         assert (scheduler, insecure) == (None, False)
         cluster = Cluster(running.client, "the local cluster", memory=memory, visible=None, own_host=None)
         cluster.admit_all()

@@ -89,7 +89,9 @@ def build(request):
             if name.startswith("cluster"):
                 workers = Some(request.getfixturevalue("cluster"), int(name[-1]))
                 allot = with_memory(vectors.memory_bytes)
-                engine = cluster_engine(workers, source, source.open, vectors, rounds=rounds, allot=allot)
+                engine = cluster_engine(
+                    workers, source, source.open, vectors, rounds=rounds, resources_of=allot
+                )
                 return stack.enter_context(engine)
             engine = LOCAL_ENGINES[name](source, vectors)
             if isinstance(engine, LocalEngine):

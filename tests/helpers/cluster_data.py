@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ooc_svm.cluster.engine import ClusterEngine
-from ooc_svm.cluster.worker import Allotment
+from ooc_svm.cluster.worker import Resources
 
 
 class Chosen:
@@ -25,7 +25,7 @@ class Chosen:
         return [worker for worker in self._cluster.workers() if worker.pid in self.pids]
 
     def require_visible(self, *paths):
-        """All is on one machine, and the cluster outlives the paths."""
+        """Do nothing: all is on one machine, and the cluster outlives the paths."""
 
 
 class Some(Chosen):
@@ -35,12 +35,14 @@ class Some(Chosen):
         super().__init__(cluster, [worker.pid for worker in cluster.workers()[:n_workers]])
 
 
-def allotment(member, lots, *, vector_bytes=1 << 30, cache_bytes=0, threads=1):
-    return Allotment(threads, vector_bytes, cache_bytes)
+def resources(member, partitions, *, vector_bytes=1 << 30, cache_bytes=0, threads=1):
+    return Resources(threads, vector_bytes, cache_bytes)
 
 
 @contextmanager
-def cluster_engine(cluster, source, open_source, vectors=None, *, rounds=(), allot=allotment, **options):
+def cluster_engine(
+    cluster, source, open_source, vectors=None, *, rounds=(), resources_of=resources, **options
+):
     """An engine whose row vectors begin with the entries of others."""
     with (
         TemporaryDirectory() as folder,
@@ -48,7 +50,7 @@ def cluster_engine(cluster, source, open_source, vectors=None, *, rounds=(), all
             source,
             cluster,
             open_source=open_source,
-            allot=allot,
+            resources_of=resources_of,
             folder=Path(folder),
             rounds=rounds,
             **options,
@@ -61,5 +63,5 @@ def cluster_engine(cluster, source, open_source, vectors=None, *, rounds=(), all
 
 
 def with_memory(memory_bytes):
-    """An allotment with so much memory for row vectors."""
-    return partial(allotment, vector_bytes=memory_bytes)
+    """Resources with so much memory for row vectors."""
+    return partial(resources, vector_bytes=memory_bytes)
