@@ -86,11 +86,10 @@ def _facts(field: Field[Any]) -> Iterator[tuple[str, str]]:
 def public_names() -> str:
     """The public functions, classes and exceptions, for autodoc."""
     found = {name: getattr(ooc_svm, name) for name in ooc_svm.__all__}
-    errors = [
-        name for name, value in found.items() if inspect.isclass(value) and issubclass(value, Exception)
-    ]
-    classes = [name for name, value in found.items() if inspect.isclass(value) and name not in errors]
-    functions = [name for name in found if name not in (*errors, *classes)]
+    types = [name for name, value in found.items() if inspect.isclass(value)]
+    errors = [name for name in types if issubclass(found[name], Exception)]
+    classes = [name for name in types if name not in errors]
+    functions = [name for name in found if name not in types]
     lines = ["Library", "=======", "", "Everything below is imported from ``ooc_svm``.", ""]
     lines += [".. currentmodule:: ooc_svm", ""]
     for title, directive, names in (

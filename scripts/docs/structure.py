@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from drawing import drawing
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, COMMANDS = ROOT / "ooc_svm", ROOT / "cli"
 
@@ -109,9 +111,8 @@ def upward() -> set[tuple[str, str]]:
     found, dropped = arrows(), set[tuple[str, str]]()
     while True:
         imported = below(set(found) - dropped)
-        circling = [
-            arrow for arrow in found if arrow not in dropped and arrow[0] in reached(arrow[1], imported)
-        ]
+        kept = [arrow for arrow in found if arrow not in dropped]
+        circling = [(room, other) for room, other in kept if room in reached(other, imported)]
         if not circling:
             return dropped
         dropped.add(min(circling, key=lambda arrow: (found[arrow], arrow)))
@@ -157,41 +158,15 @@ def overview() -> str:
     return "\n".join(["```text", *lines, "```"])
 
 
-WIDTH, HEIGHT, GAP_X, GAP_Y = 104, 30, 26, 52
-
-
-def drawing() -> str:
-    """The rooms as boxes on their floors, as SVG; an arrow that others imply is left out."""
+def picture() -> str:
+    """The drawing of the rooms and their arrows."""
     imported = below(set(arrows()) - upward())
-    built = stacked(imported)
-    widest = max(map(len, built)) * (WIDTH + GAP_X)
-    place = {
-        room: (
-            GAP_X + (widest - len(floor) * (WIDTH + GAP_X)) // 2 + column * (WIDTH + GAP_X),
-            GAP_X + (len(built) - 1 - number) * (HEIGHT + GAP_Y),
-        )
-        for number, floor in enumerate(built)
-        for column, room in enumerate(floor)
-    }
-    size = f'{widest + GAP_X}" height="{2 * GAP_X + len(built) * (HEIGHT + GAP_Y) - GAP_Y}'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{size}" font-family="sans-serif" font-size="13">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0L8 4L0 8z" fill="#667"/></marker>',
-    ]
-    for room, (x, y) in place.items():
-        implied = set().union(*(reached(other, imported) for other in imported[room]))
-        for other in sorted(imported[room] - implied):
-            x2, y2 = place[other]
-            ends = f'x1="{x + WIDTH // 2}" y1="{y + HEIGHT}" x2="{x2 + WIDTH // 2}" y2="{y2}"'
-            lines.append(f'<line {ends} stroke="#99a" marker-end="url(#tip)"/>')
-    for room, (x, y) in place.items():
-        box = f'x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5"'
-        lines.append(f'<rect {box} fill="#eef3fb" stroke="#557"/>')
-        middle = f'x="{x + WIDTH // 2}" y="{y + HEIGHT // 2 + 5}" text-anchor="middle"'
-        lines.append(f"<text {middle}>{room}</text>")
-    return "\n".join([*lines, "</svg>", ""])
+    return drawing(stacked(imported), {room: needed(room, imported) for room in imported})
+
+
+def needed(room: str, imported: dict[str, set[str]]) -> set[str]:
+    """What a room imports without what these rooms import themselves."""
+    return imported[room] - set[str]().union(*(reached(other, imported) for other in imported[room]))
 
 
 def replaced(text: str, name: str, part: str) -> str:
@@ -207,7 +182,7 @@ def pages() -> dict[Path, str]:
     return {
         page: replaced(page.read_text(), "packages", table()),
         readme: replaced(readme.read_text(), "floors", overview()),
-        ROOT / "docs/develop/packages.svg": drawing(),
+        ROOT / "docs/develop/packages.svg": picture(),
     }
 
 
