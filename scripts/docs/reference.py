@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from dataclasses import Field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -54,33 +53,22 @@ def _explained(parameter: Any) -> str:
 
 
 def options() -> str:
-    """Every option of training with its flag, type, default and meaning."""
+    """Every option of training: on the command line, as a field of `ooc_svm.TrainOptions`, what it means."""
     lines = ["# Options of training", ""]
-    lines += ["`train` and `plan` take these options; `ooc_svm.TrainOptions` has them as fields.", ""]
-    described = {
-        entry.name: (entry.type, " ".join(entry.desc)) for entry in ClassDoc(TrainOptions)["Attributes"]
-    }
-    command: Any = typer.main.get_command(app)
-    helped = {parameter.name: parameter.help for parameter in command.commands["train"].params}
+    lines += ["`train` and `plan` take these options, and `ooc_svm.TrainOptions` has them as fields.", ""]
+    group: Any = typer.main.get_command(app)
+    typed = {parameter.name: parameter for parameter in group.commands["train"].params}
+    described = {entry.name: " ".join(entry.desc) for entry in ClassDoc(TrainOptions)["Attributes"]}
     for field in fields(TrainOptions):
-        kind, text = described.get(field.name, ("", ""))
-        lines += [f"`{_flag(field)}`", f": {field.metadata.get('help') or text or helped[field.name]}"]
-        facts = [("Field", f"`{field.name}`"), ("type", f"`{kind}`" if kind else "")]
-        facts += [("default", f"`{field.default!r}`"), *_facts(field)]
-        shown = "; ".join(f"{name}: {value}" for name, value in facts if value)
-        lines += ["", f"  {shown}.", ""]
+        lines += [
+            f"`{_spelled(typed[field.name])}`",
+            f": {described[field.name] or typed[field.name].help}",
+            "",
+        ]
+        role = getattr(field.metadata.get("option"), "role", None)
+        shown = "" if role is None else f" ({role.value})"
+        lines += [f"  `{field.name}: {field.type} = {field.default!r}`{shown}", ""]
     return "\n".join(lines)
-
-
-def _flag(field: Field[Any]) -> str:
-    return str(field.metadata.get("flag") or f"--{field.name.replace('_', '-')}")
-
-
-def _facts(field: Field[Any]) -> Iterator[tuple[str, str]]:
-    """What else a field says of itself."""
-    for name, value in field.metadata.items():
-        if name not in ("help", "flag") and isinstance(value, str | tuple):
-            yield name.replace("_", " "), value if isinstance(value, str) else ", ".join(map(str, value))
 
 
 def public_names() -> str:
