@@ -52,6 +52,8 @@ def train(
 ) -> Model:
     """Train a linear support vector machine to a certified gap.
 
+    What is minimised is one of ::
+
         P(w, b) = 1/2 |w|^2 + C sum_i omega_i loss(w.x_i + b)
         P(w)    = 1/2 |w|^2 + C/m sum_ij omega_ij max(0, 1 - w.(x_i - x_j))
 

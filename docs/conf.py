@@ -1,0 +1,30 @@
+"""Sphinx's configuration."""
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts/docs"))
+import reference
+
+project = "ooc-svm"
+author = copyright = "the authors of ooc-svm"
+release = version = metadata.version("ooc-svm")
+
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build"]
+nitpicky = True
+# Types in prose ("ndarray of float64", "path") are words, not names with pages of their own.
+nitpick_ignore_regex = [("py:.*", ".*")]
+
+myst_enable_extensions = ["deflist", "dollarmath"]
+myst_heading_anchors = 4
+
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+
+html_theme = "furo"
+html_title = f"ooc-svm {release}"
+
+reference.write()
