@@ -20,7 +20,7 @@ from ooc_svm.errors import InputError, UsageError
 from ooc_svm.store.array_writer import AdoptedArray, GrowingArray, WriteBehind
 from ooc_svm.store.blocks import BlockCutter
 from ooc_svm.store.fsync import BackgroundSync
-from ooc_svm.store.label_summary import LabelGatherer, LabelSummary
+from ooc_svm.store.label_summary import LabelCollector, LabelSummary, RunCounter
 from ooc_svm.store.layout import (
     BLOCK_CHUNKS,
     BLOCK_ROWS,
@@ -115,8 +115,7 @@ class OutlineWriter(ABC):
         self._chunk_elements, self._chunk_rows = chunk_elements, chunk_rows
         self._block_chunks, self._block_rows = block_chunks, block_rows
         self._cutter = BlockCutter(chunk_elements, block_chunks, block_rows)
-        self._gatherer = LabelGatherer()
-        self._waiting_labels: Float64Array = np.empty(0)
+        self._label_collector, self._label_runs = LabelCollector(chunk_rows), RunCounter()
         self._largest_id = -1
         self.n_rows = 0
         self.n_nonzeros = 0
@@ -199,7 +198,8 @@ class OutlineWriter(ABC):
         self._indptr.extend(pointers[1:])
         self._names.extend(np.arange(self.n_rows, self.n_rows + count))
         self._labels.extend(labels)
-        self._gather(np.concatenate([self._waiting_labels, labels]))
+        self._label_collector.add(labels)
+        self._label_runs.add(labels)
         if qids is not None:
             if self._qids is None:
                 self._qids = self._column("obs/qid", np.int64, -1)
@@ -213,13 +213,6 @@ class OutlineWriter(ABC):
         self.n_rows += count
         self.n_nonzeros += int(indptr[-1])
         return tails
-
-    def _gather(self, labels: Float64Array) -> None:
-        """Summarise labels in pieces of a fixed length: their sum then has the same bits always."""
-        whole = len(labels) - len(labels) % self._chunk_rows
-        for start in range(0, whole, self._chunk_rows):
-            self._gatherer.add(labels[start : start + self._chunk_rows])
-        self._waiting_labels = labels[whole:]
 
     def _begin_tail_values(self) -> None:
         """Not all values are 1: keep those of the tails from here on, those before being ones."""
@@ -289,8 +282,6 @@ class OutlineWriter(ABC):
         for start in range(0, n_features, self._chunk_rows):
             stop = min(start + self._chunk_rows, n_features)
             features.extend(np.arange(start, stop, dtype=np.int64) + self._index_base)
-        if len(self._waiting_labels):
-            self._gatherer.add(self._waiting_labels)
         block_rows, block_nonzeros = self._cutter.finish()
         self._store_tail(np.empty(0, np.int32), None)
         tables = []
@@ -334,8 +325,8 @@ class OutlineWriter(ABC):
             index_base=self._index_base,
             has_qid=self._qids is not None,
             has_weight=self._weights is not None,
-            labels=self._gatherer.summary(),
-            label_runs=self._gatherer.n_runs,
+            labels=self._label_collector.summary(),
+            label_runs=self._label_runs.n_runs,
             qid_groups=self._qid_groups,
             block_chunks=self._block_chunks,
             block_rows=self._block_rows,

@@ -1,16 +1,13 @@
 """Arrays of our own stores, decoded chunk by chunk straight from their files.
 
-Zarr's own way takes the interpreter longer than the decompression, and allocates what it decodes to anew for
-each chunk. Here a chunk goes from the file through one buffer of the thread into the caller's array.
+Zarr's own way takes the interpreter longer than the decompression, and allocates what it decodes to for each
+chunk. Here a chunk goes from the file through one buffer of the thread into the caller's array.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 from typing import Any, Protocol
 
 import google_crc32c
@@ -18,16 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs import blosc
 
-from ooc_svm.errors import DamageError, StorageError
+from ooc_svm.errors import DamageError
 from ooc_svm.store.metadata import ArrayInfo
-from ooc_svm.store.zarr_access import ADVICE, ZarrArray, read_into
+from ooc_svm.store.storage import ADVICE, Bytes, Storage
 
-# Of a blosc frame: its size is in the last four.
+# Bytes of the header of a blosc frame; the size of the frame is in the last four.
 _HEADER_BYTES = 16
-_CHECKSUM_BYTES = 4
-
-# Of a longer range the system may begin with a part only.
-_ANNOUNCED_BYTES = 1 << 19
+CHECKSUM_BYTES = 4
 
 _scratch = threading.local()
 
@@ -39,7 +33,7 @@ class Elements(Protocol):
         """Say that these elements will be read next, so that the disk can begin with all of them at once."""
 
     def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
-        """Decode the elements ``start <= i < stop`` into ``out``; any thread may do it.
+        """Decode the elements ``start <= i < stop`` into ``out``. Any thread may call it.
 
         Raises
         ------
@@ -50,50 +44,25 @@ class Elements(Protocol):
         """
 
 
-class ZarrElements:
-    """An array that is read through Zarr, whatever its codecs.
-
-    Parameters
-    ----------
-    array : zarr.Array
-    """
-
-    def __init__(self, array: ZarrArray) -> None:
-        self._array = array
-
-    def announce(self, start: int, stop: int) -> None:
-        """See `Elements`: nothing is done here, Zarr reads several chunks at a time."""
-
-    def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
-        """See `Elements`."""
-        read_into(self._array, start, stop, out)
-
-
 class ChunkFiles:
-    """An array whose chunk files are blosc frames, each with its crc32c behind it.
+    """An array whose chunk files are blosc frames, each followed by its crc32c.
 
     Parameters
     ----------
-    root : Path
-        The store.
+    storage : Storage
     info : ArrayInfo
         Checked before: encoded as our stores are.
-    on_read : callable
-        Called with the size of each file that was read.
+    checksums : ndarray of uint32, shape (n_chunks,)
+        The crc32c of every chunk, from the manifest.
     """
 
-    def __init__(self, root: Path, info: ArrayInfo, on_read: Callable[[int], None]) -> None:
-        self._root, self._info, self._on_read = root, info, on_read
+    def __init__(self, storage: Storage, info: ArrayInfo, checksums: npt.NDArray[np.uint32]) -> None:
+        self._storage, self._info, self._checksums = storage, info, checksums
 
     def announce(self, start: int, stop: int) -> None:
         """See `Elements`."""
-        if not hasattr(os, "posix_fadvise"):
-            return
         for index in self._chunks(start, stop):
-            # What is wrong with a file is said when it is read.
-            with suppress(OSError), _opened(self._root / self._info.key(index)) as (descriptor, size):
-                for offset in range(0, size, _ANNOUNCED_BYTES):
-                    os.posix_fadvise(descriptor, offset, _ANNOUNCED_BYTES, os.POSIX_FADV_WILLNEED)
+            self._storage.announce(self._info.key(index))
 
     def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
         """See `Elements`."""
@@ -113,55 +82,33 @@ class ChunkFiles:
 
     def _decode(self, index: int, out: npt.NDArray[Any]) -> None:
         """Read a chunk's file, check it, and decompress it into ``out``."""
-        path = self._root / self._info.key(index)
-        content = _read_file(path)
-        self._on_read(len(content))
-        frame, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
-        if len(frame) < _HEADER_BYTES or google_crc32c.value(frame) != int.from_bytes(checksum, "little"):
+        key = self._info.key(index)
+        content = self._storage.read(key, buffer=partial(_buffer, "stored"))
+        frame, checksum = content[:-CHECKSUM_BYTES], int.from_bytes(content[-CHECKSUM_BYTES:], "little")
+        chunk = f"the chunk {self._storage.location}/{key}"
+        if len(frame) < _HEADER_BYTES or google_crc32c.value(frame) != checksum:
             raise DamageError(
-                f"the chunk {path} cannot be decoded (its checksum is not that of its content); {ADVICE}"
+                f"{chunk} cannot be decoded (its checksum is not that of its content); {ADVICE}"
             )
+        if checksum != self._checksums[index]:
+            raise not_the_chunk(chunk)
         sizes = np.frombuffer(frame[:_HEADER_BYTES], "<u4")
         if (int(sizes[1]), int(sizes[3])) != (out.nbytes, len(frame)):
-            raise DamageError(f"the chunk {path} is no blosc frame of {out.nbytes} bytes; {ADVICE}")
+            raise DamageError(f"{chunk} is no blosc frame of {out.nbytes} bytes; {ADVICE}")
         try:
             blosc.decompress(frame, out)
         except (RuntimeError, ValueError) as error:
-            raise DamageError(f"the chunk {path} cannot be decoded ({str(error)[:80]}); {ADVICE}") from error
+            raise DamageError(f"{chunk} cannot be decoded ({str(error)[:80]}); {ADVICE}") from error
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    """A file to be read: its descriptor and its size."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        yield descriptor, os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+def not_the_chunk(chunk: str) -> DamageError:
+    """Return the error for a chunk whose checksum is not the manifest's."""
+    return DamageError(f"{chunk} is not the one written there (its checksum is not the manifest's); {ADVICE}")
 
 
-def _read_file(path: Path) -> npt.NDArray[np.uint8]:
-    """Content of a chunk's file, in a buffer that the thread's next call uses again."""
-    try:
-        with _opened(path) as (descriptor, size):
-            content = _buffer("stored", size)
-            done = 0
-            while done < size:
-                count = os.preadv(descriptor, [content[done:].data], done)
-                if count == 0:
-                    raise DamageError(f"the chunk {path} has become shorter; {ADVICE}")
-                done += count
-    except FileNotFoundError:
-        raise DamageError(f"the chunk {path} is missing; {ADVICE}") from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(f"reading {path} failed: {reason}; check the disk and run again") from error
-    return content
-
-
-def _buffer(name: str, size: int) -> npt.NDArray[np.uint8]:
+def _buffer(name: str, size: int) -> Bytes:
     """Memory of this thread, of at least this size, kept from call to call."""
-    found: npt.NDArray[np.uint8] | None = getattr(_scratch, name, None)
+    found: Bytes | None = getattr(_scratch, name, None)
     if found is None or len(found) < size:
         found = np.empty(size, np.uint8)
         setattr(_scratch, name, found)

@@ -1,4 +1,4 @@
-"""What the labels of a store look like, gathered in one stream over them."""
+"""Summary of the labels of a store, collected in one stream over them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 
 MOST_COUNTED = 1000
-"""Above this number of distinct labels only minimum, maximum and mean are kept."""
+"""Number of distinct labels above which only minimum, maximum and mean are kept."""
 
 
 @dataclass(frozen=True)
 class LabelSummary:
-    """The labels of all rows in short.
+    """Summary of the labels of all rows.
 
     Attributes
     ----------
@@ -44,28 +45,57 @@ class LabelSummary:
         return cls(counts, float(record["min"]), float(record["max"]), float(record["mean"]))
 
 
-class LabelGatherer:
-    """Builds a `LabelSummary` and counts runs of equal labels, piece by piece.
+class RunCounter:
+    """Counts the runs of equal entries in a column.
 
-    The mean is a sum over the pieces as they come: feed pieces of a fixed length for the same bits.
+    Attributes
+    ----------
+    n_runs : int
+        Of the entries added so far.
     """
 
     def __init__(self) -> None:
-        self.n_rows = 0
         self.n_runs = 0
+        self._last: Any = None
+
+    def add(self, entries: npt.NDArray[Any]) -> None:
+        """Take the next entries."""
+        if len(entries):
+            begins = self._last is None or entries[0] != self._last
+            self.n_runs += int(np.count_nonzero(entries[1:] != entries[:-1])) + bool(begins)
+            self._last = entries[-1]
+
+
+class LabelCollector:
+    """Builds a `LabelSummary`.
+
+    The mean is a sum over ranges of a fixed length: it has the same bits however the labels are passed in.
+
+    Parameters
+    ----------
+    length : int
+        Labels in such a range.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._waiting: Float64Array = np.empty(0)
+        self._n_rows = 0
         self._counts: dict[float, int] | None = {}
         self._minimum = np.inf
         self._maximum = -np.inf
         self._total = 0.0
-        self._last = np.nan
 
     def add(self, labels: Float64Array) -> None:
         """Take the labels of the next rows (finite)."""
-        if not len(labels):
-            return
-        self.n_rows += len(labels)
-        self.n_runs += int(np.count_nonzero(labels[1:] != labels[:-1])) + bool(labels[0] != self._last)
-        self._last = float(labels[-1])
+        labels = np.concatenate([self._waiting, labels])
+        whole = len(labels) - len(labels) % self._length
+        for start in range(0, whole, self._length):
+            self._add_range(labels[start : start + self._length])
+        self._waiting = labels[whole:]
+
+    def _add_range(self, labels: Float64Array) -> None:
+        self._n_rows += len(labels)
         self._minimum = min(self._minimum, float(labels.min()))
         self._maximum = max(self._maximum, float(labels.max()))
         self._total += float(labels.sum())
@@ -77,8 +107,10 @@ class LabelGatherer:
                 self._counts = None
 
     def summary(self) -> LabelSummary:
-        """The summary of all labels added so far."""
-        if not self.n_rows:
+        """Summary of all labels, none of which may be added after it."""
+        if len(self._waiting):
+            self._add_range(self._waiting)
+        if not self._n_rows:
             return LabelSummary({}, np.nan, np.nan, np.nan)
         counts = None if self._counts is None else dict(sorted(self._counts.items()))
-        return LabelSummary(counts, self._minimum, self._maximum, self._total / self.n_rows)
+        return LabelSummary(counts, self._minimum, self._maximum, self._total / self._n_rows)

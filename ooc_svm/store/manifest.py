@@ -1,6 +1,6 @@
-"""The manifest: what a store must hold, chunk by chunk, written last and held against the files first.
+"""The manifest: what a store must hold, chunk by chunk. It is written last and checked first.
 
-It lies under ``uns/ooc_svm`` as arrays, so that AnnData reads it without a word:
+It lies under ``uns/ooc_svm`` as arrays, so that AnnData reads it without a warning:
 
 ``header``
     JSON (UTF-8) as uint8: everything but the tables. The root attribute ``ooc_svm`` has its SHA-256.
@@ -31,14 +31,36 @@ from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
 from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.layout import FORMAT_VERSION, LARGEST_FEATURE_COUNT, MANIFEST, MARK, METADATA, chunk_count
-from ooc_svm.store.metadata import chunk_files, read_array
-from ooc_svm.store.zarr_access import StrictStore, open_array, read_into
+from ooc_svm.store.metadata import chunk_sizes, read_array
+from ooc_svm.store.storage import ADVICE, Storage
+from ooc_svm.store.zarr_access import ZarrElements
 
 ValueType = Literal["ones", "float32", "float64"]
 
 HEADER, SIZES, CHECKSUMS = (f"{MANIFEST}/{name}" for name in ("header", "chunk_sizes", "chunk_checksums"))
 
 LARGEST_HEADER = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class StoreMetadata:
+    """What is known of a store before a row is read; see `ooc_svm.store.reader.Store`."""
+
+    path: Path
+    id: str
+    n_rows: int
+    n_features: int
+    n_nonzeros: int
+    value_type: ValueType
+    index_base: int
+    labels: LabelSummary
+    label_runs: int
+    label_names: tuple[str, ...] | None
+    qid_groups: int
+    provenance: dict[str, Any]
+    format_version: int | None
+    n_chunks: int
+    n_bytes: int
 
 
 @dataclass(frozen=True)
@@ -116,6 +138,20 @@ class Manifest:
     def content_id(self) -> str:
         """Hash of everything but the provenance: the same data make the same id."""
         return _sha256(json.dumps(self._record(), sort_keys=True).encode())
+
+    def store_metadata(self, path: Path) -> StoreMetadata:
+        """What is known of the store with this manifest."""
+        same = ["n_rows", "n_features", "n_nonzeros", "value_type", "index_base"]
+        same += ["labels", "label_runs", "qid_groups", "provenance"]
+        return StoreMetadata(
+            path=path,
+            id=self.content_id(),
+            label_names=None,
+            format_version=FORMAT_VERSION,
+            n_chunks=len(self.sizes),
+            n_bytes=int(self.sizes.sum()),
+            **{name: getattr(self, name) for name in same},
+        )
 
     def _record(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -211,27 +247,22 @@ def root_mark(header: bytes) -> dict[str, Any]:
     return {MARK: {"format_version": FORMAT_VERSION, "manifest_sha256": _sha256(header)}}
 
 
-def _read_table(
-    folder: Path, store: StrictStore, name: str, dtype: npt.DTypeLike, limit: int
-) -> npt.NDArray[Any]:
-    info = read_array(folder, name)
+def _read_table(storage: Storage, name: str, dtype: npt.DTypeLike, limit: int) -> npt.NDArray[Any]:
+    info = read_array(storage, name)
     if info.dtype != np.dtype(dtype) or info.length > limit or info.chunk > limit:
-        raise DamageError(f"{folder / name} is not the table it must be; the manifest is damaged")
-    chunk_files(folder, info)
+        raise DamageError(f"{storage.location}/{name} is not the table it must be; the manifest is damaged")
+    chunk_sizes(storage, info)
     table = np.empty(info.length, dtype)
-    read_into(open_array(store, info), 0, info.length, table)
+    ZarrElements(storage, info).read_into(0, info.length, table)
     return table
 
 
-def read_manifest(folder: Path, store: StrictStore, mark: Any) -> Manifest:
-    """Read the manifest and hold it against its own checksums.
+def read_manifest(storage: Storage, mark: Any) -> Manifest:
+    """Read the manifest and check it against its own checksums.
 
     Parameters
     ----------
-    folder : Path
-        The store.
-    store : StrictStore
-        The same, for Zarr.
+    storage : Storage
     mark : object
         The root attribute ``ooc_svm``.
 
@@ -240,6 +271,7 @@ def read_manifest(folder: Path, store: StrictStore, mark: Any) -> Manifest:
     DamageError
         The manifest is damaged, or its format is newer than this program.
     """
+    folder = storage.location
     version = mark.get("format_version") if isinstance(mark, dict) else None
     if type(version) is not int:
         raise DamageError(f"{folder} has the mark {mark!r:.80} that names no format version; it is damaged")
@@ -248,12 +280,10 @@ def read_manifest(folder: Path, store: StrictStore, mark: Any) -> Manifest:
             f"{folder} has format version {version}, and this program reads up to {FORMAT_VERSION}; "
             "use a newer version of the program"
         )
-    header = _read_table(folder, store, HEADER, np.uint8, LARGEST_HEADER).tobytes()
+    header = _read_table(storage, HEADER, np.uint8, LARGEST_HEADER).tobytes()
     if _sha256(header) != mark.get("manifest_sha256"):
-        raise DamageError(
-            f"the manifest of {folder} does not match its checksum; copy the store again or make it anew"
-        )
-    malformed = DamageError(f"the manifest of {folder} is malformed; copy the store again or make it anew")
+        raise DamageError(f"the manifest of {folder} does not match its checksum; {ADVICE}")
+    malformed = DamageError(f"the manifest of {folder} is malformed; {ADVICE}")
     try:
         record = json.loads(header)
         arrays = tuple(ListedArray(**array) for array in record["arrays"])
@@ -263,10 +293,8 @@ def read_manifest(folder: Path, store: StrictStore, mark: Any) -> Manifest:
             labels=LabelSummary.from_json(record["labels"]),
             arrays=arrays,
             provenance=record["provenance"],
-            sizes=_read_table(folder, store, SIZES, np.int64, n_chunks),
-            checksums=cast(
-                "npt.NDArray[np.uint32]", _read_table(folder, store, CHECKSUMS, np.uint32, n_chunks)
-            ),
+            sizes=_read_table(storage, SIZES, np.int64, n_chunks),
+            checksums=cast("npt.NDArray[np.uint32]", _read_table(storage, CHECKSUMS, np.uint32, n_chunks)),
         )
         consistent = _is_consistent(manifest) and manifest.table_hashes() == record["tables"]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as error:

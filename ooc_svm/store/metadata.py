@@ -1,15 +1,20 @@
-"""The JSON metadata of Zarr arrays and groups, read and held against our rules before Zarr opens anything.
+"""The JSON metadata of Zarr arrays and groups, checked by our rules before Zarr sees them.
 
-A store may come from anywhere. What is let through: arrays of one dimension with plain data types and
-codecs from a list, whose chunks have a size that can be decoded, and no symbolic link on the way.
+A store may come from anywhere. Let through are arrays of one dimension with plain data types and codecs from
+a list, whose chunks have a size that can be decoded.
+
+Zarr's own classes (`ArrayV3Metadata` and `ArrayV2Metadata`) know more of the format than this module: fill
+values, attributes and the configuration of every codec. They are no guard, though. They make each codec that
+a record names (in version 2 even "pickle", after "vlen-utf8"), bound no size, and raise whatever a codec
+raises. So this module decides what is read, and keeps no more than reading needs. Zarr then gets the same
+record to parse (`ooc_svm.store.zarr_access`), and never reads the file again, which might have changed.
 """
 
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +22,7 @@ import numpy as np
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
 from ooc_svm.store.layout import METADATA
-from ooc_svm.system.files import storage_errors
+from ooc_svm.store.storage import ADVICE, Storage
 
 LARGEST_METADATA = 64 * 2**20
 LARGEST_CHUNK = 2**31
@@ -46,7 +51,8 @@ class ArrayInfo:
     ----------
     name : str
         Its path in the store.
-    zarr_format : int
+    record : dict
+        The metadata themselves, for Zarr.
     length : int
     dtype : dtype
         ``object`` for strings.
@@ -55,19 +61,17 @@ class ArrayInfo:
     inner_chunk : int
         Elements decoded at once: a part of a shard, else the same as ``chunk``.
     codecs : tuple of str
-    attributes : dict
     key_prefix : str
         What stands before the number of a chunk in its file's path in the store.
     """
 
     name: str
-    zarr_format: int
+    record: Mapping[str, Any]
     length: int
     dtype: np.dtype[Any]
     chunk: int
     inner_chunk: int
     codecs: tuple[str, ...]
-    attributes: dict[str, Any]
     key_prefix: str
 
     @property
@@ -80,26 +84,22 @@ class ArrayInfo:
         return f"{self.key_prefix}{index}"
 
 
-def refuse_links(store: Path, name: str) -> None:
-    """Raise DamageError where a part of the path ``name`` inside the store is a symbolic link."""
-    here = store
-    for part in name.split("/"):
-        here = here / part
-        if here.is_symlink():
-            raise DamageError(
-                f"{here} is a symbolic link; a store must hold its own files: copy them into it"
-            )
+def read_json(storage: Storage, key: str) -> dict[str, Any] | None:
+    """Read a JSON object of bounded size; None where there is no such file.
 
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object of bounded size; raises DamageError where it is something else."""
-    advice = "check the path and its permissions"
-    with storage_errors("reading", path, advice):
-        if path.stat().st_size > LARGEST_METADATA:
-            raise DamageError(f"{path} is larger than 64 MiB: no metadata of Zarr; the store is damaged")
-        content = path.read_bytes()
+    Raises
+    ------
+    DamageError
+        The file is something else.
+    """
+    size = storage.describe(key)
+    if size is None:
+        return None
+    path = f"{storage.location}/{key}"
+    if size > LARGEST_METADATA:
+        raise DamageError(f"{path} is larger than 64 MiB: no metadata of Zarr; the store is damaged")
     try:
-        record = json.loads(content)
+        record = json.loads(storage.read(key, 0, size).tobytes())
     except (ValueError, RecursionError) as error:
         raise DamageError(f"{path} is not JSON ({str(error)[:80]}); the store is damaged") from None
     if not isinstance(record, dict):
@@ -107,55 +107,41 @@ def read_json(path: Path) -> dict[str, Any]:
     return record
 
 
-def metadata_format(store: Path, name: str = "") -> int | None:
-    """Zarr version (2 or 3) of the node at ``name``, or None where there is no node."""
-    folder = store / name
-    if (folder / "zarr.json").is_file():
-        return 3
-    if (folder / ".zgroup").is_file() or (folder / ".zarray").is_file():
-        return 2
-    return None
-
-
-def read_group(store: Path, name: str) -> dict[str, Any] | None:
+def read_group(storage: Storage, name: str) -> dict[str, Any] | None:
     """Attributes of the group at ``name`` (empty for the root), or None where there is no group."""
-    if name:
-        refuse_links(store, name)
-    folder = store / name
-    version = metadata_format(store, name)
-    if version is None:
-        return None
-    if version == 3:
-        refuse_links(folder, "zarr.json")
-        record = read_json(folder / "zarr.json")
+    folder = f"{name}/" if name else ""
+    record = read_json(storage, folder + METADATA)
+    if record is not None:
         if record.get("node_type") != "group":
             return None
         attributes = record.get("attributes", {})
+    elif storage.describe(f"{folder}.zgroup") is not None:
+        attributes = read_json(storage, f"{folder}.zattrs") or {}
     else:
-        if not (folder / ".zgroup").is_file():
-            return None
-        refuse_links(folder, ".zattrs")
-        attributes = read_json(folder / ".zattrs") if (folder / ".zattrs").exists() else {}
+        return None
     if not isinstance(attributes, dict):
-        raise DamageError(f"the attributes of {folder} are no JSON object; the store is damaged")
+        raise DamageError(
+            f"the attributes of {storage.location}/{name} are no JSON object; the store is damaged"
+        )
     return attributes
 
 
-def read_array(store: Path, name: str) -> ArrayInfo:
+def read_array(storage: Storage, name: str) -> ArrayInfo:
     """Metadata of the array at ``name``.
 
     Raises
     ------
     DamageError
-        There is no such array, or it is one we do not read; the message says why.
+        There is no such array, or it is one that we do not read; the message says why.
     """
-    refuse_links(store, name)
-    folder = store / name
-    version = metadata_format(store, name)
-    if version is None:
-        raise DamageError(f"{store} has no array {name}; the store is incomplete")
+    folder = f"{storage.location}/{name}"
     try:
-        info = _version_3(folder, name) if version == 3 else _version_2(folder, name)
+        if (record := read_json(storage, f"{name}/{METADATA}")) is not None:
+            info = _version_3(folder, name, record)
+        elif (record := read_json(storage, f"{name}/.zarray")) is not None:
+            info = _version_2(folder, name, record)
+        else:
+            raise DamageError(f"{storage.location} has no array {name}; the store is incomplete")
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         if isinstance(error, DamageError):
             raise
@@ -174,7 +160,7 @@ def read_array(store: Path, name: str) -> ArrayInfo:
     return info
 
 
-def _only_known(folder: Path, codecs: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
+def _only_known(folder: str, codecs: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     for codec in codecs:
         if codec not in known:
             raise DamageError(
@@ -184,7 +170,7 @@ def _only_known(folder: Path, codecs: list[str], known: tuple[str, ...]) -> tupl
     return tuple(codecs)
 
 
-def _one_dimension(folder: Path, shape: Any) -> int:
+def _one_dimension(folder: str, shape: Any) -> int:
     if not isinstance(shape, list) or not all(type(length) is int for length in shape):
         raise DamageError(f"the metadata of {folder} has the shape {shape!r:.80}; the store is damaged")
     if len(shape) != 1:
@@ -192,9 +178,7 @@ def _one_dimension(folder: Path, shape: Any) -> int:
     return int(shape[0])
 
 
-def _version_3(folder: Path, name: str) -> ArrayInfo:
-    refuse_links(folder, "zarr.json")
-    record = read_json(folder / "zarr.json")
+def _version_3(folder: str, name: str, record: dict[str, Any]) -> ArrayInfo:
     if record["node_type"] != "array":
         raise DamageError(f"{folder} is not an array")
     if record["data_type"] not in _V3_TYPES:
@@ -218,21 +202,17 @@ def _version_3(folder: Path, name: str) -> ArrayInfo:
         )
     return ArrayInfo(
         name=name,
-        zarr_format=3,
+        record=record | {"zarr_format": 3},
         length=_one_dimension(folder, record["shape"]),
         dtype=dtype,
         chunk=chunk,
         inner_chunk=inner,
         codecs=_only_known(folder, codecs, _V3_CODECS),
-        attributes=record.get("attributes", {}),
         key_prefix=f"{name}/" + (f"c{separator}" if encoding["name"] == "default" else ""),
     )
 
 
-def _version_2(folder: Path, name: str) -> ArrayInfo:
-    refuse_links(folder, ".zarray")
-    refuse_links(folder, ".zattrs")
-    record = read_json(folder / ".zarray")
+def _version_2(folder: str, name: str, record: dict[str, Any]) -> ArrayInfo:
     dtype = np.dtype(record["dtype"]) if isinstance(record["dtype"], str) else None
     if dtype is None or dtype.kind not in "biufO":
         raise DamageError(f"{folder} has the data type {record['dtype']!r:.80}, which is not read here")
@@ -243,23 +223,22 @@ def _version_2(folder: Path, name: str) -> ArrayInfo:
         raise DamageError(f"{folder} holds objects that are no strings; they are not read here")
     return ArrayInfo(
         name=name,
-        zarr_format=2,
+        record=record | {"zarr_format": 2},
         length=_one_dimension(folder, record["shape"]),
         dtype=dtype,
         chunk=chunk,
         inner_chunk=chunk,
         codecs=codecs,
-        attributes=read_json(folder / ".zattrs") if (folder / ".zattrs").exists() else {},
         key_prefix=f"{name}/",
     )
 
 
-def chunk_files(store: Path, info: ArrayInfo, *, hint: str = "") -> Int64Array:
+def chunk_sizes(storage: Storage, info: ArrayInfo, *, hint: str = "") -> Int64Array:
     """Size in bytes of every chunk file of an array, in the order of the chunks.
 
     Parameters
     ----------
-    store : Path
+    storage : Storage
     info : ArrayInfo
     hint : str
         What else a missing chunk may mean.
@@ -269,18 +248,11 @@ def chunk_files(store: Path, info: ArrayInfo, *, hint: str = "") -> Int64Array:
     DamageError
         A chunk's file is missing or no regular file, or there is a file that is no chunk.
     """
-    name = info.key_prefix.rpartition("/")[0]
-    folder = store / name
-    refuse_links(store, name)
-    found: dict[str, int] = {}
-    if folder.is_dir():
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if name == info.name and entry.name in (METADATA, ".zarray", ".zattrs", "c"):
-                    continue
-                if not entry.is_file(follow_symlinks=False):
-                    raise DamageError(f"{entry.path} is not a regular file; the store is damaged")
-                found[entry.name] = entry.stat(follow_symlinks=False).st_size
+    folder = info.key_prefix.rpartition("/")[0]
+    found = storage.list(folder)
+    if folder == info.name:
+        for name in (METADATA, ".zarray", ".zattrs", "c"):
+            found.pop(name, None)
     present = min(info.n_chunks, len(found))
     sizes = np.empty(present, np.int64)
     for index in range(info.n_chunks):
@@ -288,10 +260,12 @@ def chunk_files(store: Path, info: ArrayInfo, *, hint: str = "") -> Int64Array:
         if size is None:
             more = info.n_chunks - present - 1
             raise DamageError(
-                f"the chunk {store / info.key(index)} is missing{f' (and {more} more)' if more > 0 else ''}: "
-                f"the data are incomplete; copy the store again or make it anew{hint}"
+                f"the chunk {storage.location}/{info.key(index)} is missing"
+                f"{f' (and {more} more)' if more > 0 else ''}: the data are incomplete; {ADVICE}{hint}"
             )
         sizes[index] = size
     for extra in sorted(found)[:1]:
-        raise DamageError(f"{folder / extra} is no chunk of {info.name}: it does not belong to the store")
+        raise DamageError(
+            f"{storage.location}/{folder}/{extra} is no chunk of {info.name}: it does not belong to the store"
+        )
     return sizes

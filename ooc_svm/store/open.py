@@ -1,40 +1,33 @@
-"""`open_store`: everything that can be known to be wrong with a store is said before a row is read."""
+"""`open_store`: whatever can be found wrong with a store before a row is read is reported then."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
-from zarr.storage import LocalStore
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError, InputError, OocSvmError
 from ooc_svm.store.anndata import open_foreign
-from ooc_svm.store.chunk_files import ChunkFiles
-from ooc_svm.store.layout import FORMAT_VERSION, MANIFEST, MARK
+from ooc_svm.store.chunk_files import CHECKSUM_BYTES, ChunkFiles, not_the_chunk
+from ooc_svm.store.layout import MANIFEST, MARK
 from ooc_svm.store.manifest import Manifest, read_manifest
-from ooc_svm.store.metadata import (
-    ArrayInfo,
-    chunk_files,
-    read_array,
-    read_group,
-    refuse_links,
-)
-from ooc_svm.store.reader import NumberColumn, Store, StoreFacts, StoreParts, Tails
-from ooc_svm.store.zarr_access import StrictStore, open_array, read_into
-from ooc_svm.system.files import storage_errors
+from ooc_svm.store.metadata import ArrayInfo, chunk_sizes, read_array, read_group
+from ooc_svm.store.reader import NumberColumn, Store, StoreParts, Tails
+from ooc_svm.store.storage import ADVICE, LocalStorage, Storage, open_storage
 
 
-def is_ours(path: Path) -> bool:
+def is_ours(folder: Path) -> bool:
     """Whether a folder carries the mark of this package's stores (damaged ones included)."""
+    storage = LocalStorage(folder)
     try:
-        attributes = read_group(path, "")
+        attributes = read_group(storage, "")
+        return attributes is not None and MARK in attributes and MARK in storage.list("uns")
     except OocSvmError:
         return False
-    return attributes is not None and MARK in attributes and (path / MANIFEST).is_dir()
 
 
 def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Store:
@@ -49,8 +42,8 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
     Returns
     -------
     Store
-        Opened after every chunk file was found in place: with its size and checksum as the manifest has
-        them, or at least present where there is no manifest.
+        Opened after every chunk file was found in place: with its size, and its checksum where that costs
+        little, as the manifest has them, or at least present where there is no manifest.
 
     Raises
     ------
@@ -61,85 +54,56 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
     StorageError
         Reading failed.
     """
-    folder = Path(path)
-    if not folder.is_dir():
-        what = (
-            "is a file, not a Zarr store; convert it first"
-            if folder.exists()
-            else "does not exist; check the path"
-        )
-        raise InputError(f"{folder} {what}")
-    with storage_errors("reading", folder, "check the disk and the permissions"):
-        attributes = read_group(folder, "")
-        if attributes is None:
-            raise InputError(f"{folder} is not a Zarr store: it has no metadata of a group; check the path")
-        access = StrictStore(LocalStore(folder, read_only=True))
-        if MARK in attributes:
-            if label not in (None, "label"):
-                raise InputError(f"{folder} has no column obs/{label!s:.80}; its labels are in obs/label")
-            return _open_ours(folder, access, read_manifest(folder, access, attributes[MARK]))
-        if (folder / MANIFEST).exists():
-            raise DamageError(f"{folder} has a manifest but its root does not name it; the store is damaged")
-        return open_foreign(folder, access, label or "label")
+    storage = open_storage(path)
+    place = storage.location
+    attributes = read_group(storage, "")
+    if attributes is None:
+        raise InputError(f"{place} is not a Zarr store: it has no metadata of a group; check the path")
+    if MARK in attributes:
+        if label not in (None, "label"):
+            raise InputError(f"{place} has no column obs/{label!s:.80}; its labels are in obs/label")
+        return _open_ours(storage, read_manifest(storage, attributes[MARK]))
+    if MARK in storage.list("uns"):
+        raise DamageError(f"{place} has a manifest but its root does not name it; the store is damaged")
+    return open_foreign(storage, label or "label")
 
 
-def _open_ours(folder: Path, access: StrictStore, manifest: Manifest) -> Store:
-    infos = check_against_manifest(folder, manifest)
-
-    def table(name: str) -> Int64Array:
-        info = infos[f"{MANIFEST}/{name}"]
-        out = np.empty(info.length, np.int64)
-        read_into(open_array(access, info), 0, info.length, out)
-        return out
-
-    ones = manifest.value_type == "ones"
-    pointers = table("tail_pointers")
-    block_rows, block_nonzeros = table("block_rows"), table("block_nonzeros")
-    _check_tables(folder, manifest, infos, block_rows, block_nonzeros, pointers)
+def _open_ours(storage: Storage, manifest: Manifest) -> Store:
+    infos = check_against_manifest(storage, manifest)
+    listed = {array.name: slice(first, last) for array, first, last in manifest.chunks()}
 
     def elements(name: str) -> ChunkFiles:
-        return ChunkFiles(folder, infos[name], access.count)
+        return ChunkFiles(storage, infos[name], manifest.checksums[listed[name]])
 
+    def table(name: str) -> Int64Array:
+        out = np.empty(infos[name].length, np.int64)
+        elements(name).read_into(0, len(out), out)
+        return out
+
+    names = ("block_rows", "block_nonzeros", "tail_pointers")
+    block_rows, block_nonzeros, pointers = (table(f"{MANIFEST}/{name}") for name in names)
+    _check_tables(storage, manifest, infos, block_rows, block_nonzeros, pointers)
+    ones = manifest.value_type == "ones"
     tail_values = None if ones else elements(f"{MANIFEST}/tail_values")
-    sizes = {array.name: manifest.sizes[first:last] for array, first, last in manifest.chunks()}
     used = ["X/indptr", "X/indices"] + ([] if ones else ["X/data"])
     parts = StoreParts(
-        access=access,
+        storage=storage,
         indptr=elements("X/indptr"),
         indices=elements("X/indices"),
         data=None if ones else elements("X/data"),
         block_rows=block_rows,
         block_nonzeros=block_nonzeros,
         tails=Tails(pointers, elements(f"{MANIFEST}/tail_indices"), tail_values),
-        label=NumberColumn(open_array(access, infos["obs/label"]), np.float64),
-        qid=NumberColumn(open_array(access, infos["obs/qid"]), np.int64) if manifest.has_qid else None,
-        weight=NumberColumn(open_array(access, infos["obs/weight"]), np.float64)
-        if manifest.has_weight
-        else None,
-        chunk_sizes={name: (infos[name], sizes[name]) for name in used},
+        label=NumberColumn(elements("obs/label"), np.float64),
+        qid=NumberColumn(elements("obs/qid"), np.int64) if manifest.has_qid else None,
+        weight=NumberColumn(elements("obs/weight"), np.float64) if manifest.has_weight else None,
+        chunk_sizes={name: (infos[name], manifest.sizes[listed[name]]) for name in used},
     )
-    facts = StoreFacts(
-        path=folder,
-        id=manifest.content_id(),
-        n_rows=manifest.n_rows,
-        n_features=manifest.n_features,
-        n_nonzeros=manifest.n_nonzeros,
-        value_type=manifest.value_type,
-        index_base=manifest.index_base,
-        labels=manifest.labels,
-        label_runs=manifest.label_runs,
-        label_names=None,
-        qid_groups=manifest.qid_groups,
-        provenance=manifest.provenance,
-        format_version=FORMAT_VERSION,
-        n_chunks=len(manifest.sizes),
-        n_bytes=int(manifest.sizes.sum()),
-    )
-    return Store(facts, parts)
+    return Store(manifest.store_metadata(Path(storage.location)), parts)
 
 
-def check_against_manifest(folder: Path, manifest: Manifest) -> dict[str, ArrayInfo]:
-    """Hold metadata and chunk files against the manifest; the content of chunks is left to their crc32c.
+def check_against_manifest(storage: Storage, manifest: Manifest) -> dict[str, ArrayInfo]:
+    """Check metadata and chunk files against the manifest; the content of chunks is left to their crc32c.
 
     Returns
     -------
@@ -152,56 +116,44 @@ def check_against_manifest(folder: Path, manifest: Manifest) -> dict[str, ArrayI
         Names the first file that is not as the manifest has it.
     """
     for key, checksum in manifest.metadata.items():
-        _check_metadata_file(folder, key, checksum)
+        size = storage.describe(key)
+        if size is None:
+            raise DamageError(f"{storage.location}/{key} is missing; {ADVICE}")
+        if google_crc32c.value(storage.read(key, 0, size)) != checksum:
+            raise DamageError(f"{storage.location}/{key} was changed since the store was written; {ADVICE}")
     infos = {}
     for array, first, last in manifest.chunks():
-        info = infos[array.name] = read_array(folder, array.name)
+        info = infos[array.name] = read_array(storage, array.name)
+        name = f"{storage.location}/{array.name}"
         if (info.dtype.name, info.length, info.chunk) != (array.dtype, array.length, array.chunk):
-            raise DamageError(f"{folder / array.name} is not as the manifest has it; the store is damaged")
-        if (info.zarr_format, info.inner_chunk, info.codecs) != (3, info.chunk, ("bytes", "blosc", "crc32c")):
-            raise DamageError(f"{folder / array.name} is not encoded as our stores are; the store is damaged")
-        _check_chunk_files(folder, info, manifest.sizes[first:last], manifest.checksums[first:last])
+            raise DamageError(f"{name} is not as the manifest has it; the store is damaged")
+        encoding = (info.record["zarr_format"], info.inner_chunk, info.codecs)
+        if encoding != (3, info.chunk, ("bytes", "blosc", "crc32c")):
+            raise DamageError(f"{name} is not encoded as our stores are; the store is damaged")
+        _check_chunk_files(storage, info, manifest.sizes[first:last], manifest.checksums[first:last])
     return infos
 
 
-def _check_metadata_file(folder: Path, key: str, checksum: int) -> None:
-    refuse_links(folder, key)
-    if not (folder / key).is_file():
-        raise DamageError(f"{folder / key} is missing; copy the store again or make it anew")
-    if google_crc32c.value((folder / key).read_bytes()) != checksum:
-        raise DamageError(f"{folder / key} was changed since the store was written; make the store anew")
-
-
-def _check_chunk_files(folder: Path, info: ArrayInfo, sizes: Int64Array, checksums: Any) -> None:
-    """Size and last four bytes (the crc32c) of every chunk file: finds lost, cut and swapped ones."""
-    found = chunk_files(folder, info)
+def _check_chunk_files(
+    storage: Storage, info: ArrayInfo, sizes: Int64Array, checksums: npt.NDArray[np.uint32]
+) -> None:
+    """Check the size and the last bytes (the crc32c) of every chunk: finds lost, cut and swapped ones."""
+    found = chunk_sizes(storage, info)
     for index, (size, expected, checksum) in enumerate(
         zip(found.tolist(), sizes.tolist(), checksums.tolist(), strict=True)
     ):
-        path = folder / info.key(index)
+        key = info.key(index)
+        chunk = f"the chunk {storage.location}/{key}"
         if size != expected:
-            raise DamageError(
-                f"the chunk {path} has {size} bytes and should have {expected}; "
-                "copy the store again or make it anew"
-            )
-        if stored_checksum(path, size) != checksum:
-            raise DamageError(
-                f"the chunk {path} is not the one written there (its checksum is not the manifest's); "
-                "copy the store again or make it anew"
-            )
-
-
-def stored_checksum(path: Path, size: int) -> int:
-    """The crc32c at the end of a chunk file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        return int.from_bytes(os.pread(descriptor, 4, max(size - 4, 0)), "little")
-    finally:
-        os.close(descriptor)
+            raise DamageError(f"{chunk} has {size} bytes and should have {expected}; {ADVICE}")
+        if storage.is_local:
+            stored = storage.read(key, max(size - CHECKSUM_BYTES, 0), size)
+            if int.from_bytes(stored, "little") != checksum:
+                raise not_the_chunk(chunk)
 
 
 def _check_tables(
-    folder: Path,
+    storage: Storage,
     manifest: Manifest,
     infos: dict[str, ArrayInfo],
     block_rows: Int64Array,
@@ -217,8 +169,12 @@ def _check_tables(
     ):
         whole = len(table) == len(block_rows) >= 1 and table[0] == 0 and table[-1] == end
         if not whole or (np.diff(table) < 0).any():
-            raise DamageError(f"the block tables of {folder} do not cover its rows; the store is damaged")
+            raise DamageError(
+                f"the block tables of {storage.location} do not cover its rows; the store is damaged"
+            )
     if (np.diff(tail_pointers) > np.diff(block_nonzeros)).any():
-        raise DamageError(f"a tail in {folder} is longer than its block; the store is damaged")
+        raise DamageError(f"a tail in {storage.location} is longer than its block; the store is damaged")
     if manifest.value_type != "ones" and infos[f"{MANIFEST}/tail_values"].length != n_tail:
-        raise DamageError(f"the tails of {folder} have more ids than values or fewer; the store is damaged")
+        raise DamageError(
+            f"the tails of {storage.location} have more ids than values or fewer; the store is damaged"
+        )

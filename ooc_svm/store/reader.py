@@ -1,11 +1,10 @@
-"""`Store`: blocks of rows out of a store, checked."""
+"""`Store`: blocks of rows read from a store, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +13,10 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, Values
 from ooc_svm.errors import DamageError, UsageError
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
 from ooc_svm.store.chunk_files import Elements
-from ooc_svm.store.label_summary import LabelSummary
+from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo
+from ooc_svm.store.storage import Storage
 from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
-from ooc_svm.store.zarr_access import StrictStore, ZarrArray, read_into
 
 
 class Column(Protocol):
@@ -33,18 +32,18 @@ class NumberColumn:
 
     Attributes
     ----------
-    array : zarr.Array
+    array : Elements
     dtype : dtype
         What its numbers are converted to.
     """
 
-    array: ZarrArray
+    array: Elements
     dtype: npt.DTypeLike
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Entries of the rows ``start <= i < stop``."""
         out = np.empty(stop - start, self.dtype)
-        read_into(self.array, start, stop, out)
+        self.array.read_into(start, stop, out)
         return out
 
 
@@ -65,33 +64,12 @@ class Tails:
 
 
 @dataclass(frozen=True)
-class StoreFacts:
-    """What is known of a store before a row is read; see `Store`."""
-
-    path: Path
-    id: str
-    n_rows: int
-    n_features: int
-    n_nonzeros: int
-    value_type: Literal["ones", "float32", "float64"]
-    index_base: int
-    labels: LabelSummary
-    label_runs: int
-    label_names: tuple[str, ...] | None
-    qid_groups: int
-    provenance: dict[str, Any]
-    format_version: int | None
-    n_chunks: int
-    n_bytes: int
-
-
-@dataclass(frozen=True)
 class StoreParts:
     """The arrays of a store, opened.
 
     Attributes
     ----------
-    access : StrictStore
+    storage : Storage
     indptr, indices : Elements
     data : Elements, or None where all values are 1
     block_rows, block_nonzeros : ndarray of int64, shape (n_blocks + 1,)
@@ -103,7 +81,7 @@ class StoreParts:
         Bytes of each chunk file of ``X/indptr``, ``X/indices`` and ``X/data``.
     """
 
-    access: StrictStore
+    storage: Storage
     indptr: Elements
     indices: Elements
     data: Elements | None
@@ -151,16 +129,28 @@ class Store:
         The arrays behind it, for `ooc_svm.store.verify`.
     """
 
-    def __init__(self, facts: StoreFacts, parts: StoreParts) -> None:
-        self.path, self.id = facts.path, facts.id
-        self.n_rows, self.n_features, self.n_nonzeros = facts.n_rows, facts.n_features, facts.n_nonzeros
-        self.value_type, self.index_base = facts.value_type, facts.index_base
-        self.labels, self.label_runs, self.label_names = facts.labels, facts.label_runs, facts.label_names
-        self.qid_groups, self.provenance = facts.qid_groups, facts.provenance
-        self.format_version, self.n_chunks, self.n_bytes = facts.format_version, facts.n_chunks, facts.n_bytes
+    def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
+        self.path, self.id = metadata.path, metadata.id
+        self.n_rows, self.n_features, self.n_nonzeros = (
+            metadata.n_rows,
+            metadata.n_features,
+            metadata.n_nonzeros,
+        )
+        self.value_type, self.index_base = metadata.value_type, metadata.index_base
+        self.labels, self.label_runs, self.label_names = (
+            metadata.labels,
+            metadata.label_runs,
+            metadata.label_names,
+        )
+        self.qid_groups, self.provenance = metadata.qid_groups, metadata.provenance
+        self.format_version, self.n_chunks, self.n_bytes = (
+            metadata.format_version,
+            metadata.n_chunks,
+            metadata.n_bytes,
+        )
         self.has_qid, self.has_weight = parts.qid is not None, parts.weight is not None
         self.parts = parts
-        self._value_dtype = None if facts.value_type == "ones" else np.dtype(facts.value_type)
+        self._value_dtype = None if metadata.value_type == "ones" else np.dtype(metadata.value_type)
         self.blocks: Sequence[BlockSpan] = self._spans()
 
     def _spans(self) -> tuple[BlockSpan, ...]:
@@ -176,7 +166,7 @@ class Store:
     @property
     def bytes_read(self) -> int:
         """Bytes read from the disk since the store was opened, as stored."""
-        return self.parts.access.bytes_read
+        return self.parts.storage.bytes_read
 
     @property
     def block_nbytes(self) -> int:
@@ -261,7 +251,7 @@ class Store:
         indices: npt.NDArray[np.int32],
         values: Values | None,
     ) -> None:
-        """Hold a block against the rules; rows of other writers may need sorting first."""
+        """Check a block against the rules; rows of other writers may need sorting first."""
         try:
             try:
                 check_rows(indptr, indices, values, self.n_features)
@@ -280,7 +270,7 @@ class Store:
         chunk = self.path / info.key(min(place // info.chunk, max(info.n_chunks - 1, 0)))
         return (
             f"row {span.start + offence.row} in block {span.index} of {self.path} breaks the rules: "
-            f"{offence} (chunk {chunk}); make the store anew from its source"
+            f"{offence} (chunk {chunk}); make the store again from its source"
         )
 
     def block_stored_bytes(self, index: int) -> int:
@@ -317,6 +307,6 @@ class Store:
         if name != "qid" and not np.isfinite(entries).all():
             row = start + int(np.argmin(np.isfinite(entries)))
             raise DamageError(
-                f"row {row} of {self.path} has no finite {name}; make the store anew from its source"
+                f"row {row} of {self.path} has no finite {name}; make the store again from its source"
             )
         return entries

@@ -1,4 +1,4 @@
-"""`verify_store`: every byte of every chunk against the manifest, every row against the rules."""
+"""`verify_store`: checks every byte of every chunk against the manifest, every row against the rules."""
 
 from __future__ import annotations
 
@@ -11,29 +11,27 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-from zarr.storage import LocalStore
 
 from ooc_svm.errors import DamageError
 from ooc_svm.store.blocks import BlockCutter
-from ooc_svm.store.chunk_files import Elements
-from ooc_svm.store.label_summary import LabelGatherer
+from ooc_svm.store.chunk_files import CHECKSUM_BYTES, ChunkFiles, Elements
+from ooc_svm.store.label_summary import LabelCollector, RunCounter
 from ooc_svm.store.layout import MARK
 from ooc_svm.store.manifest import Manifest, read_manifest
-from ooc_svm.store.metadata import read_array, read_group, refuse_links
+from ooc_svm.store.metadata import read_array, read_group
 from ooc_svm.store.open import open_store
 from ooc_svm.store.reader import Store
-from ooc_svm.store.zarr_access import StrictStore, open_array, read_into
-from ooc_svm.system.files import storage_errors
+from ooc_svm.store.storage import ADVICE, MissingError, Storage, open_storage
 
 MOST_NAMED = 20
-"""Damaged chunks named in a message; more are counted."""
+"""Number of damaged chunks that a message names; more are counted."""
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was found whole.
+    """What was found to be whole.
 
     Attributes
     ----------
@@ -57,7 +55,7 @@ class VerifyReport:
 def verify_store(
     path: str | os.PathLike[str], *, label: str | None = None, progress: Progress | None = None
 ) -> VerifyReport:
-    """Read all of a store and hold it against its manifest and the rules.
+    """Read all of a store and check it against its manifest and the rules.
 
     Parameters
     ----------
@@ -78,14 +76,13 @@ def verify_store(
     InputError, StorageError
         As `open_store` does.
     """
-    folder = Path(path)
-    manifest = _manifest(folder)
+    storage = open_storage(path)
+    manifest = _manifest(storage)
     counter = _Counter(progress)
     if manifest is not None:
         counter.total = 2 * int(manifest.sizes.sum())
-        with storage_errors("reading", folder, "check the disk and the permissions"):
-            _check_bytes(folder, manifest, counter)
-    store = open_store(folder, label=label)
+        _check_bytes(storage, manifest, counter)
+    store = open_store(path, label=label)
     counter.total = counter.done + sum(store.block_stored_bytes(span.index) for span in store.blocks)
     if manifest is None:
         for span in store.blocks:
@@ -96,7 +93,7 @@ def verify_store(
         _check_labels(store, manifest)
         _check_numbering(store, manifest)
     return VerifyReport(
-        path=folder,
+        path=store.path,
         n_rows=store.n_rows,
         n_nonzeros=store.n_nonzeros,
         n_blocks=len(store.blocks),
@@ -117,42 +114,42 @@ class _Counter:
             self._progress(self.done, self.total)
 
 
-def _manifest(folder: Path) -> Manifest | None:
-    """The manifest; None where the store has none (`open_store` then says what is wrong, if anything)."""
-    attributes = read_group(folder, "") if folder.is_dir() else None
+def _manifest(storage: Storage) -> Manifest | None:
+    """The manifest; None where the store has none (`open_store` then reports what is wrong, if anything)."""
+    attributes = read_group(storage, "")
     if attributes is None or MARK not in attributes:
         return None
-    return read_manifest(folder, StrictStore(LocalStore(folder, read_only=True)), attributes[MARK])
+    return read_manifest(storage, attributes[MARK])
 
 
-def _check_bytes(folder: Path, manifest: Manifest, counter: _Counter) -> None:
-    damaged = list(_damaged_chunks(folder, manifest, counter))
+def _check_bytes(storage: Storage, manifest: Manifest, counter: _Counter) -> None:
+    damaged = list(_damaged_chunks(storage, manifest, counter))
     if damaged:
         more = f"; and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
         raise DamageError(
-            f"{len(damaged)} of {len(manifest.sizes)} chunks of {folder} are damaged: "
-            f"{'; '.join(damaged[:MOST_NAMED])}{more}; copy the store again or make it anew"
+            f"{len(damaged)} of {len(manifest.sizes)} chunks of {storage.location} are damaged: "
+            f"{'; '.join(damaged[:MOST_NAMED])}{more}; {ADVICE}"
         )
 
 
-def _damaged_chunks(folder: Path, manifest: Manifest, counter: _Counter) -> Iterator[str]:
+def _damaged_chunks(storage: Storage, manifest: Manifest, counter: _Counter) -> Iterator[str]:
     for array, first, last in manifest.chunks():
-        info = read_array(folder, array.name)
+        info = read_array(storage, array.name)
+        storage.list(info.key_prefix.rstrip("/"))  # a link on the way to the chunks is an error
         for index in range(last - first):
             key = info.key(index)
             size, checksum = int(manifest.sizes[first + index]), int(manifest.checksums[first + index])
             counter.add(size)
-            refuse_links(folder, key)
             try:
-                content = (folder / key).read_bytes()
-            except FileNotFoundError:
+                content = storage.read(key)
+            except MissingError:
                 yield f"{key} (missing)"
                 continue
             if len(content) != size:
                 yield f"{key} ({len(content)} bytes instead of {size})"
-            elif int.from_bytes(content[-4:], "little") != checksum:
+            elif int.from_bytes(content[-CHECKSUM_BYTES:], "little") != checksum:
                 yield f"{key} (not the chunk that was written there)"
-            elif google_crc32c.value(content[:-4]) != checksum:
+            elif google_crc32c.value(content[:-CHECKSUM_BYTES]) != checksum:
                 yield f"{key} (checksum)"
 
 
@@ -183,7 +180,8 @@ def _check_rows(store: Store, manifest: Manifest, counter: _Counter) -> None:
         and (parts.tails is None or np.array_equal(pointers, parts.tails.pointers))
     ):
         raise DamageError(
-            f"the block tables of {store.path} do not follow from its rows; make the store anew"
+            f"the block tables of {store.path} do not follow from its rows; "
+            "make the store again from its source"
         )
 
 
@@ -197,47 +195,55 @@ def _check_tail(
     if not np.array_equal(kept, stored):
         raise DamageError(
             f"the tail of the block before element {stop} of {store.path / 'X' / name} "
-            "is not what stands there; make the store anew"
+            "is not what stands there; make the store again from its source"
         )
 
 
 def _check_labels(store: Store, manifest: Manifest) -> None:
     """Labels, qids and weights: allowed values, and the summary of the manifest."""
     step = next(array.chunk for array in manifest.arrays if array.name == "obs/label")
-    gatherer = LabelGatherer()
-    groups, last = 0, None
+    labels, label_runs, groups = LabelCollector(step), RunCounter(), RunCounter()
     for start in range(0, store.n_rows, step):
         stop = min(start + step, store.n_rows)
-        gatherer.add(store.read_labels(start, stop))
+        entries = store.read_labels(start, stop)
+        labels.add(entries)
+        label_runs.add(entries)
         if store.has_weight and (store.read_weights(start, stop) < 0).any():
-            raise DamageError(f"{store.path} has negative weights after row {start}; make the store anew")
+            raise DamageError(
+                f"{store.path} has negative weights after row {start}; make the store again from its source"
+            )
         if store.has_qid:
             qids = store.read_qids(start, stop)
             if (qids < 0).any():
-                raise DamageError(f"{store.path} has negative qids after row {start}; make the store anew")
-            groups += int(np.count_nonzero(qids[1:] != qids[:-1])) + (last != int(qids[0]))
-            last = int(qids[-1])
-    if (gatherer.summary(), gatherer.n_runs, groups) != (
-        manifest.labels,
-        manifest.label_runs,
-        manifest.qid_groups,
-    ):
-        raise DamageError(f"the labels of {store.path} are not those of its manifest; make the store anew")
+                raise DamageError(
+                    f"{store.path} has negative qids after row {start}; make the store again from its source"
+                )
+            groups.add(qids)
+    found = (labels.summary(), label_runs.n_runs, groups.n_runs)
+    if found != (manifest.labels, manifest.label_runs, manifest.qid_groups):
+        raise DamageError(
+            f"the labels of {store.path} are not those of its manifest; make the store again from its source"
+        )
 
 
 def _check_numbering(store: Store, manifest: Manifest) -> None:
     """Arrays that no computation reads: the names of rows and features, and the values where all are 1."""
-    expected: list[tuple[str, int | None]] = [("obs/_index", 0), ("var/_index", manifest.index_base)]
+    expected: dict[str, int | None] = {"obs/_index": 0, "var/_index": manifest.index_base}
     if store.value_type == "ones":
-        expected.append(("X/data", None))
-    for name, base in expected:
-        info = read_array(store.path, name)
-        array = open_array(store.parts.access, info)
+        expected["X/data"] = None
+    storage = store.parts.storage
+    for listed, first, last in manifest.chunks():
+        if listed.name not in expected:
+            continue
+        base, info = expected[listed.name], read_array(storage, listed.name)
+        array = ChunkFiles(storage, info, manifest.checksums[first:last])
         for start in range(0, info.length, info.chunk):
             stop = min(start + info.chunk, info.length)
             found = np.empty(stop - start, info.dtype)
-            read_into(array, start, stop, found)
+            array.read_into(start, stop, found)
             wanted = 1 if base is None else np.arange(start, stop) + base
             if not (found == wanted).all():
-                chunk = store.path / info.key(start // info.chunk)
-                raise DamageError(f"the chunk {chunk} does not hold what it must; make the store anew")
+                chunk = f"{storage.location}/{info.key(start // info.chunk)}"
+                raise DamageError(
+                    f"the chunk {chunk} does not hold what it must; make the store again from its source"
+                )

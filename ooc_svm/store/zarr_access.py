@@ -1,148 +1,200 @@
-"""Arrays read through Zarr, which by itself gives fill values for a missing chunk, without a word."""
+"""Arrays of any codec on our list, decoded by Zarr, which by itself reads a missing chunk as fill values."""
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.abc.store import ByteRequest
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.buffer.cpu import NDBuffer
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import LocalStore, WrapperStore
+from zarr.storage import StorePath
 
 from ooc_svm.errors import DamageError, OocSvmError, StorageError
-from ooc_svm.store.frames import content_size, frame_codec
-from ooc_svm.store.layout import METADATA
 from ooc_svm.store.metadata import ArrayInfo
+from ooc_svm.store.storage import ADVICE, Bytes, Storage
 
-ZarrArray = zarr.Array[Any]
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 
-ADVICE = "copy the store again or make it anew"
+# Bytes at the beginning of a frame that are enough to find the size of its content.
+_FRAME_START = 18
 
-_METADATA_NAMES = (METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
+class ZarrElements:
+    """An array that Zarr decodes. Zarr sees the metadata that were checked and reads none by itself.
 
-class StrictStore(WrapperStore[LocalStore]):
-    """A local store, read only, in which a missing chunk and one of another size are errors.
-
-    Attributes
+    Parameters
     ----------
-    root : Path
-    bytes_read : int
-        Bytes read so far.
-    """
-
-    def __init__(self, store: LocalStore) -> None:
-        super().__init__(store)
-        self.root = store.root
-        self.bytes_read = 0
-        self._lock = threading.Lock()
-        self._frames: dict[str, tuple[str, int]] = {}
-
-    def count(self, n_bytes: int) -> None:
-        """Add to `bytes_read`."""
-        with self._lock:
-            self.bytes_read += n_bytes
-
-    def expect(self, info: ArrayInfo) -> None:
-        """Hold the chunks of an array against their decoded size before they are decoded."""
-        codec = frame_codec(info)
-        if codec is not None:
-            self._frames[info.key_prefix.rpartition("/")[0]] = (codec, info.chunk * info.dtype.itemsize)
-
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """Bytes of a file; DamageError where a chunk's file is missing."""
-        value = await self._store.get(key, prototype, byte_range)
-        folder, _, name = key.rpartition("/")
-        if name in _METADATA_NAMES:
-            return value
-        if value is None:
-            raise DamageError(f"the chunk {self.root / key} is missing; {ADVICE}")
-        self.count(len(value))
-        if folder in self._frames:
-            codec, expected = self._frames[folder]
-            size = content_size(codec, bytes(value[:18].to_bytes()))
-            if size != expected:
-                raise DamageError(
-                    f"the chunk {self.root / key} is no {codec} frame of {expected} bytes; {ADVICE}"
-                )
-        return value
-
-
-def open_array(store: StrictStore, info: ArrayInfo) -> ZarrArray:
-    """Open an array whose metadata was checked; never through consolidated metadata, which was not."""
-    store.expect(info)
-    return zarr.open_array(store, path=info.name, mode="r", zarr_format=info.zarr_format)  # type: ignore[arg-type]
-
-
-def location(array: ZarrArray) -> Path:
-    """Folder of an array."""
-    store = array.store
-    return store.root / array.path if isinstance(store, StrictStore) else Path(array.path)
-
-
-def read_into(array: ZarrArray, start: int, stop: int, out: npt.NDArray[Any]) -> None:
-    """Decode the elements ``start <= i < stop`` into ``out``.
+    storage : Storage
+    info : ArrayInfo
 
     Raises
     ------
     DamageError
-        A chunk is missing or cannot be decoded; the message names it.
-    StorageError
-        Reading failed.
+        Zarr does not accept the metadata.
     """
-    if start == stop:
-        return
-    if out.dtype == np.int32 and array.dtype.itemsize == 8:
-        _narrow_into(array, start, stop, out)
-        return
-    try:
-        array.get_basic_selection(slice(start, stop), out=NDBuffer.from_numpy_array(out))
-    except (OocSvmError, MemoryError):
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(
-            f"reading {location(array)} failed: {reason}; check the disk and run again"
-        ) from error
-    except Exception as error:  # what a codec raises on damaged bytes is up to the codec
-        chunk = _undecodable_chunk(array, start, stop)
-        raise DamageError(f"the chunk {chunk} cannot be decoded ({str(error)[:80]}); {ADVICE}") from error
 
-
-def _undecodable_chunk(array: ZarrArray, start: int, stop: int) -> Path:
-    """The first chunk file of a range that cannot be decoded."""
-    length = (array.shards or array.chunks)[0]
-    last = (stop - 1) // length
-    for index in range(start // length, last):
+    def __init__(self, storage: Storage, info: ArrayInfo) -> None:
+        self._info = info
+        self.location = f"{storage.location}/{info.name}"
+        place = StorePath(_ChunkStore(storage, info), info.name)
         try:
-            array.get_basic_selection(slice(index * length, (index + 1) * length))
-        except Exception:
-            last = index
-            break
-    return location(array) / array.metadata.encode_chunk_key((last,))
+            self._array = zarr.Array.from_dict(place, dict(info.record))
+        except Exception as error:  # what Zarr raises on malformed metadata is up to each of its codecs
+            raise DamageError(
+                f"the metadata of {self.location} is malformed ({str(error)[:80]}); the store is damaged"
+            ) from error
+
+    def announce(self, start: int, stop: int) -> None:
+        """See `Elements`. Nothing is done: Zarr reads several chunks at a time."""
+
+    def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """See `Elements`."""
+        if start == stop:
+            return
+        if out.dtype == np.int32 and self._info.dtype.itemsize == 8:
+            self._narrow_into(start, stop, out)
+            return
+        try:
+            self._array.get_basic_selection(slice(start, stop), out=NDBuffer.from_numpy_array(out))
+        except (OocSvmError, MemoryError):
+            raise
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StorageError(
+                f"reading {self.location} failed: {reason}; check the disk and run again"
+            ) from error
+        except Exception as error:  # what a codec raises on damaged bytes is up to the codec
+            chunk = self._undecodable_chunk(start, stop)
+            raise DamageError(f"the chunk {chunk} cannot be decoded ({str(error)[:80]}); {ADVICE}") from error
+
+    def _undecodable_chunk(self, start: int, stop: int) -> str:
+        """Name of the first chunk file of a range that cannot be decoded."""
+        length = self._info.chunk
+        last = (stop - 1) // length
+        for index in range(start // length, last):
+            try:
+                self._array.get_basic_selection(slice(index * length, (index + 1) * length))
+            except Exception:
+                last = index
+                break
+        return f"{self.location}{self._info.key(last).removeprefix(self._info.name)}"
+
+    def _narrow_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Convert column ids of 64 bits: one that does not fit must not wrap around to another valid id."""
+        wide = np.empty(stop - start, self._info.dtype)
+        self.read_into(start, stop, wide)
+        if wide.min() < 0 or wide.max() > np.iinfo(np.int32).max:
+            raise DamageError(
+                f"{self.location} holds a column id outside 0 .. 2^31 - 1 between elements {start} and "
+                f"{stop}; the store is damaged"
+            )
+        out[:] = wide
+
+    def read_strings(self, start: int, stop: int) -> npt.NDArray[np.object_]:
+        """Decode elements of an array of strings; raises as `read_into` does."""
+        out = np.empty(stop - start, object)
+        self.read_into(start, stop, out)
+        return out
 
 
-def _narrow_into(array: ZarrArray, start: int, stop: int, out: npt.NDArray[Any]) -> None:
-    """Column ids of 64 bits into int32: what does not fit must not wrap around to an id that looks right."""
-    wide = np.empty(stop - start, array.dtype)
-    read_into(array, start, stop, wide)
-    if wide.min() < 0 or wide.max() > np.iinfo(np.int32).max:
-        raise DamageError(
-            f"{location(array)} holds a column id outside 0 .. 2^31 - 1 between elements {start} and "
-            f"{stop}; the store is damaged"
-        )
-    out[:] = wide
+class _ChunkStore(Store):
+    """The chunk files of one array for Zarr, read only. A missing file is an error.
+
+    A compressed chunk says how large its content is: that is checked before a decompressor allocates it.
+    """
+
+    supports_writes = supports_deletes = supports_listing = False
+
+    def __init__(self, storage: Storage, info: ArrayInfo) -> None:
+        super().__init__(read_only=True)
+        self._storage = storage
+        self._codec = _frame_codec(info)
+        self._content_bytes = info.chunk * info.dtype.itemsize
+
+    def __eq__(self, value: object) -> bool:
+        return self is value
+
+    __hash__ = None  # type: ignore[assignment]
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        content = await asyncio.to_thread(self._read, key, byte_range)
+        return prototype.buffer.from_array_like(content)
+
+    def _read(self, key: str, byte_range: ByteRequest | None) -> Bytes:
+        match byte_range:
+            case RangeByteRequest(start, stop):
+                content = self._storage.read(key, start, stop)
+            case OffsetByteRequest(start):
+                content = self._storage.read(key, start)
+            case SuffixByteRequest(length):
+                content = self._storage.read(key, -length)
+            case None:
+                content = self._storage.read(key)
+        if (
+            self._codec
+            and _content_size(self._codec, content[:_FRAME_START].tobytes()) != self._content_bytes
+        ):
+            raise DamageError(
+                f"the chunk {self._storage.location}/{key} is no {self._codec} frame of "
+                f"{self._content_bytes} bytes; {ADVICE}"
+            )
+        return content
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+
+    async def exists(self, key: str) -> bool:
+        return self._storage.describe(key) is not None
+
+    async def set(self, key: str, value: Buffer) -> None:
+        raise NotImplementedError
+
+    async def delete(self, key: str) -> None:
+        raise NotImplementedError
+
+    def list(self) -> AsyncIterator[str]:
+        raise NotImplementedError
+
+    def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        raise NotImplementedError
+
+    def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        raise NotImplementedError
 
 
-def read_strings(array: ZarrArray, start: int, stop: int) -> npt.NDArray[np.object_]:
-    """Decode elements of an array of strings; raises as `read_into` does."""
-    out = np.empty(stop - start, object)
-    read_into(array, start, stop, out)
-    return out
+def _frame_codec(info: ArrayInfo) -> str | None:
+    """Name of the codec, "blosc" or "zstd", where a chunk file is one such frame; else None."""
+    if info.inner_chunk != info.chunk or info.dtype.kind == "O":
+        return None
+    codecs = [codec.removeprefix("numcodecs.") for codec in info.codecs]
+    if codecs and codecs[-1] == "crc32c":
+        codecs.pop()  # four bytes after the frame
+    if codecs and codecs[-1] in ("blosc", "zstd") and set(codecs[:-1]) <= {"bytes", "shuffle"}:
+        return codecs[-1]
+    return None
+
+
+def _content_size(codec: str, frame: bytes) -> int | None:
+    """Bytes that a frame will decompress to; None where its beginning does not say it or is damaged."""
+    if codec == "blosc":
+        return int.from_bytes(frame[4:8], "little") if len(frame) >= 16 else None
+    if len(frame) < 6 or frame[:4] != _ZSTD_MAGIC:
+        return None
+    descriptor = frame[4]
+    single_segment = bool(descriptor & 0x20)
+    width = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
+    start = 5 + (0 if single_segment else 1) + _ZSTD_DICTIONARY_BYTES[descriptor & 3]
+    if not width or len(frame) < start + width:
+        return None
+    size = int.from_bytes(frame[start : start + width], "little")
+    return size + 256 if width == 2 else size

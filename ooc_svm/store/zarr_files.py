@@ -15,7 +15,7 @@ from zarr.storage import MemoryStore
 
 from ooc_svm.store.fsync import BackgroundSync
 from ooc_svm.store.layout import METADATA
-from ooc_svm.system.files import sync_folder, write_durably
+from ooc_svm.store.storage import LocalStorage
 
 _COMPRESSOR: Literal["lz4"] = "lz4"
 _LEVEL = 5
@@ -100,5 +100,4 @@ class StoreFiles:
 
     def seal(self) -> None:
         """Write the metadata of the root, which mark a complete store, after everything else."""
-        write_durably(self._folder / METADATA, self._entries[METADATA].to_bytes())
-        sync_folder(self._folder)
+        LocalStorage(self._folder).write(METADATA, self._entries[METADATA].to_bytes())
