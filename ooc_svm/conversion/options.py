@@ -18,7 +18,9 @@ import numpy as np
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
 from ooc_svm.conversion.report import ConvertReport, find_warnings
 from ooc_svm.errors import UsageError
-from ooc_svm.store.builder import OutlineWriter, WrittenStore
+from ooc_svm.store.manifest import StoreMetadata
+from ooc_svm.store.parallel_writer import GatheringWriter
+from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.folders import Scratch
 from ooc_svm.system.malloc import return_freed_memory
@@ -27,7 +29,7 @@ from ooc_svm.text.compression import window_bytes
 from ooc_svm.text.reader import Input, SourceFacts, TextCounts
 
 Progress = Callable[[int, int | None, int], None]
-Writer = TypeVar("Writer", bound=OutlineWriter)
+Writer = TypeVar("Writer", StoreWriter, GatheringWriter)
 
 _ADVICE = "free some space or check the disk, then run again"
 
@@ -140,7 +142,7 @@ class Request:
 
     def commit_text(
         self,
-        writer: OutlineWriter,
+        writer: StoreWriter | GatheringWriter,
         counts: TextCounts,
         sources: Sequence[SourceFacts],
         reject_file: Path | None,
@@ -160,7 +162,7 @@ class Request:
         return self.report(written, counts, bytes_in, rejected)
 
     def report(
-        self, written: WrittenStore, counts: TextCounts, bytes_in: int, rejected: Path | None = None
+        self, written: StoreMetadata, counts: TextCounts, bytes_in: int, rejected: Path | None = None
     ) -> ConvertReport:
         """What was done."""
         report = ConvertReport(

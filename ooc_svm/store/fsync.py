@@ -1,4 +1,4 @@
-"""Files forced to the disk behind the caller's back: a disk takes several at once."""
+"""Background work of a writer: chunks are compressed, and files forced to the disk, several at once."""
 
 from __future__ import annotations
 
@@ -13,24 +13,72 @@ from typing import Any
 
 from ooc_svm.system.files import sync_folder, write_fully
 
+# Files forced to the disk at once, and open files that wait for it.
 _AT_ONCE = 4
 _MOST_WAITING = 16
 
 
-class BackgroundSync:
-    """Writes files at once and forces them to the disk in threads of its own; any thread may use it.
+class BackgroundCalls:
+    """Calls functions in threads of its own; a context manager. Any thread may use it.
 
-    Only open files wait, at most 16 and those of the callers: their content is the system's by then. A file
-    that could not be forced is raised by a later call, at the latest by `wait`.
+    What a function raises is raised by a later call of `put`, at the latest by `wait`.
+
+    Parameters
+    ----------
+    threads : int
+    waiting : int
+        Calls that may be left when `put` returns.
+    drop : bool
+        Whether calls that have not begun are left out at the end of the context.
     """
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ooc-svm-sync")
+    def __init__(self, threads: int, waiting: int, *, drop: bool) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ooc-svm-write")
+        self._waiting, self._drop = waiting, drop
         self._pending: deque[Future[None]] = deque()
         self._lock = Lock()
 
+    def put(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function soon."""
+        with self._lock:
+            self._pending.append(self._pool.submit(function, *arguments))
+        self._wait_for(self._waiting)
+
+    def wait(self) -> None:
+        """Return when all calls put so far are done."""
+        self._wait_for(0)
+
+    def _wait_for(self, most: int) -> None:
+        """Return when no more than so many calls are not done."""
+        while True:
+            with self._lock:
+                if len(self._pending) <= most:
+                    return
+                oldest = self._pending.popleft()
+            oldest.result()
+
+    def __enter__(self) -> BackgroundCalls:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=self._drop)
+
+
+class BackgroundSync:
+    """Writes files at once and forces them to the disk in the background; a context manager.
+
+    Any thread may use it. Only open files wait, at most 16 and those of the callers: the system has their
+    content by then. A file that could not be forced is raised by a later call, at the latest by `wait`.
+    """
+
+    def __init__(self) -> None:
+        self._calls = BackgroundCalls(_AT_ONCE, _MOST_WAITING, drop=False)
+        self.wait = self._calls.wait
+
     def write(self, root: Path, key: str, *parts: bytes | memoryview) -> None:
-        """Write a file in a folder; folders between the two are made where they are missing."""
+        """Write a file in a folder; missing folders between the two are made."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         path = root / key
         try:
@@ -45,31 +93,13 @@ class BackgroundSync:
         except BaseException:
             os.close(descriptor)
             raise
-        self._put(_sync_and_close, descriptor)
+        self._calls.put(_sync_and_close, descriptor)
 
     def sync_folders(self, root: Path) -> None:
         """Force the entries of a folder and of all folders in it to the disk; returns when they are."""
         for folder, _, _ in os.walk(root):
-            self._put(sync_folder, Path(folder))
+            self._calls.put(sync_folder, Path(folder))
         self.wait()
-
-    def _put(self, function: Callable[..., None], *arguments: Any) -> None:
-        oldest = None
-        with self._lock:
-            self._pending.append(self._pool.submit(function, *arguments))
-            if len(self._pending) > _MOST_WAITING:
-                oldest = self._pending.popleft()
-        if oldest is not None:
-            oldest.result()
-
-    def wait(self) -> None:
-        """Return when everything written so far is on the disk."""
-        while True:
-            with self._lock:
-                if not self._pending:
-                    return
-                oldest = self._pending.popleft()
-            oldest.result()
 
     def __enter__(self) -> BackgroundSync:
         return self
@@ -77,7 +107,7 @@ class BackgroundSync:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=True)
+        self._calls.__exit__(kind, error, trace)
 
 
 def _sync_and_close(descriptor: int) -> None:

@@ -13,24 +13,22 @@ import secrets
 import shutil
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
-from ooc_svm.store.array_writer import AdoptedArray, GrowingArray, WriteBehind
-from ooc_svm.store.builder import OutlineWriter
-from ooc_svm.store.fsync import BackgroundSync
-from ooc_svm.store.manifest import ValueType
+from ooc_svm.store.array_writer import AdoptedArray, GrowingArray
+from ooc_svm.store.builder import StoreBuilder, StoreOptions
+from ooc_svm.store.manifest import StoreMetadata, ValueType
+from ooc_svm.store.row_columns import NO_TAIL, Tail
 from ooc_svm.store.zarr_files import StoreFiles
 from ooc_svm.system.files import sync_folder
-
-Tail = tuple[Int32Array, Values | None]
 
 
 @dataclass(frozen=True)
@@ -90,11 +88,9 @@ class RunWriter:
         self._folder.mkdir(mode=0o700)
         self._resources = ExitStack()
         self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        self._sync = self._resources.enter_context(BackgroundSync())
-        self._behind = self._resources.enter_context(WriteBehind(1))
-        files = StoreFiles(self._folder, self._sync)
+        self._files = self._resources.enter_context(StoreFiles(self._folder, 1))
         self._ids, self._data = (
-            GrowingArray(files, self._behind, name, dtype, run.chunk, fill_value=fill, first=run.first)
+            GrowingArray(self._files, name, dtype, run.chunk, fill_value=fill, first=run.first)
             for name, dtype, fill in _element_arrays(run.value_type)
         )
 
@@ -126,8 +122,7 @@ class RunWriter:
         arrays = (self._ids, self._data)
         for each in arrays:
             each.finish()
-        self._behind.wait()
-        self._sync.wait()
+        self._files.wait()
         for each in arrays:
             place = self._run.folder / each.name / "c"
             for number in range(self._run.first, self._run.first + len(each.sizes)):
@@ -145,26 +140,30 @@ class RunWriter:
         self._resources.close()
 
 
-class GatheringWriter(OutlineWriter):
-    """Writes the outline of a store, and commits it when others have written the elements.
+class GatheringWriter:
+    """Writes all of a store but its elements, and commits it when others have written those.
 
     Parameters and errors are those of `ooc_svm.store.writer.StoreWriter`. `outline` is called for all rows,
     then `begin`, then `adopt` for all runs, then `commit`.
     """
 
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        self._builder = StoreBuilder(path, StoreOptions(**options))
+        self._value_type: ValueType = "ones"
+        self._arrays: list[AdoptedArray] = []
+        self._ends: list[tuple[int, int]] = []  # of the tails of all blocks
+        self._n_stored = 0  # tails
+        self._waiting: dict[int, Tail] = {}
+
     @property
     def folder(self) -> Path:
         """The store as it is being built."""
-        return self._building.folder
+        return self._builder.folder
 
     @property
     def chunk_elements(self) -> int:
         """Elements in a chunk."""
-        return self._chunk_elements
-
-    def _create(self) -> None:
-        super()._create()
-        self._ends: list[tuple[int, int]] = []
+        return self._builder.options.chunk_elements
 
     def outline(self, lengths: Int64Array, labels: Float64Array, qids: Int64Array | None) -> None:
         """Append rows without their elements.
@@ -178,59 +177,71 @@ class GatheringWriter(OutlineWriter):
         """
         if not len(labels):
             return
-        self._require_open()
-        self._check_columns(len(labels), labels, qids, None)
+        self._builder.rows.check(len(labels), labels, qids, None)
         indptr = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=indptr[1:])
-        with self._writing():
-            self._ends += self._append_columns(indptr, labels, qids, None)
+        with self._builder.writing():
+            self._ends += self._builder.append(indptr, labels, qids, None)
 
     def begin(self, value_type: ValueType) -> None:
-        """Say what the elements are; all rows are outlined."""
-        self._require_open()
+        """Set the type of the values; all rows are outlined."""
         self._value_type = value_type
-        self._next_end = 0
-        self._waiting: dict[int, Tail] = {}
-        with self._writing():
-            self._arrays = [
-                AdoptedArray(self._files, name, dtype, self._chunk_elements, self.n_nonzeros, fill_value=fill)
-                for name, dtype, fill in _element_arrays(value_type)
-            ]
-            if self.n_nonzeros:
-                for each in self._arrays:
-                    (self.folder / each.name / "c").mkdir(parents=True)
+        builder, length = self._builder, self._builder.rows.n_nonzeros
+        with builder.writing():
+            for name, dtype, fill in _element_arrays(value_type):
+                self._arrays.append(
+                    AdoptedArray(builder.files, name, dtype, self.chunk_elements, length, fill_value=fill)
+                )
+                if length:
+                    (self.folder / name / "c").mkdir(parents=True)
             if value_type != "ones":
-                self._begin_tail_values()
+                builder.tails.begin_values()
             self._store_known_tails()
 
     def run(self, first: int, stop: int) -> ChunkRun:
-        """The chunks ``first <= i < stop``, as somebody is to write them."""
-        begin, end = first * self._chunk_elements, min(stop * self._chunk_elements, self.n_nonzeros)
+        """The chunks ``first <= i < stop``, for a `RunWriter`."""
+        chunk = self.chunk_elements
+        begin, end = first * chunk, min(stop * chunk, self._builder.rows.n_nonzeros)
         since = bisect_left(self._ends, begin, key=itemgetter(0))
         until = bisect_left(self._ends, end, key=itemgetter(0))
         tails = tuple(tail for tail in self._ends[since:until] if tail[1] > tail[0])
-        return ChunkRun(self.folder, self._value_type, self._chunk_elements, first, begin, end, tails)
+        return ChunkRun(self.folder, self._value_type, chunk, first, begin, end, tails)
 
     def adopt(self, run: ChunkRun, written: WrittenRun) -> None:
-        """Take note of a run that was written; each run once."""
-        self._require_open()
+        """Record a run that was written; each run once."""
         for each, sizes, checksums in zip(self._arrays, written.sizes, written.checksums, strict=True):
             each.adopt(run.first, sizes, checksums)
         self._waiting |= {start: tail for (start, _), tail in zip(run.tails, written.tails, strict=True)}
-        with self._writing():
+        with self._builder.writing():
             self._store_known_tails()
 
     def _store_known_tails(self) -> None:
         """Store the tails, in their order, as far as they are known or empty."""
-        while self._next_end < len(self._ends):
-            start, end = self._ends[self._next_end]
+        while self._n_stored < len(self._ends):
+            start, end = self._ends[self._n_stored]
             if end > start and start not in self._waiting:
                 return
-            self._store_tail(*self._waiting.pop(start, (np.empty(0, np.int32), None)))
-            self._next_end += 1
+            self._builder.tails.append(*self._waiting.pop(start, NO_TAIL))
+            self._n_stored += 1
 
-    def _finish_elements(self) -> Sequence[AdoptedArray]:
-        return self._arrays
+    def commit(
+        self, *, n_features: int | None = None, provenance: dict[str, Any] | None = None
+    ) -> StoreMetadata:
+        """See `ooc_svm.store.writer.StoreWriter.commit`."""
+        with self._builder.writing():
+            return self._builder.commit(self._arrays, n_features or 0, provenance)
+
+    def close(self) -> None:
+        """Release everything; what was not committed is removed."""
+        self._builder.close()
+
+    def __enter__(self) -> GatheringWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _empty_tail(length: int, value_type: ValueType) -> Tail:

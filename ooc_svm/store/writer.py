@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,56 +13,63 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock, Values
 from ooc_svm.errors import InputError
 from ooc_svm.store.array_writer import GrowingArray
-from ooc_svm.store.builder import OutlineWriter
+from ooc_svm.store.builder import StoreBuilder, StoreOptions
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
+from ooc_svm.store.manifest import StoreMetadata
+from ooc_svm.store.row_columns import NO_TAIL
 from ooc_svm.store.validate import RuleError, check_rows
 
 
-class StoreWriter(OutlineWriter):
+class StoreWriter:
     """Writes a store; it appears at its path complete, by `commit`, or not at all.
 
     Use it as a context manager: leaving without `commit` removes everything. Memory is bounded by a few
-    chunks whatever is written. The bytes of a store follow from the rows and the options alone:
-    not from the pieces they came in nor from the number of threads.
+    chunks whatever is written. The bytes of a store follow from the rows and the options alone: not from
+    how the rows were passed in nor from the number of threads.
 
     Parameters
     ----------
     path : path-like
         Where the store will be; its parent folder must exist.
-    dtype : {"float32", "float64"}
-        Type of the values. Where every value is 1 no values are kept at all.
-    index_base : {0, 1}
-        What the source counts its features from (kept as a fact; column ids here count from 0).
-    n_features : int, optional
-        Number of columns; by default one more than the largest column id.
-    overwrite : bool
-        Replace a store of ours.
-    threads : int
-        Chunks compressed at once.
-    provenance : dict, optional
-        Anything JSON can hold: sources, options, versions.
-    chunk_elements, chunk_rows : int
-        Elements in a chunk of the data, rows in a chunk of the columns.
-    block_chunks, block_rows : int
-        See `ooc_svm.store.blocks.BlockCutter`.
+    **options
+        The fields of `ooc_svm.store.builder.StoreOptions`: ``dtype``, ``index_base``, ``n_features``,
+        ``overwrite``, ``threads``, ``provenance``, and the sizes of chunks and blocks.
 
     Raises
     ------
     UsageError
-        Contradicting options, or the path exists and may not be replaced.
+        A value that is not possible, or the path exists and may not be replaced.
     StorageError
         Another run is writing there, or the folder cannot be written.
     """
 
-    def _create(self) -> None:
-        super()._create()
-        self._indices = self._elements("X/indices", np.int32, -1)
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        self._builder = StoreBuilder(path, StoreOptions(**options))
+        self._dtype = np.dtype(self._builder.options.dtype)
+        self._largest_id = -1
+        with self._builder.writing():
+            self._indices = self._elements("X/indices", np.int32, -1)
         self._data: GrowingArray | None = None
-        self._open_tail: tuple[npt.NDArray[np.int32], Values | None] = (np.empty(0, np.int32), None)
+        self._open_tail = NO_TAIL
+
+    @property
+    def path(self) -> Path:
+        """Where the store will be."""
+        return self._builder.path
+
+    @property
+    def n_rows(self) -> int:
+        """Rows appended so far."""
+        return self._builder.rows.n_rows
+
+    @property
+    def n_nonzeros(self) -> int:
+        """Elements of the rows appended so far."""
+        return self._builder.rows.n_nonzeros
 
     def _elements(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
-        chunk = self._chunk_elements
-        return GrowingArray(self._files, self._behind, name, dtype, chunk, fill_value=fill_value)
+        chunk = self._builder.options.chunk_elements
+        return GrowingArray(self._builder.files, name, dtype, chunk, fill_value=fill_value)
 
     def append(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
         """Append rows.
@@ -81,12 +91,12 @@ class StoreWriter(OutlineWriter):
         rows = labelled.rows
         if not rows.n_rows:
             return
-        self._require_open()
         values = self._checked_values(rows)
-        self._check_columns(rows.n_rows, labelled.labels, labelled.qids, weights)
-        with self._writing():
+        builder = self._builder
+        builder.rows.check(rows.n_rows, labelled.labels, labelled.qids, weights)
+        with builder.writing():
             first = self.n_nonzeros
-            tails = self._append_columns(rows.indptr, labelled.labels, labelled.qids, weights)
+            tails = builder.append(rows.indptr, labelled.labels, labelled.qids, weights)
             self._append_elements(rows, values, first, tails)
 
     def _checked_values(self, rows: RowBlock) -> Values | None:
@@ -95,7 +105,8 @@ class StoreWriter(OutlineWriter):
         if values is not None:
             with np.errstate(over="ignore"):  # what overflows is found by the check
                 values = values.astype(self._dtype, copy=False)
-        limit = LARGEST_FEATURE_COUNT if self._n_features is None else self._n_features
+        given = self._builder.options.n_features
+        limit = LARGEST_FEATURE_COUNT if given is None else given
         try:
             check_rows(rows.indptr, rows.indices, values, limit)
         except RuleError as offence:
@@ -111,7 +122,7 @@ class StoreWriter(OutlineWriter):
         if values is not None and self._data is None:
             self._data = self._elements("X/data", self._dtype, np.nan)
             self._data.extend_ones(first)
-            self._begin_tail_values()
+            self._builder.tails.begin_values()
         if values is None and self._data is not None:
             values = np.ones(len(rows.indices), self._dtype)
         if len(rows.indices):
@@ -125,24 +136,59 @@ class StoreWriter(OutlineWriter):
         self, rows: RowBlock, values: Values | None, first: int, tails: list[tuple[int, int]]
     ) -> None:
         """Store the tails of the blocks that end before one of these rows; keep what may be the next."""
+        chunk = self._builder.options.chunk_elements
         stop = first + len(rows.indices)
         for start, end in tails:
             if end > first:
                 inside = slice(start - first, end - first)
-                self._store_tail(rows.indices[inside], None if values is None else values[inside])
+                tail = (rows.indices[inside], None if values is None else values[inside])
             else:
-                self._store_tail(*(self._open_tail if end > start else (np.empty(0, np.int32), None)))
+                tail = self._open_tail if end > start else NO_TAIL
+            self._builder.tails.append(*tail)
         last_start = first + int(rows.indptr[-2])
-        reach = (
-            stop % self._chunk_elements
-            if stop // self._chunk_elements > last_start // self._chunk_elements
-            else 0
-        )
+        reach = stop % chunk if stop // chunk > last_start // chunk else 0
         begin = len(rows.indices) - reach
         self._open_tail = (rows.indices[begin:].copy(), None if values is None else values[begin:].copy())
 
-    def _finish_elements(self) -> Sequence[GrowingArray]:
-        if self._data is None:
-            self._data = self._elements("X/data", np.uint8, 0)
-            self._data.extend_ones(self.n_nonzeros)
-        return self._indices, self._data
+    def commit(
+        self, *, n_features: int | None = None, provenance: dict[str, Any] | None = None
+    ) -> StoreMetadata:
+        """Write what is left, the manifest last, and put the store in its place.
+
+        Parameters
+        ----------
+        n_features : int, optional
+            Least number of columns, for a writer that was not given their number.
+        provenance : dict, optional
+            Added to what the writer was given.
+
+        Returns
+        -------
+        StoreMetadata
+            What is known of the store, as of one that is opened.
+
+        Raises
+        ------
+        InputError
+            There are no rows.
+        StorageError
+            Writing failed; nothing is left behind.
+        """
+        with self._builder.writing():
+            if self._data is None:
+                self._data = self._elements("X/data", np.uint8, 0)
+                self._data.extend_ones(self.n_nonzeros)
+            least = max(n_features or 0, self._largest_id + 1)
+            return self._builder.commit((self._indices, self._data), least, provenance)
+
+    def close(self) -> None:
+        """Release everything; what was not committed is removed."""
+        self._builder.close()
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 import google_crc32c
@@ -13,7 +16,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
-from ooc_svm.store.fsync import BackgroundSync
+from ooc_svm.store.fsync import BackgroundCalls, BackgroundSync
 from ooc_svm.store.layout import METADATA
 from ooc_svm.store.storage import LocalStorage
 
@@ -22,7 +25,7 @@ _LEVEL = 5
 
 
 class StoreFiles:
-    """Writes the files of a store into a folder.
+    """Writes the files of a store into a folder; a context manager.
 
     Zarr makes the metadata, and rewrites them again and again: they stay in memory until `settle`. Chunks
     are encoded here as the metadata say: Zarr's own way takes the interpreter longer than the compression.
@@ -30,16 +33,27 @@ class StoreFiles:
     Parameters
     ----------
     folder : Path
-    sync : BackgroundSync
+    threads : int
+        Chunks compressed at once; at most twice as many wait.
     """
 
-    def __init__(self, folder: Path, sync: BackgroundSync) -> None:
+    def __init__(self, folder: Path, threads: int) -> None:
         self._folder = folder
-        self._sync = sync
         self._entries: dict[str, Buffer] = {}
         self._settled: dict[str, bytes] = {}
         self._store = MemoryStore(self._entries)
         self._codec = Blosc(cname=_COMPRESSOR, clevel=_LEVEL, shuffle=Blosc.SHUFFLE)
+        self._resources = ExitStack()
+        self._sync = self._resources.enter_context(BackgroundSync())
+        self._behind = self._resources.enter_context(BackgroundCalls(threads, 2 * threads, drop=True))
+
+    def __enter__(self) -> StoreFiles:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._resources.close()
 
     def create_group(self, name: str) -> zarr.Group:
         """Create a group; the root is ``""``."""
@@ -89,8 +103,20 @@ class StoreFiles:
         self._sync.write(self._folder, f"{name}/c/{index}", frame, checksum.to_bytes(4, "little"))
         return len(frame) + 4, checksum
 
+    def put(
+        self, write: Callable[[int, npt.NDArray[Any]], None], index: int, content: npt.NDArray[Any]
+    ) -> None:
+        """Call ``write(index, content)`` in another thread, soon; `content` must not be changed any more."""
+        self._behind.put(write, index, content)
+
+    def wait(self) -> None:
+        """Return when all chunks put so far are on the disk."""
+        self._behind.wait()
+        self._sync.wait()
+
     def settle(self) -> None:
         """Write new metadata except the root's; return when all files and folders are on the disk."""
+        self._behind.wait()
         for key, content in self.metadata().items():
             if key != METADATA and self._settled.get(key) != content:
                 self._sync.write(self._folder, key, content)

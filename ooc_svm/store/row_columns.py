@@ -1,0 +1,147 @@
+"""The arrays of a store that is being written, but for its elements: one entry a row, and the tails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.errors import InputError
+from ooc_svm.store.array_writer import GrowingArray
+from ooc_svm.store.label_summary import LabelCollector, RunCounter
+from ooc_svm.store.layout import MANIFEST
+from ooc_svm.store.zarr_files import StoreFiles
+
+Tail = tuple[Int32Array, Values | None]
+
+NO_TAIL: Tail = (np.empty(0, np.int32), None)
+"""The tail of a block that ends where a chunk ends."""
+
+
+class RowColumns:
+    """Row pointers, labels, and qids and weights where the data have them.
+
+    Parameters
+    ----------
+    files : StoreFiles
+    chunk : int
+        Rows in a chunk.
+    path : Path
+        Name of the store in messages.
+
+    Attributes
+    ----------
+    n_rows, n_nonzeros : int
+        Of the rows appended so far.
+    labels : LabelCollector
+    label_runs, qid_groups : RunCounter
+    arrays : tuple of GrowingArray
+        Those that every store has.
+    qids, weights : GrowingArray or None
+    """
+
+    def __init__(self, files: StoreFiles, chunk: int, path: Path) -> None:
+        self._files, self._chunk, self._path = files, chunk, path
+        self.n_rows = self.n_nonzeros = 0
+        self.labels, self.label_runs, self.qid_groups = LabelCollector(chunk), RunCounter(), RunCounter()
+        self.arrays = (
+            self._column("X/indptr", np.int64, -1),
+            self._column("obs/_index", np.int64, -1),
+            self._column("obs/label", np.float64, np.nan),
+        )
+        self.arrays[0].extend(np.zeros(1, np.int64))
+        self.qids: GrowingArray | None = None
+        self.weights: GrowingArray | None = None
+
+    def _column(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
+        return GrowingArray(self._files, name, dtype, self._chunk, fill_value=fill_value)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns of ``obs``."""
+        optional = {"qid": self.qids, "weight": self.weights}
+        return ["label", *(name for name, array in optional.items() if array)]
+
+    def check(
+        self, n_rows: int, labels: Float64Array, qids: Int64Array | None, weights: Float64Array | None
+    ) -> None:
+        """Raise InputError where the columns of the next rows cannot be appended."""
+        if self.n_rows and (qids is None, weights is None) != (self.qids is None, self.weights is None):
+            raise InputError(
+                f"from row {self.n_rows} on, qids or weights begin or end; "
+                f"{self._path} takes them for all rows or for none"
+            )
+        for name, column in {"label": labels, "qid": qids, "weight": weights}.items():
+            if column is None:
+                continue
+            if len(column) != n_rows:
+                raise InputError(f"{len(column)} {name}s for {n_rows} rows to write to {self._path}")
+            wrong = ~np.isfinite(column) if name == "label" else ~((column >= 0) & (column < np.inf))
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise InputError(
+                    f"row {self.n_rows + row} has the {name} {column[row]}; {self._path} is not written"
+                )
+
+    def append(
+        self, indptr: Int64Array, labels: Float64Array, qids: Int64Array | None, weights: Float64Array | None
+    ) -> None:
+        """Append the columns of the next rows, which were checked."""
+        pointers, names, label = self.arrays
+        pointers.extend(indptr[1:] + self.n_nonzeros)
+        names.extend(np.arange(self.n_rows, self.n_rows + len(labels)))
+        label.extend(labels)
+        self.labels.add(labels)
+        self.label_runs.add(labels)
+        if qids is not None:
+            self.qids = self.qids or self._column("obs/qid", np.int64, -1)
+            self.qids.extend(qids)
+            self.qid_groups.add(qids)
+        if weights is not None:
+            self.weights = self.weights or self._column("obs/weight", np.float64, np.nan)
+            self.weights.extend(weights)
+        self.n_rows += len(labels)
+        self.n_nonzeros += int(indptr[-1])
+
+
+class TailArrays:
+    """The tails of all blocks (`ooc_svm.store.blocks`), appended in their order.
+
+    Parameters
+    ----------
+    files : StoreFiles
+    chunk : int
+        Elements in a chunk.
+    dtype : dtype
+        Type of the values.
+
+    Attributes
+    ----------
+    pointers, indices : GrowingArray
+    values : GrowingArray or None
+        None while all values are 1.
+    """
+
+    def __init__(self, files: StoreFiles, chunk: int, dtype: npt.DTypeLike) -> None:
+        self._files, self._chunk, self._dtype = files, chunk, dtype
+        self.pointers = self._array("pointers", np.int64, -1)
+        self.pointers.extend(np.zeros(1, np.int64))
+        self.indices = self._array("indices", np.int32, -1)
+        self.values: GrowingArray | None = None
+
+    def _array(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
+        return GrowingArray(self._files, f"{MANIFEST}/tail_{name}", dtype, self._chunk, fill_value=fill_value)
+
+    def begin_values(self) -> None:
+        """Keep values from here on, where not all of them are 1; those of the tails so far are ones."""
+        self.values = self._array("values", self._dtype, np.nan)
+        self.values.extend_ones(self.indices.total)
+
+    def append(self, indices: Int32Array, values: Values | None) -> None:
+        """Append the tail of the next block; values are None where all are 1."""
+        self.indices.extend(indices)
+        if self.values is not None:
+            self.values.extend(np.ones(len(indices), self._dtype) if values is None else values)
+        self.pointers.extend(np.array([self.indices.total], np.int64))
