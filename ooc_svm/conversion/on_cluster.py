@@ -26,7 +26,7 @@ from ooc_svm.conversion.report import ConvertReport
 from ooc_svm.conversion.text import TextOptions
 from ooc_svm.errors import MemoryBudgetError, UsageError
 from ooc_svm.store.layout import chunk_count
-from ooc_svm.store.parallel_writer import ChunkRun, GatheringWriter
+from ooc_svm.store.parallel_writer import ChunkRun, ParallelWriter
 from ooc_svm.system.folders import Scratch
 from ooc_svm.system.memory import INTERPRETER_BYTES, parse_size
 from ooc_svm.text.reader import Input, TextCounts, TextPart, TextStart, require_rows
@@ -57,7 +57,7 @@ def convert_on_cluster(
     text = cut_text(inputs, count)
     scratch = Scratch(request.output)
     with (
-        request.writing(GatheringWriter, scratch, _WRITE_THREADS) as writer,
+        request.writing(ParallelWriter, scratch, _WRITE_THREADS) as writer,
         connect(
             scheduler,
             workers=count,
@@ -125,7 +125,7 @@ class _Conversion:
         cluster: Cluster,
         text: TextOptions,
         cut: CutText,
-        writer: GatheringWriter,
+        writer: ParallelWriter,
         scratch: Path,
         progress: Progress | None,
     ) -> None:

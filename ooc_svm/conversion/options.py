@@ -19,7 +19,7 @@ from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
 from ooc_svm.conversion.report import ConvertReport, find_warnings
 from ooc_svm.errors import UsageError
 from ooc_svm.store.manifest import StoreMetadata
-from ooc_svm.store.parallel_writer import GatheringWriter
+from ooc_svm.store.parallel_writer import ParallelWriter
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.folders import Scratch
@@ -29,7 +29,7 @@ from ooc_svm.text.compression import window_bytes
 from ooc_svm.text.reader import Input, SourceFacts, TextCounts
 
 Progress = Callable[[int, int | None, int], None]
-Writer = TypeVar("Writer", StoreWriter, GatheringWriter)
+Writer = TypeVar("Writer", StoreWriter, ParallelWriter)
 
 _ADVICE = "free some space or check the disk, then run again"
 
@@ -142,7 +142,7 @@ class Request:
 
     def commit_text(
         self,
-        writer: StoreWriter | GatheringWriter,
+        writer: StoreWriter | ParallelWriter,
         counts: TextCounts,
         sources: Sequence[SourceFacts],
         reject_file: Path | None,

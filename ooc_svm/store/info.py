@@ -1,4 +1,4 @@
-"""The facts of a store for people and for ``info --json``."""
+"""What is known of a store, as ``info`` prints it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _label_text(label: float, names: tuple[str, ...] | None) -> str:
 
 
 def store_info(store: Store) -> dict[str, Any]:
-    """Facts of a store, ready for JSON.
+    """What is known of a store, ready for JSON.
 
     Parameters
     ----------
