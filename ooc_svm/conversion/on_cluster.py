@@ -26,7 +26,7 @@ from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
 from ooc_svm.conversion.report import ConvertReport, Meter, Progress
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.store.layout import chunk_count
-from ooc_svm.store.parallel_writer import ChunkRun, GatheringWriter
+from ooc_svm.store.parallel_writer import ChunkRun, ParallelWriter
 from ooc_svm.system.folders import Scratch
 from ooc_svm.system.memory import INTERPRETER_BYTES, parse_size
 from ooc_svm.text.reader import InputPath, TextCounts, TextSegment, TextStart, require_rows
@@ -47,7 +47,7 @@ def convert_on_cluster(
     text = split_text(inputs, options.thread_count)
     scratch = Scratch(options.output)
     with (
-        writing(GatheringWriter, options, scratch, _WRITE_THREADS) as writer,
+        writing(ParallelWriter, options, scratch, _WRITE_THREADS) as writer,
         connect(
             options.scheduler,
             workers=options.thread_count,
@@ -109,7 +109,7 @@ class _Conversion:
         options: ConvertOptions,
         plan: ConversionPlan,
         segments: Sequence[TextSegment],
-        writer: GatheringWriter,
+        writer: ParallelWriter,
         scratch: Path,
         meter: Meter,
     ) -> None:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ooc_svm.store.blocks import BlockBuffers, BlockSpan
-    from ooc_svm.store.info import store_info
     from ooc_svm.store.label_summary import LabelSummary
     from ooc_svm.store.open import open_store
-    from ooc_svm.store.reader import Store
+    from ooc_svm.store.reader import Store, store_info
     from ooc_svm.store.verify import VerifyReport, verify_store
     from ooc_svm.store.writer import StoreWriter
 
@@ -25,7 +24,7 @@ _HOMES = {
     "StoreWriter": "writer",
     "VerifyReport": "verify",
     "open_store": "open",
-    "store_info": "info",
+    "store_info": "reader",
     "verify_store": "verify",
 }
 

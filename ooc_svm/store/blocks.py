@@ -1,7 +1,7 @@
 """How rows are cut into blocks, and the buffers that blocks are read into.
 
-A block is a run of whole rows. It normally starts with the first row of a chunk of ``X/indices`` and goes
-on for some chunks; the part of its last row that reaches into the chunk where the next block starts (its
+A block is a range of rows. It normally starts with the first row of a chunk of ``X/indices`` and goes on for
+some chunks; the part of its last row that reaches into the chunk where the next block starts (its
 *tail*) is kept a second time in the manifest. So every chunk belongs to one block and is fetched once in a
 stream over the data, and every block can be read on its own.
 """
@@ -46,10 +46,10 @@ class BlockSpan:
 
 
 class BlockBuffers:
-    """Arrays to read blocks into, one after another: a stream over the data then allocates next to nothing.
+    """Arrays to read blocks into, one after another, so that a stream over the data allocates little.
 
-    A block read into buffers is a view of them and lasts until the next read into the same buffers. Buffers
-    serve one reading thread at a time.
+    A block that was read into buffers is a view of them and lasts until the next read into them. Buffers are
+    for one reading thread at a time.
 
     Parameters
     ----------
@@ -96,16 +96,17 @@ def _cut(
 
 
 class BlockCutter:
-    """Finds the blocks from the row pointers alone, piece by piece.
+    """Finds the blocks from the row pointers alone, while rows come in.
 
     Parameters
     ----------
     chunk_elements : int
         Elements in a chunk of ``X/indices``.
     block_chunks : int
-        A block ends at the chunk boundary at which it holds so many chunks,
+        A block ends at the chunk boundary at which it holds this many chunks.
     block_rows : int
-        or so many rows; with four times as many rows it ends anywhere (nearly all rows are empty then).
+        A block also ends at a chunk boundary where it holds this many rows. With four times as many it ends
+        anywhere: nearly all of its rows are empty then.
     """
 
     def __init__(self, chunk_elements: int, block_chunks: int, block_rows: int) -> None:
@@ -118,7 +119,7 @@ class BlockCutter:
         self._stop = 0
 
     def add(self, starts: Int64Array, stop: int) -> list[tuple[int, int]]:
-        """Take the next rows.
+        """Add the next rows.
 
         Parameters
         ----------
@@ -131,7 +132,7 @@ class BlockCutter:
         -------
         list of (int, int)
             For each block that ended: the elements, in the whole data, of its tail (perhaps none). They
-            end at the first element of a row given here, and may belong to the row before this piece.
+            end at the first element of a row given here, and may belong to the row before the first of these.
         """
         if not len(starts):
             return []

@@ -16,28 +16,31 @@ from typing import Any
 FORMAT_VERSION = 1
 
 CHUNK_ELEMENTS = 2**20
-"""Elements in a chunk of ``X/data`` and ``X/indices``."""
+"""Number of elements in a chunk of ``X/data`` and ``X/indices``."""
 
 CHUNK_ROWS = 2**16
-"""Rows in a chunk of ``X/indptr`` and of the columns of ``obs``; also elements in a chunk of the tails."""
+"""Number of rows in a chunk of ``X/indptr`` and of ``obs``, and of elements in a chunk of the tails."""
 
 BLOCK_CHUNKS = 4
-"""Chunks of ``X/indices`` in a block."""
+"""Number of chunks of ``X/indices`` in a block."""
 
 BLOCK_ROWS = 2**19
-"""Rows after which a block ends at the next chunk boundary; at four times as many it ends anywhere."""
+"""Number of rows after which a block ends at the next chunk boundary."""
 
 BLOCK_ROWS_SLACK = 4
+"""Multiple of `BLOCK_ROWS` at which a block ends anywhere."""
 
 LARGEST_FEATURE_COUNT = 2**31 - 1
-"""Column ids are int32."""
+"""Largest number of columns: column ids are int32."""
 
 MARK = "ooc_svm"
 """Name of our root attribute and of our folder under ``uns``."""
 
 MANIFEST = f"uns/{MARK}"
+"""Path of the manifest in a store."""
 
 METADATA = "zarr.json"
+"""Name of the metadata file of an array or a group."""
 
 ROOT_ATTRIBUTES = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
 DICT_ATTRIBUTES = {"encoding-type": "dict", "encoding-version": "0.1.0"}

@@ -12,7 +12,7 @@ It lies under ``uns/ooc_svm`` as arrays, so that AnnData reads it without a warn
 ``tail_indices``, ``tail_values``
     The tails (`ooc_svm.store.blocks`); no values where all are 1.
 
-The arrays other than the first three are in the list of chunks as the data are.
+All arrays but the first three are in the list of chunks, as the data are.
 """
 
 from __future__ import annotations
@@ -40,6 +40,28 @@ ValueType = Literal["ones", "float32", "float64"]
 HEADER, SIZES, CHECKSUMS = (f"{MANIFEST}/{name}" for name in ("header", "chunk_sizes", "chunk_checksums"))
 
 LARGEST_HEADER = 64 * 2**20
+"""Limit of the header, in bytes."""
+
+
+@dataclass(frozen=True)
+class StoreMetadata:
+    """What is known of a store before a row is read; see `ooc_svm.store.reader.Store`."""
+
+    path: Path
+    id: str
+    n_rows: int
+    n_features: int
+    n_nonzeros: int
+    value_type: ValueType
+    index_base: int
+    labels: LabelSummary
+    label_runs: int
+    label_names: tuple[str, ...] | None
+    qid_groups: int
+    provenance: dict[str, Any]
+    format_version: int | None
+    n_chunks: int
+    n_bytes: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +129,7 @@ class Manifest:
     metadata : dict of str to int
         crc32c of every metadata file but the root's and those of the first three manifest arrays.
     provenance : dict
-        Sources, options, versions: as the caller gave them.
+        Sources, options and versions, as the caller gave them.
     sizes : ndarray of int64, shape (n_chunks,)
     checksums : ndarray of uint32, shape (n_chunks,)
     """
@@ -209,9 +231,9 @@ def _expected_arrays(manifest: Manifest) -> dict[str, tuple[str, int | None]]:
 
 
 def _is_consistent(manifest: Manifest) -> bool:
-    """Whether counts are counts and exactly the arrays and metadata files there must be are listed.
+    """Whether counts are counts, and exactly the arrays and metadata files that there must be are listed.
 
-    Only names that pass are ever opened.
+    Only names that pass this check are ever opened.
     """
     counts = [getattr(manifest, name) for name in _COUNTS]
     counts += [number for array in manifest.arrays for number in (array.length, array.chunk)]
@@ -243,7 +265,7 @@ def _table_hash(table: npt.NDArray[Any]) -> str:
 
 
 def root_mark(header: bytes) -> dict[str, Any]:
-    """The root attribute that says: this is our store, and this is its manifest."""
+    """The root attribute that marks a store of ours and names its manifest by a hash."""
     return {MARK: {"format_version": FORMAT_VERSION, "manifest_sha256": _sha256(header)}}
 
 

@@ -25,8 +25,13 @@ from ooc_svm.store.layout import METADATA
 from ooc_svm.store.storage import ADVICE, Storage
 
 LARGEST_METADATA = 64 * 2**20
+"""Limit of a metadata file, in bytes."""
+
 LARGEST_CHUNK = 2**31
+"""Limit of a decoded chunk, in bytes."""
+
 LARGEST_LENGTH = 2**62
+"""Limit of the length of an array, in elements."""
 
 _V3_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -45,7 +50,7 @@ _V2_CODECS = (
 
 @dataclass(frozen=True)
 class ArrayInfo:
-    """What the metadata of an array says.
+    """What is known of an array from its metadata.
 
     Attributes
     ----------
@@ -59,7 +64,7 @@ class ArrayInfo:
     chunk : int
         Elements in a file (a shard where the array is sharded).
     inner_chunk : int
-        Elements decoded at once: a part of a shard, else the same as ``chunk``.
+        Elements decoded at once: a chunk inside a shard, else the same as ``chunk``.
     codecs : tuple of str
     key_prefix : str
         What stands before the number of a chunk in its file's path in the store.
@@ -132,7 +137,7 @@ def read_array(storage: Storage, name: str) -> ArrayInfo:
     Raises
     ------
     DamageError
-        There is no such array, or it is one that we do not read; the message says why.
+        There is no such array, or it is one that we do not read; the message has the reason.
     """
     folder = f"{storage.location}/{name}"
     try:

@@ -1,9 +1,9 @@
-"""A store whose elements are written by many processes: what each of them does, and what brings it together.
+"""A store whose elements are written by many processes: the part of each process, and the common part.
 
 The rows are outlined first: labels, qids and row pointers in their order, from which the blocks follow. Then
-runs of element chunks are written, by anybody, in any order, once or several times: a chunk is written beside
-the store, forced to the disk and renamed, and always has the same bytes. So nothing that a process does that
-was given up can harm a store, not even one that is complete by then: its folder has another name.
+runs of element chunks are written by any process, in any order, once or several times: a chunk is written in
+another folder, forced to the disk and renamed, and always has the same bytes. So a process that was given up
+cannot harm a store, not even one that is complete by then: its folder has another name.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ChunkRun:
 
 @dataclass(frozen=True)
 class WrittenRun:
-    """What the outline needs of a `ChunkRun`: sizes and checksums of both arrays' chunks, and the tails."""
+    """What the store needs of a `ChunkRun`: sizes and checksums of both arrays' chunks, and the tails."""
 
     sizes: tuple[array[int], ...]
     checksums: tuple[array[int], ...]
@@ -77,7 +77,7 @@ class RunWriter:
     scratch : Path
         A folder on the same file system as the store.
     position : int
-        Number of the element that is appended first; those before the run are passed over.
+        Number of the element that is appended first; those before the run are left out.
     """
 
     def __init__(self, run: ChunkRun, scratch: Path, position: int) -> None:
@@ -100,7 +100,7 @@ class RunWriter:
         return self._run.stop - self._position
 
     def append(self, indices: Int32Array, values: Values | None) -> None:
-        """Take the next elements; values are None where all are 1."""
+        """Append the next elements; values are None where all are 1."""
         first, last = self._position, self._position + len(indices)
         self._position = last
         inside = slice(max(self._run.start - first, 0), max(min(last, self._run.stop) - first, 0))
@@ -118,7 +118,7 @@ class RunWriter:
                     tail_values[begin - start : stop - start] = some
 
     def finish(self) -> WrittenRun:
-        """Force all chunks to the disk and put them in their place."""
+        """Force all chunks to the disk and move them to their place."""
         arrays = (self._ids, self._data)
         for each in arrays:
             each.finish()
@@ -140,7 +140,7 @@ class RunWriter:
         self._resources.close()
 
 
-class GatheringWriter:
+class ParallelWriter:
     """Writes all of a store but its elements, and commits it when others have written those.
 
     Parameters and errors are those of `ooc_svm.store.writer.StoreWriter`. `outline` is called for all rows,
@@ -235,7 +235,7 @@ class GatheringWriter:
         """Release everything; what was not committed is removed."""
         self._builder.close()
 
-    def __enter__(self) -> GatheringWriter:
+    def __enter__(self) -> ParallelWriter:
         return self
 
     def __exit__(

@@ -106,7 +106,7 @@ class ZarrElements:
 class _ChunkStore(Store):
     """The chunk files of one array for Zarr, read only. A missing file is an error.
 
-    A compressed chunk says how large its content is: that is checked before a decompressor allocates it.
+    The size that a compressed chunk gives for its content is checked before a decompressor allocates it.
     """
 
     supports_writes = supports_deletes = supports_listing = False

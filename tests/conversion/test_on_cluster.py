@@ -21,7 +21,7 @@ from ooc_svm.conversion.cluster_tasks import scan_segment, write_chunks
 from ooc_svm.conversion.convert import convert
 from ooc_svm.errors import InputError, MemoryBudgetError, OocSvmError, StorageError, UsageError
 from ooc_svm.store import open_store, verify_store
-from ooc_svm.store.parallel_writer import GatheringWriter
+from ooc_svm.store.parallel_writer import ParallelWriter
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.text import split
 
@@ -60,7 +60,7 @@ def cluster(running, monkeypatch):
 
 
 def use_chunks(monkeypatch, **sizes):
-    monkeypatch.setattr(on_cluster, "GatheringWriter", partial(GatheringWriter, **sizes))
+    monkeypatch.setattr(on_cluster, "ParallelWriter", partial(ParallelWriter, **sizes))
     monkeypatch.setattr(convert_module, "StoreWriter", partial(StoreWriter, **sizes))
 
 
@@ -388,7 +388,7 @@ def test_an_input_that_changes_between_the_readings(tmp_path, cluster, monkeypat
 @pytest.mark.fault
 def test_a_failed_write_on_a_worker(tmp_path, cluster, monkeypatch):
     text = write(tmp_path / "a.svm", make_lines(20))
-    begin = GatheringWriter.begin
+    begin = ParallelWriter.begin
 
     def begin_and_spoil(self, value_type):
         begin(self, value_type)
@@ -396,7 +396,7 @@ def test_a_failed_write_on_a_worker(tmp_path, cluster, monkeypatch):
         place.rmdir()
         place.touch()
 
-    monkeypatch.setattr(GatheringWriter, "begin", begin_and_spoil)
+    monkeypatch.setattr(ParallelWriter, "begin", begin_and_spoil)
     with pytest.raises(StorageError, match=r"writing .* failed: Not a directory; free some space"):
         convert(text, tmp_path / "a.zarr", engine="dask")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
@@ -405,7 +405,7 @@ def test_a_failed_write_on_a_worker(tmp_path, cluster, monkeypatch):
 def test_a_folder_that_workers_do_not_see(tmp_path, cluster, monkeypatch):
     text = write(tmp_path / "a.svm", make_lines(21))
     monkeypatch.setattr(
-        GatheringWriter, "folder", property(lambda self: Path("/proc/self/fdinfo"), None, None)
+        ParallelWriter, "folder", property(lambda self: Path("/proc/self/fdinfo"), None, None)
     )
     monkeypatch.setattr("ooc_svm.cluster.connection._fingerprint", lambda path: "another")
     with pytest.raises(StorageError, match=r"the worker tcp://.* sees something else at /proc/self/fdinfo"):

@@ -1,4 +1,4 @@
-"""Small stores for the tests: random CSR rows, written in pieces."""
+"""Small stores for the tests: random CSR rows, written in batches."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def labelled(matrix, labels, start=0, stop=None, qids=None):
     return LabelledRows(rows, labels[start:stop], None if qids is None else qids[start:stop])
 
 
-def write_store(path: Path, matrix, labels, qids=None, pieces=(11,), weights=None, **options) -> None:
-    """Write a store in pieces of the given lengths, over and over."""
+def write_store(path: Path, matrix, labels, qids=None, batches=(11,), weights=None, **options) -> None:
+    """Write a store in batches of the given lengths, over and over."""
     options = {"n_features": matrix.shape[1]} | SMALL | options
     with StoreWriter(path, **options) as writer:
         start, turn = 0, 0
         while start < matrix.shape[0]:
-            stop = start + pieces[turn % len(pieces)]
+            stop = start + batches[turn % len(batches)]
             writer.append(
                 labelled(matrix, labels, start, stop, qids), None if weights is None else weights[start:stop]
             )

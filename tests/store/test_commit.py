@@ -99,7 +99,7 @@ def steps(calls: int) -> list[int]:
     return sorted({*range(1, calls, 15), *range(max(calls - 9, 1), calls + 1)})
 
 
-def beside(target: Path) -> set[str]:
+def leftovers(target: Path) -> set[str]:
     return {entry.name for entry in target.parent.iterdir()} - {target.name}
 
 
@@ -116,7 +116,7 @@ def test_killed_at_every_step(tmp_path, mode, counted):
         calls = trials.run(10**6)
         assert 8 < calls < 250
         for n in steps(calls):
-            for name in beside(target):  # sweeping them is for the last run: it would shift the counts
+            for name in leftovers(target):  # sweeping them is for the last run: it would shift the counts
                 entry = tmp_path / name
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             if mode == "new":
@@ -124,7 +124,7 @@ def test_killed_at_every_step(tmp_path, mode, counted):
             elif open_store(target).n_rows != 4:
                 write_store(target, old, old_labels, overwrite=True)
             assert trials.run(n) == -signal.SIGKILL
-            assert beside(target)
+            assert leftovers(target)
             found = None
             if target.exists():
                 store = open_store(target)
@@ -141,7 +141,7 @@ def test_killed_at_every_step(tmp_path, mode, counted):
         assert 8 < trials.run(10**6) < 250
     verify_store(target)
     assert open_store(target).n_rows == 6
-    assert beside(target) == set()
+    assert leftovers(target) == set()
     assert seen >= ({None, 6} if mode == "new" else {4, 6})
 
 
@@ -247,7 +247,7 @@ def test_every_failed_call_fails_the_commit(tmp_path, monkeypatch, name, number)
         if target.exists():  # only the last step, the parent folder's fsync, fails after the rename
             verify_store(target)
             shutil.rmtree(target)
-        assert beside(target) == {"counting"}
+        assert leftovers(target) == {"counting"}
 
 
 def test_disk_full(tmp_path):
@@ -260,10 +260,10 @@ def test_disk_full(tmp_path):
     try:
         matrix, labels = random_rows(1, n_rows=4000, n_features=200)
         with pytest.raises(StorageError, match=r"disk/s failed: No space left on device; free some space"):
-            write_store(disk / "s", matrix, labels, pieces=(500,), chunk_elements=4096, chunk_rows=512)
+            write_store(disk / "s", matrix, labels, batches=(500,), chunk_elements=4096, chunk_rows=512)
         assert list(disk.iterdir()) == []
         write_store(
-            disk / "s", matrix[:100], labels[:100], pieces=(500,), chunk_elements=4096, chunk_rows=512
+            disk / "s", matrix[:100], labels[:100], batches=(500,), chunk_elements=4096, chunk_rows=512
         )
         assert_same(read_all(open_store(disk / "s")), matrix[:100])
     finally:
@@ -277,7 +277,7 @@ def test_file_size_limit(tmp_path):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
         with pytest.raises(StorageError, match="File too large"):
-            write_store(tmp_path / "s", matrix, labels, pieces=(500,), chunk_elements=4096, chunk_rows=512)
+            write_store(tmp_path / "s", matrix, labels, batches=(500,), chunk_elements=4096, chunk_rows=512)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, previous)

@@ -1,4 +1,4 @@
-"""Whatever was damaged says so: at opening, at reading or at verification, by the name of the file."""
+"""Damage is reported by the name of the file: at opening, at reading or at verification."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from helpers.store_data import random_rows, read_all, write_store
 
 from ooc_svm.errors import DamageError
 from ooc_svm.store import open_store, verify_store
+from ooc_svm.store.storage import LocalStorage
 
 pytestmark = pytest.mark.fault
 
@@ -105,6 +106,29 @@ def test_swapped(store, name):
             check(store)
 
 
+class FarStorage(LocalStorage):
+    """A place where every read takes long."""
+
+    is_local = False
+
+
+@pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "obs/label"])
+def test_swapped_where_opening_reads_no_chunk(store, name, monkeypatch):
+    test_swapped(store, name)
+    monkeypatch.setattr("ooc_svm.store.open.open_storage", FarStorage)
+    reads, read = [], FarStorage.read
+
+    def reading(self, key, *args, **options):
+        reads.append(key)
+        return read(self, key, *args, **options)
+
+    monkeypatch.setattr(FarStorage, "read", reading)
+    opened = open_store(store)
+    assert {key for key in reads if "/c/" in key and not key.startswith("uns/ooc_svm")} == set()
+    with pytest.raises(DamageError, match=f"{name}/c/1 is not the one written there"):
+        opened.read_labels(0, 40) if name == "obs/label" else read_all(opened)
+
+
 @pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr"])
 def test_lost_after_opening(store, name):
     opened = open_store(store)
@@ -192,7 +216,7 @@ def test_newer_format(store):
 
 
 def forge_header(store: Path, change) -> None:
-    """Rewrite the header of the manifest as somebody would who knows the format."""
+    """Rewrite the header of the manifest as an attacker would who knows the format."""
     array = zarr.open_array(store, path="uns/ooc_svm/header", mode="r+")
     record = json.loads(array[:].tobytes())
     change(record)

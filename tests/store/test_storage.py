@@ -17,7 +17,7 @@ CONTENT = bytes(range(200))
 
 
 class StorageContract(ABC):
-    """The tests of any storage; a subclass says how to make one."""
+    """The tests of any storage; a subclass makes one."""
 
     @abstractmethod
     def make(self, place: Path, files: dict[str, bytes]) -> Storage:

@@ -1,4 +1,4 @@
-"""Round trips: what is appended is what is read, in every cut into chunks, blocks and pieces."""
+"""Round trips: what is appended is what is read, in every cut into batches, chunks and blocks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def from_lengths(lengths, n_features, ones=False):
 def test_cuts(tmp_path, lengths, ones):
     matrix = from_lengths(lengths, 64, ones)
     labels = np.arange(len(lengths), dtype=float)
-    write_store(tmp_path / "s", matrix, labels, pieces=(1, 2, 5))
+    write_store(tmp_path / "s", matrix, labels, batches=(1, 2, 5))
     store = open_store(tmp_path / "s")
     assert_same(read_all(store), matrix)
     np.testing.assert_array_equal(store.read_labels(0, len(lengths)), labels)
@@ -73,7 +73,7 @@ def test_cuts(tmp_path, lengths, ones):
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=25),
-    pieces=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    batches=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     chunk=st.integers(1, 20),
     block_chunks=st.integers(1, 4),
     block_rows=st.integers(1, 8),
@@ -81,7 +81,7 @@ def test_cuts(tmp_path, lengths, ones):
     ones=st.booleans(),
 )
 def test_any_cut_is_the_identity(
-    tmp_path_factory, lengths, pieces, chunk, block_chunks, block_rows, threads, ones
+    tmp_path_factory, lengths, batches, chunk, block_chunks, block_rows, threads, ones
 ):
     path = tmp_path_factory.mktemp("any") / "s"
     matrix = from_lengths(lengths, 32, ones)
@@ -89,7 +89,7 @@ def test_any_cut_is_the_identity(
         path,
         matrix,
         np.zeros(len(lengths)),
-        pieces=pieces,
+        batches=batches,
         chunk_elements=chunk,
         block_chunks=block_chunks,
         block_rows=block_rows,
@@ -99,7 +99,7 @@ def test_any_cut_is_the_identity(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_columns_and_facts(tmp_path, dtype):
+def test_columns_and_metadata(tmp_path, dtype):
     matrix, labels = random_rows(1, dtype=np.dtype(dtype))
     qids, weights = np.arange(30) // 4, np.linspace(0, 2, 30)
     write_store(
@@ -134,7 +134,7 @@ def test_default_sizes(tmp_path):
 def test_values_that_start_as_ones(tmp_path):
     matrix, labels = random_rows(3, n_rows=40)
     matrix.data[: matrix.indptr[25]] = 1
-    write_store(tmp_path / "s", matrix, labels, pieces=(5,))
+    write_store(tmp_path / "s", matrix, labels, batches=(5,))
     assert_same(read_all(open_store(tmp_path / "s")), matrix)
     verify_store(tmp_path / "s")
 
@@ -183,7 +183,7 @@ def test_each_chunk_is_fetched_once_in_a_pass(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("ones", [False, True])
-def test_the_disk_is_told_of_a_block_before_it_is_read(tmp_path, monkeypatch, ones):
+def test_a_block_is_announced_before_it_is_read(tmp_path, monkeypatch, ones):
     matrix, labels = random_rows(5, n_rows=60, density=0.5, ones=ones)
     write_store(tmp_path / "s", matrix, labels)
     store = open_store(tmp_path / "s")
@@ -195,7 +195,7 @@ def test_the_disk_is_told_of_a_block_before_it_is_read(tmp_path, monkeypatch, on
 
     def advising(descriptor, *arguments):
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        events.append(("told", str(path.relative_to(tmp_path / "s"))))
+        events.append(("announced", str(path.relative_to(tmp_path / "s"))))
         advise(descriptor, *arguments)
 
     monkeypatch.setattr(ChunkFiles, "_decode", decoding)
@@ -205,9 +205,9 @@ def test_the_disk_is_told_of_a_block_before_it_is_read(tmp_path, monkeypatch, on
         events.clear()
         store.read_block(span.index)
         elements = [event for event in events if event[1].startswith(names)]
-        told = [key for kind, key in elements if kind == "told"]
-        assert elements == [("told", key) for key in told] + [("read", key) for key in told]
-        assert bool(told) == (span.n_nonzeros > 0)
+        announced = [key for kind, key in elements if kind == "announced"]
+        assert elements == [("announced", key) for key in announced] + [("read", key) for key in announced]
+        assert bool(announced) == (span.n_nonzeros > 0)
 
 
 def test_a_system_that_takes_no_advice(tmp_path, monkeypatch):
@@ -253,12 +253,12 @@ def files_of(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def test_bytes_do_not_depend_on_pieces_threads_or_time(tmp_path):
+def test_bytes_do_not_depend_on_batches_threads_or_time(tmp_path):
     matrix, labels = random_rows(9)
     labels = labels + np.linspace(0, 1, 30)
     options = {"provenance": {"created": "x"}}
-    write_store(tmp_path / "a", matrix, labels, pieces=(30,), threads=1, **options)
-    write_store(tmp_path / "b", matrix, labels, pieces=(1, 4), threads=2, **options)
+    write_store(tmp_path / "a", matrix, labels, batches=(30,), threads=1, **options)
+    write_store(tmp_path / "b", matrix, labels, batches=(1, 4), threads=2, **options)
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
     write_store(tmp_path / "c", matrix, labels, provenance={"created": "y"})
     first, second = files_of(tmp_path / "a"), files_of(tmp_path / "c")
@@ -289,7 +289,7 @@ def test_many_labels_are_summarised(tmp_path):
     matrix, _ = random_rows(11, n_rows=1200, density=0.01)
     labels = np.arange(1200) / 8
     write_store(
-        tmp_path / "s", matrix, labels, pieces=(500,), chunk_elements=100, chunk_rows=300, block_rows=400
+        tmp_path / "s", matrix, labels, batches=(500,), chunk_elements=100, chunk_rows=300, block_rows=400
     )
     labels_of = store_info(open_store(tmp_path / "s"))["labels"]
     assert labels_of == {"min": 0.0, "max": labels[-1], "mean": labels.mean()}
