@@ -19,9 +19,9 @@ from ooc_svm.evaluation.metrics import (
     ValueSums,
     requested_metrics,
 )
-from ooc_svm.evaluation.query_groups import ENTRY_BYTES, QueryGroups
+from ooc_svm.evaluation.query_rows import ENTRY_BYTES, QueryRows
 from ooc_svm.evaluation.ranking_metrics import RANKING_COUNTS
-from ooc_svm.evaluation.rankings import RankedGroups
+from ooc_svm.evaluation.rankings import RankedQueries
 from ooc_svm.evaluation.workspace import Workspace
 from ooc_svm.model.decision import SEVERAL_CLASSES, TWO_CLASSES, TWO_RANKS, predicted_by
 from ooc_svm.model.model import Model
@@ -79,7 +79,7 @@ def evaluate(
         `decision_scores` does.
     InputError
         If there are labels that the model was not trained on, no rows, no value of a requested metric, or
-        rows of a qid in several places where groups count; also as `decision_scores` does.
+        rows of a qid in several places, where a metric needs them together; also as `decision_scores` does.
     MemoryBudgetError, DamageError, StorageError
         See `decision_scores`.
     """
@@ -109,26 +109,26 @@ def _count(stream: ScoreStream, requested: Sequence[RequestedMetric]) -> Counts:
     waits = predicted == TWO_RANKS and not stream.decision.sides
     entry_bytes = WAITING_BYTES * waits + _ORDER_BYTES * (OrderCounts in kinds) + ENTRY_BYTES * bool(ranking)
     with Workspace(stream.spare_bytes, entry_bytes) as workspace:
-        groups = _query_groups(stream, workspace, ranking) if ranking else None
+        queries = _query_rows(stream, workspace, ranking) if ranking else None
         if predicted == TWO_RANKS:
             rows = rows_of_ranks(stream, workspace)
         elif predicted == TWO_CLASSES:
             rows = _rows_of_classes(stream)
         else:
-            return ranking | _count_values(stream, workspace, groups, ValueSums in kinds)
-        return ranking | _count_sides(stream, rows, workspace, groups, OrderCounts in kinds)
+            return ranking | _count_values(stream, workspace, queries, ValueSums in kinds)
+        return ranking | _count_sides(stream, rows, workspace, queries, OrderCounts in kinds)
 
 
-def _query_groups(stream: ScoreStream, workspace: Workspace, ranking: Counts) -> QueryGroups:
-    """The groups of the rows, counted as soon as they are complete."""
+def _query_rows(stream: ScoreStream, workspace: Workspace, ranking: Counts) -> QueryRows:
+    """The queries of the rows, counted as soon as they are complete."""
 
-    def take(groups: RankedGroups) -> None:
+    def take(queries: RankedQueries) -> None:
         for counts in ranking.values():
-            counts.add(groups)
+            counts.add(queries)
 
     if stream.rows.has_qid or stream.rows.n_rows is None:
-        return QueryGroups(take, workspace)
-    return QueryGroups(take, workspace, first_rows=stream.rows.n_rows)
+        return QueryRows(take, workspace)
+    return QueryRows(take, workspace, first_rows=stream.rows.n_rows)
 
 
 def _label_codes(stream: ScoreStream, texts: Sequence[str]) -> LabelCodes:
@@ -155,7 +155,7 @@ def _count_sides(
     stream: ScoreStream,
     rows: Iterable[SidedRows],
     workspace: Workspace,
-    groups: QueryGroups | None,
+    queries: QueryRows | None,
     ordered: bool,
 ) -> Counts:
     """Counts of rows of two sides."""
@@ -166,9 +166,9 @@ def _count_sides(
         if ordered:
             scores.append(part.scores)
             sides.append(part.signs)
-        if groups is not None:
-            groups.add(part.scores, (part.signs > 0).astype(np.float64), part.qids)
-    _finish(stream, workspace, groups, binary.n_rows)
+        if queries is not None:
+            queries.add(part.scores, (part.signs > 0).astype(np.float64), part.qids)
+    _finish(stream, workspace, queries, binary.n_rows)
     order = OrderCounts(binary.positives, binary.negatives)
     if ordered:
         for ties in sorted_ties(scores, sides, workspace.free):
@@ -191,7 +191,7 @@ def _count_classes(stream: ScoreStream) -> Counts:
 
 
 def _count_values(
-    stream: ScoreStream, workspace: Workspace, groups: QueryGroups | None, summed: bool
+    stream: ScoreStream, workspace: Workspace, queries: QueryRows | None, summed: bool
 ) -> Counts:
     """Sums over rows whose labels are numbers."""
     if stream.rows.label_names is not None:
@@ -206,19 +206,19 @@ def _count_values(
         n_rows += len(labels)
         if summed:
             slices.add(values, labels)
-        if groups is not None:
-            groups.add(values, labels, block.qids)
+        if queries is not None:
+            queries.add(values, labels, block.qids)
     slices.finish()
-    _finish(stream, workspace, groups, n_rows)
+    _finish(stream, workspace, queries, n_rows)
     return {(ValueSums, None): sums}
 
 
-def _finish(stream: ScoreStream, workspace: Workspace, groups: QueryGroups | None, n_rows: int) -> None:
-    """Close the last group, with the memory that reading no longer needs: as much as was spare."""
+def _finish(stream: ScoreStream, workspace: Workspace, queries: QueryRows | None, n_rows: int) -> None:
+    """Close the last query, with the memory that reading no longer needs: as much as was spare."""
     _require_rows(stream, n_rows)
     workspace.grow(stream.spare_bytes)
-    if groups is not None:
-        groups.finish(stream.rows.name)
+    if queries is not None:
+        queries.finish(stream.rows.name)
 
 
 def _require_rows(stream: ScoreStream, n_rows: int) -> None:

@@ -1,4 +1,4 @@
-"""A group of rows that is larger than memory, ranked by its scores."""
+"""A query that is larger than memory, ranked by the scores of its rows."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TopRows:
 
 
 class LargeRanking:
-    """One group whose rows are read from row vectors, with the interface of `RankedGroups`.
+    """One query whose rows are read from row vectors, with the interface of `RankedQueries`.
 
     Parameters
     ----------
@@ -87,18 +87,18 @@ class LargeRanking:
         What this may use in addition to the vectors (some megabytes are always used to count pairs).
     """
 
-    n_groups = 1
+    n_queries = 1
 
     def __init__(self, scores: RowVector, grades: RowVector, memory_bytes: int) -> None:
         self._scores, self._grades = scores, grades
         self._memory_bytes = memory_bytes
 
     def lowest_grade(self) -> float:
-        """See `RankedGroups`."""
+        """See `RankedQueries`."""
         return min(float(grades.min()) for _, grades in self._slices())
 
     def discounted_gains(self, k: int) -> tuple[Float64Array, Float64Array]:
-        """See `RankedGroups`; one read of the vectors.
+        """See `RankedQueries`; one read of the vectors.
 
         Raises
         ------
@@ -120,22 +120,22 @@ class LargeRanking:
         return np.array(gains[:1]), np.array(gains[1:])
 
     def average_precisions(self) -> Float64Array:
-        """See `RankedGroups`."""
+        """See `RankedQueries`."""
         n_relevant = int(self.relevant()[0])
         rows_left, relevant_left, total = self._scores.n_rows, float(n_relevant), 0.0
-        for groups in sorted_ties(self._scores, signs(self._grades), self._memory_bytes):
-            rows, hits = groups.positives + groups.negatives, groups.positives.astype(np.float64)
+        for ties in sorted_ties(self._scores, signs(self._grades), self._memory_bytes):
+            rows, hits = ties.positives + ties.negatives, ties.positives.astype(np.float64)
             total = add_precisions(rows, hits, rows_left, relevant_left, total)
             rows_left -= int(rows.sum())
             relevant_left -= float(hits.sum())
         return np.array([total / max(n_relevant, 1)])
 
     def relevant(self) -> Int64Array:
-        """See `RankedGroups`."""
+        """See `RankedQueries`."""
         return np.array([sum(int(np.count_nonzero(grades > 0)) for _, grades in self._slices())])
 
     def pair_counts(self) -> PairCounts:
-        """See `RankedGroups`; Python integers.
+        """See `RankedQueries`; Python integers.
 
         Raises
         ------
@@ -187,8 +187,8 @@ class LargeRanking:
         # Sums of products may pass 64 bits: then Python integers do it.
         exact: type = np.int64 if keys.n_rows < 2**32 else object
         pairs, one_class = 0, ConstantVector(keys.n_rows, np.int8, 1)
-        for groups in sorted_ties(keys, one_class, self._memory_bytes):
-            rows: npt.NDArray[Any] = groups.positives.astype(exact)
+        for ties in sorted_ties(keys, one_class, self._memory_bytes):
+            rows: npt.NDArray[Any] = ties.positives.astype(exact)
             pairs += int((rows * (rows - 1) // 2).sum())
         return pairs
 

@@ -1,6 +1,6 @@
 """Sums over rows in the order of their scores, rows of equal scores together.
 
-A **run** is the rows of one group that have equal scores. Runs come in ascending order, so the rows that are
+A **run** is the rows of one query that have equal scores. Runs come in ascending order, so the rows that are
 ranked higher than a run are those still left after it. What a run adds follows from the number of its rows
 and the sum of their gains, never from their order.
 """
@@ -25,16 +25,16 @@ def tie_runs(
     Parameters
     ----------
     scores : ndarray of float64, shape (n,)
-        Ascending inside each group.
+        Ascending inside each query.
     gains : ndarray of float64, shape (n,)
-    starts : ndarray of int64, shape (n_groups + 1,)
-        Group g is the rows ``starts[g] <= i < starts[g + 1]``.
+    starts : ndarray of int64, shape (n_queries + 1,)
+        Query g is the rows ``starts[g] <= i < starts[g + 1]``.
     rows : ndarray of int64, shape (n,)
         Out: rows of each run.
     sums : ndarray of float64, shape (n,)
         Out: their gains, added up in the order of the rows.
-    run_starts : ndarray of int64, shape (n_groups + 1,)
-        Out: the runs of group g are ``run_starts[g] <= r < run_starts[g + 1]``.
+    run_starts : ndarray of int64, shape (n_queries + 1,)
+        Out: the runs of query g are ``run_starts[g] <= r < run_starts[g + 1]``.
 
     Returns
     -------
@@ -57,14 +57,14 @@ def tie_runs(
 
 @compiled
 def discounted_gain(rows: Integers, sums: Floats, discounts: Floats) -> float:
-    """Discounted cumulative gain of a group: the gains of its first ranks, divided by their discounts.
+    """Discounted cumulative gain of a query: the gains of its first ranks, divided by their discounts.
 
     Rows of a run have the mean of its gains each.
 
     Parameters
     ----------
     rows, sums : ndarrays of int64 and float64, shape (n_runs,)
-        The highest run of the group is the last; the lowest ones may be missing where they are not ranked.
+        The highest run of the query is the last; the lowest ones may be missing where they are not ranked.
     discounts : ndarray of float64, shape (k + 1,)
         Entry j is the sum of the discounts of the first j ranks; ranks from k on do not count.
     """
@@ -83,7 +83,7 @@ def discounted_gain(rows: Integers, sums: Floats, discounts: Floats) -> float:
 def discounted_gains(
     rows: Integers, sums: Floats, run_starts: Integers, discounts: Floats, out: Floats
 ) -> None:
-    """`discounted_gain` of each group; see `tie_runs`."""
+    """`discounted_gain` of each query; see `tie_runs`."""
     for g in range(len(out)):
         first, last = run_starts[g], run_starts[g + 1]
         out[g] = discounted_gain(rows[first:last], sums[first:last], discounts)
@@ -113,7 +113,7 @@ def add_precisions(
 
 @compiled
 def precision_sums(rows: Integers, relevant: Floats, run_starts: Integers, out: Floats) -> None:
-    """`add_precisions` of each group, beginning at 0; see `tie_runs`."""
+    """`add_precisions` of each query, beginning at 0; see `tie_runs`."""
     for g in range(len(out)):
         first, last = run_starts[g], run_starts[g + 1]
         own, hits = rows[first:last], relevant[first:last]

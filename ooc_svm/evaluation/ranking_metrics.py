@@ -1,4 +1,4 @@
-"""How well scores rank rows: means over groups and counts of pairs.
+"""How well scores rank rows: means over queries and counts of pairs.
 
 The grade of a row is its label (of two classes: 1 or 0), and a row is relevant if its grade is above 0.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import InputError
-from ooc_svm.evaluation.rankings import RankedGroups
+from ooc_svm.evaluation.rankings import RankedQueries
 
 
 class TwoTermSum:
@@ -37,7 +37,7 @@ class TwoTermSum:
 
 
 class GainSums:
-    """Sum of the normalised discounted gains of the first ranks of each group.
+    """Sum of the normalised discounted gains of the first ranks of each query.
 
     Parameters
     ----------
@@ -47,44 +47,44 @@ class GainSums:
     Attributes
     ----------
     gains : TwoTermSum
-    n_groups : int
+    n_queries : int
     lowest_grade : float
     """
 
     def __init__(self, k: int) -> None:
         self._k = k
-        self.gains, self.n_groups, self.lowest_grade = TwoTermSum(), 0, np.inf
+        self.gains, self.n_queries, self.lowest_grade = TwoTermSum(), 0, np.inf
 
-    def add(self, groups: RankedGroups) -> None:
-        """Add more groups."""
-        self.n_groups += groups.n_groups
-        self.lowest_grade = min(self.lowest_grade, groups.lowest_grade())
-        gains, largest = groups.discounted_gains(self._k)
+    def add(self, queries: RankedQueries) -> None:
+        """Add more queries."""
+        self.n_queries += queries.n_queries
+        self.lowest_grade = min(self.lowest_grade, queries.lowest_grade())
+        gains, largest = queries.discounted_gains(self._k)
         self.gains.add_all(np.minimum(gains / np.where(largest > 0, largest, np.inf), 1))
 
 
 class PrecisionSums:
-    """Sum of the average precisions of the groups that have relevant rows.
+    """Sum of the average precisions of the queries that have relevant rows.
 
     Attributes
     ----------
     precisions : TwoTermSum
-    n_groups : int
-        Groups with relevant rows.
+    n_queries : int
+        Queries with relevant rows.
     """
 
     def __init__(self) -> None:
-        self.precisions, self.n_groups = TwoTermSum(), 0
+        self.precisions, self.n_queries = TwoTermSum(), 0
 
-    def add(self, groups: RankedGroups) -> None:
-        """Add more groups."""
-        has_relevant = groups.relevant() > 0
-        self.n_groups += int(np.count_nonzero(has_relevant))
-        self.precisions.add_all(groups.average_precisions()[has_relevant])
+    def add(self, queries: RankedQueries) -> None:
+        """Add more queries."""
+        has_relevant = queries.relevant() > 0
+        self.n_queries += int(np.count_nonzero(has_relevant))
+        self.precisions.add_all(queries.average_precisions()[has_relevant])
 
 
 class PairSums:
-    """Pairs of rows of different grades, and the rank correlations of the groups that have such pairs.
+    """Pairs of rows of different grades, and the rank correlations of the queries that have such pairs.
 
     Attributes
     ----------
@@ -93,22 +93,22 @@ class PairSums:
     swapped_halves : int
         Twice the pairs in the wrong order, plus the pairs of equal scores.
     correlations : TwoTermSum
-    n_groups : int
-        Groups with different grades.
+    n_queries : int
+        Queries with different grades.
     """
 
     def __init__(self) -> None:
-        self.pairs = self.swapped_halves = self.n_groups = 0
+        self.pairs = self.swapped_halves = self.n_queries = 0
         self.correlations = TwoTermSum()
 
-    def add(self, groups: RankedGroups) -> None:
-        """Add more groups."""
-        counts = groups.pair_counts()
+    def add(self, queries: RankedQueries) -> None:
+        """Add more queries."""
+        counts = queries.pair_counts()
         halves = counts.tied + 2 * counts.swapped
         self.pairs += int(counts.graded.sum())
         self.swapped_halves += int(halves.sum())
         is_graded = counts.graded > 0
-        self.n_groups += int(np.count_nonzero(is_graded))
+        self.n_queries += int(np.count_nonzero(is_graded))
         surplus = (counts.graded - halves)[is_graded].astype(np.float64)
         graded = counts.graded[is_graded].astype(np.float64)
         scored = np.maximum(counts.scored[is_graded], 1).astype(np.float64)
@@ -119,9 +119,9 @@ RANKING_COUNTS = (GainSums, PrecisionSums, PairSums)
 
 
 def ndcg(sums: GainSums) -> float:
-    """Normalised discounted cumulative gain of the first k ranks, the mean over all groups.
+    """Normalised discounted cumulative gain of the first k ranks, the mean over all queries.
 
-    The gain of a row is its grade, and rank j is divided by ``log2(j + 1)``. A group without relevant rows
+    The gain of a row is its grade, and rank j is divided by ``log2(j + 1)``. A query without relevant rows
     counts 0. Equal to scikit-learn's ``ndcg_score``.
 
     Raises
@@ -134,42 +134,42 @@ def ndcg(sums: GainSums) -> float:
             f"a row has the grade {sums.lowest_grade:g}, and ndcg is for grades from 0 on; "
             "choose kendall-tau or swapped-pairs, which only compare grades"
         )
-    return sums.gains.value / sums.n_groups
+    return sums.gains.value / sums.n_queries
 
 
 def mean_average_precision(sums: PrecisionSums) -> float:
-    """Average precision of the relevant rows, the mean over the groups that have any.
+    """Average precision of the relevant rows, the mean over the queries that have any.
 
-    Equal to scikit-learn's ``average_precision_score`` in each group.
+    Equal to scikit-learn's ``average_precision_score`` in each query.
 
     Raises
     ------
     InputError
         No row is relevant.
     """
-    if not sums.n_groups:
+    if not sums.n_queries:
         raise InputError("map is for relevant rows, and no grade is above 0; evaluate on rows with some")
-    return sums.precisions.value / sums.n_groups
+    return sums.precisions.value / sums.n_queries
 
 
 def kendall_tau(sums: PairSums) -> float:
-    """Kendall's tau-b between scores and grades, the mean over the groups that have different grades.
+    """Kendall's tau-b between scores and grades, the mean over the queries that have different grades.
 
-    A group of equal scores counts 0. Equal to SciPy's ``kendalltau`` in every other group.
+    A query of equal scores counts 0. Equal to SciPy's ``kendalltau`` in every other query.
 
     Raises
     ------
     InputError
-        No group has different grades.
+        No query has different grades.
     """
     _require_pairs(sums)
-    return sums.correlations.value / sums.n_groups
+    return sums.correlations.value / sums.n_queries
 
 
 def swapped_pairs(sums: PairSums) -> float:
-    """Share of the pairs of different grades (of one group) in the wrong order, equal scores counting half.
+    """Share of the pairs of different grades (of one query) in the wrong order, equal scores counting half.
 
-    For two labels and no groups it is ``1 - auc``.
+    For two labels and no queries it is ``1 - auc``.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Groups of rows ranked by their scores: what the metrics of rankings are made of.
+"""Queries, ranked by the scores of their rows: what the metrics of rankings are computed from.
 
-A group is what a query returned: rows with scores and grades, the row of the highest score ranked first. The
+A query is a set of rows with scores and grades, the row with the highest score ranked first. The
 order of rows with equal scores does not matter.
 """
 
@@ -24,7 +24,7 @@ ROW_BYTES = 192
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Rows of equal scores, ascending in each group; see `ooc_svm.evaluation.ranking_loops`.
+    """Rows of equal scores, ascending in each query; see `ooc_svm.evaluation.ranking_loops`.
 
     Attributes
     ----------
@@ -32,8 +32,8 @@ class Runs:
         Rows of each run.
     sums : ndarray of float64, shape (n_runs,)
         Sum of a quantity over the rows of each run.
-    starts : ndarray of int64, shape (n_groups + 1,)
-        The runs of group g are ``starts[g] <= r < starts[g + 1]``.
+    starts : ndarray of int64, shape (n_queries + 1,)
+        The runs of query g are ``starts[g] <= r < starts[g + 1]``.
     """
 
     rows: Int64Array
@@ -41,7 +41,7 @@ class Runs:
     starts: Int64Array
 
     def pairs(self) -> Int64Array:
-        """Pairs of rows inside the runs, for each group."""
+        """Pairs of rows inside the runs, for each query."""
         before = np.zeros(len(self.rows) + 1, np.int64)
         np.cumsum(self.rows * (self.rows - 1) // 2, out=before[1:])
         return before[self.starts[1:]] - before[self.starts[:-1]]
@@ -49,11 +49,11 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class PairCounts:
-    """Pairs of rows of one group, for each group.
+    """Pairs of rows of one query, for each query.
 
     Attributes
     ----------
-    graded : ndarray of int64 or of Python integers, shape (n_groups,)
+    graded : ndarray of int64 or of Python integers, shape (n_queries,)
         Pairs of different grades.
     scored : ndarray
         Pairs of different scores.
@@ -69,11 +69,11 @@ class PairCounts:
     tied: npt.NDArray[Any]
 
 
-class RankedGroups(Protocol):
-    """Groups with scores and grades, in memory or not."""
+class RankedQueries(Protocol):
+    """Queries with scores and grades, in memory or not."""
 
     @property
-    def n_groups(self) -> int: ...
+    def n_queries(self) -> int: ...
 
     def lowest_grade(self) -> float:
         """The lowest grade of all rows."""
@@ -85,7 +85,7 @@ class RankedGroups(Protocol):
 
         Returns
         -------
-        gains, largest : ndarrays of float64, shape (n_groups,)
+        gains, largest : ndarrays of float64, shape (n_queries,)
         """
 
     def average_precisions(self) -> Float64Array:
@@ -93,11 +93,11 @@ class RankedGroups(Protocol):
 
         Returns
         -------
-        ndarray of float64, shape (n_groups,)
+        ndarray of float64, shape (n_queries,)
         """
 
     def relevant(self) -> Int64Array:
-        """Relevant rows of each group, shape (n_groups,)."""
+        """Relevant rows of each query, shape (n_queries,)."""
 
     def pair_counts(self) -> PairCounts:
         """Pairs of rows, by how scores and grades order them."""
@@ -109,49 +109,49 @@ def cumulated_discounts(k: int) -> Float64Array:
 
 
 class Rankings:
-    """Groups in memory.
+    """Queries in memory.
 
     Parameters
     ----------
     scores, grades : ndarray of float64, shape (n,)
         Finite.
-    starts : ndarray of int64, shape (n_groups + 1,)
-        Group g is the rows ``starts[g] <= i < starts[g + 1]``; the first is 0, the last n.
+    starts : ndarray of int64, shape (n_queries + 1,)
+        Query g is the rows ``starts[g] <= i < starts[g + 1]``; the first is 0, the last n.
     """
 
     def __init__(self, scores: Float64Array, grades: Float64Array, starts: Int64Array) -> None:
         self._scores, self._grades, self._starts = scores, grades, starts
-        self._groups = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        self._query_of_row = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
     @property
-    def n_groups(self) -> int:
-        """Number of groups."""
+    def n_queries(self) -> int:
+        """Number of queries."""
         return len(self._starts) - 1
 
     def lowest_grade(self) -> float:
-        """See `RankedGroups`."""
+        """See `RankedQueries`."""
         return float(self._grades.min(initial=np.inf))
 
     def discounted_gains(self, k: int) -> tuple[Float64Array, Float64Array]:
-        """See `RankedGroups`."""
-        largest_group = int(np.diff(self._starts).max(initial=0))
-        discounts = cumulated_discounts(min(k, largest_group))
+        """See `RankedQueries`."""
+        longest_query = int(np.diff(self._starts).max(initial=0))
+        discounts = cumulated_discounts(min(k, longest_query))
         return (
-            self._of_groups(discounted_gains, self._runs(self._by_score, self._grades), discounts),
-            self._of_groups(discounted_gains, self._by_grade, discounts),
+            self._of_queries(discounted_gains, self._runs(self._by_score, self._grades), discounts),
+            self._of_queries(discounted_gains, self._by_grade, discounts),
         )
 
     def average_precisions(self) -> Float64Array:
-        """See `RankedGroups`."""
+        """See `RankedQueries`."""
         runs = self._runs(self._by_score, (self._grades > 0).astype(np.float64))
-        return self._of_groups(precision_sums, runs) / np.maximum(self.relevant(), 1)
+        return self._of_queries(precision_sums, runs) / np.maximum(self.relevant(), 1)
 
     def relevant(self) -> Int64Array:
-        """See `RankedGroups`."""
-        return np.bincount(self._groups[self._grades > 0], minlength=self.n_groups)
+        """See `RankedQueries`."""
+        return np.bincount(self._query_of_row[self._grades > 0], minlength=self.n_queries)
 
     def pair_counts(self) -> PairCounts:
-        """See `RankedGroups`."""
+        """See `RankedQueries`."""
         sizes = np.diff(self._starts)
         pairs = sizes * (sizes - 1) // 2
         equal_scores = self._runs(self._by_score, self._grades).pairs()
@@ -164,19 +164,19 @@ class Rankings:
 
     @cached_property
     def _by_score(self) -> tuple[Int64Array, Float64Array]:
-        """Rows in the order of their scores inside each group, equal ones in their old order."""
-        order = np.lexsort((self._scores, self._groups))
+        """Rows in the order of their scores inside each query, equal ones in their old order."""
+        order = np.lexsort((self._scores, self._query_of_row))
         return order, self._scores[order]
 
     @cached_property
     def _by_grade(self) -> Runs:
         """Runs of equal grades."""
-        order = np.lexsort((self._grades, self._groups))
+        order = np.lexsort((self._grades, self._query_of_row))
         return self._runs((order, self._grades[order]), self._grades)
 
     def _by_both(self) -> Runs:
         """Runs of equal scores and grades."""
-        order = np.lexsort((self._grades, self._scores, self._groups))
+        order = np.lexsort((self._grades, self._scores, self._query_of_row))
         scores, grades = self._scores[order], self._grades[order]
         keys = np.zeros(len(order))
         np.cumsum((scores[1:] != scores[:-1]) | (grades[1:] != grades[:-1]), out=keys[1:])
@@ -185,17 +185,17 @@ class Rankings:
     def _runs(self, ordered: tuple[Int64Array, Float64Array], gains: Float64Array) -> Runs:
         order, keys = ordered
         rows, sums = np.empty(len(keys), np.int64), np.empty(len(keys))
-        run_starts = np.empty(self.n_groups + 1, np.int64)
+        run_starts = np.empty(self.n_queries + 1, np.int64)
         n_runs = tie_runs(keys, gains[order], self._starts, rows, sums, run_starts)
         return Runs(rows[:n_runs], sums[:n_runs], run_starts)
 
-    def _of_groups(self, function: Callable[..., None], runs: Runs, *arguments: Any) -> Float64Array:
-        out = np.empty(self.n_groups)
+    def _of_queries(self, function: Callable[..., None], runs: Runs, *arguments: Any) -> Float64Array:
+        out = np.empty(self.n_queries)
         function(runs.rows, runs.sums, runs.starts, *arguments, out)
         return out
 
     def _swapped(self) -> Int64Array:
-        """Pairs of each group in the wrong order."""
+        """Pairs of each query in the wrong order."""
         order, keys = self._by_score
         places, ascending = np.empty(len(keys)), np.zeros(len(keys))
         np.cumsum(keys[1:] != keys[:-1], out=ascending[1:])

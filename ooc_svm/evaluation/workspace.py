@@ -58,7 +58,7 @@ class Workspace:
             self._vectors.remove(vector)
 
     def group_numbers(self) -> GroupNumbers:
-        """Numbers of groups, in a share that stays reserved."""
+        """Numbers of queries, in a share that stays reserved."""
         share = self._share(NUMBER_BYTES)
         self._reserved += share
         self._numbers.append(GroupNumbers(share))

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ooc_svm.cli.app import app
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
-from ooc_svm.evaluation import query_groups, workspace
+from ooc_svm.evaluation import query_rows, workspace
 from ooc_svm.evaluation.evaluate import evaluate
 from ooc_svm.evaluation.metrics import requested_metrics
 from ooc_svm.model.decision import predicted_by
@@ -28,14 +28,14 @@ N_FEATURES = 30
 NAMES = ["ndcg@5", "map", "kendall-tau", "swapped-pairs"]
 
 
-def graded_data(model: Model, n_groups: int = 40, seed: int = 0) -> Data:
+def graded_data(model: Model, n_queries: int = 40, seed: int = 0) -> Data:
     """Grades from 0 to 3 that the model mostly orders, in groups of 12 to 39 rows."""
     random = np.random.default_rng(seed)
-    sizes = random.integers(12, 40, n_groups)
+    sizes = random.integers(12, 40, n_queries)
     data = random_data(int(sizes.sum()), N_FEATURES, seed=seed)
     hidden = data.scores(model)[:, 0] + random.normal(size=len(data.labels))
     grades = np.digitize(hidden, [0.5, 1.5, 2.5]).astype(np.float64)
-    return Data(data.matrix, grades, np.repeat(random.permutation(500)[:n_groups], sizes))
+    return Data(data.matrix, grades, np.repeat(random.permutation(500)[:n_queries], sizes))
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_scores_on_disk_give_the_same_bits(
         expected = evaluate(model, store, NAMES)
         with monkeypatch.context() as patch:
             patch.setattr(workspace, "GrowingVector", on_disk)
-            patch.setattr(query_groups, "ROW_BYTES", 1 << 40)  # no group fits
+            patch.setattr(query_rows, "ROW_BYTES", 1 << 40)  # no group fits
             assert evaluate(model, store, NAMES) == expected
     assert not any(vector.in_memory for vector in vectors if vector.n_rows)
     assert max(vector.n_rows for vector in vectors) == len(graded.labels)
@@ -283,7 +283,7 @@ def test_rankings_do_not_fit_several_classes() -> None:
 def test_ranks_that_do_not_fit_the_memory(
     model: Model, graded: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query_groups, "ROW_BYTES", 1 << 40)
+    monkeypatch.setattr(query_rows, "ROW_BYTES", 1 << 40)
     monkeypatch.setattr("ooc_svm.evaluation.large_rankings._TOP_ROW_BYTES", 1 << 40)
     with pytest.raises(MemoryBudgetError, match=r"ndcg@7 holds the first 7 rows .* allow more with --memory"):
         evaluate(model, graded.matrix, "ndcg@7", labels=graded.labels)

@@ -15,9 +15,9 @@ from scipy.stats import kendalltau
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.evaluation.large_rankings import LargeRanking, TopRows
 from ooc_svm.evaluation.metrics import METRICS, requested_metrics
-from ooc_svm.evaluation.query_groups import ENTRY_BYTES, QueryGroups
+from ooc_svm.evaluation.query_rows import ENTRY_BYTES, QueryRows
 from ooc_svm.evaluation.ranking_metrics import PairSums
-from ooc_svm.evaluation.rankings import PairCounts, RankedGroups, Rankings
+from ooc_svm.evaluation.rankings import PairCounts, RankedQueries, Rankings
 from ooc_svm.evaluation.workspace import Workspace
 from ooc_svm.model.decision import RANKINGS
 from ooc_svm.rowvectors import group_numbers
@@ -81,7 +81,7 @@ class Counted:
         self.requested = requested_metrics(RANKINGS, names)
         self.counts = {each.key: each.new_counts() for each in self.requested}
 
-    def add(self, groups: RankedGroups) -> None:
+    def add(self, groups: RankedQueries) -> None:
         for counts in self.counts.values():
             counts.add(groups)
 
@@ -90,7 +90,7 @@ class Counted:
         return each.function(self.counts[each.key])
 
 
-def found_metrics(groups: RankedGroups, names: Any = NAMES) -> dict[str, float]:
+def found_metrics(groups: RankedQueries, names: Any = NAMES) -> dict[str, float]:
     counted = Counted(names)
     counted.add(groups)
     found = {}
@@ -218,7 +218,7 @@ def test_negative_grades_are_compared_and_not_relevant():
 
 def test_counts_past_64_bits_stay_exact():
     class Vast:
-        n_groups = 1
+        n_queries = 1
 
         def pair_counts(self) -> PairCounts:
             exact = {"graded": 2**70, "scored": 2**70, "swapped": 2**68 + 1, "tied": 6}
@@ -404,18 +404,18 @@ def cut_into_groups(
     counted = Counted()
     kinds: list[type] = []
 
-    def take(groups: RankedGroups) -> None:
+    def take(groups: RankedQueries) -> None:
         kinds.append(type(groups))
         counted.add(groups)
 
     with Workspace(memory, ENTRY_BYTES) as workspace:
-        groups = QueryGroups(take, workspace)
+        groups = QueryRows(take, workspace)
         for start in range(0, len(columns[0]), block):
             part = slice(start, start + block)
             groups.add(columns[0][part], columns[1][part], None if qids is None else qids[part])
         groups.finish("rows")
-    n_groups = next(counts for counts in counted.counts.values()).n_groups
-    return {name: counted.value(name) for name in NAMES}, kinds, n_groups
+    n_queries = next(counts for counts in counted.counts.values()).n_queries
+    return {name: counted.value(name) for name in NAMES}, kinds, n_queries
 
 
 @pytest.mark.parametrize("block", [1, 7, 100, 5000])
@@ -430,13 +430,13 @@ def test_groups_are_the_same_however_rows_come(block):
         in_memory(list(zip(*(np.split(column, starts) for column in columns), strict=True)))
     )
     for memory in (1 << 22, 100_000):
-        found, kinds, n_groups = cut_into_groups(columns, qids, block, memory)
+        found, kinds, n_queries = cut_into_groups(columns, qids, block, memory)
         assert found == expected
-        assert n_groups == 60
+        assert n_queries == 60
         assert kinds.count(LargeRanking) == (memory == 100_000)
 
 
-def test_without_qids_all_rows_are_one_group():
+def test_without_qids_all_rows_are_one_query():
     random = np.random.default_rng(5)
     columns = random.normal(size=900).round(1), random.integers(0, 3, 900) * 1.0
     expected = found_metrics(in_memory([columns]))
@@ -452,7 +452,7 @@ def test_a_group_in_two_places_is_refused():
 
 
 @pytest.mark.parametrize("memory", [0, 1000, 1 << 20])
-def test_numbers_of_groups_in_any_memory(memory, monkeypatch):
+def test_numbers_of_queries_in_any_memory(memory, monkeypatch):
     monkeypatch.setattr(group_numbers, "_NUMBER_BYTES", 16)
     random = np.random.default_rng(0)
     numbers = np.unique(random.integers(0, 2**62, 300))[::-1].copy()

@@ -1,4 +1,4 @@
-"""Rows that come block by block, passed on as whole groups (queries)."""
+"""Rows that come block by block, passed on as whole queries."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, tiles
 from ooc_svm.evaluation.large_rankings import LargeRanking
-from ooc_svm.evaluation.rankings import ROW_BYTES, RankedGroups, Rankings
+from ooc_svm.evaluation.rankings import ROW_BYTES, RankedQueries, Rankings
 from ooc_svm.evaluation.workspace import NUMBER_BYTES, Workspace
 from ooc_svm.rowvectors.vector import MemoryVector
 
-# Bytes of a row (score and grade) of a group that is not complete.
+# Bytes of a row (score and grade) of a query that is not complete.
 _ROW_BYTES = 16
 
-# Bytes in the division of a workspace: a row, a query number, and as much as a row for the work on groups.
+# Bytes in the division of a workspace: a row, a query number, and as much as a row for the work on queries.
 ENTRY_BYTES = 2 * _ROW_BYTES + NUMBER_BYTES
 
-# Rows of a group for which memory is taken at first.
+# Rows of a query for which memory is taken at first.
 _FIRST_PIECE = 1 << 12
 
 
-class QueryGroups:
-    """Cuts scored rows into groups: runs of equal qid, or without qids all rows.
+class QueryRows:
+    """Cuts scored rows into queries: runs of equal qid, or without qids all rows.
 
     Parameters
     ----------
     take : callable
-        Receives all groups, in order, as soon as they are complete; its argument is valid during the call.
+        Receives all queries, in order, as soon as they are complete; its argument is valid during the call.
     workspace : Workspace
-        Memory for this and for the work on groups. Rows of a group that do not fit go to scratch files.
+        Memory for this and for the work on queries. Rows of a query that do not fit go to scratch files.
     first_piece : int
-        Rows of a group for which memory is taken at first.
+        Rows of a query for which memory is taken at first.
     """
 
     def __init__(
-        self, take: Callable[[RankedGroups], None], workspace: Workspace, first_piece: int = _FIRST_PIECE
+        self, take: Callable[[RankedQueries], None], workspace: Workspace, first_piece: int = _FIRST_PIECE
     ) -> None:
         self._take, self._workspace, self._first_piece = take, workspace, first_piece
         self._numbers = workspace.group_numbers()
-        self._open_group()
+        self._start_query()
         self._open_number: int | None = None
 
     def add(self, scores: Float64Array, grades: Float64Array, qids: Int64Array | None) -> None:
@@ -62,15 +62,15 @@ class QueryGroups:
         if len(query_starts):
             first, last = int(query_starts[0]), int(query_starts[-1])
             self._append(scores[:first], grades[:first])
-            self._close_group()
-            self._take_groups(scores[first:last], grades[first:last], query_starts - first)
+            self._end_query()
+            self._take_queries(scores[first:last], grades[first:last], query_starts - first)
             scores, grades = scores[last:], grades[last:]
             self._numbers.add(qids[query_starts])
             self._open_number = int(qids[-1])
         self._append(scores, grades)
 
     def finish(self, source: str) -> None:
-        """Pass on the last group.
+        """Pass on the last query.
 
         Parameters
         ----------
@@ -80,12 +80,12 @@ class QueryGroups:
         Raises
         ------
         InputError
-            Rows of one group are in several places.
+            Rows of one query are in several places.
         """
-        self._close_group()
+        self._end_query()
         self._numbers.check(source)
 
-    def _open_group(self) -> None:
+    def _start_query(self) -> None:
         self._scores = self._workspace.vector(np.float64, self._first_piece)
         self._grades = self._workspace.vector(np.float64, self._first_piece)
 
@@ -93,7 +93,7 @@ class QueryGroups:
         self._scores.append(scores)
         self._grades.append(grades)
 
-    def _close_group(self) -> None:
+    def _end_query(self) -> None:
         n_rows = self._scores.n_rows
         if n_rows == 0:
             return
@@ -103,10 +103,10 @@ class QueryGroups:
             scores, grades = self._scores.read(0, n_rows), self._grades.read(0, n_rows)
             self._take(Rankings(scores, grades, np.array([0, n_rows])))
         self._workspace.release(self._scores, self._grades)
-        self._open_group()
+        self._start_query()
 
-    def _take_groups(self, scores: Float64Array, grades: Float64Array, starts: Int64Array) -> None:
-        """Pass on groups, as many at a time as fit the memory."""
+    def _take_queries(self, scores: Float64Array, grades: Float64Array, starts: Int64Array) -> None:
+        """Pass on queries, as many at a time as fit the memory."""
         most_rows = self._workspace.free // ROW_BYTES
         for first, last in tiles(starts, most_rows, len(starts)):
             begin, end = int(starts[first]), int(starts[last])
