@@ -213,9 +213,9 @@ class Engine(ABC):
         while waiting:
             reading = {number: _passes_over_data(request) for number, request in waiting.items()}
             quick = [number for number, passes in reading.items() if not passes]
-            if not quick and between is not None:
-                if all(request.position.begins for passes in reading.values() for request in passes):
-                    between()
+            begins = all(request.position.begins for passes in reading.values() for request in passes)
+            if not quick and begins and between is not None:
+                between()
             served = quick or list(waiting)
             answers = self.serve([waiting.pop(number) for number in served])
             for number, answer in zip(served, answers, strict=True):

@@ -3,8 +3,8 @@
 Each computing thread takes whole segments. While it works on a block the next one is being read and decoded,
 so that at most ``BLOCKS_A_THREAD`` decoded blocks a thread are alive, and as many again as the threads for
 what comes behind a part of the data. A thread that has nothing else to do takes work of a solver, and other
-passes over a block that is being visited. Every second pass over all of the data takes the segments in reverse
-order, which finds the most recent blocks still in the system's page cache.
+passes over a block that is being visited. Every second pass over all of the data takes the segments in
+reverse order, which finds the most recent blocks still in the system's page cache.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class LocalEngine(Engine):
             self._blocks.release(index)
 
     def _begin(self, task: Work) -> Work:
-        """Offer a task to a thread that has nothing else to do; if none has begun it, it is done at the end."""
+        """Offer a task to a thread that has nothing else to do; if none begins it, it is done at the end."""
         # The queue keeps what is cancelled: it must not keep the rows.
         waiting = [task]
         begun = self._workers.submit(lambda: waiting.pop()())

@@ -19,7 +19,7 @@ _ROW_BYTES = 16
 ENTRY_BYTES = 2 * _ROW_BYTES + NUMBER_BYTES
 
 # Rows of a query for which memory is taken at first.
-_FIRST_PIECE = 1 << 12
+_FIRST_ROWS = 1 << 12
 
 
 class QueryRows:
@@ -31,14 +31,14 @@ class QueryRows:
         Receives all queries, in order, as soon as they are complete; its argument is valid during the call.
     workspace : Workspace
         Memory for this and for the work on queries. Rows of a query that do not fit go to scratch files.
-    first_piece : int
+    first_rows : int
         Rows of a query for which memory is taken at first.
     """
 
     def __init__(
-        self, take: Callable[[RankedQueries], None], workspace: Workspace, first_piece: int = _FIRST_PIECE
+        self, take: Callable[[RankedQueries], None], workspace: Workspace, first_rows: int = _FIRST_ROWS
     ) -> None:
-        self._take, self._workspace, self._first_piece = take, workspace, first_piece
+        self._take, self._workspace, self._first_rows = take, workspace, first_rows
         self._numbers = workspace.group_numbers()
         self._start_query()
         self._open_number: int | None = None
@@ -86,8 +86,8 @@ class QueryRows:
         self._numbers.check(source)
 
     def _start_query(self) -> None:
-        self._scores = self._workspace.vector(np.float64, self._first_piece)
-        self._grades = self._workspace.vector(np.float64, self._first_piece)
+        self._scores = self._workspace.vector(np.float64, self._first_rows)
+        self._grades = self._workspace.vector(np.float64, self._first_rows)
 
     def _append(self, scores: Float64Array, grades: Float64Array) -> None:
         self._scores.append(scores)

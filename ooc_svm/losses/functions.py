@@ -1,7 +1,7 @@
 """What a loss can be asked for, inside compiled functions.
 
-A loss is a NamedTuple of numbers, and which function is meant follows from its type: Numba compiles every loop
-apart for each loss, and caches it. Row i has the target ``t``, the cost ``c`` (C times its weights) and the
+A loss is a NamedTuple of numbers, and which function is meant follows from its type: Numba compiles every
+loop apart for each loss, and caches it. Row i has the target ``t``, the cost ``c`` (C times its weights) and the
 residual ``r = t - s``, s being its score with the bias; the loss l is a convex function of r, and ``r t`` is
 the slack ``1 - y s`` of a class. With the conjugate ``l*(v) = max_r (r v - l(r))``,
 

@@ -76,8 +76,8 @@ class PairSlope:
 class PairPass:
     """The active pairs at the scores ``start + t (end - start)``.
 
-    Which pairs are active depends on all scores at once: this is answered from whole row vectors, not block by
-    block.
+    Which pairs are active depends on all scores at once: this is answered from whole row vectors, not block
+    by block.
 
     Parameters
     ----------

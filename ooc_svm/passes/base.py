@@ -193,8 +193,8 @@ def is_pass(request: Request) -> bool:
 def rows_of(rounds: Sequence[RowSet]) -> RowSet:
     """All rows of a read in rounds: a segment for the rows of each segment of it, in the order of the read.
 
-    Segment k of a round is one of as many as a round has; rounds that take rows in between those of an earlier
-    one add none.
+    Segment k of a round is one of as many as a round has; rounds that take rows in between those of an
+    earlier one add none.
     """
     seen: set[tuple[int, int]] = set()
     segments: list[Segment] = []

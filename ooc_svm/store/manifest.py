@@ -65,27 +65,6 @@ class StoreMetadata:
 
 
 @dataclass(frozen=True)
-class StoreMetadata:
-    """What is known of a store before a row is read; see `ooc_svm.store.reader.Store`."""
-
-    path: Path
-    id: str
-    n_rows: int
-    n_features: int
-    n_nonzeros: int
-    value_type: ValueType
-    index_base: int
-    labels: LabelSummary
-    label_runs: int
-    label_names: tuple[str, ...] | None
-    qid_groups: int
-    provenance: dict[str, Any]
-    format_version: int | None
-    n_chunks: int
-    n_bytes: int
-
-
-@dataclass(frozen=True)
 class ListedArray:
     """An array as the manifest lists it.
 

@@ -104,7 +104,8 @@ class Checkpoints:
     folder : path
         Made if it is missing.
     keys : sequence of str
-        What the run is, see `ooc_svm.training.keys`: the first is written; a state with none of them is refused.
+        What the run is, see `ooc_svm.training.keys`: the first is written; a state with none of them is
+        refused.
 
     Raises
     ------

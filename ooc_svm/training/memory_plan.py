@@ -119,7 +119,9 @@ def divide(
 
 
 def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
-    """Divide ``total`` bytes for a solver's plan: what is left goes to sorting and row vectors, then to the cache.
+    """Divide ``total`` bytes for a solver's plan.
+
+    What is left goes to sorting and row vectors, then to the block cache.
 
     Raises
     ------

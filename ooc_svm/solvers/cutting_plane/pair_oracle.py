@@ -137,7 +137,7 @@ class PairCutOracle:
 
     @property
     def n_counts(self) -> int:
-        """How often pairs are counted for one read: once, and for each look of a search that is not by bins."""
+        """Counts of the pairs for one read: one, and one for each evaluation in a search without bins."""
         return 1 if self.searches_by_bins else 1 + EXPECTED_LOOKS
 
     @property

@@ -42,8 +42,8 @@ PLAIN_CUTS = 200
 ELEMENTS_A_GROUP = 2_000_000
 ELEMENTS_A_PARAMETER = 1000
 
-# Precision of a line search by values of the objective, as a share of the gap wanted: a smaller one takes more
-# sorts of the rows and saves no reads (measured).
+# Precision of a line search by values of the objective, as a share of the gap wanted: a smaller one takes
+# more sorts of the rows and saves no reads (measured).
 SEARCH_SHARE = 0.01
 
 

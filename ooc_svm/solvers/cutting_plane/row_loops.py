@@ -1,11 +1,11 @@
 """Losses that are sums over rows, on scores: cuts, and the loss along a segment of a piecewise linear one.
 
-With the target t and the weight omega of a row as its cost (`ooc_svm.losses.functions`), its loss at the scores
-has the tangent ``g (t - s) - l*(g)``, g its slope there. Along the segment from scores b to scores s a piecewise
-linear loss is ``omega max(0, c - tau d)``, c the slack at b above the loss's breakpoint and ``d = t (s - b)``,
-tau >= 0. It is active (the row loses something) from 0 to ``tau = c / d`` if c and d are positive, from there on
-if both are negative. Breakpoints are counted in bins of ``u = tau / (1 + tau) = c / (c + d)``, which lies
-between 0 and 1.
+With the target t and the weight omega of a row as its cost (`ooc_svm.losses.functions`), its loss at the
+scores has the tangent ``g (t - s) - l*(g)``, g its slope there. Along the segment from scores b to scores s a
+piecewise linear loss is ``omega max(0, c - tau d)``, c the slack at b above the loss's breakpoint and
+``d = t (s - b)``, tau >= 0. It is active (the row loses something) from 0 to ``tau = c / d`` if c and d are
+positive, from there on if both are negative. Breakpoints are counted in bins of
+``u = tau / (1 + tau) = c / (c + d)``, which lies between 0 and 1.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     P(w, b) = 1/2 |w|^2 + sum_i l_i(t_i - w.x_i - b)
     D(v)    = sum_i (t_i v_i - l*_i(v_i)) - 1/2 |sum_i v_i x_i|^2
 
-`ooc_svm.losses.functions` has the terms. v_i is ``y_i alpha_i`` of the usual notation, or the difference of the
-two multipliers of a regression's row.
+`ooc_svm.losses.functions` has the terms. v_i is ``y_i alpha_i`` of the usual notation, or the difference of
+the two multipliers of a regression's row.
 """
 
 from __future__ import annotations

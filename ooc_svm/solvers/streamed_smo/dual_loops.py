@@ -5,13 +5,13 @@ Row i contributes ``v_i x_i`` to w, and the dual to be maximised is
     D(v) = sum_i (t_i v_i - l*_i(v_i)) - 1/2 |w|^2
 
 (`ooc_svm.losses.functions`). With the residual ``r_i = t_i - x_i.w - b`` the row's gap is
-``l_i(r_i) + l*_i(v_i) - r_i v_i``: the gaps of all rows sum up to P - D. Platt (1998), equation 23, is the step
-for the hinge loss. A bias enters as a feature of value sqrt(rho) with the weight kept apart: ``b`` moves by
-``rho`` times the change of v.
+``l_i(r_i) + l*_i(v_i) - r_i v_i``: the gaps of all rows sum up to P - D. Platt (1998), equation 23, is the
+step for the hinge loss. A bias enters as a feature of value sqrt(rho) with the weight kept apart: ``b`` moves
+by ``rho`` times the change of v.
 
-``targets`` holds (t, c) of each row side by side: its target, and its cost, C times its weights. Where columns
-are scaled, w is kept in units of the data and ``scale2`` holds the squares of the scales; it is None without
-scaling, which Numba compiles apart, as it does data without values.
+``targets`` holds (t, c) of each row side by side: its target, and its cost, C times its weights. Where
+columns are scaled, w is kept in units of the data and ``scale2`` holds the squares of the scales; it is None
+without scaling, which Numba compiles apart, as it does data without values.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ class Effort:
     lanes : int
         Lanes of a round; a power of two.
     share, early_share, last_share : float
-        The working set is solved until its row gaps sum up to this share of the gaps of all other rows, as last
-        seen: ``share`` in a round; at the end of a read ``last_share``, which is smaller since that w is the
-        next reference, or ``early_share`` as long as the gap is more than `NEAR` times the one wanted.
+        The working set is solved until its row gaps sum up to this share of the gaps of all other rows, as
+        last seen: ``share`` in a round; at the end of a read ``last_share``, which is smaller since that w is
+        the next reference, or ``early_share`` as long as the gap is more than `NEAR` times the one wanted.
     floor : float
         Share of the gap wanted below which the working set is not solved.
     sweeps : float
@@ -58,8 +58,8 @@ class Effort:
 # the steps, with much data the steps are what takes the time. Each lane more takes more reads and memory, and
 # one is enough where solving the resident set keeps another processor busy; only of very large data, which
 # several machines may take part of, there are two. With 2 % resident 20 rounds take 17 and 11 reads (covtype,
-# a9a), 60 take 13 and 8. Rows further from the margin than ``margin_reach`` hardly ever move: without them no data
-# takes more reads, and arXiv two thirds of the time.
+# a9a), 60 take 13 and 8. Rows further from the margin than ``margin_reach`` hardly ever move: without them no
+# data takes more reads, and arXiv two thirds of the time.
 _LARGE = Effort(5, 20, 2.0, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43)
 EFFORTS = {
     0: Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.005, 0.03, 300.0, 0.67),

@@ -3,14 +3,14 @@
 Invariant. At every moment the multiplier of row i is
 
 1. ``working_set.dual[k]``, if the row is resident, at place k;
-2. else its entry of ``multipliers``, if it is one of ``returned``: rows that have left the working set and that
-   no round has met since;
+2. else its entry of ``multipliers``, if it is one of ``returned``: rows that have left the working set and
+   that no round has met since;
 3. else ``dual[i] + theta step[i]``, the two being row vectors and theta that of the row's round: what a lane
    wants to add is known before theta is.
 
 So no row vector is written but in the row's own round, which brings 2 and 3 up to date. All multipliers are
-inside their bounds; ``total`` is their sum, ``linear`` is ``sum_i (t_i v_i - l*_i(v_i))``, and the solver's w is
-``sum_i v_i x_i``, all three up to rounding.
+inside their bounds; ``total`` is their sum, ``linear`` is ``sum_i (t_i v_i - l*_i(v_i))``, and the solver's w
+is ``sum_i v_i x_i``, all three up to rounding.
 """
 
 from __future__ import annotations

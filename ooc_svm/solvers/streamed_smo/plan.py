@@ -64,7 +64,7 @@ class StreamedSmoPackage:
     def plan(
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
     ) -> SolverPlan:
-        """As many resident rows as are worth it and fit: they come before row vectors and blocks in memory."""
+        """As many resident rows as are worth it and fit, before row vectors and blocks in memory."""
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         left = min(_left(size, options, room, threads) for threads in (lanes, room.threads))
@@ -83,7 +83,7 @@ class StreamedSmoPackage:
         return _plan(size, options, NO_ROOM, size.n_nonzeros // 4)
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
-        """The lanes are those of all the data. A round's candidates are with the workers before they are sent."""
+        """The lanes are those of all the data; candidates of a round are in the worker before they are sent."""
         options = replace(options, lanes=whole.report["lanes"])
         return _plan(size, options, room, whole.parameters.capacity)
 

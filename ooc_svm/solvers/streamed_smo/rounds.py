@@ -35,9 +35,9 @@ class Round:
 def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Round]:
     """Cut the data into rounds of lanes.
 
-    With fewer blocks than rounds, the rounds of a block each take every k-th row of it, so that they are alike
-    however the rows are sorted, and its lanes a part of the block each. Otherwise lanes are whole blocks that
-    follow one another, or even parts of blocks.
+    With fewer blocks than rounds, the rounds of a block each take every k-th row of it, so that they are
+    alike however the rows are sorted, and its lanes a part of the block each. Otherwise lanes are whole
+    blocks that follow one another, or even parts of blocks.
 
     Parameters
     ----------

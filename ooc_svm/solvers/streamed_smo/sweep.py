@@ -1,7 +1,7 @@
 """Passes of the dual solver: rounds of dual coordinate steps, and the scores of all rows.
 
-All lanes of a round begin with the same weights; each moves its rows once, in a random order that follows from
-the seed, with a copy of the weights of its own, and keeps the rows best worth holding in memory.
+All lanes of a round begin with the same weights; each moves its rows once, in a random order that follows
+from the seed, with a copy of the weights of its own, and keeps the rows best worth holding in memory.
 """
 
 from __future__ import annotations
