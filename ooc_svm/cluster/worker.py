@@ -16,7 +16,7 @@ from ooc_svm.system.files import atomic_write
 from ooc_svm.system.malloc import share_freed_memory
 from ooc_svm.system.memory import peak_memory
 
-Fill = Callable[[RowVectors, Source], None]
+Fill = Callable[[RowVectors, Source], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from typing import TypeVar
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.report import ConvertReport, Meter, make_report
 from ooc_svm.errors import UsageError
-from ooc_svm.store.builder import OutlineWriter
+from ooc_svm.store.parallel_writer import ParallelWriter
+from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.inputs import InputMetadata
@@ -25,7 +26,7 @@ ADVICE = "free some space or check the disk, then run again"
 
 _RECORDED_OPTIONS = ("index_base", "features", "dtype", "shuffle", "group")
 
-Writer = TypeVar("Writer", bound=OutlineWriter)
+Writer = TypeVar("Writer", StoreWriter, ParallelWriter)
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def writing(kind: type[Writer], options: ConvertOptions, scratch: Scratch, threa
 
 
 def commit(
-    writer: OutlineWriter,
+    writer: StoreWriter | ParallelWriter,
     options: ConvertOptions,
     counts: TextCounts,
     inputs: Sequence[InputMetadata],

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from ooc_svm.conversion.spill import WeightedRows
-from ooc_svm.store.builder import WrittenStore
 from ooc_svm.store.label_summary import LabelSummary
+from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.text.reader import TextCounts
 
 Progress = Callable[[int, int | None, int], None]
@@ -120,7 +120,7 @@ class ConvertReport:
 
 
 def make_report(
-    written: WrittenStore, counts: TextCounts, meter: Meter, rejected: Path | None
+    written: StoreMetadata, counts: TextCounts, meter: Meter, rejected: Path | None
 ) -> ConvertReport:
     """The report of a conversion that has just ended."""
     report = ConvertReport(

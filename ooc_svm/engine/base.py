@@ -23,7 +23,7 @@ from ooc_svm.passes.base import (
     RowSet,
     RowSlice,
     StridedRange,
-    is_pass,
+    VectorRequest,
     union,
 )
 from ooc_svm.passes.fuse import fuse, split
@@ -129,7 +129,7 @@ class Engine(ABC):
     ) -> None:
         self.close()
 
-    def fill(self, fill: Callable[[RowVectors, Source], None]) -> None:
+    def fill(self, fill: Callable[[RowVectors, Source], object]) -> None:
         """Make the row vectors that come from the data."""
         fill(self.vectors, self.source)
 
@@ -143,7 +143,8 @@ class Engine(ABC):
 
     def stream(self, requests: Sequence[Request]) -> list[Any]:
         """Serve several requests; passes over the same rows share one read of them."""
-        return self.serve([Overlap(tuple(requests), _nothing)])[0]
+        answers: list[Any] = self.serve([Overlap(tuple(requests), _nothing)])[0]
+        return answers
 
     def serve(self, waiting: Sequence[Request | Overlap]) -> list[Any]:
         """Serve what several solvers wait for, and do their work meanwhile; an answer for each."""
@@ -163,12 +164,12 @@ class Engine(ABC):
         answers: list[Any] = [None] * len(requests)
         passes: dict[int, Pass] = {}
         for place, request in enumerate(requests):
-            if is_pass(request):
-                passes[place] = request
-            else:
+            if isinstance(request, VectorRequest):
                 began = time.perf_counter()
                 answers[place] = request.serve(self.vectors, self.sorting_bytes, self.threads)
                 self.counters.visiting_seconds += time.perf_counter() - began
+            else:
+                passes[place] = request
         # Work goes on while blocks are read, if any are: they come last.
         kinds = sorted(
             dict.fromkeys((request.needs_data, request.rows) for request in passes.values()),
@@ -252,7 +253,7 @@ class Engine(ABC):
 def _passes_over_data(request: Request | Overlap) -> list[Pass]:
     """The passes of what a solver waits for that need blocks of the matrix."""
     requests = request.requests if isinstance(request, Overlap) else (request,)
-    return [each for each in requests if is_pass(each) and each.needs_data]
+    return [each for each in requests if not isinstance(each, VectorRequest) and each.needs_data]
 
 
 def _nothing() -> None:

@@ -1,9 +1,9 @@
 """What a loss can be asked for, inside compiled functions.
 
 A loss is a NamedTuple of numbers, and which function is meant follows from its type: Numba compiles every
-loop apart for each loss, and caches it. Row i has the target ``t``, the cost ``c`` (C times its weights) and the
-residual ``r = t - s``, s being its score with the bias; the loss l is a convex function of r, and ``r t`` is
-the slack ``1 - y s`` of a class. With the conjugate ``l*(v) = max_r (r v - l(r))``,
+loop apart for each loss, and caches it. Row i has the target ``t``, the cost ``c`` (C times its weights) and
+the residual ``r = t - s``, s being its score with the bias; the loss l is a convex function of r, and ``r t``
+is the slack ``1 - y s`` of a class. With the conjugate ``l*(v) = max_r (r v - l(r))``,
 
     P(w, b) = 1/2 |w|^2 + sum_i l_i(t_i - w.x_i - b)
     D(v)    = sum_i (t_i v_i - l*_i(v_i)) - 1/2 |sum_i v_i x_i|^2
@@ -107,8 +107,8 @@ def implements(*losses: type) -> Callable[[Function], Function]:
         name = function.__name__
 
         def choose(loss: Any, *arguments: Any) -> Function | None:
-            known = isinstance(loss, types.BaseNamedTuple) and loss.instance_class in losses
-            return function if known else None
+            known = isinstance(loss, types.BaseNamedTuple)
+            return function if known and getattr(loss, "instance_class", None) in losses else None
 
         overload(FUNCTIONS[name], strict=False, jit_options={"forceinline": True})(choose)
         for loss in losses:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ooc_svm.data.blocks import RowBlock
 
@@ -148,6 +148,7 @@ class Pass(Protocol):
         """The partial of two neighbouring segments; may reuse ``left``."""
 
 
+@runtime_checkable
 class VectorRequest(Protocol):
     """One request that is answered from whole row vectors, not block by block."""
 
@@ -183,11 +184,6 @@ class Overlap:
     requests: tuple[Request, ...]
     work: Callable[[], None]
     prefetch: tuple[int, ...] = ()
-
-
-def is_pass(request: Request) -> bool:
-    """Whether a request is answered block by block."""
-    return hasattr(request, "visit")
 
 
 def rows_of(rounds: Sequence[RowSet]) -> RowSet:

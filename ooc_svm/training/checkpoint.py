@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -266,6 +266,13 @@ def _read(folder: Path, place: int) -> Saved:
     if summed.crc32c != content["vectors"].get("crc32c"):
         raise DamageError(f"{path}: damaged: the checksum of the row vectors is wrong")
     return Saved(folder, place, content, arrays)
+
+
+def saved_item(metadata: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A part of what was saved with a checkpoint, which may come from anywhere."""
+    if type(metadata.get(name)) is not kind:
+        raise DamageError(f"the checkpoint does not say {name}; start the run again")
+    return metadata[name]
 
 
 def state_path(folder: Path, place: int) -> Path:

@@ -23,7 +23,7 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.store import Store
 from ooc_svm.system import signals
 from ooc_svm.system.malloc import share_freed_memory
-from ooc_svm.training.checkpoint import Checkpoints
+from ooc_svm.training.checkpoint import Checkpoints, saved_item
 from ooc_svm.training.data import open_data
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.keys import families, run_keys
@@ -284,10 +284,3 @@ def _parameters(saved: Mapping[str, Any]) -> dict[str, int]:
     if any(type(number) is not int for number in found.values()):
         raise DamageError("the checkpoint does not say its parameters; start the run again")
     return found
-
-
-def saved_item(metadata: Mapping[str, Any], name: str, kind: type) -> Any:
-    """A part of what was saved with a checkpoint, which may come from anywhere."""
-    if type(metadata.get(name)) is not kind:
-        raise DamageError(f"the checkpoint does not say {name}; start the run again")
-    return metadata[name]

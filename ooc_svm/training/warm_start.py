@@ -16,7 +16,7 @@ from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import Solver, WarmStarting
-from ooc_svm.training.checkpoint import Saved, newest_saved
+from ooc_svm.training.checkpoint import Saved, newest_saved, saved_item
 
 
 def warm_start(
@@ -102,7 +102,7 @@ def _from_state(
     vectors: RowVectors,
     blocks: Sequence[Span],
 ) -> None:
-    costs, cut = saved.metadata["C"], saved.metadata.get("cut")
+    costs, cut = saved.metadata["C"], saved_item(saved.metadata, "cut", list)
     # Models come by C, and for each C by class.
     n_classes = len(models) // len({spec.C for spec in models})
     for number, (solver, spec) in enumerate(zip(solvers, models, strict=True)):

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Request, VectorRequest, is_pass
+from ooc_svm.passes.base import Request, VectorRequest
 from ooc_svm.solvers.base import Sample
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
@@ -71,7 +71,7 @@ def sample_of(requests: Generator[Request, Any, Any], oracle: CutOracle) -> Samp
     """What an oracle asks for up to its pass over the data."""
     counts: list[VectorRequest] = []
     request = next(requests)
-    while not is_pass(request):
+    while isinstance(request, VectorRequest):
         counts.append(request)
         request = requests.send(oracle.no_count)
     return Sample(tuple(counts), (request,), n_counts=oracle.n_counts)

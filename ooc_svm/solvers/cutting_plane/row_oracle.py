@@ -233,8 +233,9 @@ class SegmentEvents:
         return self.losses.reads
 
     def __call__(self, rows: RowSlice) -> Float64Array:
-        where = (*self.losses.segment(rows), self.low, self.per_unit, self.bin)
-        where = (self.losses.loss, *where, *self.losses.targets.values(rows.vectors))
+        place = (self.low, self.per_unit, self.bin)
+        targets = self.losses.targets.values(rows.vectors)
+        where = (self.losses.loss, *self.losses.segment(rows), *place, *targets)
         count = row_loops.collect_events(*where, np.empty((0, 3)))
         events = np.empty((count, 3))
         if count:

@@ -83,7 +83,7 @@ class StreamedSmoPackage:
         return _plan(size, options, NO_ROOM, size.n_nonzeros // 4)
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
-        """The lanes are those of all the data; candidates of a round are in the worker before they are sent."""
+        """The lanes are those of all the data; candidates are in the worker before they are sent."""
         options = replace(options, lanes=whole.report["lanes"])
         return _plan(size, options, room, whole.parameters.capacity)
 

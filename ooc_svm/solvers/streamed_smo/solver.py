@@ -354,7 +354,7 @@ class StreamedSmo:
 
     @property
     def _min_priority(self) -> float:
-        """The priority of a row out of reach; in a regression what is far depends on the unit of its values."""
+        """The priority of a row out of reach; what is far in a regression depends on the values' unit."""
         return 1.0 / (1.0 + self.effort.margin_reach) if self.model.targets.in_margins else 0.0
 
     def _solve_working_set(self, last: bool = False) -> None:

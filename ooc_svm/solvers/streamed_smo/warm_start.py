@@ -1,8 +1,9 @@
 """Begin a run of streamed SMO where another one ended: at the weights of a model, or with saved multipliers.
 
 From a saved state every multiplier is taken over, times the ratio of the two values of C: that is feasible,
-and keeps w as their sum. Steps that were still to be taken, by the theta of their round, are taken: this run may
-cut its rounds in another way. A model has no multipliers; its weights are the first point that P is taken at.
+and keeps w as their sum. Steps that were still to be taken, by the theta of their round, are taken: this run
+may cut its rounds in another way. A model has no multipliers; its weights are the first point that P is taken
+at.
 """
 
 from __future__ import annotations
