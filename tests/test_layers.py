@@ -66,7 +66,8 @@ PURE = {
     "errors": set(),
     "catalog": {"importlib"},
     "options": {"enum", "os"},
-    "ops": {"numpy", "numba", "llvmlite"},
+    # With where the cache of compiled functions lies.
+    "ops": {"numpy", "numba", "llvmlite", "os", "pathlib", "shutil", "zlib"},
     "losses": {"numpy", "numba"},
     "passes": {"numpy"},
     "solvers": {"numpy", "numba", "time"},

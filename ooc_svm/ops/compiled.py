@@ -1,19 +1,61 @@
-"""The one way this package compiles a function."""
+"""The one way this package compiles a function.
+
+Numba caches on disk what it compiled, and compiles again when the file of the function has changed. It does
+not see a change of what the function calls, such as a loss in a file of its own: so the cache of this package
+lies in a folder whose name changes with every file of the package.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
-from numba import njit
+from numba import config, njit
+
+_PACKAGE = Path(__file__).parent.parent
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def _cache_folder() -> str:
+    """The folder of this state of the package: in it, or in NUMBA_CACHE_DIR if that is set.
+
+    Empty where the package cannot be written and so is not edited either: Numba finds a place for the user.
+    """
+    files = sorted((path.stat().st_mtime_ns, str(path)) for path in _PACKAGE.rglob("*.py"))
+    name = f"numba-{zlib.crc32(repr(files).encode()):08x}"
+    if config.CACHE_DIR:
+        return os.path.join(config.CACHE_DIR, name)
+    if not os.access(_PACKAGE, os.W_OK):
+        return ""
+    folder = _PACKAGE / "__pycache__" / name
+    if not folder.exists():
+        for older in folder.parent.glob("numba-*"):
+            shutil.rmtree(older, ignore_errors=True)
+    return str(folder)
+
+
+_CACHE_FOLDER = _cache_folder()
+
+
+def _compile(function: Callable[..., Any], **options: Any) -> Any:
     """Compile with Numba: without the GIL, cached on disk, strict floating point.
 
     Sums must not depend on how a loop was vectorised, so there is no ``fastmath`` here.
     """
-    return njit(nogil=True, cache=True)(function)
+    others = config.CACHE_DIR
+    config.CACHE_DIR = _CACHE_FOLDER or others
+    try:
+        return njit(nogil=True, cache=True, **options)(function)
+    finally:
+        config.CACHE_DIR = others
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile a function; for use as a decorator."""
+    return _compile(function)
 
 
 def inlined(
@@ -31,5 +73,8 @@ def inlined(
     error_model : {"python", "numpy"}
         With "numpy" a division does not test its divisor.
     """
-    decorate = njit(nogil=True, cache=True, forceinline=True, error_model=error_model)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        return _compile(function, forceinline=True, error_model=error_model)
+
     return decorate if function is None else decorate(function)

@@ -275,6 +275,14 @@ def saved_item(metadata: Mapping[str, Any], name: str, kind: type) -> Any:
     return metadata[name]
 
 
+def saved_parameters(saved: Mapping[str, Any]) -> dict[str, int]:
+    """The solver's parameters that a checkpoint was made with."""
+    found: dict[str, int] = saved_item(saved, "parameters", dict)
+    if any(type(number) is not int for number in found.values()):
+        raise DamageError("the checkpoint does not say its parameters; start the run again")
+    return found
+
+
 def state_path(folder: Path, place: int) -> Path:
     """The file of states."""
     return folder / f"checkpoint-{place}.state"
