@@ -14,9 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from numba import config, njit
+import numba
+from numba import njit
 
 _PACKAGE = Path(__file__).parent.parent
+_SETTINGS: Any = numba.config
 
 
 def _cache_folder() -> str:
@@ -26,8 +28,8 @@ def _cache_folder() -> str:
     """
     files = sorted((path.stat().st_mtime_ns, str(path)) for path in _PACKAGE.rglob("*.py"))
     name = f"numba-{zlib.crc32(repr(files).encode()):08x}"
-    if config.CACHE_DIR:
-        return os.path.join(config.CACHE_DIR, name)
+    if _SETTINGS.CACHE_DIR:
+        return os.path.join(_SETTINGS.CACHE_DIR, name)
     if not os.access(_PACKAGE, os.W_OK):
         return ""
     folder = _PACKAGE / "__pycache__" / name
@@ -45,12 +47,12 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
 
     Sums must not depend on how a loop was vectorised, so there is no ``fastmath`` here.
     """
-    others = config.CACHE_DIR
-    config.CACHE_DIR = _CACHE_FOLDER or others
+    others = _SETTINGS.CACHE_DIR
+    _SETTINGS.CACHE_DIR = _CACHE_FOLDER or others
     try:
         return njit(nogil=True, cache=True, **options)(function)
     finally:
-        config.CACHE_DIR = others
+        _SETTINGS.CACHE_DIR = others
 
 
 def compiled(function: Callable[..., Any]) -> Any:

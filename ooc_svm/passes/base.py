@@ -134,10 +134,6 @@ class Pass(Protocol):
     @property
     def prefetch(self) -> tuple[int, ...]: ...
 
-    @property
-    def partial_nbytes(self) -> int:
-        """Bytes of one partial."""
-
     def empty(self) -> Any:
         """A partial of no rows."""
 

@@ -42,10 +42,6 @@ class ColumnPass(WholeRead):
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
 
-    @property
-    def partial_nbytes(self) -> int:
-        return 24 * self.n_features
-
     def empty(self) -> ColumnSums:
         return ColumnSums(*np.zeros((3, self.n_features)))
 

@@ -72,11 +72,6 @@ class LinearPass(WholeRead):
         """Number of weighted sums of rows, over all rules."""
         return sum(rule.width for rule in self.rules)
 
-    @property
-    def partial_nbytes(self) -> int:
-        cells = sum(rule.n_cells for rule in self.rules)
-        return 8 * len(self.weights) * self.width * self.groups + 8 * (len(self.weights) + 2) * cells
-
     def empty(self) -> LinearSums:
         d = len(self.weights)
         sums = [np.zeros(rule.sums_shape) for rule in self.rules]

@@ -78,10 +78,6 @@ class RowPass:
     def writes(self) -> tuple[str, ...]:
         return self.rule.writes
 
-    @property
-    def partial_nbytes(self) -> int:
-        return 8 * int(np.prod(self.rule.sums_shape))
-
     def empty(self) -> Float64Array:
         return np.zeros(self.rule.sums_shape)
 
@@ -110,7 +106,6 @@ class CollectPass(WholeRead):
     finder: RowFinder
     needs_data: ClassVar[bool] = False
     writes: ClassVar[tuple[str, ...]] = ()
-    partial_nbytes: ClassVar[int] = 0
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -99,33 +100,27 @@ class ModelSpec:
     classes: BinaryProblem | None = None
 
 
-class Problem(Protocol):
-    """One problem.
+class Problem(ABC):
+    """One problem; its attributes are constants of the class or of the instance.
 
     Attributes
     ----------
     target_bytes : int
         Bytes a row of the row vectors that are made from the labels.
     rowwise : bool
-        Whether those of a row follow from the row alone: whoever holds some rows can make them.
+        Whether those of a row follow from the row alone, so that every worker can make its own.
     has_classes : bool
         Whether a model has classes, and its scores labels.
     in_queries : bool
         Whether rows are compared inside queries only.
     """
 
-    @property
-    def target_bytes(self) -> int: ...
+    target_bytes: int
+    rowwise: bool = True
+    has_classes: bool = False
+    in_queries: bool = False
 
-    @property
-    def rowwise(self) -> bool: ...
-
-    @property
-    def has_classes(self) -> bool: ...
-
-    @property
-    def in_queries(self) -> bool: ...
-
+    @abstractmethod
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """The labels that rows are told apart by, ascending; empty where labels are values or too many.
 
@@ -136,14 +131,19 @@ class Problem(Protocol):
         """
 
     def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
-        """How many models there will be."""
+        """How many models there will be: one for each C."""
+        return len(options.C)
 
     def n_ranks(self, labels: LabelSet) -> int:
         """Ranks of the rows where all rows are compared; 0 where they are not, or there are too many."""
+        return 0
 
     def sample_labels(self, n_rows: int) -> Float64Array:
         """Labels of made-up rows with which all functions are used that others use: for compiling them."""
+        labels: Float64Array = np.where(np.arange(n_rows) % 3 == 0, 1.0, 0.0)
+        return labels
 
+    @abstractmethod
     def fill(
         self,
         vectors: RowVectors,
@@ -160,6 +160,7 @@ class Problem(Protocol):
             A label or a weight that cannot be.
         """
 
+    @abstractmethod
     def models(
         self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
     ) -> list[ModelSpec]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,19 +11,16 @@ from ooc_svm.data.classes import BinaryProblem, binary_problems
 from ooc_svm.data.source import Source
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
-from ooc_svm.problems.base import LabelSet, ModelSpec, fill_weights, held_ranges, read_finite_labels
+from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, fill_weights, held_ranges, read_finite_labels
 from ooc_svm.problems.targets import CODES, ClassTargets
 from ooc_svm.rowvectors.collection import RowVectors
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(Problem):
     """Labels are classes; see `ooc_svm.problems.base.Problem`."""
 
-    target_bytes: ClassVar[int] = 2
-    rowwise: ClassVar[bool] = True
-    in_queries: ClassVar[bool] = False
-    has_classes: ClassVar[bool] = True
+    target_bytes = 2
+    has_classes = True
 
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """The classes, ascending."""
@@ -33,15 +29,6 @@ class Classification:
     def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
         """One for each C and each class, or for two classes."""
         return len(options.C) * len(self._binary(labels, options)[1])
-
-    def n_ranks(self, labels: LabelSet) -> int:
-        """Rows are not compared."""
-        return 0
-
-    def sample_labels(self, n_rows: int) -> Float64Array:
-        """Labels of made-up rows: two classes."""
-        labels: Float64Array = np.where(np.arange(n_rows) % 3 == 0, 1.0, 0.0)
-        return labels
 
     def fill(
         self,

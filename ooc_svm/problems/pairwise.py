@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.active import scratch_vectors, sum_of_pairs
 from ooc_svm.pairs.counts import check_trainable
 from ooc_svm.pairs.request import PairRows, Pairs
-from ooc_svm.problems.base import LabelSet, ModelSpec, fill_weights
+from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, fill_weights
 from ooc_svm.problems.targets import WEIGHT
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
@@ -34,25 +34,21 @@ _SORTED_ROWS, _COUNTING_BYTES = 1 << 14, 1 << 23
 _NUMBERS_BYTES = 1 << 24
 
 
-@dataclass(frozen=True, slots=True)
-class Pairwise:
+@dataclass(frozen=True)
+class Pairwise(Problem):
     """Losses are of pairs of rows of different rank; see `ooc_svm.problems.base.Problem`.
 
     Attributes
     ----------
     name : {"ordinal", "roc-area", "ranking"}
     target_bytes : int
+    in_queries : bool
     """
 
     name: str
     target_bytes: int
-    rowwise: ClassVar[bool] = False
-    has_classes: ClassVar[bool] = False
-
-    @property
-    def in_queries(self) -> bool:
-        """Whether rows are compared inside queries only."""
-        return self.name == "ranking"
+    in_queries: bool = False
+    rowwise: bool = False
 
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """The labels that rows are told apart by, ascending; empty where there are too many to list.
@@ -74,10 +70,6 @@ class Pairwise:
                 "choose a column of numbers with --label"
             )
         return check_ranks(self.name, labels.counts, labels.positive(options))
-
-    def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
-        """One for each C."""
-        return len(options.C)
 
     def n_ranks(self, labels: LabelSet) -> int:
         """Ranks of the rows where all rows are compared."""
@@ -111,7 +103,11 @@ class Pairwise:
         return [ModelSpec(C, loss, pairs=pairs) for C in options.C]
 
 
-ORDINAL, ROC_AREA, RANKING = Pairwise("ordinal", 4), Pairwise("roc-area", 4), Pairwise("ranking", 5)
+ORDINAL, ROC_AREA, RANKING = (
+    Pairwise("ordinal", 4),
+    Pairwise("roc-area", 4),
+    Pairwise("ranking", 5, in_queries=True),
+)
 
 
 def check_ranks(

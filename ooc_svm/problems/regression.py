@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -11,36 +10,19 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.source import Source
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
-from ooc_svm.problems.base import LabelSet, ModelSpec, fill_weights, held_ranges, read_finite_labels
+from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, fill_weights, held_ranges, read_finite_labels
 from ooc_svm.problems.targets import TARGET, ValueTargets
 from ooc_svm.rowvectors.collection import RowVectors
 
 
-@dataclass(frozen=True, slots=True)
-class Regression:
+class Regression(Problem):
     """A score is a value; see `ooc_svm.problems.base.Problem`."""
 
-    target_bytes: ClassVar[int] = 8
-    rowwise: ClassVar[bool] = True
-    in_queries: ClassVar[bool] = False
-    has_classes: ClassVar[bool] = False
+    target_bytes = 8
 
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """Any labels will do."""
         return np.empty(0)
-
-    def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
-        """One for each C."""
-        return len(options.C)
-
-    def n_ranks(self, labels: LabelSet) -> int:
-        """Rows are not compared."""
-        return 0
-
-    def sample_labels(self, n_rows: int) -> Float64Array:
-        """Labels of made-up rows: a few values."""
-        labels: Float64Array = np.where(np.arange(n_rows) % 3 == 0, 1.0, 0.0)
-        return labels
 
     def fill(
         self,

@@ -5,9 +5,10 @@ Training, memory division, checkpoints and clusters know solvers by this alone, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy.typing as npt
 
@@ -187,7 +188,7 @@ class Sample:
     n_sweeps: int = 0
 
 
-class Solver(Protocol):
+class Solver(ABC):
     """The solver of one model.
 
     Attributes
@@ -195,48 +196,56 @@ class Solver(Protocol):
     state : Any
         What a checkpoint holds: everything kept between two reads, besides the row vectors.
     stopping : Stopping
-    certificate : Certificate
-    vectors, scratch_vectors : mapping of str to data type
-        Row vectors that it goes on from, and those that it makes again from others.
     """
 
-    @property
-    def state(self) -> Any: ...
+    state: Any
+    stopping: Stopping
 
     @property
-    def stopping(self) -> Stopping: ...
+    def certificate(self) -> Certificate:
+        """Values and bound so far."""
+        certificate: Certificate = self.state.certificate
+        return certificate
 
     @property
-    def certificate(self) -> Certificate: ...
+    @abstractmethod
+    def vectors(self) -> Mapping[str, npt.DTypeLike]:
+        """Row vectors that it goes on from, with types."""
 
     @property
-    def vectors(self) -> Mapping[str, npt.DTypeLike]: ...
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        """Row vectors that it makes from others in every iteration, with types."""
+        return {}
 
-    @property
-    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
-
+    @abstractmethod
     def steps(self) -> Steps:
         """Yield requests until the gap is certified or a limit is reached."""
 
+    @abstractmethod
     def solution(self) -> tuple[Float64Array, float]:
         """Weights in units of the data, and bias, of the best point."""
 
+    @abstractmethod
     def is_sound(self) -> bool:
         """Whether the state fits the model; a saved one may come from anywhere."""
 
-    def metadata(self, n_rows: int) -> dict[str, float]:
-        """Its part of the report."""
-
-    def hint(self) -> str | None:
-        """What a user should know after the first read."""
-
+    @abstractmethod
     def sample(self) -> Sample:
         """What it asks for in a typical read; only of a solver that is not run."""
 
+    def metadata(self, n_rows: int) -> dict[str, float]:
+        """Its part of the report."""
+        return {}
 
-class SolverPackage(Protocol):
+    def hint(self) -> str | None:
+        """What a user should know after the first read."""
+        return None
+
+
+class SolverPackage(ABC):
     """An algorithm: what `ooc_svm.catalog` names."""
 
+    @abstractmethod
     def plan(
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
     ) -> SolverPlan:
@@ -256,31 +265,39 @@ class SolverPackage(Protocol):
             The parameters kept cannot be those of a run on such data with these options.
         """
 
+    @abstractmethod
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """A plan for a few rows with which all functions are used that others use: for compiling them."""
 
+    @abstractmethod
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """What a worker of a cluster needs for some rows, ``size``, of a run with the plan ``whole``."""
 
+    @abstractmethod
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
         """Parameters that fit a cluster's client, with its plan, and the smallest worker, with that one's."""
 
+    @abstractmethod
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
         """The solvers of the models, in their order."""
 
     def rounds(self, plan: SolverPlan, context: Context) -> Sequence[RowSet]:
-        """The rows of each round, where a read comes in rounds; empty where it does not."""
+        """The rows of each round, where a read comes in rounds."""
+        return ()
 
     def opening(self, plan: SolverPlan, context: Context) -> tuple[int, ...]:
         """The blocks that the first read begins with, where that is known."""
+        return ()
 
 
-class WarmStarting(SolverPackage, Protocol):
+class WarmStarting(SolverPackage):
     """An algorithm whose runs can begin where others ended: ``warm_start`` is one of its options."""
 
+    @abstractmethod
     def begin_at(self, solver: Any, w: Float64Array, b: float) -> None:
         """Let a fresh solver begin at the weights of a model."""
 
+    @abstractmethod
     def take_over(
         self,
         solver: Any,

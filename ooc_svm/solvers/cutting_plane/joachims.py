@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request, VectorRequest
-from ooc_svm.solvers.base import Sample
+from ooc_svm.solvers.base import Sample, Solver
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
@@ -108,7 +108,7 @@ class CuttingPlaneState:
 
 
 @dataclass(slots=True)
-class CuttingPlane:
+class CuttingPlane(Solver):
     """The solver: `steps` yields one pass an iteration."""
 
     oracle: CutOracle
@@ -132,11 +132,6 @@ class CuttingPlane:
             certificate.record(dual, self.stopping)
 
     @property
-    def certificate(self) -> Certificate:
-        """Values and bound so far."""
-        return self.state.certificate
-
-    @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         """Row vectors that the solver goes on from, with types."""
         return self.oracle.cut_vectors
@@ -149,14 +144,6 @@ class CuttingPlane:
     def solution(self) -> tuple[Float64Array, float]:
         """Weights in units of the data, and bias, of the best point."""
         return self.oracle.space.to_data(self.state.best)
-
-    def metadata(self, n_rows: int) -> dict[str, float]:
-        """Part of the report: none."""
-        return {}
-
-    def hint(self) -> str | None:
-        """What a user should know after the first read: nothing."""
-        return None
 
     def sample(self) -> Sample:
         """What one iteration reads."""

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
-from ooc_svm.solvers.base import Sample
+from ooc_svm.solvers.base import Sample, Solver
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
@@ -101,7 +101,7 @@ class OcasState:
 
 
 @dataclass(slots=True)
-class Ocas:
+class Ocas(Solver):
     """The solver: `steps` yields one read of the data an iteration, and passes over row vectors.
 
     ``points`` cuts are taken at a time, as many as the problem has places for.
@@ -142,11 +142,6 @@ class Ocas:
         certificate.n_support = yield from oracle.count_support(state.step)
 
     @property
-    def certificate(self) -> Certificate:
-        """Values and bound so far."""
-        return self.state.certificate
-
-    @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         """Row vectors that the solver goes on from, with types."""
         return self.oracle.vectors
@@ -159,14 +154,6 @@ class Ocas:
     def solution(self) -> tuple[Float64Array, float]:
         """Weights in units of the data, and bias, of the best point."""
         return self.oracle.space.to_data(self.state.best)
-
-    def metadata(self, n_rows: int) -> dict[str, float]:
-        """Part of the report: none."""
-        return {}
-
-    def hint(self) -> str | None:
-        """What a user should know after the first read: nothing."""
-        return None
 
     def sample(self) -> Sample:
         """What one iteration reads."""

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.options import TrainOptions
-from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
+from ooc_svm.solvers.base import (
+    NO_ROOM,
+    Context,
+    DataSize,
+    MemoryItem,
+    Room,
+    Solver,
+    SolverPackage,
+    SolverPlan,
+)
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
 from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
@@ -66,7 +74,7 @@ class CutParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class CuttingPlanes:
+class CuttingPlanes(SolverPackage):
     """A solver package (`ooc_svm.solvers.base.SolverPackage`).
 
     Attributes
@@ -115,14 +123,6 @@ class CuttingPlanes:
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
         """The client's own."""
         return asdict(own.parameters)
-
-    def rounds(self, plan: SolverPlan, context: Context) -> Sequence[RowSet]:
-        """A read visits all rows at once."""
-        return ()
-
-    def opening(self, plan: SolverPlan, context: Context) -> tuple[int, ...]:
-        """Segments are claimed by threads as they come."""
-        return ()
 
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
         """A solver for each model."""

@@ -14,7 +14,16 @@ from ooc_svm.data.source import Span
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
+from ooc_svm.solvers.base import (
+    NO_ROOM,
+    Context,
+    DataSize,
+    MemoryItem,
+    Room,
+    Solver,
+    SolverPlan,
+    WarmStarting,
+)
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
@@ -58,7 +67,7 @@ class SmoParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamedSmoPackage:
+class StreamedSmoPackage(WarmStarting):
     """The solver package (`ooc_svm.solvers.base.SolverPackage`)."""
 
     def plan(

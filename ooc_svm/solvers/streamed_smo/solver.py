@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, rows_of
-from ooc_svm.solvers.base import Sample, Steps
+from ooc_svm.solvers.base import Sample, Solver, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.stopping import Stopping
@@ -139,7 +139,7 @@ class _Solved:
 
 
 @dataclass(slots=True)
-class StreamedSmo:
+class StreamedSmo(Solver):
     """The solver of one model: `steps` yields the rounds of reads, and passes over row vectors.
 
     Parameters
@@ -172,19 +172,9 @@ class StreamedSmo:
         self._rows = rows_of([each.rows for each in self.rounds])
 
     @property
-    def certificate(self) -> Certificate:
-        """Values and bound so far."""
-        return self.state.certificate
-
-    @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         """Row vectors that the solver works on, with types; it goes on from all of them."""
         return dict.fromkeys(self.model.row_vectors, np.float64)
-
-    @property
-    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
-        """Row vectors that are made from others in every iteration: none."""
-        return {}
 
     def solution(self) -> tuple[Float64Array, float]:
         """Weights in units of the data, and bias, of the best point."""

@@ -143,10 +143,6 @@ class SweepPass:
     def writes(self) -> tuple[str, ...]:
         return (self.model.dual, self.model.step)
 
-    @property
-    def partial_nbytes(self) -> int:
-        return 8 * len(self.w) * (1 + self.rebuild)
-
     def empty(self) -> LaneSums:
         rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
         return LaneSums(self.w.copy(), rebuilt, np.zeros(dual_loops.N_SUMS), [])
@@ -202,7 +198,6 @@ class ScorePass:
     prefetch: tuple[int, ...] = ()
     needs_data: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ()
-    partial_nbytes: ClassVar[int] = 0
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -231,7 +226,6 @@ class NormPass:
     needs_data: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
-    partial_nbytes: ClassVar[int] = 16
 
     def empty(self) -> Float64Array:
         return np.zeros(2)
