@@ -32,29 +32,27 @@ def value(loss, r, t, c):  # type: ignore[no-untyped-def]
     """``max_v r v - l*(v)``."""
     low, high, eps, damping = dual_box(loss, t, c)
     if r > eps:
-        excess, bound = r - eps, high
+        excess, v = r - eps, high
     elif r < -eps:
-        excess, bound = r + eps, low
+        excess, v = r + eps, low
     else:
         return 0.0
     if damping > 0.0:
-        v = excess / damping if bound != 0.0 else 0.0
+        v = min(max(excess / damping, low), high)
         return v * excess - 0.5 * damping * v * v
-    return bound * excess
+    return v * excess
 
 
 def slope(loss, r, t, c):  # type: ignore[no-untyped-def]
     """The v of that maximum."""
     low, high, eps, damping = dual_box(loss, t, c)
     if r > eps:
-        excess, bound = r - eps, high
+        excess, v = r - eps, high
     elif r < -eps:
-        excess, bound = r + eps, low
+        excess, v = r + eps, low
     else:
         return 0.0
-    if damping > 0.0:
-        return excess / damping if bound != 0.0 else 0.0
-    return bound
+    return min(max(excess / damping, low), high) if damping > 0.0 else v
 
 
 def bounds(loss, t, c):  # type: ignore[no-untyped-def]
