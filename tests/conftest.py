@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from helpers.thinning import ALL, thin
 
 if TYPE_CHECKING:
     from ooc_svm.cluster.connection import Cluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="Run every combination of parameters.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--all"):
+        os.environ[ALL] = "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all"):
+        items[:], left_out = thin(items)
+        config.hook.pytest_deselected(items=left_out)
 
 
 @dataclass(frozen=True)
