@@ -48,18 +48,18 @@ class Read:
         self.share = omega / omega.sum()
         rng = np.random.default_rng(3)
         start, end, self.w = size * rng.normal(size=(3, matrix.shape[1]))
-        best, previous = self.setup.problem.row_vectors
+        best, previous = self.setup.oracle.vectors
         self.setup.vectors[best].write(0, matrix @ start)
         self.setup.vectors[previous].write(0, matrix @ end)
         self.moved = start + 0.4 * (end - start)
         if forecast is None:
             forecast = self.forecast(start, end)
-        reading = self.setup.problem.read(self.w, 0.4, THETAS, forecast, None)
+        reading = self.setup.oracle.read(self.w, 0.4, THETAS, forecast, None)
         cuts, _, self.forecast_found = self.setup.answer(reading)
         self.late, self.cuts = cuts[0], cuts[1:]
 
     def forecast(self, start, end):
-        size = self.setup.problem.forecast_size
+        size = self.setup.oracle.forecast_size
         mean = np.average(self.matrix.toarray(), axis=0, weights=self.weights)
         spread = np.std(self.matrix @ self.w)
         return Forecast(spread, mean @ start, mean @ end, mean).numbers[:size]
@@ -100,7 +100,7 @@ def test_no_cut_is_above_the_loss(kind, groups, n_bins, size):
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "groups" not in kind])
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e300, -1e300])
 def test_a_wrong_forecast_spoils_no_cut(kind, number):
-    size = Setup(*data_of(kind)[:2], guesses=3, n_bins=4).problem.forecast_size
+    size = Setup(*data_of(kind)[:2], guesses=3, n_bins=4).oracle.forecast_size
     with np.errstate(all="ignore"):
         spread = np.concatenate([[number], np.zeros(size - 1)])
         for read in (Read(kind, n_bins=4, forecast=f) for f in (np.full(size, number), spread)):

@@ -49,10 +49,10 @@ def test_active_pairs_are_those_of_the_list(monkeypatch, kind, cut_groups, on_di
     assert setup.total == pytest.approx(omega.sum())
     rng = np.random.default_rng(1)
     start, end = np.round(rng.normal(size=(2, len(labels))), 1)
-    best, previous = setup.problem.row_vectors
+    best, previous = setup.oracle.vectors
     setup.vectors[best].write(0, start)
     setup.vectors[previous].write(0, end)
-    names = setup.problem.coefficients
+    names = setup.oracle.coefficients
     request = PairPass(setup.rows, best, previous, 0.5, names)
     found = count_active_pairs(request, setup.vectors, 1 if on_disk else PLENTY)
     scores = start + 0.5 * (end - start)
@@ -80,9 +80,9 @@ def test_the_bits_of_a_count_follow_neither_from_the_memory_nor_from_threads(mon
     found = []
     for memory, sorting, threads in ((PLENTY, PLENTY, 1), (PLENTY, PLENTY, 3), (PLENTY, 1, 2), (0, 1, 1)):
         setup = Setup(matrix, labels, qid=qid, weights=weights, groups=groups, memory=memory)
-        best, previous = setup.problem.row_vectors
+        best, previous = setup.oracle.vectors
         setup.vectors[best].write(0, np.random.default_rng(2).normal(size=len(labels)))
-        names = setup.problem.coefficients
+        names = setup.oracle.coefficients
         request = PairPass(setup.rows, best, previous, 0.3, names)
         sums = count_active_pairs(request, setup.vectors, sorting, threads)
         vectors = [setup.vectors[name].read(0, len(labels)).tobytes() for name in names]
@@ -124,11 +124,11 @@ def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(kind, step):
 
     rng = np.random.default_rng(3)
     start, end, w = rng.normal(size=(3, matrix.shape[1]))
-    best, previous = setup.problem.row_vectors
+    best, previous = setup.oracle.vectors
     setup.vectors[best].write(0, matrix @ start)
     setup.vectors[previous].write(0, matrix @ end)
     nothing = np.empty(0)
-    (cut,), known, _ = setup.answer(setup.problem.read(w, step, nothing, nothing, None))
+    (cut,), known, _ = setup.answer(setup.oracle.read(w, step, nothing, nothing, None))
     moved = start + step * (end - start)
     np.testing.assert_allclose(setup.vectors[best].read(0, len(labels)), matrix @ moved, atol=1e-12)
     np.testing.assert_allclose(setup.vectors[previous].read(0, len(labels)), matrix @ w, atol=1e-12)

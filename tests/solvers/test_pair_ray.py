@@ -33,7 +33,7 @@ class Ray:
         self.start, self.end = size * rng.normal(size=(2, len(labels))) + shift
         if outlier is not None:
             self.start[7], self.end[7] = outlier, -outlier
-        best, previous = self.setup.problem.row_vectors
+        best, previous = self.setup.oracle.vectors
         self.setup.vectors[best].write(0, self.start)
         self.setup.vectors[previous].write(0, self.end)
         self.pairs = all_pairs(labels, qid)
@@ -43,7 +43,7 @@ class Ray:
         return pair_loss(self.start + t * (self.end - self.start), self.pairs, self.omega)
 
     def look(self):
-        found = look_by_bins(self.setup.rows, *self.setup.problem.row_vectors, self.setup.total)
+        found = look_by_bins(self.setup.rows, *self.setup.oracle.vectors, self.setup.total)
         return self.setup.answer(found)
 
 
@@ -88,12 +88,12 @@ def test_where_bins_will_do():
 def test_ranks_up_to_a_limit(n_ranks):
     matrix, labels = ranked_rows(300, 6, n_ranks, seed=3)
     setup = Setup(matrix, labels, precision=1e-5)
-    assert setup.problem.searches_by_bins == (n_ranks <= MOST_RANKS)
+    assert setup.oracle.searches_by_bins == (n_ranks <= MOST_RANKS)
     w = np.random.default_rng(0).normal(size=6)
-    _, previous = setup.problem.row_vectors
+    _, previous = setup.oracle.vectors
     setup.vectors[previous].write(0, matrix @ w)
     omega = np.ones(len(all_pairs(labels)[0]))
-    t, loss, _ = setup.answer(setup.problem.line_search(None, 0.0, float(w @ w)))
+    t, loss, _ = setup.answer(setup.oracle.line_search(None, 0.0, float(w @ w)))
     assert loss == pytest.approx(pair_loss(t * (matrix @ w), all_pairs(labels), omega))
 
 
@@ -102,18 +102,18 @@ def test_ranks_up_to_a_limit(n_ranks):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_search_ends_close_to_the_minimum(kind, outlier, seed):
     ray = Ray(kind, outlier=outlier, seed=seed)
-    problem = ray.setup.problem
+    oracle = ray.setup.oracle
     slope, curvature = -0.1, 0.5
-    t, loss, counted = ray.setup.answer(problem.line_search(None, slope, curvature))
+    t, loss, counted = ray.setup.answer(oracle.line_search(None, slope, curvature))
     assert loss == pytest.approx(ray.loss(t), rel=1e-9)
     assert (counted is not None) == (t >= CLOSE)
 
     def phi(t):
-        return slope * t + 0.5 * curvature * t * t + problem.C * ray.loss(t)
+        return slope * t + 0.5 * curvature * t * t + oracle.C * ray.loss(t)
 
     tried = np.concatenate([np.linspace(0.0, 4.0, 400), np.maximum(t + np.linspace(-0.01, 0.01, 101), 0.0)])
     least = min(map(phi, tried))
-    assert phi(t) <= least + 3 * problem.precision * phi(0.0) + 1e-9
+    assert phi(t) <= least + 3 * oracle.precision * phi(0.0) + 1e-9
 
 
 def test_a_search_that_bins_mislead_counts_at_each_look(monkeypatch):
@@ -126,12 +126,12 @@ def test_a_search_that_bins_mislead_counts_at_each_look(monkeypatch):
         return plain(requests)
 
     monkeypatch.setattr(ray.setup.engine, "stream", stream)
-    ray.setup.answer(ray.setup.problem.line_search(None, -0.1, 0.5))
+    ray.setup.answer(ray.setup.oracle.line_search(None, -0.1, 0.5))
     assert len(counted) == 1
     monkeypatch.setattr("ooc_svm.solvers.cutting_plane.pair_ray.MOST_ZOOMS", 1)
     monkeypatch.setattr("ooc_svm.solvers.cutting_plane.pair_ray.REACH", 1e5)
     counted.clear()
-    t, loss, _ = ray.setup.answer(ray.setup.problem.line_search(None, -0.1, 0.5))
+    t, loss, _ = ray.setup.answer(ray.setup.oracle.line_search(None, -0.1, 0.5))
     assert len(counted) > 3
     assert loss == pytest.approx(ray.loss(t))
 

@@ -1,22 +1,22 @@
-"""The hinge problem: cuts are lower bounds, the line search is exact."""
+"""Cuts of hinge losses: they are lower bounds, the line search is exact."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.problems_data import MatrixSource, cut_rows, hinge_problem, noisy_rows, objective, row_vectors
+from helpers.problems_data import MatrixSource, cut_rows, hinge_oracle, noisy_rows, objective, row_vectors
 from scipy import sparse
 from scipy.optimize import minimize_scalar
 
-from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.solvers.cutting_plane import ray as ray_module
 from ooc_svm.solvers.cutting_plane import row_oracle
 
 
-def engine_for(matrix, labels, problem, weights=None):
+def engine_for(matrix, labels, oracle, weights=None):
     source = MatrixSource(matrix, labels, weights, spans=cut_rows(matrix, 7))
-    return MemoryEngine(source, row_vectors(labels, problem, weights))
+    return SerialEngine(source, row_vectors(labels, oracle, weights))
 
 
 def answer(engine, generator):
@@ -41,11 +41,11 @@ def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(ones, groups, weigh
     matrix, labels = noisy_rows(ones=ones)
     rng = np.random.default_rng(1)
     weights = rng.random(len(labels)) if weighted else None
-    problem = hinge_problem(matrix.shape[1], groups=groups, weighted=weighted, class_weight=(0.5, 2.0))
-    engine = engine_for(matrix, labels, problem, weights)
+    oracle = hinge_oracle(matrix.shape[1], groups=groups, weighted=weighted, class_weight=(0.5, 2.0))
+    engine = engine_for(matrix, labels, oracle, weights)
     omega = np.where(labels > 0, 2.0, 0.5) * (1.0 if weights is None else weights)
     w = rng.normal(size=matrix.shape[1])
-    loss, n_support, cuts = answer(engine, problem.cut(w))
+    loss, n_support, cuts = answer(engine, oracle.cut(w))
     assert loss == pytest.approx(group_losses(matrix, labels, w, groups, omega).sum())
     assert n_support == (labels * (matrix @ w) < 1.0).sum()
     np.testing.assert_allclose(cuts.offsets - cuts.planes @ w, group_losses(matrix, labels, w, groups, omega))
@@ -59,11 +59,11 @@ def test_a_cut_with_scale_and_bias():
     matrix, labels = noisy_rows()
     rng = np.random.default_rng(2)
     scale = rng.random(matrix.shape[1]) + 0.1
-    problem = hinge_problem(matrix.shape[1], scale=scale, penalized_bias=True)
-    engine = engine_for(matrix, labels, problem)
+    oracle = hinge_oracle(matrix.shape[1], scale=scale, penalized_bias=True)
+    engine = engine_for(matrix, labels, oracle)
     seen = np.hstack([matrix.toarray() * scale, np.ones((len(labels), 1))])
     w = rng.normal(size=seen.shape[1])
-    loss, _, cuts = answer(engine, problem.cut(w))
+    loss, _, cuts = answer(engine, oracle.cut(w))
     violated = labels * (seen @ w) < 1.0
     np.testing.assert_allclose(cuts.planes[0], seen[violated].T @ labels[violated])
     assert loss == pytest.approx(np.maximum(0, 1 - labels * (seen @ w)).sum())
@@ -71,53 +71,52 @@ def test_a_cut_with_scale_and_bias():
 
 @pytest.mark.parametrize("thetas", [[0.0], [1.0], [0.3, 0.0, 0.8], [0.5, 0.5], [0.0] * 13])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_guessed_cuts_are_those_of_the_points_on_the_ray(thetas, weighted):
+def test_trial_cuts_are_those_of_the_points_on_the_ray(thetas, weighted):
     matrix, labels = noisy_rows(ones=weighted)
     rng = np.random.default_rng(3)
     weights = rng.integers(0, 3, len(labels)) / 2 if weighted else None
-    problem = hinge_problem(matrix.shape[1], groups=2, weighted=weighted, penalized_bias=weighted)
-    engine = engine_for(matrix, labels, problem, weights)
+    oracle = hinge_oracle(matrix.shape[1], groups=2, weighted=weighted, penalized_bias=weighted)
+    engine = engine_for(matrix, labels, oracle, weights)
     seen = np.hstack([matrix.toarray(), np.ones((len(labels), int(weighted)))])
     best, old, w = rng.normal(size=(3, seen.shape[1])) * 0.3
     engine.vectors["model/best"].write(0, seen @ best)
     engine.vectors["model/previous"].write(0, seen @ old)
-    cuts, *_ = answer(engine, problem.read(w, 0.4, np.array(thetas), np.empty(0), None))
+    cuts, *_ = answer(engine, oracle.read(w, 0.4, np.array(thetas), np.empty(0), None))
     moved = best + 0.4 * (old - best)
     np.testing.assert_allclose(engine.vectors["model/best"].read(0, len(labels)), seen @ moved, atol=1e-12)
     np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), seen @ w, atol=1e-12)
     for theta, cut in zip(sorted(thetas), cuts, strict=True):
         point = moved + theta * (w - moved)
-        _, _, there = answer(engine, problem.cut(point))
+        _, _, there = answer(engine, oracle.cut(point))
         np.testing.assert_allclose(cut.planes, there.planes, atol=1e-10)
         np.testing.assert_allclose(cut.offsets, there.offsets)
 
 
 def test_a_row_is_summed_up_once_for_all_places():
-    rule = row_oracle.GuessedCut(
-        hinge_problem(1).targets, 1, "best", "previous", 0.0, np.array([0.1, 0.5, 0.9])
-    )
+    rule = row_oracle.TrialCuts(hinge_oracle(1).losses, 1, 0.0, np.array([0.1, 0.5, 0.9]))
     # A loss everywhere, up to a place, nowhere, behind a place.
     scores = np.array([-1.0, 3.0, 3.0, -1.0])
     best = np.array([-1.0, 0.0, 3.0, 3.0])
     codes = np.ones(4, np.uint16)
-    rows = RowSlice(0, 4, {"best": best, "previous": best.copy(), rule.targets.codes: codes})
-    slots = rule(rows, scores, np.empty((0, 4)), np.zeros(rule.sums_shape))
-    assert slots.weights is not None
-    assert slots.weights.tolist() == [[1, 1, 0, 1]]
-    assert slots.numbers.tolist() == [[2, 0, 0, 4]]
-    assert slots.numbers.dtype == np.int32
+    names = rule.losses.best, rule.losses.previous, rule.losses.targets.codes
+    rows = RowSlice(0, 4, dict(zip(names, (best, best.copy(), codes), strict=True)))
+    cells = rule(rows, scores, np.empty((0, 4)), np.zeros(rule.sums_shape))
+    assert cells.weights is not None
+    assert cells.weights.tolist() == [[1, 1, 0, 1]]
+    assert cells.numbers.tolist() == [[2, 0, 0, 4]]
+    assert cells.numbers.dtype == np.int32
     assert rule.n_cells == 5
 
 
 def test_a_heavy_row_leaves_the_cuts_alone_that_it_is_not_in():
     # Its weight is so large that taking it away again would take the others' sum along.
     matrix, labels = np.ones((2, 1)), np.array([1.0, 1.0])
-    problem = hinge_problem(1, weighted=True)
-    engine = engine_for(sparse.csr_array(matrix), labels, problem, np.array([1e17, 1.0]))
+    oracle = hinge_oracle(1, weighted=True)
+    engine = engine_for(sparse.csr_array(matrix), labels, oracle, np.array([1e17, 1.0]))
     engine.vectors["model/best"].write(0, np.array([2.0, 0.0]))
     engine.vectors["model/previous"].write(0, np.array([2.0, 0.0]))
     # At 0 only the light row has a loss, at 1 both.
-    first, last = answer(engine, problem.read(np.zeros(1), 0.0, np.array([0.0, 1.0]), np.empty(0), None))[0]
+    first, last = answer(engine, oracle.read(np.zeros(1), 0.0, np.array([0.0, 1.0]), np.empty(0), None))[0]
     assert first.planes.tolist() == [[1.0]]
     assert last.planes.tolist() == [[1e17 + 1.0]]
 
@@ -130,14 +129,14 @@ def test_the_line_search_is_exact(monkeypatch, seed, max_events, C):
         monkeypatch.setattr(ray_module, "MAX_EVENTS", max_events)
         monkeypatch.setattr(row_oracle, "BINS", 8)
     matrix, labels = noisy_rows(seed=seed, ones=seed % 2 == 0)
-    problem = hinge_problem(matrix.shape[1], C)
-    engine = engine_for(matrix, labels, problem)
+    oracle = hinge_oracle(matrix.shape[1], C)
+    engine = engine_for(matrix, labels, oracle)
     rng = np.random.default_rng(seed)
     best, w = rng.normal(size=(2, matrix.shape[1])) * rng.choice([0.01, 0.3, 3.0], size=(2, 1))
     engine.vectors["model/best"].write(0, matrix @ best)
-    _, loss, _ = answer(engine, problem.read(w, 0.0, np.array([0.5]), np.empty(0), None))
+    _, loss, _ = answer(engine, oracle.read(w, 0.0, np.array([0.5]), np.empty(0), None))
     ray = w - best
-    t, at, _ = answer(engine, problem.line_search(loss, float(best @ ray), float(ray @ ray)))
+    t, at, _ = answer(engine, oracle.line_search(loss, float(best @ ray), float(ray @ ray)))
 
     def value(u):
         return objective(matrix, labels, best + u * ray, C)
@@ -152,7 +151,7 @@ def test_the_line_search_is_exact(monkeypatch, seed, max_events, C):
 
 def test_a_line_search_without_a_direction_stays_where_it_is():
     matrix, labels = noisy_rows()
-    problem = hinge_problem(matrix.shape[1])
-    engine = engine_for(matrix, labels, problem)
-    _, loss, _ = answer(engine, problem.read(np.zeros(matrix.shape[1]), 0.0, np.ones(1), np.empty(0), None))
-    assert answer(engine, problem.line_search(loss, 0.0, 0.0)) == (0.0, float(len(labels)), None)
+    oracle = hinge_oracle(matrix.shape[1])
+    engine = engine_for(matrix, labels, oracle)
+    _, loss, _ = answer(engine, oracle.read(np.zeros(matrix.shape[1]), 0.0, np.ones(1), np.empty(0), None))
+    assert answer(engine, oracle.line_search(loss, 0.0, 0.0)) == (0.0, float(len(labels)), None)

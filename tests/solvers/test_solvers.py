@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.problems_data import MatrixSource, hinge_problem, noisy_rows, objective, row_vectors
+from helpers.problems_data import MatrixSource, hinge_oracle, noisy_rows, objective, row_vectors
 from sklearn.svm import LinearSVC
 
-from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.errors import InputError
 from ooc_svm.solvers.certificate import STALL_PASSES, Certificate
 from ooc_svm.solvers.cutting_plane import bundle
@@ -21,14 +21,14 @@ SOLVERS = ["cutting-plane", "ocas"]
 def solve(
     solver, matrix, labels, C=1.0, *, tol=1e-6, max_cuts=600, weights=None, stopping=None, points=1, **options
 ):
-    problem = hinge_problem(matrix.shape[1], C, weighted=weights is not None, **options)
-    engine = MemoryEngine(MatrixSource(matrix, labels, weights), row_vectors(labels, problem, weights))
+    oracle = hinge_oracle(matrix.shape[1], C, weighted=weights is not None, **options)
+    engine = SerialEngine(MatrixSource(matrix, labels, weights), row_vectors(labels, oracle, weights))
     limits = stopping or Stopping(tol, max_passes=3000)
-    dimension = problem.space.dimension
+    dimension = oracle.space.dimension
     if solver == "ocas":
-        run = Ocas(problem, limits, OcasState.fresh(problem, max_cuts), points)
+        run = Ocas(oracle, limits, OcasState.fresh(oracle, max_cuts), points)
     else:
-        run = CuttingPlane(problem, limits, CuttingPlaneState.fresh(dimension, max_cuts))
+        run = CuttingPlane(oracle, limits, CuttingPlaneState.fresh(dimension, max_cuts))
     engine.run([run])
     return run.state, engine
 
