@@ -18,12 +18,12 @@ from helpers.dual_data import (
     read_all,
     sweep_pass,
 )
-from helpers.problems_data import MatrixSource, cut_rows, hinge_problem, noisy_rows, row_vectors
+from helpers.problems_data import MatrixSource, cut_rows, hinge_oracle, noisy_rows, row_vectors
 
-from ooc_svm.engine.base import MergeTree, cut_segments
+from ooc_svm.engine.merge import MergeTree, cut_segments
 from ooc_svm.engine.block_cache import pinned_blocks
 from ooc_svm.engine.local import BLOCKS_A_THREAD, LocalEngine
-from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.passes.base import Extent, rows_of
 from ooc_svm.passes.columns import ColumnPass
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
@@ -58,13 +58,13 @@ class CountingSource(MatrixSource):
 def setup(n_blocks=23, groups=2, memory_bytes=1 << 30):
     matrix, labels = noisy_rows(600, 50)
     source = CountingSource(matrix, labels, spans=cut_rows(matrix, n_blocks))
-    problem = hinge_problem(matrix.shape[1], groups=groups)
+    problem = hinge_oracle(matrix.shape[1], groups=groups)
     return source, problem, row_vectors(labels, problem, memory_bytes=memory_bytes)
 
 
 def engines():
     """Name and maker of every engine."""
-    yield "memory", lambda source, vectors: MemoryEngine(source, vectors)
+    yield "memory", lambda source, vectors: SerialEngine(source, vectors)
     for threads in (1, 2, 3):
         for cache in (0, 60, 10**6):
             yield (
@@ -107,7 +107,7 @@ def test_a_pass_has_the_bits_of_the_reference(build, name, in_memory):
     source, problem, vectors = setup(memory_bytes=1 << 30 if in_memory else 0)
     assert vectors["codes"].in_memory == in_memory
     reference_source, _, reference_vectors = setup()
-    reference = MemoryEngine(reference_source, reference_vectors)
+    reference = SerialEngine(reference_source, reference_vectors)
     engine = build(name, source, vectors)
     w = np.random.default_rng(0).normal(size=source.n_features)
     for step in (0.0, 0.3, 0.7):
@@ -157,13 +157,13 @@ def test_every_block_is_read_once_a_pass_and_pinned_ones_once_in_all():
 def test_many_solvers_share_their_reads():
     source, _, _ = setup()
     _, labels = noisy_rows(600, 50)
-    problems = [hinge_problem(50, C) for C in (0.01, 0.1, 1.0)]
+    problems = [hinge_oracle(50, C) for C in (0.01, 0.1, 1.0)]
     alone = []
     for problem in problems:
-        engine = MemoryEngine(source, row_vectors(labels, problem))
+        engine = SerialEngine(source, row_vectors(labels, problem))
         alone.append(run_solver(engine, problem, "cutting-plane").state)
     source.reads[:] = 0
-    engine = MemoryEngine(source, row_vectors(labels, problems[0]))
+    engine = SerialEngine(source, row_vectors(labels, problems[0]))
     runs = [CuttingPlane(p, Stopping(1e-6, 300), CuttingPlaneState.fresh(50, 500)) for p in problems]
     engine.run(runs)
     most = max(state.certificate.passes for state in alone)
@@ -195,7 +195,7 @@ def test_a_failing_block_ends_the_pass_and_the_engine_still_works():
             engine.stream([request])
         broken[0] = False
         got = engine.stream([request])[0]
-    expected = MemoryEngine(source, vectors).stream([request])[0]
+    expected = SerialEngine(source, vectors).stream([request])[0]
     assert got.vectors.tobytes() == expected.vectors.tobytes()
 
 
@@ -291,7 +291,7 @@ class TestSweeps:
         assert vectors[names(problems[0])[0]].in_memory == in_memory
         assert (max(piece.step for r in rounds for s in r.segments for piece in s) > 1) == (n_blocks == 2)
         reference_source, _, reference_vectors, _ = sweep_setup(n_blocks)
-        reference = MemoryEngine(reference_source, reference_vectors)
+        reference = SerialEngine(reference_source, reference_vectors)
         engine = build(name, source, vectors, rounds)
         assert swept(engine, problems, rounds) == swept(reference, problems, rounds)
 
@@ -526,7 +526,7 @@ class TestMeanwhile:
         source, problems, fresh, _ = sweep_setup(23)
         for vector in fresh.names():
             engine.vectors[vector].write(0, read_all(fresh, vector))
-        reference = MemoryEngine(source, sweep_setup(23)[2])
+        reference = SerialEngine(source, sweep_setup(23)[2])
         assert swept(engine, problems, rounds) == swept(reference, problems, rounds)
         fresh.close()
 
