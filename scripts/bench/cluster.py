@@ -162,20 +162,24 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
     from ooc_svm.cluster.worker import Resources
     from ooc_svm.data.matrix import MatrixSource
     from ooc_svm.engine.local import LocalEngine
+    from ooc_svm.losses.hinge import Hinge
+    from ooc_svm.problems.targets import TARGET, ValueTargets
     from ooc_svm.rowvectors.collection import RowVectors
     from ooc_svm.solvers.space import LinearSpace
-    from ooc_svm.solvers.streamed_smo.dual import DualProblem, ValueTargets, row_vectors
-    from ooc_svm.solvers.streamed_smo.sweep import Held, SweepPass, cut_rounds
+    from ooc_svm.solvers.streamed_smo.dual import DualModel
+    from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
+    from ooc_svm.solvers.streamed_smo.sweep import Residency, ScorePass, SweepPass
 
     matrix, labels = few_rows(n_features)
     source = MatrixSource(matrix, labels)
-    rounds = cut_rounds(source.blocks, 1, 4)
-    problem = DualProblem(ValueTargets("t"), 1.0, LinearSpace(n_features))
-    nobody = Held(*np.empty((3, 0), np.int64), np.empty(0))
+    first = cut_rounds(source.blocks, 1, 4)[0]
+    model = DualModel(ValueTargets(), Hinge(), 1.0, LinearSpace(n_features))
+    no_rows = Residency(*np.empty((3, 0), np.int64), np.empty(0))
 
-    def request(w: np.ndarray, reference: np.ndarray, rebuild: bool) -> SweepPass:
-        bias, seed = np.zeros(2), np.uint64(1)
-        return SweepPass(problem, w, reference, rebuild, bias, 0.0, nobody, seed, 0, 0.0, rounds[0], None)
+    def requests(w: np.ndarray, reference: np.ndarray | None, rebuild: bool) -> list:
+        bias, seed, where = np.zeros(2), np.uint64(1), (first.rows, first.position)
+        sweep = SweepPass(model, w, rebuild, bias, 0.0, no_rows, seed, 0, 0.0, *where)
+        return [sweep] if reference is None else [sweep, ScorePass(model, reference, *where)]
 
     class Some:
         client = cluster.client
@@ -194,26 +198,26 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
                 open_source=partial(MatrixSource, matrix, labels),
                 resources_of=lambda member, partitions: Resources(1, 1 << 30, 1 << 30),
                 folder=Path(stack.enter_context(tempfile.TemporaryDirectory())),
-                rounds=rounds,
+                rounds=[first.rows],
             )
         else:
             engine = LocalEngine(source, RowVectors(source.n_rows, 1 << 30), cache_bytes=1 << 30)
         stack.enter_context(engine)
-        engine.vectors.create("t", np.float64).write(0, labels)
-        for name, dtype in row_vectors(problem).items():
-            engine.vectors.create(name, dtype)
-        yield engine, request
+        engine.vectors.create(TARGET, np.float64).write(0, labels)
+        for name in model.row_vectors:
+            engine.vectors.create(name, np.float64)
+        yield engine, requests
 
 
-def milliseconds(engine, requests: Iterator, pids: list[int], count: int = 40) -> tuple[float, float]:
+def milliseconds(engine, rounds: Iterator, pids: list[int], count: int = 40) -> tuple[float, float]:
     """The median time of some rounds, after three of them, and the mean CPU time of all processes."""
     times, used = [], 0.0
     for number in range(count + 3):
         if number == 3:
             used = used_by(pids)
-        request = next(requests)
+        requests = next(rounds)
         began = time.perf_counter()
-        engine.stream([request])
+        engine.stream(requests)
         times.append(time.perf_counter() - began)
     return 1e3 * statistics.median(times[3:]), 1e3 * (used_by(pids) - used) / count
 
@@ -246,17 +250,17 @@ def empty_rounds(options: argparse.Namespace) -> None:
         for title, (n_features, fresh, scored, rebuild) in cases.items():
             cells = []
             for n_workers in columns:
-                with engine_of(cluster, n_features, n_workers) as (engine, request):
+                with engine_of(cluster, n_features, n_workers) as (engine, requests):
                     w, reference = rng.normal(size=(2, n_features))
 
-                    def requests(w=w, reference=reference, request=request, case=(fresh, scored, rebuild)):
+                    def rounds(w=w, reference=reference, requests=requests, case=(fresh, scored, rebuild)):
                         while True:
                             if case[0]:
                                 w = w + 1.0
-                            yield request(w, reference if case[1] else np.empty(0), case[2])
+                            yield requests(w, reference if case[1] else None, case[2])
 
                     pids = [worker.pid for worker in cluster.workers()]
-                    wall, cpu = milliseconds(engine, requests(), pids)
+                    wall, cpu = milliseconds(engine, rounds(), pids)
                     cells.append(f"{wall:.0f} ({cpu:.0f})")
             print(f"| {title} | {' | '.join(cells)} |", flush=True)
 

@@ -17,10 +17,13 @@ import numpy as np
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.engine.local import LocalEngine
-from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.engine.serial import SerialEngine
+from ooc_svm.losses.hinge import Hinge
+from ooc_svm.passes.base import StridedRange
 from ooc_svm.passes.linear import LinearPass
+from ooc_svm.problems.targets import ClassTargets
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.cutting_plane.row_oracle import HingeProblem, Targets
+from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowLosses
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.store import Store, StoreWriter, open_store
 
@@ -55,20 +58,19 @@ def median_seconds(run: Callable[[], object], repeat: int) -> float:
     return statistics.median(times)
 
 
-def problem_of(store: Store) -> tuple[HingeProblem, LinearPass]:
-    problem = HingeProblem(
-        Targets("codes", np.array([-1.0, 1.0]), np.ones(2)), 1.0, LinearSpace(store.n_features)
-    )
+def oracle_of(store: Store) -> tuple[RowCutOracle, LinearPass]:
+    losses = RowLosses(ClassTargets(np.array([-1.0, 1.0]), np.ones(2)), Hinge())
+    oracle = RowCutOracle(losses, 1.0, LinearSpace(store.n_features))
     weights = np.random.default_rng(2).normal(size=store.n_features)
-    request = next(problem.read(weights, 0.3, np.array([0.2])))
+    request = next(oracle.read(weights, 0.3, np.array([0.2]), np.empty(0), None))
     assert isinstance(request, LinearPass)
-    return problem, request
+    return oracle, request
 
 
-def vectors_of(store: Store, problem: HingeProblem) -> RowVectors:
+def vectors_of(store: Store, oracle: RowCutOracle) -> RowVectors:
     vectors = RowVectors(store.n_rows, 1 << 40)
     vectors.create("codes", np.uint16).write(0, np.arange(store.n_rows, dtype=np.uint16) % 2)
-    for name, dtype in problem.row_vectors.items():
+    for name, dtype in oracle.vectors.items():
         vectors.create(name, dtype)
     return vectors
 
@@ -83,7 +85,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         store = make_store(Path(folder) / "bench.zarr", options.rows, options.features, options.length)
-        problem, request = problem_of(store)
+        oracle, request = oracle_of(store)
         buffers = store.new_buffers()
         n_blocks = len(store.blocks)
 
@@ -92,14 +94,13 @@ def main() -> None:
                 store.read_block(index, buffers)
 
         decoding = median_seconds(decode, options.repeat)
-        with vectors_of(store, problem) as vectors:
-            engine = MemoryEngine(store, vectors)
-            block = store.read_block(0)
+        with vectors_of(store, oracle) as vectors:
+            engine = SerialEngine(store, vectors)
+            block, span = store.read_block(0), store.blocks[0]
+            part = StridedRange(0, span.start, span.stop)
             partial = request.empty()
-            one = median_seconds(
-                lambda: engine.visit([request], block, store.blocks[0], [partial]), 5 * options.repeat
-            )
-            computing = one * store.n_nonzeros / store.blocks[0].n_nonzeros
+            one = median_seconds(lambda: engine.visit([request], block, part, [partial]), 5 * options.repeat)
+            computing = one * store.n_nonzeros / span.n_nonzeros
             with LocalEngine(store, vectors, threads=options.threads) as local:
                 whole = median_seconds(lambda: local.stream([request]), options.repeat)
                 counters = local.counters

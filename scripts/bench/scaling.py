@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from passes import make_store, problem_of, vectors_of
+from passes import make_store, oracle_of, vectors_of
 
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
@@ -33,13 +33,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         for n_rows in options.rows:
             store = make_store(Path(folder) / f"{n_rows}.zarr", n_rows, options.features, options.length)
-            problem, _ = problem_of(store)
+            oracle, _ = oracle_of(store)
             runs = []
             # The first run compiles and fills the page cache.
             for _ in range(1 + options.repeat):
-                with vectors_of(store, problem) as vectors:
-                    state = OcasState.fresh(store.n_features, 100)
-                    solver = Ocas(problem, Stopping(1e-9, max_passes=options.passes), state)
+                with vectors_of(store, oracle) as vectors:
+                    state = OcasState.fresh(oracle, 100)
+                    solver = Ocas(oracle, Stopping(1e-9, max_passes=options.passes), state)
                     with LocalEngine(store, vectors, threads=options.threads) as engine:
                         began = time.perf_counter()
                         engine.run([solver])

@@ -18,7 +18,7 @@ from helpers.problems_data import MatrixSource, cut_rows
 from ooc_svm.cluster import link
 from ooc_svm.cluster.connection import connect
 from ooc_svm.cluster.processes import local_workers
-from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.passes.base import rows_of
 from ooc_svm.passes.columns import ColumnPass
@@ -89,7 +89,7 @@ class Run:
         self.problem = dual_problem(data)
         self.vectors = dual_vectors(data, [self.problem])
         self.rounds = cut_rounds(self.spans, 4, 4)
-        self.expected = self.on(MemoryEngine(self.source, dual_vectors(data, [self.problem])))
+        self.expected = self.on(SerialEngine(self.source, dual_vectors(data, [self.problem])))
 
     def steps(self):
         """A read in rounds, then row vectors alone, then a read for the columns."""

@@ -11,7 +11,7 @@ from helpers.problems_data import cut_rows, noisy_rows
 
 from ooc_svm.cluster.partition import Partitioning, assign_segments
 from ooc_svm.cluster.shared_vectors import SharedVectors, load_partition, write_partitions
-from ooc_svm.engine.base import cut_segments
+from ooc_svm.engine.merge import cut_segments
 from ooc_svm.errors import DamageError, StorageError
 from ooc_svm.passes.base import Extent, rows_of
 from ooc_svm.rowvectors.collection import RowVectors

@@ -1,4 +1,4 @@
-"""The feed of decoded blocks: who reads what, when, into which buffers, and what is left when it fails."""
+"""The cache of decoded blocks: what is read when, into which buffers, and what is left when a read fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ooc_svm.data.blocks import RowBlock
 from ooc_svm.data.matrix import MatrixSpan
 from ooc_svm.engine.base import Counters
-from ooc_svm.engine.block_cache import Feed, pinned_blocks
+from ooc_svm.engine.block_cache import BlockCache, pinned_blocks
 
 LONG = 20.0
 """Seconds after which what should have happened long ago counts as failed."""
@@ -55,60 +55,60 @@ class SlowSource:
 
 
 @contextmanager
-def feeding(source, readers=2, cache_bytes=0):
-    feed = Feed(source, readers, cache_bytes, Counters())
+def caching(source, readers=2, cache_bytes=0):
+    cache = BlockCache(source, readers, cache_bytes, Counters())
     try:
-        yield feed
+        yield cache
     finally:
         source.gate.set()
-        feed.close()
+        cache.close()
 
 
 def reading_threads():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("read")]
 
 
-def test_a_block_is_read_once_while_anybody_wants_it():
+def test_a_block_is_read_once_while_it_is_in_use():
     source = SlowSource(3)
-    with feeding(source) as feed:
+    with caching(source) as cache:
         for _ in range(3):
-            feed.want(1)
-        blocks = [feed.take(1) for _ in range(3)]
+            cache.acquire(1)
+        blocks = [cache.get(1) for _ in range(3)]
         assert all(block is blocks[0] for block in blocks)
         assert blocks[0].start == 10
-        feed.leave(1)
-        feed.leave(1)
-        feed.want(1)
-        assert feed.take(1) is blocks[0]
-        feed.leave(1)
+        cache.release(1)
+        cache.release(1)
+        cache.acquire(1)
+        assert cache.get(1) is blocks[0]
+        cache.release(1)
         assert source.reads == [0, 1, 0]
-        feed.leave(1)
-        feed.want(1)
-        feed.take(1)
+        cache.release(1)
+        cache.acquire(1)
+        cache.get(1)
         assert source.reads == [0, 2, 0]
 
 
-def test_reading_begins_when_a_block_is_wanted():
+def test_reading_begins_when_a_block_is_acquired():
     source = SlowSource(2)
     source.gate.clear()
-    with feeding(source) as feed:
-        feed.want(0)
-        feed.want(1)
+    with caching(source) as cache:
+        cache.acquire(0)
+        cache.acquire(1)
         assert source.began[0].wait(LONG)
         assert source.began[1].wait(LONG)
         source.gate.set()
-        assert feed.take(1).indices.tolist() == [1] * 10
+        assert cache.get(1).indices.tolist() == [1] * 10
 
 
 def test_buffers_are_used_again_but_not_while_in_use():
     source = SlowSource(20)
-    with feeding(source, readers=1) as feed:
-        feed.want(0)
-        first = feed.take(0)
+    with caching(source, readers=1) as cache:
+        cache.acquire(0)
+        first = cache.get(0)
         for index in range(1, 20):
-            feed.want(index)
-            assert feed.take(index).indices.tolist() == [index] * 10
-            feed.leave(index)
+            cache.acquire(index)
+            assert cache.get(index).indices.tolist() == [index] * 10
+            cache.release(index)
         assert first.indices.tolist() == [0] * 10
         assert source.buffers_made == 2
 
@@ -116,17 +116,17 @@ def test_buffers_are_used_again_but_not_while_in_use():
 def test_buffers_of_a_block_that_is_still_being_read_are_not_free():
     source = SlowSource(2)
     source.gate.clear()
-    with feeding(source) as feed:
-        feed.want(0)
+    with caching(source) as cache:
+        cache.acquire(0)
         assert source.began[0].wait(LONG)
-        leaving = threading.Thread(target=feed.leave, args=(0,))
+        leaving = threading.Thread(target=cache.release, args=(0,))
         leaving.start()
-        feed.want(1)
+        cache.acquire(1)
         assert source.buffers_made == 2
         source.gate.set()
         leaving.join(LONG)
         assert not leaving.is_alive()
-        assert feed.take(1).indices.tolist() == [1] * 10
+        assert cache.get(1).indices.tolist() == [1] * 10
 
 
 def test_pinned_blocks_are_read_once_for_ever_and_own_their_arrays():
@@ -134,13 +134,13 @@ def test_pinned_blocks_are_read_once_for_ever_and_own_their_arrays():
     pinned = pinned_blocks([span.nbytes for span in source.blocks], 200)
     assert len(pinned) == 2
     counters = Counters()
-    feed = Feed(source, 2, 200, counters)
+    cache = BlockCache(source, 2, 200, counters)
     for _ in range(5):
         for index in range(6):
-            feed.want(index)
-            assert feed.take(index).indices.tolist() == [index] * 10
-            feed.leave(index)
-    feed.close()
+            cache.acquire(index)
+            assert cache.get(index).indices.tolist() == [index] * 10
+            cache.release(index)
+    cache.close()
     assert source.reads == [1 if index in pinned else 5 for index in range(6)]
     assert source.buffers_made == 1
     assert counters.blocks_read == sum(source.reads)
@@ -157,20 +157,20 @@ def test_what_is_pinned_fits_and_is_spread_evenly(cache_bytes, count):
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 10**6])
-def test_a_failed_read_reaches_every_taker_and_is_tried_again(cache_bytes):
+def test_a_failed_read_reaches_every_get_and_is_tried_again(cache_bytes):
     source = SlowSource(3)
     source.broken = {1}
-    with feeding(source, cache_bytes=cache_bytes) as feed:
-        feed.want(1)
-        feed.want(1)
+    with caching(source, cache_bytes=cache_bytes) as cache:
+        cache.acquire(1)
+        cache.acquire(1)
         for _ in range(2):
             with pytest.raises(Failure):
-                feed.take(1)
-        feed.leave(1)
-        feed.leave(1)
+                cache.get(1)
+        cache.release(1)
+        cache.release(1)
         source.broken = set()
-        feed.want(1)
-        assert feed.take(1).indices.tolist() == [1] * 10
+        cache.acquire(1)
+        assert cache.get(1).indices.tolist() == [1] * 10
         assert source.reads[1] == 2
 
 
@@ -178,14 +178,14 @@ def test_no_thread_is_left_behind():
     source = SlowSource(8)
     source.broken = {0}
     before = reading_threads()
-    with feeding(source, readers=3) as feed:
+    with caching(source, readers=3) as cache:
         source.gate.clear()
         for index in range(8):
-            feed.want(index)
+            cache.acquire(index)
         assert len(reading_threads()) == len(before) + 3
         source.gate.set()
         with pytest.raises(Failure):
-            feed.take(0)
+            cache.get(0)
     assert reading_threads() == before
     assert sum(source.reads) <= 8
 
@@ -193,13 +193,13 @@ def test_no_thread_is_left_behind():
 def test_reads_not_begun_are_given_up_at_the_end():
     source = SlowSource(8)
     source.gate.clear()
-    feed = Feed(source, 1, 0, Counters())
+    cache = BlockCache(source, 1, 0, Counters())
     for index in range(8):
-        feed.want(index)
+        cache.acquire(index)
     assert source.began[0].wait(LONG)
-    closing = threading.Thread(target=feed.close)
+    closing = threading.Thread(target=cache.close)
     closing.start()
-    while feed._readers._work_queue.qsize() > 1:
+    while cache._readers._work_queue.qsize() > 1:
         closing.join(0.001)
     source.gate.set()
     closing.join(LONG)
@@ -208,21 +208,21 @@ def test_reads_not_begun_are_given_up_at_the_end():
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 300])
-def test_many_threads_see_the_blocks_they_asked_for(cache_bytes):
+def test_many_threads_see_the_blocks_they_acquired(cache_bytes):
     source = SlowSource(7)
     wrong = []
-    with feeding(source, readers=3, cache_bytes=cache_bytes) as feed:
+    with caching(source, readers=3, cache_bytes=cache_bytes) as cache:
 
         def work(seed):
             rng = np.random.default_rng(seed)
             for first, second in rng.integers(0, 7, (300, 2)).tolist():
-                feed.want(first)
-                feed.want(second)
+                cache.acquire(first)
+                cache.acquire(second)
                 for index in (first, second):
-                    block = feed.take(index)
+                    block = cache.get(index)
                     if (block.indices != index).any() or block.start != 10 * index:
                         wrong.append(index)
-                    feed.leave(index)
+                    cache.release(index)
 
         workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
         for worker in workers:
