@@ -11,13 +11,13 @@ from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from ooc_svm.data.matrix import MatrixSource
-from ooc_svm.engine.serial import MemoryEngine
+from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.pairs.active import sum_of_pairs
 from ooc_svm.pairs.request import PairRows, Pairs
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
-from ooc_svm.solvers.cutting_plane.pair_oracle import PairProblem
+from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import CERTIFIED, Stopping
 
@@ -75,7 +75,7 @@ def optimum(matrix, pairs, omega, C):
 
 
 class Setup:
-    """A problem over pairs, its row vectors and an engine."""
+    """An oracle of losses of pairs, its row vectors and an engine."""
 
     opened: ClassVar[list[RowVectors]] = []
 
@@ -110,7 +110,7 @@ class Setup:
         )
         self.total = sum_of_pairs(self.rows, vectors, PLENTY)
         space = LinearSpace(matrix.shape[1], scale)
-        self.problem = PairProblem(
+        self.oracle = PairCutOracle(
             Pairs(self.rows, self.total),
             C,
             space,
@@ -119,11 +119,11 @@ class Setup:
             guesses=guesses,
             n_bins=n_bins,
         )
-        for name in self.problem.row_vectors:
+        for name in self.oracle.vectors:
             vectors.create(name, np.float64)
-        for name in self.problem.coefficients:
+        for name in self.oracle.coefficients:
             vectors.create(name, np.int32 if weights is None else np.float64)
-        self.engine = MemoryEngine(MatrixSource(matrix, labels, spans=cut_rows(matrix, blocks)), vectors)
+        self.engine = SerialEngine(MatrixSource(matrix, labels, spans=cut_rows(matrix, blocks)), vectors)
 
     def answer(self, generator):
         try:
@@ -134,11 +134,11 @@ class Setup:
             return stop.value
 
     def solve(self, solver="ocas", *, tol=1e-6, max_passes=2000):
-        stopping, dimension = Stopping(tol, max_passes), self.problem.space.dimension
+        stopping, dimension = Stopping(tol, max_passes), self.oracle.space.dimension
         if solver == "ocas":
-            run = Ocas(self.problem, stopping, OcasState.fresh(self.problem, 600), 1 + self.problem.guesses)
+            run = Ocas(self.oracle, stopping, OcasState.fresh(self.oracle, 600), 1 + self.oracle.guesses)
         else:
-            run = CuttingPlane(self.problem, stopping, CuttingPlaneState.fresh(dimension, 600))
+            run = CuttingPlane(self.oracle, stopping, CuttingPlaneState.fresh(dimension, 600))
         self.engine.run([run])
         return run
 

@@ -8,8 +8,10 @@ import numpy as np
 from scipy import sparse
 
 from ooc_svm.data.matrix import MatrixSource, MatrixSpan
+from ooc_svm.losses.hinge import Hinge
+from ooc_svm.problems.targets import ClassTargets
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.cutting_plane.row_oracle import HingeProblem, Targets
+from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowLosses
 from ooc_svm.solvers.space import LinearSpace
 
 SIGN = np.array([-1.0, 1.0])
@@ -34,19 +36,19 @@ def cut_rows(matrix, n_blocks, seed=0):
     return [MatrixSpan(int(a), int(b), int(pointers[b] - pointers[a]), 8) for a, b in pairwise(edges)]
 
 
-def hinge_problem(n_features, C=1.0, *, groups=1, weighted=False, class_weight=(1.0, 1.0), **space):
-    """A hinge problem whose class 1 is positive."""
-    targets = Targets("codes", SIGN, np.array(class_weight), "weight" if weighted else None)
-    return HingeProblem(targets, C, LinearSpace(n_features, **space), groups)
+def hinge_oracle(n_features, C=1.0, *, groups=1, weighted=False, class_weight=(1.0, 1.0), **space):
+    """The oracle of hinge losses; class 1 is positive."""
+    targets = ClassTargets(SIGN, np.array(class_weight), row_weight="weight" if weighted else None)
+    return RowCutOracle(RowLosses(targets, Hinge()), C, LinearSpace(n_features, **space), groups)
 
 
-def row_vectors(labels, problem, weights=None, memory_bytes=1 << 30):
-    """The row vectors that a hinge problem works on."""
+def row_vectors(labels, oracle, weights=None, memory_bytes=1 << 30):
+    """The row vectors that an oracle of hinge losses works on."""
     vectors = RowVectors(len(labels), memory_bytes)
     vectors.create("codes", np.uint16).write(0, (labels > 0).astype(np.uint16))
     if weights is not None:
         vectors.create("weight", np.float64).write(0, weights)
-    for name, dtype in problem.row_vectors.items():
+    for name, dtype in oracle.vectors.items():
         vectors.create(name, dtype)
     return vectors
 
@@ -57,4 +59,4 @@ def objective(matrix, labels, w, C, weights=1.0, b=0.0):
     return 0.5 * w @ w + C * (weights * losses).sum()
 
 
-__all__ = ["SIGN", "MatrixSource", "cut_rows", "hinge_problem", "noisy_rows", "objective", "row_vectors"]
+__all__ = ["SIGN", "MatrixSource", "cut_rows", "hinge_oracle", "noisy_rows", "objective", "row_vectors"]
