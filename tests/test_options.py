@@ -20,7 +20,7 @@ from ooc_svm.options import (
     flag,
     identity_fields,
 )
-from ooc_svm.training.checkpoint import run_keys
+from ooc_svm.training.keys import families, run_keys
 
 COMMANDS = typer.main.get_command(app).commands
 
@@ -49,11 +49,11 @@ class TestRoles:
     def test_a_family_differs_in_c_and_in_the_course_of_the_run(self):
         assert set(identity_fields()) - set(family_fields()) == {"C", "seed", "resident"}
 
-    @pytest.mark.parametrize(("options", "keys", "families"), KEYS)
-    def test_keys_are_those_of_the_first_version(self, options, keys, families):
+    @pytest.mark.parametrize(("options", "keys", "shared"), KEYS)
+    def test_keys_are_those_of_the_first_version(self, options, keys, shared):
         run = TrainOptions(**options)
-        assert [key[:16] for key in run_keys("data", run, identity_fields())] == keys
-        assert [key[:16] for key in run_keys("data", run, family_fields())] == families
+        assert [key[:16] for key in run_keys("data", run)] == keys
+        assert [key[:16] for key in families("data", run)] == shared
 
 
 class TestCommandLine:

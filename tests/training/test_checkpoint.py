@@ -19,6 +19,7 @@ from helpers.train_data import answers, bits, make_store, store_rows
 from ooc_svm import train
 from ooc_svm.errors import DamageError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
+from ooc_svm.training import engines
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE
 
 pytestmark = pytest.mark.usefixtures("few_held")
@@ -128,8 +129,8 @@ class TestResume:
     @pytest.mark.parametrize("solver", FASTER)
     def test_with_row_vectors_on_disk(self, store, tmp_path, monkeypatch, solver):
         whole = train(store, solver=solver)
-        divide = module.divide
-        monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), row_vector_bytes=0))
+        divide = engines.divide
+        monkeypatch.setattr(engines, "divide", lambda *a, **k: replace(divide(*a, **k), row_vector_bytes=0))
         options = {"solver": solver, "checkpoint": tmp_path / "c"}
         stopped(store, passes=4, **options)
         assert bits(train(store, resume=True, **options)) == bits(whole)
@@ -145,17 +146,17 @@ class TestResume:
     def test_the_share_of_the_saved_state_is_kept(self, store, tmp_path, monkeypatch):
         whole = train(store)
         stopped(store, passes=4, checkpoint=tmp_path / "c")
-        monkeypatch.setattr("ooc_svm.training.memory_plan.SHARES", (0.05,))
+        monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.SHARES", (0.05,))
         resumed = train(store, resume=True, checkpoint=tmp_path / "c")
         assert bits(resumed) == bits(whole) != bits(train(store))
         assert resumed.report["resident"] == whole.report["resident"] == pytest.approx(0.1, abs=1e-3)
 
     def test_the_parameters_of_the_saved_state_are_kept(self, store, tmp_path, monkeypatch):
         options = {"checkpoint": tmp_path / "c", "cut_groups": 3}
-        monkeypatch.setattr("ooc_svm.training.memory_plan.PLAIN_CUTS", 60)
+        monkeypatch.setattr("ooc_svm.solvers.cutting_plane.plan.PLAIN_CUTS", 60)
         whole = train(store, cut_groups=3)
         stopped(store, passes=4, **options)
-        monkeypatch.setattr("ooc_svm.training.memory_plan.PLAIN_CUTS", 200)
+        monkeypatch.setattr("ooc_svm.solvers.cutting_plane.plan.PLAIN_CUTS", 200)
         resumed = train(store, resume=True, **options)
         assert bits(resumed) == bits(whole)
         assert resumed.report["max_cuts"] == whole.report["max_cuts"] == 60

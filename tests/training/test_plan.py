@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,9 +14,8 @@ from ooc_svm import plan, train
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
 from ooc_svm.store import open_store
+from ooc_svm.training import engines
 from ooc_svm.training import plan as plan_module
-
-module = sys.modules[train.__module__]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +41,8 @@ def test_the_numbers_are_those_of_the_store_and_of_the_run(store, rows, solver, 
     assert (cache.name, cache.nbytes) == ("block cache", sum(span.nbytes for span in opened.blocks))
     assert planned.seconds_per_pass > 0.0
     assert planned.expected_passes > 1
-    divide = module.divide
-    monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
+    divide = engines.divide
+    monkeypatch.setattr(engines, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
     report = train(store, max_passes=2, **options).report
     assert report["bytes_read"] == 2 * planned.pass_bytes
     parameters = planned.parameters

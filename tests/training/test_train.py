@@ -21,6 +21,9 @@ from ooc_svm.errors import InputError, Interrupted
 from ooc_svm.model.file import load_model, save_model
 from ooc_svm.options import TrainOptions
 from ooc_svm.store import open_store
+from ooc_svm.training import engines
+from ooc_svm.training.data import open_data
+from ooc_svm.training.prepare import prepare
 from ooc_svm.training.progress import Progress
 
 module = sys.modules[train.__module__]
@@ -126,10 +129,10 @@ class TestSameBits:
         options = TrainOptions(solver=solver, bias="penalized", scale="maxabs", **GROUPED[solver])
         opened = open_store(weighted_store)
         assert len(opened.blocks) > 10
-        data = module.open_data(opened, None, None, options)
+        data = open_data(opened, None, None, options)
         matrix = MatrixSource(*rows, weights, spans=opened.blocks)
-        out_of_core = module._Run(data, options, None).model()
-        in_memory = module._Run(replace(data, source=matrix), options, None).model()
+        out_of_core = module._run(prepare(data, options), None, None)
+        in_memory = module._run(prepare(replace(data, source=matrix), options), None, None)
         assert bits(out_of_core) == bits(in_memory)
         assert answers(out_of_core.report) == answers(in_memory.report)
         assert out_of_core.report["bytes_read"] > 0 == in_memory.report["bytes_read"]
@@ -142,11 +145,11 @@ class TestSameBits:
 
     @pytest.mark.parametrize("solver", FASTER)
     def test_any_cache_and_row_vectors_on_disk(self, weighted_store, monkeypatch, solver):
-        divide = module.divide
+        divide = engines.divide
         models = []
         for cache, vectors in ((0, 0), (3000, 10**6), (10**9, 10**6)):
             sizes = {"cache_bytes": cache, "row_vector_bytes": vectors}
-            monkeypatch.setattr(module, "divide", lambda *a, s=sizes, **k: replace(divide(*a, **k), **s))
+            monkeypatch.setattr(engines, "divide", lambda *a, s=sizes, **k: replace(divide(*a, **k), **s))
             models.append(train(weighted_store, solver=solver, tol=1e-9, max_passes=12))
         assert len({bits(model) for model in models}) == 1
         none, some, whole = (model.report["bytes_read"] for model in models)

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +16,7 @@ from ooc_svm import train
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
 from ooc_svm.model.file import load_model, save_model
 from ooc_svm.store import open_store
-
-module = sys.modules[train.__module__]
+from ooc_svm.training import engines
 
 SOLVERS = ["ocas", "cutting-plane", "streamed-smo"]
 
@@ -219,8 +217,8 @@ class TestDamage:
     @pytest.mark.parametrize("kind", ["flipped", "cut", "missing", "swapped"])
     @pytest.mark.parametrize("threads", [1, 3])
     def test_during_training(self, copy, kind, threads, solver, monkeypatch):
-        divide = module.divide
-        monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
+        divide = engines.divide
+        monkeypatch.setattr(engines, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
         fired = []
 
         def progress(event):

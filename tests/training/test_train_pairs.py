@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import ooc_svm
 from ooc_svm.cli.app import app
 from ooc_svm.errors import DamageError, InputError, Interrupted, UsageError
-from ooc_svm.training import train as module
+from ooc_svm.training import engines
 
 PROBLEMS = ["roc-area", "ordinal", "ranking"]
 
@@ -64,13 +65,13 @@ def test_the_same_bits_in_and_out_of_core_and_on_any_number_of_threads(case, mon
         found = ooc_svm.train(path, problem=problem, cut_groups=2, threads=threads)
         assert bits(found) == bits(expected)
         assert answers(found.report) == answers(expected.report)
-    divide = module.divide
+    divide = engines.divide
 
     def on_disk(*arguments, **options):
         budget = divide(*arguments, **options)
-        return module.replace(budget, row_vector_bytes=0, sorting_bytes=1)
+        return replace(budget, row_vector_bytes=0, sorting_bytes=1)
 
-    monkeypatch.setattr(module, "divide", on_disk)
+    monkeypatch.setattr(engines, "divide", on_disk)
     found = ooc_svm.train(path, problem=problem, cut_groups=2)
     assert bits(found) == bits(expected)
     assert answers(found.report) == answers(expected.report)
@@ -130,7 +131,7 @@ def counted(path):
     store = ooc_svm.open_store(path)
     values, rows = np.unique(store.read_labels(0, store.n_rows), return_counts=True)
     counts = dict(zip(values.tolist(), rows.tolist(), strict=True))
-    store.labels = module.replace(store.labels, counts=counts)
+    store.labels = replace(store.labels, counts=counts)
     return store
 
 
@@ -274,7 +275,7 @@ def test_the_plan_counts_sorting_and_coefficients():
 
 def test_the_best_model_is_left_by_a_signal(case, monkeypatch):
     problem, _, _, _, path = case
-    monkeypatch.setattr(module.signals, "stop_requested", iter([None, None, 15, 15]).__next__)
+    monkeypatch.setattr("ooc_svm.system.signals.stop_requested", iter([None, None, 15, 15]).__next__)
     with pytest.raises(Interrupted) as stopped:
         ooc_svm.train(path, problem=problem, C=100.0)
     assert stopped.value.model.report["stop_reason"] == "signal"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from helpers.dual_data import LOSSES
+from helpers.losses import LOSSES
 from helpers.streamed_data import (
     FEW,
     KINDS,
@@ -21,8 +21,8 @@ from helpers.train_data import answers, bits, make_store
 from ooc_svm import train
 from ooc_svm.errors import DamageError, InputError, UsageError
 from ooc_svm.model.file import save_model
-from ooc_svm.solvers.streamed_smo import solver
-from ooc_svm.solvers.streamed_smo.solver import Effort
+from ooc_svm.solvers.streamed_smo import effort
+from ooc_svm.solvers.streamed_smo.effort import Effort
 
 pytestmark = pytest.mark.usefixtures("few_held")
 
@@ -107,9 +107,9 @@ def test_rounds_that_are_cut_in_another_way(stores, rows, tmp_path, monkeypatch,
     efforts[0.6] = Effort(5, 5, 1.0, 1, *rest)
     before, after = shares
     store = stores["svc", name]
-    monkeypatch.setattr(solver, "EFFORTS", {0: efforts[before]})
+    monkeypatch.setattr(effort, "EFFORTS", {0: efforts[before]})
     train(store, C=1.0, resident=before, max_passes=2, tol=1e-9, checkpoint=tmp_path / "state")
-    monkeypatch.setattr(solver, "EFFORTS", {0: efforts[after]})
+    monkeypatch.setattr(effort, "EFFORTS", {0: efforts[after]})
     for tol, C in ((1e-1, 1.0), (1e-5, 1.0), (1e-5, 2.0)):
         warm = train(store, C=C, resident=after, tol=tol, warm_start=tmp_path / "state")
         [found] = warm.report["models"]
@@ -121,8 +121,8 @@ def test_rounds_that_are_cut_in_another_way(stores, rows, tmp_path, monkeypatch,
 def test_a_checkpoint_of_another_cut_is_not_gone_on_from(stores, tmp_path, monkeypatch):
     store, options = stores["svc", "few"], {"tol": 1e-9, "checkpoint": tmp_path / "state"}
     train(store, max_passes=2, **options)
-    small = solver.EFFORTS[0]
-    monkeypatch.setattr(solver, "EFFORTS", {0: replace(small, lanes=2)})
+    small = effort.EFFORTS[0]
+    monkeypatch.setattr(effort, "EFFORTS", {0: replace(small, lanes=2)})
     with pytest.raises(DamageError, match="does not fit the data"):
         train(store, max_passes=3, resume=True, **options)
 
