@@ -1,7 +1,7 @@
 """Which tests a short run leaves out: of a cross product of parameters, all but a cover of its pairs.
 
-Faults of software nearly always show where two parameters meet. ``scripts/test --all`` runs every combination, and
-more examples of hypothesis.
+Faults of software nearly always show where two parameters meet. ``scripts/test --all`` runs every combination,
+and more examples of hypothesis.
 """
 
 from __future__ import annotations
