@@ -5,38 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from helpers.losses import box_of, is_regression, make_loss, plain_losses
 from helpers.problems_data import SIGN, noisy_rows
 
-from ooc_svm.losses import loops
 from ooc_svm.ops import rows as row_ops
+from ooc_svm.passes.base import WHOLE
+from ooc_svm.problems.targets import ClassTargets, ValueTargets
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.cutting_plane.row_oracle import Targets
 from ooc_svm.solvers.space import LinearSpace
-from ooc_svm.solvers.streamed_smo.dual import ClassTargets, DualProblem, ValueTargets, names, row_vectors
-from ooc_svm.solvers.streamed_smo.sweep import Held, SweepPass
+from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.sweep import Residency, ScorePass, SweepPass
 
-LOSSES = ("hinge", "squared-hinge", "epsilon-insensitive", "squared-epsilon-insensitive")
 ONES = np.ones(2)
 NOBODY = (*np.empty((3, 0), dtype=np.int64), np.empty(0))
 
 
-def is_regression(loss):
-    return loss.endswith("insensitive")
-
-
-def is_squared(loss):
-    return loss.startswith("squared")
-
-
-def plain_losses(loss, t, scores, cost, eps=0.0):
-    """The losses by their definitions; ``cost`` is C times the weights."""
-    size = np.abs(t - scores) - eps if is_regression(loss) else 1.0 - t * scores
-    return cost * np.maximum(0.0, size) ** (2 if is_squared(loss) else 1)
-
-
 @dataclass
 class DualData:
-    """Rows, targets, costs and boxes of one problem."""
+    """Rows, targets and costs of one problem.
+
+    ``box`` is the dual written out: target, bounds and damping of each row.
+    """
 
     loss: str
     matrix: object
@@ -45,24 +34,34 @@ class DualData:
     box: np.ndarray
     eps: float
     rho: float = 0.0
-    metric: np.ndarray | None = None
+    scale2: np.ndarray | None = None
+
+    @property
+    def functions(self):
+        """The loss as compiled functions take it."""
+        return make_loss(self.loss, self.eps)
+
+    @property
+    def targets(self):
+        """Target and cost of each row, as compiled functions take them."""
+        return np.column_stack([self.t, self.cost])
 
     @property
     def scaled(self):
         """The dense matrix with its columns scaled."""
         dense = self.matrix.toarray()
-        return dense if self.metric is None else dense * np.sqrt(self.metric)
+        return dense if self.scale2 is None else dense * np.sqrt(self.scale2)
 
     @property
     def squares(self):
         """Squared norms of the rows, in the scaled space."""
-        metric = np.ones(self.matrix.shape[1]) if self.metric is None else self.metric
-        return self.matrix.multiply(self.matrix) @ metric
+        scale2 = np.ones(self.matrix.shape[1]) if self.scale2 is None else self.scale2
+        return self.matrix.multiply(self.matrix) @ scale2
 
     def weights(self, v):
         """``sum_i v_i x_i`` in units of the data."""
         w = self.matrix.T @ v
-        return w if self.metric is None else w * self.metric
+        return w if self.scale2 is None else w * self.scale2
 
     def dual(self, v):
         """D, with a penalised bias of the given rho."""
@@ -104,11 +103,10 @@ def dual_data(
     t = labels
     if is_regression(loss):
         t = matrix @ rng.normal(size=n_features) + 0.3 * rng.normal(size=n_rows)
-    box = np.empty((n_rows, 4))
-    loops.boxes(t, C * weight, is_regression(loss), is_squared(loss), box)
-    metric = (0.2 + rng.random(n_features)) ** 2 if scaled else None
+    box = np.array([box_of(loss, *row) for row in zip(t, C * weight, strict=True)])
+    scale2 = (0.2 + rng.random(n_features)) ** 2 if scaled else None
     width = eps if is_regression(loss) else 0.0
-    return DualData(loss, matrix, t, C * weight, box, width, rho, metric)
+    return DualData(loss, matrix, t, C * weight, box, width, rho, scale2)
 
 
 def spread_columns(data, every):
@@ -121,46 +119,29 @@ def spread_columns(data, every):
     return replace(data, matrix=type(narrow)(parts, shape=shape))
 
 
-def best_multiplier(v, d, curvature, low, high, eps):
-    """The best of all points where ``d u - eps |v + u| - curvature u^2 / 2`` can have its maximum.
-
-    The first of equals, with the multiplier itself before all others.
-    """
-
-    def value(new):
-        return d * (new - v) - eps * abs(new) - 0.5 * curvature * (new - v) ** 2
-
-    points = [v, low, high, 0.0]
-    if curvature > 0.0:
-        points += [v + (d - eps) / curvature, v + (d + eps) / curvature]
-    return max((p for p in points if low <= p <= high and np.isfinite(p)), key=value)
-
-
-def dual_problem(data, name="model"):
-    """The problem of some data as solvers see it; the costs are row weights."""
-    regression = is_regression(data.loss)
-    classes = ClassTargets(Targets("codes", SIGN, ONES, "weight"))
-    targets = ValueTargets("value", "weight") if regression else classes
-    scale = None if data.metric is None else np.sqrt(data.metric)
+def dual_model(data, name="model", *, free_bias=False):
+    """The model of some data as solvers see it; the costs are row weights."""
+    classes, values = ClassTargets(SIGN, ONES, row_weight="weight"), ValueTargets(row_weight="weight")
+    scale = None if data.scale2 is None else np.sqrt(data.scale2)
     space = LinearSpace(data.matrix.shape[1], scale, data.rho > 0.0)
-    return DualProblem(targets, 1.0, space, regression, is_squared(data.loss), data.eps, name=name)
+    targets = values if is_regression(data.loss) else classes
+    return DualModel(targets, data.functions, 1.0, space, free_bias, name)
 
 
-def dual_vectors(data, problems, *, memory_bytes=1 << 30, seed=0):
-    """Row vectors of some problems; multipliers feasible, steps to feasible ones."""
+def dual_vectors(data, models, *, memory_bytes=1 << 30, seed=0):
+    """Row vectors of some models; multipliers feasible, steps to feasible ones."""
     vectors = RowVectors(len(data.t), memory_bytes)
     vectors.create("codes", np.uint16).write(0, (data.t > 0).astype(np.uint16))
-    vectors.create("value", np.float64).write(0, data.t)
+    vectors.create("target", np.float64).write(0, data.t)
     vectors.create("weight", np.float64).write(0, data.cost)
     rng = np.random.default_rng(seed)
-    for problem in problems:
-        for vector, dtype in row_vectors(problem).items():
-            vectors.create(vector, dtype)
-        dual, step, newest, _ = names(problem)
+    for model in models:
+        for vector in model.row_vectors:
+            vectors.create(vector, np.float64)
         v = data.random_multipliers(rng)
-        vectors[dual].write(0, v)
-        vectors[step].write(0, data.random_multipliers(rng) - v)
-        vectors[newest].write(0, np.full(len(v), -7.0))
+        vectors[model.dual].write(0, v)
+        vectors[model.step].write(0, data.random_multipliers(rng) - v)
+        vectors[model.newest].write(0, np.full(len(v), -7.0))
     return vectors
 
 
@@ -169,17 +150,26 @@ def read_all(vectors, name):
     return vectors[name].read(0, vectors.n_rows).copy()
 
 
+def _weights(model):
+    """The weights that a round begins with, and those that its rows are scored with."""
+    return 0.1 * np.random.default_rng(3).normal(size=(2, model.space.n_features))
+
+
 def sweep_pass(
-    problem, extent, *, scored=True, rebuild=True, theta=0.6, held=None, room=10**9, seed=5, **more
-):
-    """A round from some weights."""
-    rng = np.random.default_rng(3)
-    w, reference = 0.1 * rng.normal(size=(2, problem.space.n_features))
-    bias = np.array([0.1, 0.4 if problem.space.penalized_bias else 0.0])
+    model, rows, position=WHOLE, prefetch=(), *, rebuild=True, theta=0.6, held=None, room=10**9, seed=5,
+    min_priority=0.0,
+):  # fmt: skip
+    """The dual steps of a round, from some weights."""
+    bias = np.array([0.1, 0.4 if model.space.penalized_bias else 0.0])
     return SweepPass(
-        problem, w, reference if scored else np.empty(0), rebuild, bias, theta, held or Held(*NOBODY), seed,
-        room, more.get("least", 0.0), extent, more.get("meanwhile"),
+        model, _weights(model)[0], rebuild, bias, theta, held or Residency(*NOBODY), seed, room, min_priority,
+        rows, position, prefetch,
     )  # fmt: skip
+
+
+def score_pass(model, rows, position=WHOLE, prefetch=()):
+    """The scores of the rows of a round, with some weights."""
+    return ScorePass(model, _weights(model)[1], rows, position, prefetch)
 
 
 def held_rows(n_rows, seed=0):
@@ -187,4 +177,4 @@ def held_rows(n_rows, seed=0):
     rng = np.random.default_rng(seed)
     now, at_start = (np.sort(rng.choice(n_rows, n_rows // 5, replace=False)) for _ in range(2))
     free = np.setdiff1d(np.arange(n_rows), now)
-    return Held(now, at_start, rng.permutation(free)[: n_rows // 10], 0.01 * np.arange(n_rows // 10))
+    return Residency(now, at_start, rng.permutation(free)[: n_rows // 10], 0.01 * np.arange(n_rows // 10))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.dual_data import LOSSES, is_regression, is_squared, plain_losses
+from helpers.losses import LOSSES, is_regression, is_squared, plain_losses
 from helpers.train_data import make_store, store_rows
 from scipy.optimize import minimize
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 EPS = 0.15
 CLASSES, VALUES = LOSSES[:2], LOSSES[2:]
-# Fewer blocks than rounds: rounds of every so manieth row; more: rounds of whole blocks.
+# Fewer blocks than rounds: rounds of every k-th row; more: rounds of whole blocks.
 FEW = {"chunk_elements": 4000, "chunk_rows": 650, "block_rows": 650}
 MANY = {"chunk_elements": 50, "chunk_rows": 25, "block_chunks": 2, "block_rows": 25}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from helpers.dual_data import LOSSES
+from helpers.losses import LOSSES
 from helpers.streamed_data import (
     FEW,
     KINDS,
