@@ -1,6 +1,6 @@
 """Which tests a short run leaves out: of a cross product of parameters, all but a cover of its pairs.
 
-Faults of software nearly always show where two parameters meet. ``scripts/test --all`` runs every combination,
+Faults nearly always show where two parameters meet. ``scripts/test --all`` runs every combination,
 and more examples of hypothesis.
 """
 

@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from helpers.dual_data import LOSSES, dual_data, is_regression, is_squared, plain_losses, spread_columns
+from helpers import losses
+from helpers.dual_data import dual_data, spread_columns
+from helpers.losses import LOSSES, is_regression, is_squared, plain_losses
 from sklearn.svm import LinearSVC, LinearSVR
 
 from ooc_svm.solvers.streamed_smo import dual_loops
@@ -23,8 +25,8 @@ class Solving:
         self.bias = np.array([data.rho * self.v.sum(), data.rho])
         self.sums = np.zeros(dual_loops.N_SUMS)
         dual_loops.solve(
-            *data.arrays(dtype), data.squares, data.metric, self.w, self.bias, data.box, data.eps, self.dual,
-            self.far, np.uint64(seed), wanted, most_elements, self.sums,
+            data.functions, *data.arrays(dtype), data.squares, data.scale2, self.w, self.bias, data.targets,
+            self.dual, self.far, np.uint64(seed), wanted, most_elements, self.sums,
         )  # fmt: skip
 
 
@@ -127,10 +129,9 @@ class TestSolve:
         data = dual_data(loss)
         run = Solving(data, wanted=1e-11)
         r = data.t - data.matrix @ run.w
-        d = r - data.box[:, 3] * run.dual
         expected = [
-            dual_loops.violation(v, di, low, high, data.eps)
-            for v, di, (_, low, high, _) in zip(run.dual, d, data.box, strict=True)
+            losses.violation(data.functions, v, ri, *row)
+            for v, ri, row in zip(run.dual, r, data.targets, strict=True)
         ]
         np.testing.assert_allclose(run.far, expected, atol=1e-4)
 

@@ -2,159 +2,50 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from helpers.dual_data import (
-    LOSSES,
-    best_multiplier,
-    dual_data,
-    is_regression,
-    is_squared,
-    plain_losses,
-    spread_columns,
-)
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
+from helpers import losses
+from helpers.dual_data import dual_data, spread_columns
+from helpers.losses import LOSSES, SMALL, best_multiplier, plain_losses, rows
+from hypothesis import given, settings
 
-from ooc_svm.losses import loops
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
 
-SMALL = st.one_of(st.sampled_from([0.0, 0.1, -0.1, 1.0, -1.0]), st.floats(-4, 4, width=32))
+
+@given(rows(), rows(), SMALL, SMALL)
+@settings(deadline=None, max_examples=300)
+def test_priorities(one, other, d, other_d):
+    """Non-bound rows come first, then the violating, then the others; each by the violation."""
+
+    def rank(row, d):
+        size = losses.violation(row.loss, row.v, row.residual(d)[0], *row.own)
+        free = row.low < row.v < row.high and (row.v != 0.0 or row.eps == 0.0)
+        kind = 2 if free else 1 if size > 0.0 else 0
+        return (kind, size), losses.priority(row.loss, row.v, size, *row.own)
+
+    (a, key_a), (b, key_b) = rank(one, d), rank(other, other_d)
+    assert key_a > 0.0
+    if a[0] > b[0]:
+        assert key_a >= key_b
+    # A violation too small for rounding is as good as none.
+    if (a[0] == 2 and b[0] < 2) or (a[0] >= b[0] and a[1] > b[1] + 1e-9):
+        assert key_a > key_b
 
 
-@st.composite
-def rows(draw):
-    """Loss, target, cost, box and eps of one row, and a feasible multiplier."""
-    loss = draw(st.sampled_from(LOSSES))
-    t = draw(SMALL) if is_regression(loss) else draw(st.sampled_from([-1.0, 1.0]))
-    cost = draw(st.sampled_from([0.0, 0.25, 1.0, 7.0]))
-    box = np.empty((1, 4))
-    loops.boxes(np.array([t]), np.array([cost]), is_regression(loss), is_squared(loss), box)
-    eps = draw(st.sampled_from([0.0, 0.1, 0.5])) if is_regression(loss) else 0.0
-    low, high = box[0, 1:3]
-    ends = [end for end in (low, high) if math.isfinite(end)]
-    inner = st.floats(max(low, -9.0), min(high, 9.0), allow_subnormal=False)
-    v = draw(st.one_of(st.sampled_from([0.0, *ends]), inner))
-    return loss, t, cost, tuple(box[0]), eps, v
-
-
-class TestRow:
-    @given(rows(), SMALL)
-    @settings(deadline=None, max_examples=300)
-    def test_the_conjugate_is_the_loss(self, row, score):
-        loss, t, cost, (_, low, high, damping), eps, _ = row
-        expected = plain_losses(loss, t, score, cost, eps)
-        assert dual_loops.row_loss(t - score, low, high, eps, damping) == pytest.approx(expected, abs=1e-12)
-
-    @pytest.mark.parametrize("loss", LOSSES)
-    @pytest.mark.parametrize("r", [-3.0, -1.0, -0.2, 0.0, 0.1, 0.7, 2.5])
-    def test_the_conjugate_is_the_maximum_over_the_box(self, loss, r):
-        data = dual_data(loss, n_rows=8)
-        for _, low, high, damping in data.box:
-            ends = max(low, -100.0), min(high, 100.0)
-            found = minimize_scalar(
-                lambda v, damping=damping: -(r * v - data.eps * abs(v) - 0.5 * damping * v * v),
-                bounds=ends if low < high else (-1e-12, 1e-12),
-                method="bounded",
-                options={"xatol": 1e-10},
-            )
-            assert dual_loops.row_loss(r, low, high, data.eps, damping) == pytest.approx(-found.fun, abs=1e-6)
-
-    @given(rows(), SMALL, st.sampled_from([0.0, 0.3, 1.0, 20.0]))
-    @settings(deadline=None, max_examples=500)
-    @example(("hinge", 1.0, 1.0, (1.0, 0.0, 1.0, 0.0), 0.0, 0.4), 0.0, 0.0)
-    @example(("epsilon-insensitive", 0.0, 1.0, (0.0, -1.0, 1.0, 0.0), 0.5, 0.4), 0.1, 0.0)
-    @example(("epsilon-insensitive", 0.0, 1.0, (0.0, -1.0, 1.0, 0.0), 0.5, -1.0), 0.5, 0.0)
-    def test_a_step_maximises_the_dual(self, row, d, curvature):
-        *_, (_, low, high, damping), eps, v = row
-        curvature += damping
-        new = dual_loops.new_multiplier(v, d, curvature, low, high, eps)
-        best = best_multiplier(v, d, curvature, low, high, eps)
-        assert low <= new <= high
-
-        def value(u):
-            return d * (u - v) - eps * abs(u) - 0.5 * curvature * (u - v) ** 2
-
-        assert value(new) == pytest.approx(value(best), abs=1e-9)
-
-    @given(rows(), SMALL)
-    @settings(deadline=None, max_examples=500)
-    def test_a_violation_is_the_steepest_allowed_direction(self, row, d):
-        *_, (_, low, high, _), eps, v = row
-        allowed = []
-        if v < high:
-            allowed.append(d - eps if v >= 0.0 else d + eps)
-        if v > low:
-            allowed.append(-d - eps if v <= 0.0 else -d + eps)
-        found = dual_loops.violation(v, d, low, high, eps)
-        if allowed:
-            assert found == max(allowed)
-        else:
-            assert found <= 0.0
-
-    @given(rows(), SMALL, st.sampled_from([0.0, 1.0]))
-    @settings(deadline=None, max_examples=300)
-    def test_a_row_moves_only_where_it_violates_and_not_twice(self, row, d, curvature):
-        *_, (_, low, high, damping), eps, v = row
-        curvature += damping
-        new = dual_loops.new_multiplier(v, d, curvature, low, high, eps)
-        if dual_loops.violation(v, d, low, high, eps) <= 0.0:
-            assert new == pytest.approx(v, abs=1e-12)
-        now = d - curvature * (new - v)
-        assert dual_loops.violation(new, now, low, high, eps) <= 1e-12
-
-    @given(rows(), rows(), SMALL, SMALL)
-    @settings(deadline=None, max_examples=300)
-    def test_priorities(self, one, other, d, other_d):
-        """Non-bound rows come first, then the violating, then the others; each by the violation."""
-
-        def rank(row, d):
-            *_, (_, low, high, _), eps, v = row
-            size = dual_loops.violation(v, d, low, high, eps)
-            free = low < v < high and (v != 0.0 or eps == 0.0)
-            return (2 if free else 1 if size > 0.0 else 0, size), dual_loops.priority(v, size, low, high, eps)
-
-        (a, key_a), (b, key_b) = rank(one, d), rank(other, other_d)
-        assert key_a > 0.0
-        if a[0] > b[0]:
-            assert key_a >= key_b
-        # A violation too small for rounding is as good as none.
-        if (a[0] == 2 and b[0] < 2) or (a[0] >= b[0] and a[1] > b[1] + 1e-9):
-            assert key_a > key_b
-
-    @pytest.mark.parametrize("rho", [0.0, 0.7])
-    @pytest.mark.parametrize("loss", LOSSES)
-    def test_row_gaps_sum_up_to_the_gap(self, loss, rho):
-        data = dual_data(loss, rho=rho)
-        for seed in range(5):
-            v = data.random_multipliers(np.random.default_rng(seed))
-            r = data.t - data.matrix @ data.weights(v) - rho * v.sum()
-            gaps = [
-                dual_loops.row_loss(ri, low, high, data.eps, damping)
-                - (ri * vi - data.eps * abs(vi) - 0.5 * damping * vi * vi)
-                for ri, vi, (_, low, high, damping) in zip(r, v, data.box, strict=True)
-            ]
-            assert min(gaps) >= -1e-12
-            assert sum(gaps) == pytest.approx(data.primal(v) - data.dual(v))
-
-
+@pytest.mark.parametrize("rho", [0.0, 0.7])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_losses_along_a_segment(loss):
-    data = dual_data(loss)
-    rng = np.random.default_rng(5)
-    best, newest = rng.normal(size=(2, len(data.t)))
-    points = np.array([[0.0, 0.0], [0.3, -0.2], [2.0, 1.0]])
-    sums = np.ones(3)
-    loops.along(best, newest, data.box, data.eps, points, sums)
-    for (t, b), found in zip(points, sums, strict=True):
-        scores = best + t * (newest - best) + b
-        each = plain_losses(loss, data.t, scores, data.cost, data.eps)
-        assert found == pytest.approx(1.0 + each.sum())
-        assert loops.count(scores - b, b, data.box, data.eps) == (each > 0.0).sum()
+def test_row_gaps_sum_up_to_the_gap(loss, rho):
+    data = dual_data(loss, rho=rho)
+    for seed in range(5):
+        v = data.random_multipliers(np.random.default_rng(seed))
+        r = data.t - data.matrix @ data.weights(v) - rho * v.sum()
+        gaps = [
+            losses.value(data.functions, ri, *row) + losses.conjugate(data.functions, vi, *row) - ri * vi
+            for ri, vi, row in zip(r, v, data.targets, strict=True)
+        ]
+        assert min(gaps) >= -1e-12
+        assert sum(gaps) == pytest.approx(data.primal(v) - data.dual(v))
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -163,17 +54,17 @@ def test_norms_and_sums_of_rows(dtype, scaled):
     data = dual_data("hinge", ones=dtype is None, scaled=scaled)
     some = np.arange(3, 250, 4)
     squares = np.empty(len(some))
-    row_ops.row_squares(*data.arrays(dtype), data.metric, some, squares)
+    row_ops.row_squares(*data.arrays(dtype), data.scale2, some, squares)
     np.testing.assert_allclose(squares, data.squares[some])
     v = data.random_multipliers(np.random.default_rng(0))
     w = np.ones(data.matrix.shape[1])
-    row_ops.add_rows(*data.arrays(dtype), data.metric, v, w)
+    row_ops.add_rows(*data.arrays(dtype), data.scale2, v, w)
     np.testing.assert_allclose(w, 1.0 + data.weights(v), atol=1e-12)
 
 
 class TestOrder:
     @pytest.mark.parametrize("m", [0, 1, 2, 15, 16, 17, 100, 1000])
-    def test_packets_are_neighbours_and_nobody_is_left_out(self, m):
+    def test_packets_are_neighbours_and_no_row_is_left_out(self, m):
         rows = np.arange(m) * 3
         order = dual_loops.packets(rows, np.uint64(9))
         assert sorted(order) == rows.tolist()
@@ -217,7 +108,7 @@ class Sweep:
         self.v = data.random_multipliers(rng)[self.own]
         self.marks = rng.integers(0, 4, m).astype(np.uint8) * (rng.random(m) < 0.4)
         self.marks = self.marks.astype(np.uint8)
-        self.box = np.ascontiguousarray(data.box[self.own])
+        self.box, self.targets = data.box[self.own], np.ascontiguousarray(data.targets[self.own])
 
     def compiled(self, *, building=True):
         m = len(self.own)
@@ -225,11 +116,11 @@ class Sweep:
         self.rebuilt = np.zeros(len(self.w) if building else 0)
         self.bias = np.array([self.b, self.data.rho])
         self.dual, self.sums = self.v.copy(), np.zeros(dual_loops.N_SUMS)
-        self.step, self.scores, self.keys = np.full((3, m), np.nan)
+        self.step, self.scores, self.priority = np.full((3, m), np.nan)
         dual_loops.sweep(
-            *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every), self.seed,
-            self.data.metric, self.w_after, self.rebuilt, self.bias, self.box, self.data.eps, self.marks,
-            self.dual, self.step, self.keys, self.sums,
+            self.data.functions, *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every),
+            self.seed, self.data.scale2, self.w_after, self.rebuilt, self.bias, self.targets, self.marks,
+            self.dual, self.step, self.priority, self.sums,
         )  # fmt: skip
         row_ops.scores(
             *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every), self.reference,
@@ -238,14 +129,14 @@ class Sweep:
         return self
 
     def plain(self):
-        """The same sums, scores, steps and keys, row after row."""
+        """The same sums, scores, steps and priorities, row after row."""
         data, dense = self.data, self.data.matrix.toarray()
-        metric = np.ones(dense.shape[1]) if data.metric is None else data.metric
+        scale2 = np.ones(dense.shape[1]) if data.scale2 is None else data.scale2
         lengths = np.diff(data.matrix.indptr)
         elements = int(data.matrix.indptr[self.own[-1] + 1] - data.matrix.indptr[self.first]) // self.every
         order, window = order_of_steps(len(self.own), elements, self.seed)
         w, b, v = self.w.copy(), self.b, self.v.copy()
-        step, keys = np.zeros(len(v)), np.full(len(v), -1.0)
+        step, priority = np.zeros(len(v)), np.full(len(v), -1.0)
         sums = np.zeros(dual_loops.N_SUMS)
         for i in order:
             if self.marks[i] & dual_loops.HELD:
@@ -255,13 +146,13 @@ class Sweep:
             d = r - damping * v[i]
             loss = plain_losses(data.loss, t, t - r, data.cost[self.own[i]], data.eps)
             sums[dual_loops.GAP] += loss - (r * v[i] - data.eps * abs(v[i]) - 0.5 * damping * v[i] ** 2)
-            curvature = x @ (x * metric) + data.rho + damping
+            curvature = x @ (x * scale2) + data.rho + damping
             new = best_multiplier(v[i], d, curvature, low, high, data.eps)
             if data.eps > 0.0 and new * v[i] < 0.0:
                 new = 0.0
             change = new - v[i]
             step[i] = change
-            w += change * x * metric
+            w += change * x * scale2
             b += data.rho * change
             sums[dual_loops.LINEAR] += (
                 t * change - data.eps * (abs(new) - abs(v[i])) - damping * v[i] * change
@@ -270,22 +161,22 @@ class Sweep:
             sums[dual_loops.MOVED] += change
             sums[dual_loops.ROWS] += 1
             sums[dual_loops.ELEMENTS] += lengths[self.own[i]]
-            before = dual_loops.violation(v[i], d, low, high, data.eps)
-            now = dual_loops.violation(new, d - curvature * change, low, high, data.eps)
+            before = losses.violation(data.functions, v[i], r, *self.targets[i])
+            now = losses.violation(data.functions, new, r - (curvature - damping) * change, *self.targets[i])
             size = max(before, now) if before > 0.0 else now
-            keys[i] = dual_loops.priority(new, size, low, high, data.eps)
+            priority[i] = losses.priority(data.functions, new, size, *self.targets[i])
         scores = dense[self.own] @ self.reference
-        rebuilt = (dense[self.own] * metric).T @ (self.v * (self.marks & dual_loops.HELD_AT_START == 0))
-        return step, scores, keys, sums, rebuilt, w, b, window
+        rebuilt = (dense[self.own] * scale2).T @ (self.v * (self.marks & dual_loops.HELD_AT_START == 0))
+        return step, scores, priority, sums, rebuilt, w, b, window
 
 
 def check_sweep(sweep):
-    step, scores, keys, sums, rebuilt, w, b, _ = sweep.plain()
+    step, scores, priority, sums, rebuilt, w, b, _ = sweep.plain()
     got = sweep.compiled()
     close = {"rtol": 1e-8, "atol": 1e-10}
     np.testing.assert_allclose(got.step, step, **close)
     np.testing.assert_allclose(got.scores, scores, **close)
-    np.testing.assert_allclose(got.keys, keys, **close)
+    np.testing.assert_allclose(got.priority, priority, **close)
     np.testing.assert_allclose(got.sums, sums, **close)
     np.testing.assert_allclose(got.rebuilt, rebuilt, **close)
     np.testing.assert_allclose(got.w_after, w, **close)
@@ -322,12 +213,12 @@ class TestSweep:
         other.v, other.marks = one.v, one.marks
         other.w[::every], other.reference[::every] = one.w, one.reference
         assert len(one.w) < dual_loops.NEAR_WEIGHTS < len(other.w)
-        for name in ("step", "keys", "scores", "sums"):
+        for name in ("step", "priority", "scores", "sums"):
             assert getattr(one.compiled(), name).tobytes() == getattr(other.compiled(), name).tobytes()
         assert one.w_after.tobytes() == other.w_after[::every].tobytes()
         assert one.rebuilt.tobytes() == other.rebuilt[::every].tobytes()
 
-    def test_a_multiplier_that_rounding_put_out_of_its_box_goes_back(self):
+    def test_a_multiplier_that_rounding_put_out_of_its_bounds_goes_back(self):
         sweep = Sweep(dual_data("hinge"))
         low, high = sweep.box[:, 1], sweep.box[:, 2]
         sweep.v = np.where(high > 0.0, np.nextafter(high, np.inf), np.nextafter(low, -np.inf))
@@ -346,7 +237,7 @@ class TestSweep:
     def test_scaled_columns_equal_a_scaled_matrix(self, loss):
         data = dual_data(loss, scaled=True, rho=0.3)
         other = dual_data(loss, rho=0.3)
-        scale = np.sqrt(data.metric)
+        scale = np.sqrt(data.scale2)
         other.matrix.data *= scale[other.matrix.indices]
         one, two = Sweep(data), Sweep(other)
         two.w, two.reference = one.w / scale, one.reference / scale
@@ -355,7 +246,7 @@ class TestSweep:
         for a, b in (
             (one.step, two.step),
             (one.scores, two.scores),
-            (one.keys, two.keys),
+            (one.priority, two.priority),
             (one.sums, two.sums),
         ):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
@@ -367,7 +258,7 @@ class TestSweep:
         whole, bare = Sweep(data).compiled(), Sweep(data).compiled(building=False)
         assert bare.step.tobytes() == whole.step.tobytes()
         assert bare.w_after.tobytes() == whole.w_after.tobytes()
-        assert bare.keys.tobytes() == whole.keys.tobytes()
+        assert bare.priority.tobytes() == whole.priority.tobytes()
         assert bare.sums.tobytes() == whole.sums.tobytes()
 
     def test_the_seed_decides_the_order(self):
@@ -383,9 +274,9 @@ class TestSweep:
         before = again.sums.copy()
         again.w_after[:], again.bias = again.w, np.zeros(2)
         dual_loops.sweep(
-            *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None, again.w_after,
-            again.rebuilt, again.bias, again.box, 0.0, again.marks, again.dual, again.step, again.keys,
-            again.sums,
+            again.data.functions, *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None,
+            again.w_after, again.rebuilt, again.bias, again.targets, again.marks, again.dual, again.step,
+            again.priority, again.sums,
         )  # fmt: skip
         np.testing.assert_array_equal(again.sums, 2 * before)
         np.testing.assert_allclose(again.rebuilt, 2 * sweep.rebuilt)

@@ -8,8 +8,8 @@ import signal
 
 import numpy as np
 import pytest
-from helpers.dual_data import LOSSES, is_regression
 from helpers.killed_runs import large_effort, run_all
+from helpers.losses import LOSSES, is_regression
 from helpers.streamed_data import (
     EPS,
     FEW,
@@ -29,7 +29,7 @@ from scipy import sparse
 from ooc_svm import train
 from ooc_svm.errors import InputError, Interrupted, MemoryBudgetError, UsageError
 from ooc_svm.options import TrainOptions
-from ooc_svm.solvers.streamed_smo import solver
+from ooc_svm.solvers.streamed_smo import effort
 from ooc_svm.store import open_store
 from ooc_svm.system import signals
 
@@ -60,7 +60,7 @@ class TestStopped:
     def test_killed_after_each_pass_in_turn(self, stores, tmp_path, options, blocks, monkeypatch):
         store, large = stores[options["problem"], blocks], blocks == "many"
         if large:
-            monkeypatch.setattr(solver, "EFFORTS", {0: large_effort()})
+            monkeypatch.setattr(effort, "EFFORTS", {0: large_effort()})
         whole = train(store, **options)
         numbers = [row["pass"] for row in whole.report["history"]]
         assert len(numbers) >= 3
@@ -210,7 +210,7 @@ def test_one_class(rows, bias):
 
 def test_memory_for_less_than_a_block(tmp_path):
     matrix, labels = store_rows(1000, 4000, density=0.5)
-    cut = {"chunk_elements": 10**6, "block_rows": 1000, "block_chunks": 9, "pieces": (1000,)}
+    cut = {"chunk_elements": 10**6, "block_rows": 1000, "block_chunks": 9, "batches": (1000,)}
     path = make_store(tmp_path / "s", matrix, labels, **cut)
     largest = max(span.nbytes for span in open_store(path).blocks)
     assert largest > 20 * 10**6

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.dual_data import LOSSES, is_regression
 from helpers.killed_runs import large_effort
+from helpers.losses import LOSSES, is_regression
 from helpers.streamed_data import (
     CLASSES,
     EPS,
@@ -29,14 +28,14 @@ from scipy import sparse
 
 from ooc_svm import train
 from ooc_svm.errors import InputError
-from ooc_svm.solvers.streamed_smo import solver
-from ooc_svm.solvers.streamed_smo.solver import StreamedSmo, effort_for
-from ooc_svm.solvers.streamed_smo.sweep import cut_rounds
+from ooc_svm.solvers.streamed_smo import effort, solver
+from ooc_svm.solvers.streamed_smo.effort import effort_for
+from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
+from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.store import Store, open_store
+from ooc_svm.training import engines
 
 pytestmark = pytest.mark.usefixtures("few_held")
-
-module = sys.modules[train.__module__]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,7 @@ def test_the_stores_are_cut_in_both_ways(stores, lanes):
         few, many = (open_store(stores[problem, name]).blocks for name in ("few", "many"))
         assert 1 < len(few) < 4 < 40 < len(many)
         steps = [
-            {piece.step for extent in cut_rounds(blocks, 20, lanes) for s in extent.segments for piece in s}
+            {part.step for each in cut_rounds(blocks, 20, lanes) for s in each.rows.segments for part in s}
             for blocks in (few, many)
         ]
         assert min(steps[0]) > 1
@@ -174,7 +173,7 @@ class TestSameBits:
     def store(self, stores, options, blocks, monkeypatch):
         """A store; with many blocks it is worked on as large data are, with more lanes and less solving."""
         if blocks == "many":
-            monkeypatch.setattr(solver, "EFFORTS", {0: large_effort()})
+            monkeypatch.setattr(effort, "EFFORTS", {0: large_effort()})
         return stores[options["problem"], blocks]
 
     def test_threads(self, store, options):
@@ -183,11 +182,11 @@ class TestSameBits:
         assert answers(models[0].report) == answers(models[1].report) == answers(models[2].report)
 
     def test_cache_and_row_vectors_on_disk(self, store, options, monkeypatch):
-        divide = module.divide
+        divide = engines.divide
         models = []
         for cache, vectors in ((0, 0), (10**9, 10**9), (0, 20_000)):
             sizes = {"cache_bytes": cache, "row_vector_bytes": vectors}
-            monkeypatch.setattr(module, "divide", lambda *a, s=sizes, **k: replace(divide(*a, **k), **s))
+            monkeypatch.setattr(engines, "divide", lambda *a, s=sizes, **k: replace(divide(*a, **k), **s))
             models.append(train(store, **options))
         assert len({bits(model) for model in models}) == 1
         assert len({str(answers(model.report)) for model in models}) == 1
@@ -220,8 +219,8 @@ def test_each_block_is_fetched_once_a_pass(stores, monkeypatch):
         fetched[index] += 1
         return read_block(self, index, buffers)
 
-    divide = module.divide
-    monkeypatch.setattr(module, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
+    divide = engines.divide
+    monkeypatch.setattr(engines, "divide", lambda *a, **k: replace(divide(*a, **k), cache_bytes=0))
     monkeypatch.setattr(Store, "read_block", counted)
     for name in ("few", "many"):
         store = open_store(stores["svc", name])
@@ -241,11 +240,11 @@ def test_each_block_is_fetched_once_a_pass(stores, monkeypatch):
 def test_the_fewer_rows_are_held_the_more_rounds():
     shares = (1.0, 0.1, 0.05, 0.02, 0.001, 0.0)
     few, more, most = ([effort_for(n, share) for share in shares] for n in (10**6, 6 * 10**7, 10**9))
-    assert [effort.rounds for effort in few] == [20, 20, 25, 62, 100, 100]
-    assert [effort.rounds for effort in more] == [5, 5, 10, 20, 20, 20]
-    assert [effort.rounds for effort in most] == [5, 5, 10, 20, 20, 20]
-    assert {effort.lanes for effort in few + more} == {1}
-    assert {effort.lanes for effort in most} == {2}
+    assert [own.rounds for own in few] == [20, 20, 25, 62, 100, 100]
+    assert [own.rounds for own in more] == [5, 5, 10, 20, 20, 20]
+    assert [own.rounds for own in most] == [5, 5, 10, 20, 20, 20]
+    assert {own.lanes for own in few + more} == {1}
+    assert {own.lanes for own in most} == {2}
     assert effort_for(6 * 10**7, 1.0, lanes=8).lanes == 8
 
 
@@ -254,24 +253,24 @@ def test_reads_that_end_far_from_the_gap_wanted_end_with_less_solving(stores, mo
     monkeypatch.setattr(solver, "NEAR", near)
     models = []
     for share in (0.01, 10.0):
-        effort = replace(effort_for(10**6, 0.1), early_share=share, last_share=0.01)
-        monkeypatch.setattr(solver, "EFFORTS", {0: effort})
+        own = replace(effort_for(10**6, 0.1), early_share=share, last_share=0.01)
+        monkeypatch.setattr(effort, "EFFORTS", {0: own})
         models.append(train(stores["svc", "many"], C=1.0, resident=0.1, max_passes=3, tol=1e-5))
-    fine, coarse = (model.report["models"][0]["visited"] for model in models)
+    fine, coarse = (model.report["models"][0]["row_visits"] for model in models)
     assert (coarse < fine) == (bits(models[0]) != bits(models[1])) == np.isfinite(near)
 
 
 @pytest.mark.parametrize(("limit", "stop_reason"), [(None, "certified"), (2, "max-passes")])
 def test_the_read_that_certifies_ends_without_solving(stores, monkeypatch, limit, stop_reason):
     solved: list[bool] = []
-    solve = StreamedSmo._solve_residents
+    solve = StreamedSmo._solve_working_set
 
     def counted(self, last=False):
         if self.n_nonzeros > 600:  # not what is compiled before
             solved.append(last)
         solve(self, last)
 
-    monkeypatch.setattr(StreamedSmo, "_solve_residents", counted)
+    monkeypatch.setattr(StreamedSmo, "_solve_working_set", counted)
     report = train(stores["svc", "few"], C=1.0, max_passes=limit).report
     assert report["stop_reason"] == stop_reason
     assert sum(solved) == report["passes"] - (limit is None)

@@ -1,38 +1,39 @@
-"""The resident set: what is kept, what leaves, and that its rows stay those of the data."""
+"""The working set: what is kept, what leaves, and that its rows stay those of the data."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.dual_data import LOSSES, dual_data, dual_problem
+from helpers.dual_data import dual_data, dual_model
+from helpers.losses import LOSSES, box_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from ooc_svm.errors import DamageError
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.dual_loops import priorities
-from ooc_svm.solvers.streamed_smo.sweep import Rows, seed_of
-from ooc_svm.solvers.streamed_smo.working_set import Residents
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
+from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
-from ooc_svm.training.checkpoint import CHECKPOINT_FILE, _flatten, _unflatten
+from ooc_svm.training.checkpoint import CHECKPOINT_FILE, _flatten, _unflatten, _upgrade
 
 N_ROWS = 300
 VALUES = (None, np.float32, np.float64)
 
 
-def residents(capacity, dtype=np.float64):
-    return Residents(capacity, np.empty(0, dtype=np.float32 if dtype is None else dtype), dtype is None)
+def working_set(capacity, dtype=np.float64):
+    return WorkingSet(capacity, np.empty(0, dtype=np.float32 if dtype is None else dtype), dtype is None)
 
 
-def rows_of(data, ids, keys, dtype=np.float64, *, dual=0.0, step=0.0):
+def rows_of(data, ids, priority, dtype=np.float64, *, dual=0.0, step=0.0):
     """Rows of the data as a lane offers them."""
     ids = np.asarray(ids, dtype=np.int64)
     part = data.matrix[ids]
     values = None if dtype is None else part.data.astype(dtype)
-    full = [np.broadcast_to(np.asarray(x, dtype=np.float64), len(ids)).copy() for x in (dual, step, keys)]
-    return Rows(
-        ids, part.indptr.astype(np.int64), part.indices.astype(np.int32), values, data.box[ids], *full
+    full = [np.broadcast_to(np.asarray(x, dtype=np.float64), len(ids)).copy() for x in (dual, step, priority)]
+    return CandidateRows(
+        ids, part.indptr.astype(np.int64), part.indices.astype(np.int32), values, data.targets[ids], *full
     )
 
 
@@ -57,23 +58,24 @@ def check(held, data):
     shape = (len(held.ids), data.matrix.shape[1])
     found = sparse.csr_array((values, indices.astype(np.int64), indptr.astype(np.int64)), shape=shape)
     assert abs(found - data.matrix[held.ids]).sum() == 0.0
-    np.testing.assert_array_equal(held.box, data.box[held.ids])
+    np.testing.assert_array_equal(held.targets, data.targets[held.ids])
 
 
-def own_keys(held, eps=0.0):
-    keys = np.empty(len(held.ids))
-    priorities(held.dual, held.stationarity, held.box, eps, keys)
-    return keys
+def own_priorities(held, model):
+    priority = np.empty(len(held.ids))
+    dual_loops.priorities(model.loss, held.dual, held.stationarity, held.targets, priority)
+    return priority
 
 
 @pytest.mark.parametrize("dtype", VALUES)
 @given(seed=st.integers(0, 10**6), capacity=st.integers(0, 1500))
 @example(seed=6374, capacity=677)
 @settings(deadline=None, max_examples=40)
-def test_the_best_by_key_are_kept_and_the_others_leave(dtype, seed, capacity):
-    """Against a list of all rows on offer, sorted by key."""
+def test_the_best_by_priority_are_kept_and_the_others_leave(dtype, seed, capacity):
+    """Against a list of all rows on offer, sorted by priority."""
     rng, data = np.random.default_rng(seed), data_of(dtype)
-    held = residents(capacity, dtype)
+    model = dual_model(data)
+    held = working_set(capacity, dtype)
     size = np.diff(data.matrix.indptr) + 1
     known = {}
     for _ in range(5):
@@ -81,13 +83,13 @@ def test_the_best_by_key_are_kept_and_the_others_leave(dtype, seed, capacity):
         lanes = [np.sort(part) for part in np.array_split(free, rng.integers(1, 5))]
         theta = rng.random()
         dual, step = rng.random(N_ROWS), rng.normal(size=N_ROWS)
-        keys = np.round(4 * rng.random(N_ROWS), 1)
+        priority = np.round(4 * rng.random(N_ROWS), 1)
         before = dict(zip(held.ids.tolist(), held.dual.tolist(), strict=True))
-        offers = list(zip(held.ids.tolist(), own_keys(held).tolist(), strict=True))
-        offers += [(int(i), keys[i]) for lane in lanes for i in lane]
+        offers = list(zip(held.ids.tolist(), own_priorities(held, model).tolist(), strict=True))
+        offers += [(int(i), priority[i]) for lane in lanes for i in lane]
         known = before | {int(i): dual[i] + theta * step[i] for i in free}
         expected, used = [], 0
-        # Of nearly equal keys the first one is as good.
+        # Of nearly equal priority the first one is as good.
         for i, _ in sorted(offers, key=lambda offer: int((4.0 - offer[1]) * 16383.0)):
             if size[i] > capacity:
                 continue
@@ -95,12 +97,12 @@ def test_the_best_by_key_are_kept_and_the_others_leave(dtype, seed, capacity):
             if used > capacity:
                 break
             expected.append(i)
-        offered = [rows_of(data, p, keys[p], dtype, dual=dual[p], step=step[p]) for p in lanes]
-        gone, multipliers = held.take(offered, theta, 0.0)
+        offered = [rows_of(data, p, priority[p], dtype, dual=dual[p], step=step[p]) for p in lanes]
+        gone, multipliers = held.take(model, offered, theta)
         check(held, data)
         assert sorted(held.ids.tolist()) == sorted(expected)
         left_out = any(i not in expected and size[i] <= capacity for i, _ in offers)
-        assert held.least == (
+        assert held.cutoff == (
             min((key for i, key in offers if i in expected), default=0.0) if left_out else 0.0
         )
         assert sorted(gone.tolist()) == sorted(set(before) - set(expected))
@@ -111,31 +113,34 @@ def test_the_best_by_key_are_kept_and_the_others_leave(dtype, seed, capacity):
 
 def test_nothing_offered_changes_nothing():
     data = data_of()
-    held = residents(500)
-    held.take([rows_of(data, range(40), 1.0)], 1.0, 0.0)
+    model = dual_model(data)
+    held = working_set(500)
+    held.take(model, [rows_of(data, range(40), 1.0)], 1.0)
     before = [part.copy() for part in held.matrix]
-    gone, multipliers = held.take([], 0.5, 0.0)
+    gone, multipliers = held.take(model, [], 0.5)
     assert len(gone) == len(multipliers) == 0
     assert [part.tobytes() for part in held.matrix] == [part.tobytes() for part in before]
 
 
 def test_a_row_that_is_too_long_is_not_in_the_way():
     data = data_of()
+    model = dual_model(data)
     sizes = np.diff(data.matrix.indptr)
     longest = int(np.argmax(sizes))
-    held = residents(int(sizes[longest]))
-    held.take([rows_of(data, [longest], 4.0), rows_of(data, np.argsort(sizes)[:2], 1.0)], 1.0, 0.0)
+    held = working_set(int(sizes[longest]))
+    held.take(model, [rows_of(data, [longest], 4.0), rows_of(data, np.argsort(sizes)[:2], 1.0)], 1.0)
     assert len(held.ids) == 2
 
 
 def test_rows_without_features_take_room():
     data = data_of()
+    model = dual_model(data)
     data.matrix.data[:] = 0.0
     data.matrix.eliminate_zeros()
-    held = residents(25)
-    held.take([rows_of(data, range(100), np.arange(100.0) / 30)], 1.0, 0.0)
+    held = working_set(25)
+    held.take(model, [rows_of(data, range(100), np.arange(100.0) / 30)], 1.0)
     assert held.ids.tolist() == list(range(75, 100))
-    gone, _ = held.take([rows_of(data, [200], 3.5)], 1.0, 0.0)
+    gone, _ = held.take(model, [rows_of(data, [200], 3.5)], 1.0)
     assert len(gone) == 1
     check(held, data)
 
@@ -143,58 +148,62 @@ def test_rows_without_features_take_room():
 @pytest.mark.parametrize("dtype", VALUES)
 def test_no_capacity(dtype):
     data = data_of(dtype)
-    held = residents(0, dtype)
+    model = dual_model(data)
+    held = working_set(0, dtype)
     kind = held.values.dtype
-    gone, _ = held.take([rows_of(data, range(30), 1.0, dtype)], 1.0, 0.0)
+    gone, _ = held.take(model, [rows_of(data, range(30), 1.0, dtype)], 1.0)
     assert len(held.ids) == len(gone) == 0
     assert held.values.dtype == kind
     check(held, data)
 
 
-def test_rows_of_too_little_worth_are_not_kept():
+def test_rows_of_too_low_a_priority_are_not_kept():
     data = data_of()
-    held = residents(10**6)
-    keys = np.arange(100) / 50
-    held.take([rows_of(data, range(100), keys)], 1.0, 0.0, 0.7)
-    assert held.ids.tolist() == np.flatnonzero(keys >= 0.7).tolist()
-    assert held.least == 0.7
+    model = dual_model(data)
+    held = working_set(10**6)
+    priority = np.arange(100) / 50
+    held.take(model, [rows_of(data, range(100), priority)], 1.0, 0.7)
+    assert held.ids.tolist() == np.flatnonzero(priority >= 0.7).tolist()
+    assert held.cutoff == 0.7
     # Those that have gone far from the margin leave, and there is room.
     held.dual[:], held.stationarity[:] = 0.0, -np.arange(len(held.ids)) / 10
-    far = own_keys(held) < 0.7
+    far = own_priorities(held, model) < 0.7
     assert 0 < far.sum() < len(far)
     ids, multipliers = held.ids.copy(), held.dual.copy()
-    gone, values = held.take([], 1.0, 0.0, 0.7)
+    gone, values = held.take(model, [], 1.0, 0.7)
     assert gone.tolist() == ids[far].tolist()
     assert values.tolist() == multipliers[far].tolist()
     assert held.ids.tolist() == ids[~far].tolist()
     check(held, data)
-    # Where there is no room for all, the least that was kept tells.
-    held = residents(100)
-    held.take([rows_of(data, range(100), keys)], 1.0, 0.0, 0.7)
-    assert held.least == held.ids.min() / 50 > 0.7
+    # Where there is no room for all, the lowest that was kept tells.
+    held = working_set(100)
+    held.take(model, [rows_of(data, range(100), priority)], 1.0, 0.7)
+    assert held.cutoff == held.ids.min() / 50 > 0.7
 
 
-def test_the_least_key_that_was_kept():
+def test_the_lowest_priority_that_was_kept():
     data = data_of()
-    held = residents(10**6)
-    held.take([rows_of(data, range(40), np.arange(40.0) / 10)], 1.0, 0.0)
-    assert held.least == 0.0
-    held = residents(500)
-    held.take([rows_of(data, range(100), np.arange(100.0) / 30)], 1.0, 0.0)
-    assert held.least == held.ids.min() / 30 > 0.0
-    least = held.least
-    held.take([], 1.0, 0.0)
-    assert held.least == least  # nothing came that could tell another one
+    model = dual_model(data)
+    held = working_set(10**6)
+    held.take(model, [rows_of(data, range(40), np.arange(40.0) / 10)], 1.0)
+    assert held.cutoff == 0.0
+    held = working_set(500)
+    held.take(model, [rows_of(data, range(100), np.arange(100.0) / 30)], 1.0)
+    assert held.cutoff == held.ids.min() / 30 > 0.0
+    least = held.cutoff
+    held.take(model, [], 1.0)
+    assert held.cutoff == least  # nothing came that could tell another one
 
 
 def test_memory_is_taken_once():
-    """The arrays of a full set are never made anew, whatever comes and goes."""
+    """The arrays of a full set are never made again, whatever comes and goes."""
     data = data_of()
-    held = residents(800)
+    model = dual_model(data)
+    held = working_set(800)
     addresses = set()
     for number in range(6):
         own = range(50 * number, 50 * number + 50)
-        held.take([rows_of(data, own, 5.0 + number)], 1.0, 0.0)
+        held.take(model, [rows_of(data, own, 5.0 + number)], 1.0)
         held.stationarity[:] = -1.0
         addresses |= {(held.indices.ctypes.data, held.values.ctypes.data)}
     assert len(addresses) == 1
@@ -204,40 +213,40 @@ class TestSolve:
     @pytest.mark.parametrize("dtype", VALUES)
     def test_equals_solving_the_same_rows_by_themselves(self, dtype):
         data = data_of(dtype)
-        problem, held = dual_problem(data), residents(10**6, dtype)
-        held.take([rows_of(data, range(N_ROWS), 1.0, dtype)], 0.0, 0.0)
+        model, held = dual_model(data), working_set(10**6, dtype)
+        held.take(model, [rows_of(data, range(N_ROWS), 1.0, dtype)], 0.0)
         w, bias = np.zeros(30), np.zeros(2)
-        sums = held.solve(problem, w, bias, seed_of(1), 1e-6, 10**7)
+        sums = held.solve(model, w, bias, seed_of(1), 1e-6, 10**7)
         dual, far = np.zeros((2, N_ROWS))
         expected, expected_w = np.zeros(dual_loops.N_SUMS), np.zeros(30)
         squares = np.empty(N_ROWS)
         row_ops.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
         dual_loops.solve(
-            *data.arrays(dtype), squares, None, expected_w, np.zeros(2), data.box, 0.0, dual, far,
+            model.loss, *data.arrays(dtype), squares, None, expected_w, np.zeros(2), data.targets, dual, far,
             seed_of(1), 1e-6, 10**7, expected,
         )  # fmt: skip
         assert held.dual.tobytes() == dual.tobytes()
         assert w.tobytes() == expected_w.tobytes()
         assert sums.tobytes() == expected.tobytes()
         assert held.stationarity.tobytes() == far.tobytes()
-        np.testing.assert_allclose(held.sum_of_rows(problem), w, atol=1e-9)
+        np.testing.assert_allclose(held.sum_of_rows(model), w, atol=1e-9)
 
     def test_no_rows(self):
         w = np.ones(30)
-        sums = residents(10).solve(dual_problem(data_of()), w, np.zeros(2), seed_of(1), 0.0, 10)
+        sums = working_set(10).solve(dual_model(data_of()), w, np.zeros(2), seed_of(1), 0.0, 10)
         assert not sums.any()
         assert (w == 1.0).all()
 
     def test_goes_on_after_rows_have_come_and_gone(self):
         data = data_of()
-        problem, held = dual_problem(data), residents(600)
+        model, held = dual_model(data), working_set(600)
         w = np.zeros(30)
         values, left = [0.0], {}
         for number in range(6):
             free = np.setdiff1d(np.arange(50 * number, 50 * number + 50), held.ids)
-            gone = held.take([rows_of(data, free, 1.5)], 1.0, 0.0)
+            gone = held.take(model, [rows_of(data, free, 1.5)], 1.0)
             left |= dict(zip(*(part.tolist() for part in gone), strict=True))
-            held.solve(problem, w, np.zeros(2), seed_of(number), 1e-6, 10**7)
+            held.solve(model, w, np.zeros(2), seed_of(number), 1e-6, 10**7)
             v = np.zeros(N_ROWS)
             v[list(left)] = list(left.values())
             v[held.ids] = held.dual
@@ -253,17 +262,17 @@ class TestSolve:
 @pytest.mark.parametrize("dtype", VALUES)
 @pytest.mark.parametrize("capacity", [0, 700])
 def test_goes_on_from_a_checkpoint(tmp_path, dtype, capacity):
-    data, problem = data_of(dtype), dual_problem(data_of(dtype))
-    held = residents(capacity, dtype)
-    held.take([rows_of(data, range(0, 200, 2), np.linspace(0.1, 4, 100), dtype)], 1.0, 0.0)
-    held.solve(problem, np.zeros(30), np.zeros(2), seed_of(0), 1.0, 10**6)
+    data, model = data_of(dtype), dual_model(data_of(dtype))
+    held = working_set(capacity, dtype)
+    held.take(model, [rows_of(data, range(0, 200, 2), np.linspace(0.1, 4, 100), dtype)], 1.0)
+    held.solve(model, np.zeros(30), np.zeros(2), seed_of(0), 1.0, 10**6)
     arrays, texts = {}, {}
     _flatten("0", held, arrays, texts)
     assert not any("room" in name for name in arrays)
     with (tmp_path / "state").open("wb") as file:
         write_arrays(file, CHECKPOINT_FILE, {}, arrays)
     _, arrays = read_arrays(tmp_path / "state", CHECKPOINT_FILE)
-    restored = residents(capacity, dtype)
+    restored = working_set(capacity, dtype)
     _unflatten("0", restored, arrays, texts)
     assert restored.capacity == capacity
     assert restored.all_ones is (dtype is None)
@@ -271,9 +280,9 @@ def test_goes_on_from_a_checkpoint(tmp_path, dtype, capacity):
     results = []
     for one in (held, restored):
         offered = [rows_of(data, range(1, 200, 2), np.linspace(0.1, 4, 100), dtype, dual=0.1, step=0.2)]
-        gone, multipliers = one.take(offered, 0.5, 0.0)
+        gone, multipliers = one.take(model, offered, 0.5)
         w = np.zeros(30)
-        sums = one.solve(problem, w, np.zeros(2), seed_of(4), 1e-3, 10**6)
+        sums = one.solve(model, w, np.zeros(2), seed_of(4), 1e-3, 10**6)
         check(one, data)
         parts = (gone, multipliers, one.ids, one.dual, one.stationarity, *one.matrix[:2], one.values, w, sums)
         results.append([part.tobytes() for part in parts])
@@ -289,11 +298,11 @@ class TestAbsorb:
     def test_multipliers_stay_feasible_and_d_is_theirs(self, loss, excess):
         data = dual_data(loss, n_rows=N_ROWS, n_features=N_ROWS)
         data.matrix = sparse.csr_array(sparse.eye_array(N_ROWS, format="csr"))
-        problem, held = dual_problem(data), residents(10**6)
+        model, held = dual_model(data), working_set(10**6)
         v = data.random_multipliers(np.random.default_rng(0))
-        held.take([rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0, 0.0)
+        held.take(model, [rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0)
         w = v.copy()
-        gain, rest = held.absorb(problem, excess, w)
+        gain, rest = held.absorb(model, excess, w)
         # Each row has a feature of its own, so that w tells the multipliers.
         assert held.dual.tobytes() == v.tobytes()
         assert ((w >= data.box[:, 1] - 1e-12) & (w <= data.box[:, 2] + 1e-12)).all()
@@ -306,11 +315,66 @@ class TestAbsorb:
     def test_those_off_their_bounds_go_first(self):
         data = dual_data("hinge", n_rows=N_ROWS, n_features=N_ROWS)
         data.matrix = sparse.csr_array(sparse.eye_array(N_ROWS, format="csr"))
-        problem, held = dual_problem(data), residents(10**6)
+        model, held = dual_model(data), working_set(10**6)
         v = data.random_multipliers(np.random.default_rng(0))
-        held.take([rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0, 0.0)
+        held.take(model, [rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0)
         free = (v > data.box[:, 1]) & (v < data.box[:, 2])
         w = v.copy()
-        held.absorb(problem, 0.5, w)
+        held.absorb(model, 0.5, w)
         assert (w[~free] == v[~free]).all()
         assert (w[free] != v[free]).any()
+
+
+class TestVersion1:
+    """Saved states of version 1 had a box of target, bounds and damping where there are target and cost."""
+
+    @pytest.mark.parametrize("scale", [1.0, 1e-9, 3e7])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_boxes_become_targets_and_costs(self, loss, scale):
+        data = dual_data(loss, n_rows=N_ROWS, C=0.3 * scale)
+        assert (data.cost == 0.0).any()
+        saved = {"box": data.box.copy(), "dual": np.arange(3.0)}
+        working_set(10**6).upgrade(saved)
+        assert sorted(saved) == ["dual", "targets"]
+        np.testing.assert_array_equal(saved["targets"][:, 0], data.t)
+        np.testing.assert_allclose(saved["targets"][:, 1], data.cost, rtol=1e-15, atol=0.0)
+        # The bounds and the damping are those that the box had, to the last bit.
+        again = np.array([box_of(loss, *row) for row in saved["targets"]])
+        np.testing.assert_array_equal(again, data.box)
+
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_a_saved_set_is_read(self, loss):
+        data = dual_data(loss, n_rows=N_ROWS, n_features=30)
+        model, held, restored = dual_model(data), working_set(10**6), working_set(10**6)
+        held.take(model, [rows_of(data, range(0, N_ROWS, 3), 1.0, dual=0.1)], 1.0)
+        arrays, texts = {}, {}
+        _flatten("0", held, arrays, texts)
+        del arrays["0/targets"]
+        arrays["0/box"] = data.box[held.ids]
+        _upgrade("0", restored, arrays)
+        _unflatten("0", restored, arrays, texts)
+        np.testing.assert_allclose(restored.targets, data.targets[held.ids], rtol=1e-15, atol=0.0)
+        assert restored.ids.tolist() == held.ids.tolist()
+        assert restored.is_sound(30)
+
+    def test_an_empty_set(self):
+        saved = {"box": np.empty((0, 4))}
+        working_set(10).upgrade(saved)
+        assert saved["targets"].shape == (0, 2)
+
+    @pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 4, 1)])
+    def test_a_box_of_another_shape_is_refused(self, shape):
+        arrays, texts = {}, {}
+        _flatten("0", working_set(10), arrays, texts)
+        del arrays["0/targets"]
+        arrays["0/box"] = np.zeros(shape)
+        restored = working_set(10)
+        _upgrade("0", restored, arrays)
+        with pytest.raises(DamageError, match="no fitting targets"):
+            _unflatten("0", restored, arrays, texts)
+
+    def test_a_state_of_today_stays_as_it_is(self):
+        saved = {"targets": np.ones((5, 2)), "dual": np.arange(5.0)}
+        before = dict(saved)
+        working_set(10).upgrade(saved)
+        assert saved == before
