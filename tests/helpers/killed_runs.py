@@ -48,9 +48,10 @@ def large_effort() -> Any:
 
 def _child(run: dict[str, Any]) -> dict[str, Any]:
     from ooc_svm.solvers.streamed_smo import effort, plan
+    from ooc_svm.training import run as run_module
     from ooc_svm.training import train as module
 
-    module.CHECKPOINT_SHARE = math.inf  # a checkpoint after every pass
+    run_module.CHECKPOINT_SHARE = math.inf  # a checkpoint after every pass
     plan.FEW_ELEMENTS = 0  # so few rows are held that there are some passes
     if run.get("large"):
         effort.EFFORTS = {0: large_effort()}

@@ -41,7 +41,7 @@ def store(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _every_pass(monkeypatch):
     """A checkpoint is written after every pass, however long the last one took."""
-    monkeypatch.setattr(module, "CHECKPOINT_SHARE", math.inf)
+    monkeypatch.setattr("ooc_svm.training.run.CHECKPOINT_SHARE", math.inf)
 
 
 class Stop(Exception):
@@ -349,7 +349,7 @@ def written(request, store, tmp_path_factory):
     """Solver and folder of a run with two checkpoints."""
     folder = tmp_path_factory.mktemp("written") / "c"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHECKPOINT_SHARE", math.inf)
+        patch.setattr("ooc_svm.training.run.CHECKPOINT_SHARE", math.inf)
         train(store, solver=request.param, checkpoint=folder, max_passes=3)
     return request.param, folder
 

@@ -8,7 +8,6 @@ at.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,7 +57,7 @@ def take_over(
     state, multipliers = solver.state, solver.state.multipliers
     working_set = multipliers.working_set
     # The first round makes the rows fit.
-    capacity, working_set.capacity = working_set.capacity, sys.maxsize
+    capacity, working_set.capacity = working_set.capacity, 1 << 62
     fill(state)
     thetas, gap, n_rounds = multipliers.thetas, float(state.gaps.sum()), len(solver.rounds)
     multipliers.thetas, state.gaps = np.zeros(n_rounds), np.full(n_rounds, gap / n_rounds)
