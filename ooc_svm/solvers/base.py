@@ -94,6 +94,8 @@ class Room:
         Decoded blocks that are alive for each thread.
     partials : int
         Sums of segments that are alive at most.
+    sorting_bytes : int
+        Bytes that sorting takes at least, of ``nbytes``, where rows are sorted.
     """
 
     nbytes: int
@@ -101,6 +103,7 @@ class Room:
     block_nbytes: int
     blocks_a_thread: int
     partials: int
+    sorting_bytes: int = 0
 
     def blocks(self, count: int) -> MemoryItem:
         """So many blocks alive."""

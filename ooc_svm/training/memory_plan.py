@@ -82,7 +82,7 @@ def room_of(work: Workload, total: int) -> Room:
     """What a solver may use of ``total`` bytes."""
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
     nbytes = int(total * (1 - SLACK)) - work.program_bytes
-    return Room(nbytes, work.threads, work.block_nbytes, BLOCKS_A_THREAD, partials)
+    return Room(nbytes, work.threads, work.block_nbytes, BLOCKS_A_THREAD, partials, LEAST_SORTING_BYTES)
 
 
 def divide(

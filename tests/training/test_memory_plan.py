@@ -7,57 +7,74 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from ooc_svm.catalog import SOLVERS, load
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.engine.local import BLOCKS_A_THREAD
-from ooc_svm.errors import MemoryBudgetError
+from ooc_svm.errors import DamageError, MemoryBudgetError
 from ooc_svm.options import TrainOptions
-from ooc_svm.store import StoreWriter, open_store
-from ooc_svm.system.memory import parse_size
-from ooc_svm.training.memory_plan import (
+from ooc_svm.solvers.base import DataSize
+from ooc_svm.solvers.cutting_plane.plan import GROUP_CHOICES, MANY_POINTS, CutParameters
+from ooc_svm.solvers.streamed_smo.plan import (
     FEW_ELEMENTS,
-    GROUP_CHOICES,
     LITTLE_DATA,
-    MANY_POINTS,
     MOST_OF_LITTLE,
     SHARES,
-    SLACK,
-    Parameters,
-    Workload,
-    can_follow,
-    divide,
+    SmoParameters,
 )
+from ooc_svm.store import StoreWriter, open_store
+from ooc_svm.system.memory import parse_size
+from ooc_svm.training import memory_plan
+from ooc_svm.training.memory_plan import SLACK, Workload, room_of
 from ooc_svm.training.on_cluster import client_budget
 
 MB = 10**6
 
 # A hundred million nonzeros of a text, in blocks of 32 MB.
 TEXT = Workload(
-    n_rows=1_000_000,
-    n_nonzeros=100_000_000,
-    dimension=50_000,
-    n_models=1,
+    DataSize(n_rows=1_000_000, n_nonzeros=100_000_000, dimension=50_000, n_models=1, value_bytes=4),
+    target_bytes=2,
     block_nbytes=34 * MB,
     data_nbytes=1200 * MB,
-    vector_bytes=34,
-    value_bytes=4,
     threads=2,
 )
 OCAS, PLAIN, STREAMED = (TrainOptions(solver=s) for s in ("ocas", "cutting-plane", "streamed-smo"))
+
+
+def changed(work, **changes):
+    """Other sizes of the data, or of a workload."""
+    size = {name: changes.pop(name) for name in tuple(changes) if name in DataSize.__dataclass_fields__}
+    return replace(work, size=replace(work.size, **size), **changes)
+
+
+def package(options):
+    return load(SOLVERS[options.resolved_solver].home)
+
+
+def divide(work, options, total, *, keep=None):
+    kept = None if keep is None else asdict(keep)
+    return memory_plan.divide(work, package(options), options, total, kept=kept)
+
+
+def row_bytes(work, budget):
+    return work.size.n_rows * (work.target_bytes + budget.plan.row_bytes)
+
+
 WORKLOADS = [
     TEXT,
-    replace(TEXT, n_models=20),
-    replace(TEXT, threads=16),
-    replace(TEXT, dimension=3_000_000),
-    replace(TEXT, dimension=30),
-    replace(TEXT, dimension=0, n_nonzeros=0),
-    replace(TEXT, n_rows=10**9),
-    replace(TEXT, block_nbytes=0, data_nbytes=0, threads=1),
+    changed(TEXT, n_models=20),
+    changed(TEXT, threads=16),
+    changed(TEXT, dimension=3_000_000),
+    changed(TEXT, dimension=30),
+    changed(TEXT, dimension=0, n_nonzeros=0),
+    changed(TEXT, n_rows=10**9),
+    changed(TEXT, block_nbytes=0, data_nbytes=0, threads=1),
 ]
 
 
@@ -84,18 +101,21 @@ def test_what_is_divided_is_never_more_than_what_is_allowed(work, options):
             continue
         assert budget.total == total
         assert budget.needed == sum(item.nbytes for item in budget.items)
+        plan = package(options).plan(work.size, options, room_of(work, total))
+        assert budget.plan == plan
+        assert budget.items[1 : 1 + len(plan.items)] == plan.items
         assert budget.needed + budget.cache_bytes <= total * (1 - SLACK)
         assert min(item.nbytes for item in budget.items) >= 0
         assert 0 <= budget.cache_bytes <= work.data_nbytes
-        assert 0 <= budget.row_vector_bytes <= work.n_rows * work.vector_bytes
-        used = budget.parameters
+        assert 0 <= budget.row_vector_bytes <= row_bytes(work, budget)
+        used = budget.plan.parameters
         if options is STREAMED:
-            assert used.capacity >= SHARES[-1] * (work.n_rows + work.n_nonzeros)
+            assert used.capacity >= SHARES[-1] * (work.size.n_rows + work.size.n_nonzeros)
         else:
             assert used.max_cuts > used.groups * used.points
     generous = divide(work, options, 10**15)
     assert generous.cache_bytes == work.data_nbytes
-    assert generous.row_vector_bytes == work.n_rows * work.vector_bytes
+    assert generous.row_vector_bytes == row_bytes(work, generous)
 
 
 @pytest.mark.parametrize("options", [OCAS, PLAIN, STREAMED])
@@ -122,23 +142,23 @@ def test_more_work_needs_more():
         streamed = options.resolved_solver == "streamed-smo"
         least = fewest(TEXT, options)
         for change in ({"n_models": 3}, {"dimension": 10**6}, {"block_nbytes": 80 * MB}):
-            assert fewest(replace(TEXT, **change), options) > least
-        alone, many = (fewest(replace(TEXT, threads=threads), options) for threads in (1, 5))
+            assert fewest(changed(TEXT, **change), options) > least
+        alone, many = (fewest(changed(TEXT, threads=threads), options) for threads in (1, 5))
         # No more threads sweep than there are lanes.
         assert alone < least
         assert many == least if streamed else many > least
-        huge = fewest(replace(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options)
+        huge = fewest(changed(TEXT, n_rows=10**10, n_nonzeros=10**12, data_nbytes=10**13), options)
         assert huge == least if not streamed else least < huge < 1.2 * least
     # In one lane there is one thread that sweeps.
-    alone, many = (fewest(replace(TEXT, threads=threads), STREAMED) for threads in (1, 5))
+    alone, many = (fewest(changed(TEXT, threads=threads), STREAMED) for threads in (1, 5))
     assert alone == many
 
 
 def test_groups_points_and_cuts_shrink_with_the_memory():
-    work = replace(TEXT, dimension=90_000, n_models=4, n_nonzeros=10**9)
+    work = changed(TEXT, dimension=90_000, n_models=4, n_nonzeros=10**9)
     totals = np.geomspace(20 * fewest(work), fewest(work), 60).astype(int)
     budgets = [divide(work, OCAS, int(total)) for total in totals]
-    used = [budget.parameters for budget in budgets]
+    used = [budget.plan.parameters for budget in budgets]
     sizes = [parameters.groups * parameters.points for parameters in used]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == GROUP_CHOICES[0] * MANY_POINTS > sizes[-1]
@@ -149,7 +169,7 @@ def test_groups_points_and_cuts_shrink_with_the_memory():
 
 
 def test_groups_follow_from_the_data():
-    sizes = [divide(replace(TEXT, n_nonzeros=n), OCAS, 10**12).parameters for n in (10**5, 10**8, 10**9)]
+    sizes = [divide(changed(TEXT, n_nonzeros=n), OCAS, 10**12).plan.parameters for n in (10**5, 10**8, 10**9)]
     assert [(parameters.groups, parameters.points) for parameters in sizes] == [
         (1, 1),
         (2, MANY_POINTS),
@@ -162,24 +182,24 @@ def test_groups_asked_for_are_given_or_refused(groups):
     for solver in ("ocas", "cutting-plane"):
         options = TrainOptions(solver=solver, cut_groups=groups)
         for total in (fewest(TEXT, options), 10**11):
-            assert divide(TEXT, options, total).parameters.groups == groups
+            assert divide(TEXT, options, total).plan.parameters.groups == groups
 
 
 def test_the_parameters_of_a_saved_state_are_kept_or_refused():
-    cuts = (Parameters(groups=4, points=5, max_cuts=300), Parameters(max_cuts=57))
-    sets = (Parameters(capacity=3 * 10**7), Parameters(capacity=10**4))
+    cuts = (CutParameters(groups=2, points=5, max_cuts=300), CutParameters(max_cuts=57))
+    sets = (SmoParameters(capacity=3 * 10**7), SmoParameters(capacity=10**4))
     for options, keep in [(OCAS, kept) for kept in cuts] + [(STREAMED, kept) for kept in sets]:
         least = fewest(TEXT, options, keep=keep)
         for total in (least, 10**12):
-            assert divide(TEXT, options, total, keep=keep).parameters == keep
+            assert divide(TEXT, options, total, keep=keep).plan.parameters == keep
         with pytest.raises(MemoryBudgetError):
             divide(TEXT, options, int(least * 0.99), keep=keep)
 
 
 def test_the_resident_share_shrinks_with_the_memory():
-    size = TEXT.n_rows + TEXT.n_nonzeros
+    size = TEXT.size.n_rows + TEXT.size.n_nonzeros
     totals = np.geomspace(fewest(TEXT, STREAMED), 4 * 10**9, 60).astype(int)
-    shares = [divide(TEXT, STREAMED, int(total)).parameters.capacity / size for total in totals]
+    shares = [divide(TEXT, STREAMED, int(total)).plan.parameters.capacity / size for total in totals]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(SHARES[0])
     assert len(set(shares)) >= 5
@@ -188,30 +208,30 @@ def test_the_resident_share_shrinks_with_the_memory():
 
 def test_of_little_data_a_smaller_share_is_resident():
     for n_nonzeros, share in ((LITTLE_DATA, SHARES[0]), (LITTLE_DATA - 1, MOST_OF_LITTLE)):
-        work = replace(TEXT, n_nonzeros=n_nonzeros)
-        capacity = divide(work, STREAMED, 10**12).parameters.capacity
-        assert capacity == math.ceil(share * (n_nonzeros + TEXT.n_rows))
+        work = changed(TEXT, n_nonzeros=n_nonzeros)
+        capacity = divide(work, STREAMED, 10**12).plan.parameters.capacity
+        assert capacity == math.ceil(share * (n_nonzeros + TEXT.size.n_rows))
 
 
 def test_few_rows_are_all_held_where_they_fit():
     for n_nonzeros in (6, FEW_ELEMENTS - 10, FEW_ELEMENTS + 10):
-        work = replace(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
-        capacity = divide(work, STREAMED, 10**12).parameters.capacity
+        work = changed(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
+        capacity = divide(work, STREAMED, 10**12).plan.parameters.capacity
         assert capacity == min(n_nonzeros + 2, FEW_ELEMENTS)
-        asked = divide(work, replace(STREAMED, resident=0.5), 10**12).parameters.capacity
+        asked = divide(work, replace(STREAMED, resident=0.5), 10**12).plan.parameters.capacity
         assert asked == math.ceil(0.5 * (n_nonzeros + 2))
         if n_nonzeros > 10**4:
-            assert divide(work, STREAMED, fewest(work, STREAMED)).parameters.capacity < capacity
-            many = divide(replace(work, n_models=1000), STREAMED, 6 * 10**9).parameters.capacity
+            assert divide(work, STREAMED, fewest(work, STREAMED)).plan.parameters.capacity < capacity
+            many = divide(changed(work, n_models=1000), STREAMED, 6 * 10**9).plan.parameters.capacity
             assert many == math.ceil(MOST_OF_LITTLE * (n_nonzeros + 2))
 
 
 def test_rows_are_held_before_blocks():
     """A larger share would not have fitted."""
-    work = replace(TEXT, n_nonzeros=60_000_000)
+    work = changed(TEXT, n_nonzeros=60_000_000)
     for total in np.geomspace(fewest(work, STREAMED), 10**9, 40).astype(int).tolist():
         used = divide(work, STREAMED, total)
-        share = used.parameters.capacity / (work.n_rows + work.n_nonzeros)
+        share = used.plan.parameters.capacity / (work.size.n_rows + work.size.n_nonzeros)
         place = min(range(len(SHARES)), key=lambda k: abs(SHARES[k] - share))
         rows = next(item.nbytes for item in used.items if item.name == "resident rows")
         assert place == 0 or rows * SHARES[place - 1] / share > used.cache_bytes
@@ -230,24 +250,25 @@ class Member:
 @pytest.mark.parametrize("part", [1.0, 0.4])
 def test_workers_have_room_for_what_the_client_holds(n_nonzeros, part):
     """Each as much memory as the client, or less: where workers can hold all rows at all, they fit."""
-    work = replace(TEXT, n_nonzeros=n_nonzeros, n_rows=n_nonzeros // 100)
+    work = changed(TEXT, n_nonzeros=n_nonzeros, n_rows=n_nonzeros // 100)
+    prepared = SimpleNamespace(solver=package(STREAMED), options=STREAMED)
     shares = []
     for total in np.geomspace(400 * MB, 16 * 10**9, 50).astype(int).tolist():
         member = Member(int(part * total))
         try:
-            divide(replace(work, threads=1), STREAMED, member.memory)
+            divide(changed(work, threads=1), STREAMED, member.memory)
         except MemoryBudgetError:
             continue
-        kept = client_budget(work, STREAMED, total, [Member(total), member], None).parameters
-        divide(replace(work, threads=1), STREAMED, member.memory, keep=kept)
-        shares.append(kept.capacity / (work.n_rows + n_nonzeros))
+        kept = client_budget(prepared, work, total, [Member(total), member], None).plan.parameters
+        divide(changed(work, threads=1), STREAMED, member.memory, keep=kept)
+        shares.append(kept.capacity / (work.size.n_rows + n_nonzeros))
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(SHARES[0])
     assert len(set(shares)) >= 4
 
 
 def test_measuring_the_columns_needs_blocks_for_every_thread():
-    work = replace(TEXT, n_nonzeros=60_000_000, threads=8)
+    work = changed(TEXT, n_nonzeros=60_000_000, threads=8)
     plain = divide(work, STREAMED, 10**12).items
     scaled = divide(work, TrainOptions(scale="maxabs"), 10**12).items
     notes = [next(i.note for i in items if i.name == "blocks being read") for items in (plain, scaled)]
@@ -256,10 +277,10 @@ def test_measuring_the_columns_needs_blocks_for_every_thread():
 
 def test_the_resident_share_does_not_follow_from_threads():
     for options in (STREAMED, replace(STREAMED, lanes=8)):
-        least = fewest(replace(TEXT, threads=8), options)
+        least = fewest(changed(TEXT, threads=8), options)
         for total in np.geomspace(least, 4 * 10**9, 100).astype(int).tolist():
-            made = [divide(replace(TEXT, threads=threads), options, total) for threads in (1, 2, 8)]
-            assert len({budget.parameters.capacity for budget in made}) == 1
+            made = [divide(changed(TEXT, threads=threads), options, total) for threads in (1, 2, 8)]
+            assert len({budget.plan.parameters.capacity for budget in made}) == 1
 
 
 @pytest.mark.parametrize("share", [0.003, 0.1, 1.0])
@@ -267,8 +288,8 @@ def test_the_resident_share_asked_for_is_given_or_refused(share):
     options = TrainOptions(resident=share)
     least = fewest(TEXT, options)
     for total in (least, 10**12):
-        capacity = divide(TEXT, options, total).parameters.capacity
-        assert capacity == math.ceil(share * (TEXT.n_rows + TEXT.n_nonzeros))
+        capacity = divide(TEXT, options, total).plan.parameters.capacity
+        assert capacity == math.ceil(share * (TEXT.size.n_rows + TEXT.size.n_nonzeros))
     with pytest.raises(MemoryBudgetError, match="resident rows"):
         divide(TEXT, options, int(least * 0.99))
 
@@ -277,16 +298,16 @@ def test_rows_without_values_and_each_model_are_counted():
     options = TrainOptions(resident=0.1)
     least = fewest(TEXT, options)
     assert (
-        fewest(replace(TEXT, value_bytes=0), options) < least < fewest(replace(TEXT, value_bytes=8), options)
+        fewest(changed(TEXT, value_bytes=0), options) < least < fewest(changed(TEXT, value_bytes=8), options)
     )
-    assert fewest(replace(TEXT, n_models=2), options) > least + 0.1 * TEXT.n_nonzeros * 8
+    assert fewest(changed(TEXT, n_models=2), options) > least + 0.1 * TEXT.size.n_nonzeros * 8
 
 
 def test_row_vectors_go_to_disk_before_anything_is_refused():
-    work = replace(TEXT, n_rows=10**9)
+    work = changed(TEXT, n_rows=10**9)
     for options in (OCAS, PLAIN, STREAMED):
         budget = divide(work, options, 10**9)
-        assert budget.row_vector_bytes < work.n_rows * work.vector_bytes
+        assert budget.row_vector_bytes < row_bytes(work, budget)
         assert "GB of it in a scratch file" in budget.items[-1].note
         assert budget.cache_bytes == 0
 
@@ -336,8 +357,8 @@ def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path,
 def pairs(n_ranks, **sizes):
     """A workload over pairs of rows, and its parameters where memory is no matter."""
     problem = "roc-area" if n_ranks == 2 else "ordinal"
-    sizes = {"coefficient_bytes": 4, "sorts": True, "n_ranks": n_ranks} | sizes
-    return replace(TEXT, **sizes), TrainOptions(problem=problem)
+    sizes = {"n_ranks": n_ranks} | sizes
+    return changed(TEXT, **sizes), TrainOptions(problem=problem)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +375,7 @@ def pairs(n_ranks, **sizes):
 )
 def test_bins_are_as_many_as_cost_little(n_ranks, dimension, points, bins):
     work, options = pairs(n_ranks, dimension=dimension, n_nonzeros=10**8)
-    found = divide(work, options, 10**13).parameters
+    found = divide(work, options, 10**13).plan.parameters
     assert (found.points, found.bins) == (points, bins)
     assert found.bins * n_ranks * dimension * (points - 1) <= max(1 << 20, 10**8 // 16)
 
@@ -363,7 +384,7 @@ def test_bins_shrink_with_the_memory():
     work, options = pairs(2, dimension=20_000, n_nonzeros=10**9)
     totals = np.geomspace(20 * fewest(work, options), fewest(work, options), 40).astype(int)
     found = [divide(work, options, int(total)) for total in totals]
-    sizes = [(one.parameters.points, one.parameters.bins) for one in found]
+    sizes = [(one.plan.parameters.points, one.plan.parameters.bins) for one in found]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == (4, 256)
     assert sizes[-1] == (1, 0)
@@ -372,21 +393,40 @@ def test_bins_shrink_with_the_memory():
     assert sums.nbytes > 8 * 20_000 * 3 * 256 * 2
 
 
+def can_follow(work, options, kept):
+    """Whether a run may go on with these parameters: what the solver says, and training with it."""
+    try:
+        plan = package(options).plan(work.size, options, room_of(work, 10**13), asdict(kept))
+    except ValueError:
+        with pytest.raises(DamageError, match="the checkpoint cannot be of this run"):
+            divide(work, options, 10**13, keep=kept)
+        return False
+    assert plan.parameters == divide(work, options, 10**13, keep=kept).plan.parameters == kept
+    return True
+
+
 def test_only_parameters_of_the_data_can_be_kept():
     work, options = pairs(2, dimension=100, n_nonzeros=10**8)
-    kept = divide(work, options, 10**12).parameters
+    kept = divide(work, options, 10**12).plan.parameters
     assert can_follow(work, options, kept)
-    for changes in (
-        {"bins": 2**31},
-        {"bins": 0},
-        {"points": 3},
-        {"groups": 0},
-        {"max_cuts": 0},
-        {"capacity": 1},
-    ):
+    for changes in ({"bins": 2**31}, {"bins": 0}, {"points": 3}, {"groups": 0}, {"max_cuts": 0}):
         assert not can_follow(work, options, replace(kept, **changes))
-    assert not can_follow(replace(work, n_ranks=0), options, kept)
-    resident = divide(TEXT, STREAMED, 10**12).parameters
+    assert not can_follow(changed(work, n_ranks=0), options, kept)
+    resident = divide(TEXT, STREAMED, 10**12).plan.parameters
     assert can_follow(TEXT, STREAMED, resident)
-    for changes in ({"capacity": 0}, {"capacity": -1}, {"bins": 16}, {"max_cuts": 5}):
+    for changes in ({"capacity": 0}, {"capacity": -1}):
         assert not can_follow(TEXT, STREAMED, replace(resident, **changes))
+
+
+@pytest.mark.parametrize("options", [OCAS, PLAIN, STREAMED])
+def test_parameters_of_another_version_are_left_out(options):
+    """Those that all solvers had in version 0.1.0, and one that no version has had."""
+    solver, room = package(options), room_of(TEXT, 10**12)
+    kept = asdict(divide(TEXT, options, 10**12).plan.parameters)
+    others = {"groups": 1, "points": 1, "max_cuts": 0, "bins": 0, "capacity": 0, "unknown": 3}
+    found = solver.plan(TEXT.size, options, room, others | kept)
+    assert found == solver.plan(TEXT.size, options, room, kept)
+    del kept["capacity" if options is STREAMED else "max_cuts"]
+    for less in (kept, {}):
+        with pytest.raises(ValueError, match="no run on these data has"):
+            solver.plan(TEXT.size, options, room, less)

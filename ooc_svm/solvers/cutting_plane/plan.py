@@ -105,7 +105,8 @@ class CuttingPlanes(SolverPackage):
             wanted = max(PLAIN_CUTS, READS_KEPT * added)
             found = self._with_cuts(size, options, room, choice, (choice.groups + added + 1, wanted))
             enough = found.parameters.max_cuts >= min(wanted, FEWEST_READS_KEPT * added)
-            if enough and sum(item.nbytes for item in found.items) <= room.nbytes:
+            sorting = room.sorting_bytes if found.sorts_by else 0
+            if enough and sum(item.nbytes for item in found.items) + sorting <= room.nbytes:
                 break
         assert found is not None
         return found

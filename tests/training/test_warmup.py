@@ -1,0 +1,118 @@
+"""What a process keeps from one training to the next: compiled functions, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.train_data import answers, bits, store_rows
+
+from ooc_svm import plan, train
+from ooc_svm.options import TrainOptions
+from ooc_svm.training import warmup
+
+OCAS = TrainOptions(solver="ocas")
+# What functions are compiled for, each in a way of its own.
+OTHERS = [
+    TrainOptions(solver="cutting-plane"),
+    TrainOptions(),
+    replace(OCAS, bias="penalized"),
+    replace(OCAS, scale="std"),
+    TrainOptions(loss="squared-hinge"),
+    TrainOptions(problem="svr"),
+    TrainOptions(problem="ordinal"),
+    TrainOptions(problem="roc-area"),
+    TrainOptions(problem="ranking"),
+]
+KINDS = [
+    {},
+    {"loss": "squared-hinge", "bias": "free"},
+    {"solver": "ocas", "cut_groups": 2, "scale": "std"},
+    {"solver": "cutting-plane"},
+    {"problem": "svr", "epsilon": 0.2, "bias": "penalized"},
+    {"problem": "svr", "epsilon": 0.01},
+    {"problem": "roc-area"},
+    {"problem": "ordinal", "C": 3.0},
+    {"problem": "ranking"},
+]
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The runs that warm up, of a process that has not done any."""
+    found = []
+    monkeypatch.setattr(warmup, "_done", set())
+    monkeypatch.setattr(warmup, "_tiny_run", lambda *arguments: found.append(arguments))
+    return found
+
+
+def warm_up(options, value_type="float64", weighted=False):
+    warmup.warm_up(options, value_type, weighted, lambda message: None)
+
+
+def test_once_a_process_for_each_combination(runs):
+    combinations = [
+        (OCAS, "float64", False),
+        (OCAS, "float32", False),
+        (OCAS, "ones", False),
+        (OCAS, "float64", True),
+        *((options, "float64", False) for options in OTHERS),
+    ]
+    for _ in range(3):
+        for combination in combinations:
+            warm_up(*combination)
+    assert runs == combinations
+
+
+def test_what_compiles_nothing_new_is_not_run_again(runs):
+    warm_up(OCAS)
+    for same in ({"C": (3.0, 4.0)}, {"tol": 0.5}, {"seed": 7}, {"cut_groups": 3}, {"threads": 2}):
+        warm_up(replace(OCAS, **same))
+    # What is resolved is the same, whether it was named or not.
+    warm_up(replace(OCAS, loss="hinge"))
+    assert len(runs) == 1
+
+
+def test_one_that_failed_is_run_again(runs, monkeypatch):
+    def failing(*arguments):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(warmup, "_tiny_run", failing)
+        with pytest.raises(MemoryError):
+            warm_up(OCAS)
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers)
+    warm_up(OCAS)
+    assert len(runs) == 1
+
+
+def test_planning_and_training_share_it(runs):
+    rows = store_rows(60, 10)
+    plan(*rows, solver="ocas")
+    train(*rows, solver="ocas", max_passes=1)
+    train(*rows, solver="ocas", max_passes=1, C=[1.0, 2.0])
+    assert len(runs) == 1
+
+
+def _trained(rows, options):
+    matrix, labels = rows
+    qid = np.arange(len(labels)) // 10 if options.get("problem") == "ranking" else None
+    return train(matrix, labels, qid=qid, tol=1e-2, **options)
+
+
+def test_one_training_leaves_nothing_behind_for_the_next(few_held):
+    """Each kind alone has the same bits as after all the others, in whatever order."""
+    rows = store_rows(200, 20)
+    environment, threads, folder = dict(os.environ), threading.active_count(), os.getcwd()
+    alone = [_trained(rows, options) for options in KINDS]
+    again = [_trained(rows, options) for options in reversed(KINDS)][::-1]
+    for first, second in zip(alone, again, strict=True):
+        assert bits(first) == bits(second)
+        assert answers(first.report) == answers(second.report)
+        assert first.report["peak_memory_bytes"] > 0
+    assert len({bits(model) for model in alone}) == len(KINDS)
+    assert (dict(os.environ), threading.active_count(), os.getcwd()) == (environment, threads, folder)
