@@ -72,7 +72,7 @@ def small_classes(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
 @pytest.fixture
 def few_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little data is streamed as large data is: not all of it is resident."""
-    monkeypatch.setattr("ooc_svm.training.memory_plan.FEW_ELEMENTS", 0)
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.FEW_ELEMENTS", 0)
 
 
 @pytest.fixture(scope="session")

@@ -41,20 +41,19 @@ def run_all(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def large_effort() -> Any:
     """How streamed SMO works on large data, with lanes to be merged."""
-    from ooc_svm.solvers.streamed_smo.solver import EFFORTS
+    from ooc_svm.solvers.streamed_smo.effort import EFFORTS
 
     return replace(EFFORTS[20_000_000], lanes=4)
 
 
 def _child(run: dict[str, Any]) -> dict[str, Any]:
-    from ooc_svm.solvers.streamed_smo import solver
-    from ooc_svm.training import memory_plan
+    from ooc_svm.solvers.streamed_smo import effort, plan
     from ooc_svm.training import train as module
 
     module.CHECKPOINT_SHARE = math.inf  # a checkpoint after every pass
-    memory_plan.FEW_ELEMENTS = 0  # so few rows are held that there are some passes
+    plan.FEW_ELEMENTS = 0  # so few rows are held that there are some passes
     if run.get("large"):
-        solver.EFFORTS = {0: large_effort()}
+        effort.EFFORTS = {0: large_effort()}
     calls = 0
 
     def counted(function):

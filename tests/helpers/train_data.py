@@ -27,7 +27,7 @@ def make_store(path: Path, matrix, labels, **options) -> Path:
     """Write a store of many small blocks, without waiting for the disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
-        write_store(path, matrix, labels, **(CUT | {"pieces": (70,)} | options))
+        write_store(path, matrix, labels, **(CUT | {"batches": (70,)} | options))
     return path
 
 
