@@ -183,8 +183,8 @@ class WorkingSet:
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Turn the arrays of version 1 of the format into today's: it had bounds and damping for the cost."""
-        box = saved.pop("box", np.empty((0, 4)))
-        if box.ndim == 2 and box.shape[1] == 4:
+        box = saved.pop("box", None)
+        if box is not None and box.ndim == 2 and box.shape[1] == 4:
             with np.errstate(divide="ignore"):
                 cost = np.where(box[:, 3] > 0.0, 0.5 / box[:, 3], np.maximum(-box[:, 1], box[:, 2]))
             saved["targets"] = np.column_stack([box[:, 0], cost])
