@@ -130,7 +130,7 @@ class LocalEngine(Engine):
         first, since a work is one long task, and segments fill up what is left.
         """
         works = progress.stream.works
-        tasks = [partial(self._timed, works.pop(0)) for _ in range(len(works))]
+        tasks = [partial(self._timed, progress, works.pop(0)) for _ in range(len(works))]
         tasks += [partial(self._visit_segments, progress)] * n_visitors
         if self.threads > 1 and n_visitors:
             tasks.insert(0, tasks.pop())
@@ -165,10 +165,12 @@ class LocalEngine(Engine):
 
         return end
 
-    def _timed(self, work: Work) -> None:
+    def _timed(self, progress: _Progress, work: Work) -> None:
         began = time.perf_counter()
         work()
-        self.counters.visiting_seconds += time.perf_counter() - began
+        finished = time.perf_counter()
+        with progress.lock:
+            self.counters.visiting_seconds += finished - began
 
     def _visit_segments(self, progress: _Progress) -> None:
         """One computing thread: claim segments until none is left."""

@@ -165,10 +165,10 @@ TABLES = {"reads": reads, "growth": growth, "quality": quality}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], default=list(TABLES))
+    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], default=[], metavar="TABLE")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        for name in options.tables:
+        for name in options.tables or TABLES:
             TABLES[name](Stores(options.folder, Path(scratch)))
 
 

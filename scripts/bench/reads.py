@@ -89,8 +89,8 @@ def main() -> None:
                 report = ooc_svm.train(store, C=C, **extra, **run).report
                 values.append((report["models"][0]["primal"], report["models"][0]["gap"]))
                 mark = "" if report["converged"] else "*"
-                visited = f" ({report['models'][0]['visited']:.0f})" if options.of == "smo" else ""
-                cells.append(f"{mark}{report['models'][0]['passes']}{visited}, {report['seconds']:.1f} s")
+                row_visits = f" ({report['models'][0]['row_visits']:.0f})" if options.of == "smo" else ""
+                cells.append(f"{mark}{report['models'][0]['passes']}{row_visits}, {report['seconds']:.1f} s")
             print(f"{title:<22}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
             if options.reference and options.of == "cuts":
                 best = optimum(store, C, extra)

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.cluster_data import Chosen, cluster_engine, resources
-from helpers.dual_data import dual_data, dual_problem, dual_vectors, held_rows, read_all, sweep_pass
+from helpers.dual_data import dual_data, dual_model, dual_vectors, held_rows, read_all
+from helpers.engine_data import requests_of
 from helpers.problems_data import MatrixSource, cut_rows
 
 from ooc_svm.cluster import link
@@ -22,8 +23,7 @@ from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.passes.base import rows_of
 from ooc_svm.passes.columns import ColumnPass
-from ooc_svm.solvers.streamed_smo.dual import names
-from ooc_svm.solvers.streamed_smo.sweep import cut_rounds
+from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
 
 pytestmark = pytest.mark.fault
 
@@ -86,29 +86,29 @@ class Run:
         self.spans = cut_rows(data.matrix, n_blocks)
         self.arguments = (data.matrix, data.t, None, self.spans)
         self.source = MatrixSource(*self.arguments)
-        self.problem = dual_problem(data)
-        self.vectors = dual_vectors(data, [self.problem])
-        self.rounds = cut_rounds(self.spans, 4, 4)
-        self.expected = self.on(SerialEngine(self.source, dual_vectors(data, [self.problem])))
+        self.model = dual_model(data)
+        self.vectors = dual_vectors(data, [self.model])
+        self.reads = cut_rounds(self.spans, 4, 4)
+        self.rounds = [each.rows for each in self.reads]
+        self.expected = self.on(SerialEngine(self.source, dual_vectors(data, [self.model])))
 
     def steps(self):
         """A read in rounds, then row vectors alone, then a read for the columns."""
         held = held_rows(N_ROWS)
-        *_, newest, best = names(self.problem)
-        for extent in self.rounds:
-            yield sweep_pass(self.problem, extent, held=held, room=400)
-        yield self.problem.move(best, newest, 0.3, rows_of(self.rounds))
-        yield self.problem.count_losses(best, 0.1, rows_of(self.rounds))
-        yield ColumnPass(self.source.n_features)
+        for each in self.reads:
+            yield requests_of(self.model, each, held=held, room=400)
+        yield (self.model.move_best(0.3, rows_of(self.rounds)),)
+        yield (self.model.count_losses(0.1, rows_of(self.rounds)),)
+        yield (ColumnPass(self.source.n_features),)
 
     def on(self, engine, before=lambda number: None):
         """Bits of all answers and of the row vectors in the end."""
         found = []
-        for number, request in enumerate(self.steps()):
+        for number, requests in enumerate(self.steps()):
             before(number)
-            answer = engine.stream([request])[0]
+            answer = engine.stream(requests)[0]
             found.append(np.concatenate([np.ravel(part) for part in numbers(answer)]).tobytes())
-        return found + [read_all(engine.vectors, name).tobytes() for name in names(self.problem)]
+        return found + [read_all(engine.vectors, name).tobytes() for name in self.model.row_vectors]
 
     @property
     def n_steps(self):
@@ -119,8 +119,8 @@ def numbers(answer):
     """The arrays of an answer."""
     if isinstance(answer, np.ndarray):
         return [answer]
-    if hasattr(answer, "best"):
-        return [answer.w, answer.rebuilt, answer.sums, *(rows.dual for rows in answer.best)]
+    if hasattr(answer, "candidates"):
+        return [answer.w, answer.rebuilt, answer.sums, *(rows.dual for rows in answer.candidates)]
     return [answer.largest, answer.total, answer.squares]
 
 

@@ -13,9 +13,9 @@ from ooc_svm.cluster.partition import Partitioning, assign_segments
 from ooc_svm.cluster.shared_vectors import SharedVectors, load_partition, write_partitions
 from ooc_svm.engine.merge import cut_segments
 from ooc_svm.errors import DamageError, StorageError
-from ooc_svm.passes.base import Extent, rows_of
+from ooc_svm.passes.base import RowSet, rows_of
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.streamed_smo.sweep import cut_rounds
+from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
 from ooc_svm.system.folders import shared_folder
 
 N_ROWS = 4000
@@ -27,7 +27,7 @@ def matrix():
 
 
 def rows_in(segment):
-    return [row for piece in segment for row in range(piece.start, piece.stop, piece.step)]
+    return [row for part in segment for row in range(part.start, part.stop, part.step)]
 
 
 @pytest.mark.parametrize("n_blocks", [1, 3, 7, 100, 500])
@@ -43,13 +43,13 @@ def test_coarser_segments_are_made_of_finer_ones(matrix, n_blocks):
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("n_blocks", [2, 7, 30, 300])
 def test_lanes_have_all_rows_once(matrix, n_blocks, lanes):
-    rounds = cut_rounds(cut_rows(matrix, n_blocks), 20, lanes)
+    rounds = [each.rows for each in cut_rounds(cut_rows(matrix, n_blocks), 20, lanes)]
     rows = rows_of(rounds)
     assert [row for segment in rows.segments for row in rows_in(segment)] == list(range(N_ROWS))
     assert len(rows.segments) & (len(rows.segments) - 1) == 0
     partitioning = Partitioning.of_lanes(rounds)
-    for extent in rounds:
-        for segment in extent.segments:
+    for each in rounds:
+        for segment in each.segments:
             inside = [partitioning.partitions[number] for number in partitioning.numbers(segment)]
             assert all(
                 any(partition.start <= row < partition.stop for partition in inside)
@@ -62,16 +62,16 @@ def test_lanes_have_all_rows_once(matrix, n_blocks, lanes):
 @pytest.mark.parametrize("n_blocks", [2, 30, 300])
 def test_the_lanes_of_a_round_spread_over_the_workers(matrix, n_blocks, n_workers):
     rounds = cut_rounds(cut_rows(matrix, n_blocks), 20, 4)
-    partitioning = Partitioning.of_lanes(rounds)
+    partitioning = Partitioning.of_lanes([each.rows for each in rounds])
     owners = partitioning.assign(n_workers, 1)
     rows = np.zeros(n_workers)
-    for extent in rounds:
-        assigned = assign_segments(extent, partitioning, owners, n_workers, anywhere=False)
+    for each in rounds:
+        assigned = assign_segments(each.rows, each.prefetch, partitioning, owners, n_workers, anywhere=False)
         assert sorted(number for own in assigned.segments for number in own) == [0, 1, 2, 3]
-        busy = [n for n, part in enumerate(assigned.extents) if part.n_pieces]
-        full = sum(map(bool, extent.segments))
+        busy = [n for n, part in enumerate(assigned.rows) if part.n_ranges]
+        full = sum(map(bool, each.rows.segments))
         assert len(busy) >= min(full, n_workers) - (full < 4)
-        rows += [sum(len(rows_in(s)) for s in part.segments) for part in assigned.extents]
+        rows += [sum(len(rows_in(s)) for s in part.segments) for part in assigned.rows]
     assert rows.sum() == N_ROWS
     if n_workers <= 4 and n_blocks > 2:
         assert rows.max() < 1.4 * N_ROWS / n_workers
@@ -81,24 +81,24 @@ def test_the_lanes_of_a_round_spread_over_the_workers(matrix, n_blocks, n_worker
 def test_segments_of_any_pass_lie_with_one_worker_each(matrix, n_workers):
     blocks = cut_rows(matrix, 200)
     partitioning = Partitioning.of_blocks(blocks)
-    coarse = Extent(cut_segments(blocks, 10**4))
+    coarse = RowSet(cut_segments(blocks, 10**4))
     count = len(coarse.segments)
     assert count < len(partitioning)
     assigned = assign_segments(
-        coarse, partitioning, partitioning.assign(n_workers, count), n_workers, anywhere=False
+        coarse, (), partitioning, partitioning.assign(n_workers, count), n_workers, anywhere=False
     )
     assert sorted(number for own in assigned.segments for number in own) == list(range(count))
     if count % n_workers:
         owners = partitioning.assign(n_workers, len(partitioning))
-        assert assign_segments(coarse, partitioning, owners, n_workers, anywhere=False) is None
-        assert assign_segments(coarse, partitioning, owners, n_workers, anywhere=True) is not None
+        assert assign_segments(coarse, (), partitioning, owners, n_workers, anywhere=False) is None
+        assert assign_segments(coarse, (), partitioning, owners, n_workers, anywhere=True) is not None
 
 
-def test_a_pass_across_the_lots_is_refused(matrix):
+def test_a_pass_across_the_partitions_is_refused(matrix):
     blocks = cut_rows(matrix, 3)
-    partitioning = Partitioning.of_lanes(cut_rounds(blocks, 20, 4))
+    partitioning = Partitioning.of_lanes([each.rows for each in cut_rounds(blocks, 20, 4)])
     with pytest.raises(ValueError, match="across the partitions"):
-        partitioning.numbers([piece for segment in cut_segments(blocks, 0) for piece in segment])
+        partitioning.numbers([part for segment in cut_segments(blocks, 0) for part in segment])
 
 
 class TestSharedVectors:

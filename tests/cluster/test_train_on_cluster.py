@@ -24,8 +24,8 @@ from ooc_svm.cluster.connection import connect
 from ooc_svm.cluster.processes import local_workers
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.rowvectors.vector import default_scratch_folder
-from ooc_svm.solvers.streamed_smo import solver
-from ooc_svm.training import on_cluster, progress
+from ooc_svm.solvers.streamed_smo import effort
+from ooc_svm.training import engines, on_cluster, progress
 
 pytestmark = pytest.mark.usefixtures("few_held")
 
@@ -95,7 +95,7 @@ def on(cluster, monkeypatch):
         def connected(*arguments, **options):
             yield Some(cluster, members) if isinstance(members, int) else members
 
-        monkeypatch.setattr(training, "connect", connected)
+        monkeypatch.setattr(engines, "connect", connected)
 
     return use
 
@@ -116,7 +116,7 @@ CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + PAIRS[::2]]
     ("options", "blocks"), CASES, ids=["-".join(map(str, (*o.values(), blocks))) for o, blocks in CASES]
 )
 def test_a_training_has_the_bits_of_one_machine(on, stores, monkeypatch, options, blocks):
-    monkeypatch.setattr(solver, "EFFORTS", {0: large_effort()})  # rounds of four lanes
+    monkeypatch.setattr(effort, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores[options.get("problem", "svc"), blocks]
     options = {"C": 0.5, "max_passes": 3, **options}
     expected = train(store, threads=2, **options)
@@ -126,7 +126,7 @@ def test_a_training_has_the_bits_of_one_machine(on, stores, monkeypatch, options
 
 def test_the_reads_are_those_of_one_machine(on, stores, monkeypatch):
     """Certified after as many reads, each block fetched once in each of them, and with the same bits."""
-    monkeypatch.setattr(solver, "EFFORTS", {0: large_effort()})  # rounds of four lanes
+    monkeypatch.setattr(effort, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores["svc", "many"]
     expected = train(store, threads=2, resident=0.05, C=0.5)
     assert expected.report["converged"]
@@ -176,7 +176,7 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, so
 def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, options):
     """The run ends certified on the workers that are left."""
     monkeypatch.setattr(progress, "BLOCK_INTERVAL", 0.0)
-    monkeypatch.setattr(solver, "EFFORTS", {0: large_effort()})  # rounds of four lanes
+    monkeypatch.setattr(effort, "EFFORTS", {0: large_effort()})  # rounds of four lanes
     store = stores["svc", "many"]
     expected = train(store, threads=2, C=0.5, **options)
     assert expected.report["converged"]
