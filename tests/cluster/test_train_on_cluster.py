@@ -238,7 +238,8 @@ def test_the_death_of_the_scheduler_leaves_a_checkpoint(stores, tmp_path, monkey
                 if event.kind == "pass" and event.passes == 2:
                     scheduler.kill()
 
-            monkeypatch.setattr("ooc_svm.training.run.CHECKPOINT_SHARE", np.inf)  # a checkpoint after every pass
+            # A checkpoint after every pass.
+            monkeypatch.setattr("ooc_svm.training.run.CHECKPOINT_SHARE", np.inf)
             remote = {"scheduler": address, "insecure_cluster": True, "checkpoint": tmp_path / "states"}
             with local_workers(2, 1, TRAINING) as workers:
                 workers.join(address)
