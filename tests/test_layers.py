@@ -41,7 +41,14 @@ WALLS = {
     "training": "catalog cluster data engine evaluation model options passes problems rowvectors solvers "
     "store system",
 }
-PENDING = set()
+# What is still to be taken apart: `Span` is in `data.source`; sizes and names of `pairs`; many imports.
+PENDING = {
+    f"ooc_svm.{name}"
+    for name in (
+        *("solvers.base", "solvers.streamed_smo.plan", "solvers.streamed_smo.rounds"),
+        *("solvers.streamed_smo.warm_start", "training.memory_plan", "training.prepare", "training.train"),
+    )
+}
 # Of a room that may be imported, the modules that may not.
 INSIDE = {
     ("solvers", "pairs"): {"ooc_svm.pairs.request", "ooc_svm.pairs.sweep_loops"},
@@ -93,8 +100,8 @@ def test_every_room_has_walls():
 
 def test_the_house_has_so_many_rooms_and_floors():
     assert len(rooms()) <= MAX_ROOMS
-    if not PENDING:
-        assert len(floors()) <= MAX_FLOORS, floors()
+    assert len(floors()) <= MAX_FLOORS, floors()
+    assert set(MODULES) >= PENDING
 
 
 @pytest.mark.parametrize("room", WALLS)
