@@ -200,7 +200,7 @@ class Rankings:
         places, ascending = np.empty(len(keys)), np.zeros(len(keys))
         np.cumsum(keys[1:] != keys[:-1], out=ascending[1:])
         places[order] = ascending  # ordered as the scores; their differences do not overflow
-        plus, minus = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+        plus, minus = np.empty(len(keys), np.int64), np.empty((len(keys), 1), np.int64)
         ranks, _ = rank_labels(self._grades)
         count_in_queries(places, ranks, self._starts, plus, minus, margin=0.0)
         before = np.zeros(len(plus) + 1, np.int64)
