@@ -119,12 +119,13 @@ def spread_columns(data, every):
     return replace(data, matrix=type(narrow)(parts, shape=shape))
 
 
-def dual_model(data, name="model"):
+def dual_model(data, name="model", *, free_bias=False):
     """The model of some data as solvers see it; the costs are row weights."""
     classes, values = ClassTargets(SIGN, ONES, row_weight="weight"), ValueTargets(row_weight="weight")
     scale = None if data.scale2 is None else np.sqrt(data.scale2)
     space = LinearSpace(data.matrix.shape[1], scale, data.rho > 0.0)
-    return DualModel(values if is_regression(data.loss) else classes, data.functions, 1.0, space, name=name)
+    targets = values if is_regression(data.loss) else classes
+    return DualModel(targets, data.functions, 1.0, space, free_bias, name)
 
 
 def dual_vectors(data, models, *, memory_bytes=1 << 30, seed=0):
