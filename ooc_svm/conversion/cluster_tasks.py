@@ -27,19 +27,9 @@ from ooc_svm.text.reader import TextCounts, TextSegment, TextStart
 class SegmentScan:
     """What was found in a segment of a text.
 
-    Attributes
-    ----------
-    counts : TextCounts
-        Of the segment alone, except for `n_features`.
-    qid_rule : int
-        Whether rows have a qid, after the segment.
-    ones : bool
-        Whether every value is 1.
-    columns : Path
-        File for `read_columns`.
-    n_records : int
-    rejected : Path or None
-        File with the bad lines, if it was asked for.
+    ``counts`` are those of the segment alone, except for `n_features`. ``qid_rule`` says whether rows have a
+    qid, after the segment; ``ones``, whether every value is 1. ``columns`` is the file for `read_columns`,
+    and ``rejected`` the file with the bad lines, if it was asked for.
     """
 
     counts: TextCounts
@@ -59,30 +49,11 @@ def scan_segment(
     *,
     exact: bool,
 ) -> SegmentScan | None:
-    """Read a segment: count, and spill everything of its rows except their elements.
+    """Read a segment: count, and spill everything of its rows except their elements to files in `scratch`.
 
-    Parameters
-    ----------
-    options : ConvertOptions
-    plan : ConversionPlan
-    segment : TextSegment
-    start : TextStart
-        Whether rows have a qid; all counts of the text before only if `exact`.
-    scratch : Path
-        Folder for the files that are made.
-    exact : bool
-        Whether messages can be complete. If not, bad lines are neither written to a file nor checked against
-        their limit.
-
-    Returns
-    -------
-    SegmentScan or None
-        None if something is wrong and the scan is not exact.
-
-    Raises
-    ------
-    OocSvmError
-        If something is wrong and the scan is exact, as for `ooc_svm.conversion.convert.convert`.
+    If `exact`, `start` has all counts of the text before and messages can be complete: what is wrong is
+    raised, as by `ooc_svm.conversion.convert.convert`. If not, bad lines are neither written to a file nor
+    checked against their limit, and None is returned if something is wrong.
     """
     token = secrets.token_hex(8)
     columns, rejected = scratch / f"columns-{token}", None
@@ -114,10 +85,7 @@ def _put_columns(path: Path, labelled: LabelledRows) -> None:
 def read_columns(scan: SegmentScan) -> Iterator[tuple[Int64Array, Float64Array, Int64Array | None]]:
     """Lengths, labels and qids of the rows of a segment, block by block; the file is removed at the end.
 
-    Raises
-    ------
-    StorageError
-        Reading failed, or what is read is not what was written.
+    Raises StorageError where reading failed, or what is read is not what was written.
     """
     if scan.n_records == 0:
         return
@@ -144,27 +112,9 @@ def write_chunks(
 ) -> WrittenRun:
     """Read segments again and write some chunks of their elements.
 
-    Parameters
-    ----------
-    options : ConvertOptions
-    plan : ConversionPlan
-    run : ChunkRun
-        The chunks.
-    segments : sequence of TextSegment
-        Those with the elements of the chunks.
-    position : int
-        Number of the first element in them.
-    qid_rule : int
-        Whether rows have a qid, before them.
-    scratch : Path
-        Folder for the files that are made.
-
-    Raises
-    ------
-    InputError
-        The text is not what was read before.
-    StorageError
-        Reading or writing failed.
+    `segments` are those with the elements of the chunks; `position` is the number of the first element in
+    them, and `qid_rule` says whether rows have a qid, before them. Raises InputError if the text is not what
+    was read before, and StorageError if reading or writing failed.
     """
     rows = text_rows(segments, options, plan, TextStart(qid_rule=qid_rule))
     with (

@@ -208,18 +208,16 @@ def _convert(
     ):
         if options.reorders or rows.reject_file is not None:
             scratch.make()
-        counted = meter.counted(blocks)
+        ordered = meter.counted(blocks)
         if options.reorders:
             expected = None if meter.total is None else _USUAL_GROWTH * meter.total
             place = scratch.path, rows.plan.reorder_bytes, expected
             if options.shuffle is None:
-                reordered = group_rows(counted, *place)
+                ordered = group_rows(ordered, *place)
             else:
-                reordered = shuffle_rows(counted, options.shuffle, *place)
-            for labelled, weights in reordered:
-                writer.append(labelled, weights)
+                ordered = shuffle_rows(ordered, options.shuffle, *place)
+        for labelled, weights in ordered:
+            writer.append(labelled, weights)
+            if options.reorders:
                 meter.written(labelled.rows.stop, meter.rows)
-        else:
-            for labelled, weights in counted:
-                writer.append(labelled, weights)
         return commit(writer, options, rows.counts, rows.inputs, rows.reject_file, meter)

@@ -22,26 +22,16 @@ _BLOCK_ELEMENTS, _BLOCK_ROWS = 2**20, 2**16
 
 
 class _Divider:
-    """Distributes rows over buckets by some bits of their keys.
+    """Distributes rows over buckets: a row goes to bucket ``key >> shift``, of which `bits` bits count.
 
-    Parameters
-    ----------
-    folder : Path
-    prefix : str
-        Start of the names of the files.
-    shift, bits : int
-        A row goes to bucket ``key >> shift``, of which `bits` bits count.
-    batch_bytes : int
-        Rows kept in memory before they are written together.
+    `batch_bytes` of rows are kept in memory before they are written together.
     """
 
     def __init__(self, folder: Path, prefix: str, shift: int, bits: int, batch_bytes: int) -> None:
-        self.shift = shift
+        self.shift, self._batch_bytes = shift, batch_bytes
         self._mask = np.uint64(2**bits - 1)
         self._buckets = [Bucket(folder / f"{prefix}.{number}") for number in range(2**bits)]
-        self._batch_bytes = batch_bytes
-        self._waiting = 0
-        self._spilled = False
+        self._waiting, self._spilled = 0, False
 
     def add(self, rows: KeyedRows) -> None:
         numbers = ((rows.keys >> np.uint64(self.shift)) & self._mask).astype(np.uint16)
@@ -70,21 +60,9 @@ class _Divider:
 class RowSorter:
     """Sorts rows by ascending key; rows of one key stay in the order they came in.
 
-    Parameters
-    ----------
-    folder : Path
-        For files; they are removed as they are used up.
-    name : str
-        Start of the names of the files.
-    memory : int
-        Bytes to use; a row that takes more is held all the same.
-    expected_bytes : int, optional
-        Size of all rows, roughly: the closer it is, the fewer buckets are divided again.
-
-    Attributes
-    ----------
-    n_rows, nbytes : int
-        Of all rows to sort.
+    The files in `folder` are removed as they are used up. `memory` is in bytes; a row that takes more is held
+    all the same. The closer `expected_bytes` is to the size of all rows, the fewer buckets are divided again.
+    All methods raise StorageError where reading or writing in the folder failed.
     """
 
     def __init__(self, folder: Path, name: str, memory: int, expected_bytes: int | None = None) -> None:
@@ -98,27 +76,15 @@ class RowSorter:
         self.n_rows = self.nbytes = self._divisions = 0
 
     def fill(self, blocks: Iterable[KeyedRows]) -> None:
-        """Take all rows.
-
-        Raises
-        ------
-        StorageError
-            Writing to the folder failed.
-        """
+        """Take all rows."""
         for rows in blocks:
             self.n_rows += rows.n_rows
             self.nbytes += rows.nbytes
             self._divider.add(rows)
 
     def drain(self) -> Iterator[KeyedRows]:
-        """All rows in their new order; once.
-
-        Raises
-        ------
-        StorageError
-            Reading or writing in the folder failed.
-        """
-        yield from self._in_order(self._divider.finish(), self._divider.shift)
+        """All rows in their new order; once."""
+        return self._in_order(self._divider.finish(), self._divider.shift)
 
     def _in_order(self, buckets: Iterable[Bucket], shift: int) -> Iterator[KeyedRows]:
         for bucket in buckets:

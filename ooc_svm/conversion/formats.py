@@ -43,7 +43,6 @@ class InputRows(Protocol):
 
     def blocks(self) -> Generator[WeightedRows, None, None]:
         """The rows without explicit zeros, in order, with their weights if there are any; once."""
-        ...
 
 
 FORMATS: dict[str, Callable[[Any, ConvertOptions, Path, Callable[[int], None]], InputRows]] = {

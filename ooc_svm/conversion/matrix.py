@@ -28,15 +28,7 @@ class LabelledMatrix(NamedTuple):
 
 
 class MatrixRows:
-    """Rows of a matrix; an `ooc_svm.conversion.formats.InputRows`.
-
-    Parameters
-    ----------
-    data : LabelledMatrix
-    options : ConvertOptions
-    scratch : Path
-    progress : callable
-    """
+    """Rows of a matrix; an `ooc_svm.conversion.formats.InputRows`."""
 
     def __init__(
         self, data: LabelledMatrix, options: ConvertOptions, scratch: Path, progress: Callable[[int], None]

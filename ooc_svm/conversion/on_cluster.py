@@ -95,13 +95,7 @@ class _Scanned:
 
 
 class _Conversion:
-    """The two readings of one text.
-
-    Attributes
-    ----------
-    total : TextCounts
-        Of all segments read so far, in order.
-    """
+    """The two readings of one text; ``total`` counts all segments read so far, in order."""
 
     def __init__(
         self,
@@ -114,12 +108,9 @@ class _Conversion:
         meter: Meter,
     ) -> None:
         self.total = TextCounts()
-        self._cluster = cluster
-        self._options, self._plan = options, plan
-        self._segments = segments
-        self._writer = writer
-        self._scratch = scratch
-        self._meter = meter
+        self._cluster, self._options, self._plan = cluster, options, plan
+        self._segments, self._writer = segments, writer
+        self._scratch, self._meter = scratch, meter
         self._scanned: list[_Scanned] = []
 
     # The first reading
@@ -150,11 +141,8 @@ class _Conversion:
         segment = self._segments[len(self._scanned)]
         if segment.extent is not None and segment.extent[0] > 0:  # of the same input as the one before
             before, counts = self._scanned[-1].segment, self._scanned[-1].scan.counts
-            segment = replace(
-                segment,
-                lines_before=before.lines_before + counts.lines,
-                rows_before=before.rows_before + counts.rows,
-            )
+            lines, rows = before.lines_before + counts.lines, before.rows_before + counts.rows
+            segment = replace(segment, lines_before=lines, rows_before=rows)
         return segment, TextStart(self.total, self._qid_rule)
 
     def _has_too_many_bad_lines(self, scan: SegmentScan) -> bool:

@@ -15,10 +15,7 @@ from ooc_svm.options import ENGINES
 class ConvertOptions:
     """The options that `ooc_svm.conversion.convert.convert` documents: plain data, for any process.
 
-    Raises
-    ------
-    UsageError
-        A value that is not possible, or options that contradict each other.
+    Raises UsageError for a value that is not possible, or options that contradict each other.
     """
 
     output: Path

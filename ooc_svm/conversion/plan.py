@@ -30,18 +30,8 @@ _SMALLEST_REORDER = 32 << 20
 class ConversionPlan:
     """Sizes that keep a conversion inside its memory; the store does not depend on them.
 
-    Attributes
-    ----------
-    threads : int
-        Threads that parse.
-    write_threads : int
-        Chunks of the store that are compressed at once.
-    chunk_bytes : int
-        Size of the chunks of text that are parsed.
-    max_line_bytes : int
-        Longest line that fits.
-    reorder_bytes : int
-        Memory for rows that are put into another order; 0 where they keep theirs.
+    ``threads`` threads parse, and ``write_threads`` compress chunks of the store. All other sizes are in
+    bytes; ``reorder_bytes`` are for rows that are put into another order, 0 where they keep theirs.
     """
 
     threads: int
@@ -71,14 +61,7 @@ def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
 
 
 def plan_conversion(options: ConvertOptions, inputs: Sequence[InputPath] = ()) -> ConversionPlan:
-    """Divide the memory that the options allow; raises MemoryBudgetError where it is too small.
-
-    Parameters
-    ----------
-    options : ConvertOptions
-    inputs : sequence of paths
-        Text, which may be compressed.
-    """
+    """Divide the memory that the options allow; raises MemoryBudgetError where it is too small."""
     plan = divide_memory(
         memory_budget(options.memory),
         options.thread_count,
@@ -95,27 +78,9 @@ def divide_memory(
 ) -> ConversionPlan:
     """Divide memory: as many of the threads as fit, then chunks of text as large as fit.
 
-    Parameters
-    ----------
-    budget : int
-        Bytes for the whole process.
-    threads : int
-        Largest number of threads.
-    value_bytes : {4, 8}
-        Size of a value.
-    reorder : bool
-        Whether rows are put into another order.
-    window : int
-        Bytes that decompressing the text needs (`ooc_svm.text.compression.window_bytes`).
-
-    Returns
-    -------
-    ConversionPlan
-
-    Raises
-    ------
-    MemoryBudgetError
-        Not even one thread fits; the message holds the sum.
+    `budget` is in bytes for the whole process, `value_bytes` is 4 or 8, and `window` is what decompressing
+    the text needs (`ooc_svm.text.compression.window_bytes`). `reorder` says that rows are put into another
+    order. Raises MemoryBudgetError where not even one thread fits; the message holds the sum.
     """
     reorder_least = _SMALLEST_REORDER if reorder else 0
     for count in range(threads, 0, -1):

@@ -28,25 +28,10 @@ _NUMBER = "number"
 def shuffle_rows(
     rows: Iterable[WeightedRows], seed: int, folder: Path, memory: int, expected_bytes: int | None = None
 ) -> Iterator[WeightedRows]:
-    """Rows in random order.
+    """Rows in random order, which follows from the seed (0 to 2^64 - 1) alone.
 
-    Parameters
-    ----------
-    rows : iterable of (LabelledRows, weights or None)
-        ``labelled.rows.start`` is the number of the first row in the whole data.
-    seed : int
-        From 0 to 2^64 - 1.
-    folder : Path
-        For files; they are removed as they are used up.
-    memory : int
-        Bytes to use; a row that takes more is held all the same.
-    expected_bytes : int, optional
-        Size of all rows, roughly.
-
-    Raises
-    ------
-    StorageError
-        Writing to the folder or reading from it failed.
+    ``labelled.rows.start`` is the number of the first row in the whole data. The other parameters and the
+    errors are those of `RowSorter`.
     """
     sorter = RowSorter(folder, "rows", memory, expected_bytes)
     sorter.fill(_with_random_keys(rows, np.uint64(seed)))
@@ -58,7 +43,7 @@ def group_rows(
 ) -> Iterator[WeightedRows]:
     """Rows of equal qid together, groups in the order of their first rows.
 
-    Parameters and errors are those of `shuffle_rows`; rows without a qid are an InputError.
+    The parameters are those of `shuffle_rows`; rows without a qid are an InputError.
     """
     groups = RowSorter(folder, "groups", memory // 2, expected_bytes)
     groups.fill(_with_qid_keys(rows))

@@ -23,23 +23,10 @@ _FEWEST_ROWS_TO_JUDGE = 1000
 
 @dataclass
 class Meter:
-    """Counts what was read and written, and reports it.
+    """Counts what was read and written, and reports it to `progress` (`ooc_svm.conversion.convert.convert`).
 
-    Parameters
-    ----------
-    progress : callable or None
-        See `ooc_svm.conversion.convert.convert`.
-    twice : bool
-        Whether rows are read and then written, so that the bytes count twice.
-
-    Attributes
-    ----------
-    total : int or None
-        Size of the source in bytes, where it is known.
-    bytes_in, rows : int
-        Bytes and rows read so far.
-    started : float
-        Time of the start, on the monotonic clock.
+    `twice`: rows are read and then written, so the bytes count twice. ``total`` is the size of the source in
+    bytes, where it is known; ``started`` is on the monotonic clock.
     """
 
     progress: Progress | None

@@ -23,15 +23,7 @@ WeightedRows = tuple[LabelledRows, Float64Array | None]
 class KeyedRows:
     """CSR rows with a key each and the columns that travel with them.
 
-    Attributes
-    ----------
-    keys : ndarray of uint64, shape (n_rows,)
-    indptr : ndarray of int64, shape (n_rows + 1,)
-        Row pointers, from 0.
-    indices : ndarray of int32, shape (nnz,)
-    values : ndarray of float32 or float64, shape (nnz,), or None
-        None says that every stored value is 1.
-    columns : dict of str to ndarray, each of shape (n_rows,)
+    Row pointers start at 0; values are None where every stored value is 1.
     """
 
     keys: Keys
@@ -85,12 +77,7 @@ class KeyedRows:
 def join(blocks: Iterable[KeyedRows], n_rows: int, n_nonzeros: int) -> KeyedRows:
     """Blocks one after another in new arrays; one block at a time is held in addition to them.
 
-    Parameters
-    ----------
-    blocks : iterable of KeyedRows
-        At least one; all have the same columns.
-    n_rows, n_nonzeros : int
-        Of all blocks together.
+    There is at least one block, all have the same columns, and the counts are those of all of them together.
     """
     keys, indptr = np.empty(n_rows, np.uint64), np.zeros(n_rows + 1, np.int64)
     indices = np.empty(n_nonzeros, np.int32)
@@ -116,20 +103,10 @@ def join(blocks: Iterable[KeyedRows], n_rows: int, n_nonzeros: int) -> KeyedRows
 
 
 class Bucket:
-    """Spilled rows: those added last are in memory, the others in a file.
+    """Spilled rows: those added last are in memory, the others in a file, which the first `flush` makes.
 
-    Parameters
-    ----------
-    path : Path
-        The file; the first `flush` makes it.
-
-    Attributes
-    ----------
-    path : Path
-    n_rows, n_nonzeros, nbytes : int
-        Of all rows added.
-    has_one_key : bool
-        Whether no two of them have different keys.
+    The counts are those of all rows added; ``has_one_key`` says whether no two of them have different keys.
+    `flush` and `blocks` raise StorageError: the file failed, or what is read is not what was written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -155,33 +132,21 @@ class Bucket:
         self._column_types = {name: column.dtype for name, column in rows.columns.items()}
 
     def flush(self) -> None:
-        """Write the rows in memory to the file.
-
-        Raises
-        ------
-        StorageError
-            Writing failed.
-        """
+        """Write the rows in memory to the file."""
         if not self._pending:
             return
         n_rows = sum(block.n_rows for block in self._pending)
         rows = join(self._pending, n_rows, sum(len(block.indices) for block in self._pending))
         self._pending.clear()
-        arrays = [rows.keys, rows.indptr, *rows.columns.values(), rows.indices]
-        if rows.values is not None:
-            arrays.append(rows.values)
-        sizes = np.array([n_rows, len(rows.indices), rows.values is not None], np.int64)
-        append_record(self.path, [sizes, *arrays])
+        values = [] if rows.values is None else [rows.values]
+        sizes = np.array([n_rows, len(rows.indices), len(values)], np.int64)
+        append_record(
+            self.path, [sizes, rows.keys, rows.indptr, *rows.columns.values(), rows.indices, *values]
+        )
         self._records += 1
 
     def blocks(self) -> Iterator[KeyedRows]:
-        """All rows, in the blocks in which they were written and added.
-
-        Raises
-        ------
-        StorageError
-            Reading failed, or what is read is not what was written.
-        """
+        """All rows, in the blocks in which they were written and added."""
         if self._records:
             with RecordFile(self.path) as file:
                 for _ in range(self._records):

@@ -21,15 +21,7 @@ from ooc_svm.text.reader import InputPath, TextCounts, TextRows, TextSegment, Te
 
 
 class TextBlocks:
-    """Rows of text files; an `ooc_svm.conversion.formats.InputRows`.
-
-    Parameters
-    ----------
-    inputs : sequence of paths
-    options : ConvertOptions
-    scratch : Path
-    progress : callable
-    """
+    """Rows of text files; an `ooc_svm.conversion.formats.InputRows`."""
 
     def __init__(
         self,
@@ -49,12 +41,10 @@ class TextBlocks:
 
     @property
     def counts(self) -> TextCounts:
-        """Of the blocks yielded so far."""
         return self._rows.counts
 
     @property
     def inputs(self) -> Sequence[InputMetadata]:
-        """The inputs read so far."""
         return self._rows.opened
 
     def blocks(self) -> Generator[WeightedRows, None, None]:

@@ -19,13 +19,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import DamageError, InputError
 from ooc_svm.store.blocks import BlockCutter
 from ooc_svm.store.label_summary import MOST_COUNTED, LabelCollector, LabelSummary, RunCounter
-from ooc_svm.store.layout import (
-    BLOCK_CHUNKS,
-    BLOCK_ROWS,
-    CHUNK_ELEMENTS,
-    CHUNK_ROWS,
-    LARGEST_FEATURE_COUNT,
-)
+from ooc_svm.store.layout import BLOCK_CHUNKS, BLOCK_ROWS, CHUNK_ELEMENTS, CHUNK_ROWS, LARGEST_FEATURE_COUNT
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo, chunk_sizes, read_array, read_group
 from ooc_svm.store.reader import Column, NumberColumn, Store, StoreParts
@@ -39,19 +33,13 @@ _FILL_HINT = " (a writer may leave out chunks of zeros: then save it with write_
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of strings; an entry is the place of its name in the sorted names.
-
-    Attributes
-    ----------
-    array : ZarrElements
-    names : ndarray of str
-    """
+    """A column of strings; an entry is the place of its name in the sorted names."""
 
     array: ZarrElements
     names: npt.NDArray[np.str_]
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Entries of the rows ``start <= i < stop``."""
+        """See `Column`."""
         texts = self.array.read_strings(start, stop).astype(str)
         codes = np.searchsorted(self.names, texts)
         if (self.names[np.minimum(codes, len(self.names) - 1)] != texts).any():
@@ -61,20 +49,16 @@ class TextColumn:
 
 @dataclass(frozen=True)
 class CodeColumn:
-    """A categorical column: codes stand for numbers; a missing category (-1) reads as NaN.
+    """A categorical column: a code stands for its value; a missing category (-1) reads as NaN.
 
-    Attributes
-    ----------
-    array : ZarrElements
-    values : ndarray of float64, shape (n_categories,)
-        The number each code stands for: of a category that is a number itself, else the code.
+    The value of a category that is a number is that number, else the code.
     """
 
     array: ZarrElements
     values: Float64Array
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Entries of the rows ``start <= i < stop``."""
+        """See `Column`."""
         codes = np.empty(stop - start, np.int64)
         self.array.read_into(start, stop, codes)
         if ((codes < -1) | (codes >= len(self.values))).any():
@@ -82,10 +66,8 @@ class CodeColumn:
         return np.append(self.values, np.nan)[codes]  # -1 is the last entry
 
 
-@dataclass(frozen=True)
-class _Labels:
-    column: Column
-    names: tuple[str, ...] | None
+_Labels = tuple[Column, tuple[str, ...] | None]
+"""The labels, and their names where they have names."""
 
 
 class _Opening:
@@ -100,7 +82,7 @@ class _Opening:
     def _csr_shape(self) -> tuple[int, int]:
         """Shape of ``X``; raises InputError where it is no CSR matrix."""
         x = f"X of {self.location}"
-        attributes = self.group("X")
+        attributes = read_group(self.storage, "X")
         if attributes is None:
             what = "is a dense matrix" if self.storage.list("X") else "is missing"
             raise InputError(f"{x} {what}, and rows are read from a CSR matrix only; {_ADVICE}")
@@ -115,10 +97,6 @@ class _Opening:
             raise InputError(f"{x} has {n_rows} rows and {n_features} features; there is nothing to read")
         return n_rows, n_features
 
-    def group(self, name: str) -> dict[str, Any] | None:
-        """Attributes of a group; None where there is no group."""
-        return read_group(self.storage, name)
-
     def info(self, name: str) -> ArrayInfo:
         """Checked metadata of an array all of whose chunk files are there."""
         info = read_array(self.storage, name)
@@ -129,10 +107,8 @@ class _Opening:
         """Like `info`, for an array with one entry a row."""
         info = self.info(name)
         if info.length != self.n_rows:
-            raise DamageError(
-                f"{self.location}/{name} has {info.length} entries for {self.n_rows} rows; "
-                "the store is damaged"
-            )
+            entries = f"{info.length} entries for {self.n_rows} rows"
+            raise DamageError(f"{self.location}/{name} has {entries}; the store is damaged")
         return info
 
     def array(self, info: ArrayInfo) -> ZarrElements:
@@ -150,10 +126,10 @@ def open_foreign(storage: Storage, label: str) -> Store:
     used = [opening.info(f"X/{name}") for name in ("indptr", "indices", "data")]
     indptr, indices, data = map(opening.array, used)
     value_type = _value_type(opening, *used)
-    labels = _labels(opening, label)
+    label_column, label_names = _labels(opening, label)
     digest = hashlib.sha256(f"{opening.n_rows} {opening.n_features} {value_type}".encode())
     block_rows, block_nonzeros = _blocks(opening, indptr, used[1], digest)
-    summary, label_runs = _summarise(opening, label, labels.column, digest)
+    summary, label_runs = _summarise(opening, label, label_column, digest)
     qid = _optional(opening, "qid", np.int64)
     weight = _optional(opening, "weight", np.float64)
     for sizes in opening.sizes.values():
@@ -168,7 +144,7 @@ def open_foreign(storage: Storage, label: str) -> Store:
         index_base=0,
         labels=summary,
         label_runs=label_runs,
-        label_names=labels.names,
+        label_names=label_names,
         qid_groups=0 if qid is None else _runs(opening, qid),
         provenance={},
         format_version=None,
@@ -183,7 +159,7 @@ def open_foreign(storage: Storage, label: str) -> Store:
         block_rows=block_rows,
         block_nonzeros=block_nonzeros,
         tails=None,
-        label=labels.column,
+        label=label_column,
         qid=qid,
         weight=weight,
         chunk_sizes={info.name: (info, opening.sizes[info.name]) for info in used},
@@ -231,7 +207,7 @@ def _blocks(
 
 def _columns(opening: _Opening) -> list[str]:
     """Names of the columns of ``obs``."""
-    columns = (opening.group("obs") or {}).get("column-order", [])
+    columns = (read_group(opening.storage, "obs") or {}).get("column-order", [])
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise DamageError(f"obs of {opening.location} has no list of columns; the store is damaged")
     return columns
@@ -246,7 +222,7 @@ def _labels(opening: _Opening, label: str) -> _Labels:
             f"(--label): {known}" + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
         )
     name = f"obs/{label}"
-    group = opening.group(name)
+    group = read_group(opening.storage, name)
     if group is not None:
         if group.get("encoding-type") != "categorical":
             raise InputError(
@@ -258,8 +234,8 @@ def _labels(opening: _Opening, label: str) -> _Labels:
     array = opening.array(info)
     if info.dtype.kind == "O":
         names = _distinct(opening, array)
-        return _Labels(TextColumn(array, names), tuple(names.tolist()))
-    return _Labels(NumberColumn(array, np.float64), None)
+        return TextColumn(array, names), tuple(names.tolist())
+    return NumberColumn(array, np.float64), None
 
 
 def _categories(opening: _Opening, name: str) -> _Labels:
@@ -275,7 +251,7 @@ def _categories(opening: _Opening, name: str) -> _Labels:
     else:
         values = np.empty(categories.length, np.float64)
         array.read_into(0, categories.length, values)
-    return _Labels(CodeColumn(opening.array(codes), values), names)
+    return CodeColumn(opening.array(codes), values), names
 
 
 def _distinct(opening: _Opening, array: ZarrElements) -> npt.NDArray[np.str_]:
@@ -323,7 +299,7 @@ def _runs(opening: _Opening, column: Column) -> int:
 
 def _optional(opening: _Opening, name: str, dtype: npt.DTypeLike) -> NumberColumn | None:
     """The columns qid and weight are taken where they are plain numbers."""
-    if name not in _columns(opening) or opening.group(f"obs/{name}") is not None:
+    if name not in _columns(opening) or read_group(opening.storage, f"obs/{name}") is not None:
         return None
     info = opening.column_info(f"obs/{name}")
     if info.dtype.kind not in ("iu" if dtype is np.int64 else "biuf"):

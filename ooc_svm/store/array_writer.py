@@ -8,31 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.store.layout import ARRAY_ATTRIBUTES, chunk_count
+from ooc_svm.store.layout import chunk_count
 from ooc_svm.store.manifest import ListedArray
 from ooc_svm.store.zarr_files import StoreFiles
 
 
 class GrowingArray:
-    """One array of the store, appended to.
+    """One array of the store, appended to, in chunks of ``chunk`` elements.
 
-    Parameters
-    ----------
-    files : StoreFiles
-    name : str
-        Path in the store.
-    dtype : dtype
-    chunk : int
-        Elements in a chunk.
-    fill_value : float
-        What other programs read for a lost chunk: never something that looks like data.
-    first : int
-        Number of the first chunk; those before it are written elsewhere.
-
-    Attributes
-    ----------
-    sizes, checksums : array of int
-        Bytes and crc32c of every chunk file, complete when `StoreFiles.wait` has returned.
+    ``fill_value`` is what other programs read for a lost chunk: never something that looks like data. Chunks
+    before number ``first`` are written elsewhere. ``sizes`` and ``checksums``, the bytes and the crc32c of
+    every chunk file, are complete when `StoreFiles.wait` has returned.
     """
 
     def __init__(
@@ -45,17 +31,10 @@ class GrowingArray:
         fill_value: float,
         first: int = 0,
     ) -> None:
-        self.name = name
-        self.sizes = array("q")
-        self.checksums = array("I")
-        self._array = files.create_array(
-            name, dtype, chunk, attributes=ARRAY_ATTRIBUTES, fill_value=fill_value
-        )
-        self._files = files
-        self._fill_value = fill_value
-        self._first = first
-        self._dtype = np.dtype(dtype)
-        self._chunk = chunk
+        self.name, self.sizes, self.checksums = name, array("q"), array("I")
+        self._array = files.create_array(name, dtype, chunk, fill_value)
+        self._files, self._fill_value, self._first = files, fill_value, first
+        self._dtype, self._chunk = np.dtype(dtype), chunk
         self._buffer = np.empty(chunk, self._dtype)
         self._filled = 0
 
@@ -104,21 +83,7 @@ class GrowingArray:
 
 
 class AdoptedArray:
-    """One array of the store whose chunks are written elsewhere.
-
-    Parameters
-    ----------
-    files : StoreFiles
-    name, dtype, chunk, fill_value
-        As for `GrowingArray`.
-    length : int
-        Elements of the whole array.
-
-    Attributes
-    ----------
-    sizes, checksums : array of int
-        Bytes and crc32c of every chunk file.
-    """
+    """Like `GrowingArray`, an array of ``length`` elements whose chunks are written elsewhere."""
 
     def __init__(
         self,
@@ -134,9 +99,7 @@ class AdoptedArray:
         self.name = name
         self.sizes = array("q", [-1]) * n_chunks
         self.checksums = array("I", [0]) * n_chunks
-        self._array = files.create_array(
-            name, dtype, chunk, attributes=ARRAY_ATTRIBUTES, fill_value=fill_value
-        )
+        self._array = files.create_array(name, dtype, chunk, fill_value)
         self._listed = ListedArray(name, np.dtype(dtype).name, length, chunk)
 
     def adopt(self, first: int, sizes: array[int], checksums: array[int]) -> None:

@@ -20,18 +20,7 @@ from ooc_svm.store.layout import BLOCK_ROWS_SLACK
 
 @dataclass(frozen=True, slots=True)
 class BlockSpan:
-    """A block of rows, without the rows.
-
-    Attributes
-    ----------
-    index : int
-        Number of the block.
-    start, stop : int
-        Its rows.
-    n_nonzeros : int
-    nbytes : int
-        Bytes of the block when decoded.
-    """
+    """A block of rows, ``start <= i < stop``, without the rows; ``nbytes`` are those of the decoded block."""
 
     index: int
     start: int
@@ -49,13 +38,7 @@ class BlockBuffers:
     """Arrays to read blocks into, one after another, so that a stream over the data allocates little.
 
     A block that was read into buffers is a view of them and lasts until the next read into them. Buffers are
-    for one reading thread at a time.
-
-    Parameters
-    ----------
-    n_rows, n_nonzeros : int
-        Size of the largest block.
-    value_dtype : dtype, or None where all values are 1
+    for one reading thread at a time, and fit the largest block; without `value_dtype` all values are 1.
     """
 
     def __init__(self, n_rows: int, n_nonzeros: int, value_dtype: npt.DTypeLike | None) -> None:
@@ -98,41 +81,23 @@ def _cut(
 class BlockCutter:
     """Finds the blocks from the row pointers alone, while rows come in.
 
-    Parameters
-    ----------
-    chunk_elements : int
-        Elements in a chunk of ``X/indices``.
-    block_chunks : int
-        A block ends at the chunk boundary at which it holds this many chunks.
-    block_rows : int
-        A block also ends at a chunk boundary where it holds this many rows. With four times as many it ends
-        anywhere: nearly all of its rows are empty then.
+    A block ends at the chunk boundary at which it holds `block_chunks` chunks of ``X/indices`` or
+    `block_rows` rows. With four times as many rows it ends anywhere: nearly all of its rows are empty then.
     """
 
     def __init__(self, chunk_elements: int, block_chunks: int, block_rows: int) -> None:
         self.chunk_elements = chunk_elements
         self._limits = np.array([block_chunks, block_rows, BLOCK_ROWS_SLACK * block_rows], np.int64)
         self._state = np.zeros(3, np.int64)
-        self._n_rows = 0
-        self._rows = [0]
-        self._nonzeros = [0]
-        self._stop = 0
+        self._n_rows = self._stop = 0
+        self._rows, self._nonzeros = [0], [0]
 
     def add(self, starts: Int64Array, stop: int) -> list[tuple[int, int]]:
-        """Add the next rows.
+        """Add the next rows by the first element of each, and the element after the last.
 
-        Parameters
-        ----------
-        starts : ndarray of int64, shape (n_rows,)
-            First element of each row, in the whole data.
-        stop : int
-            The element after the last row.
-
-        Returns
-        -------
-        list of (int, int)
-            For each block that ended: the elements, in the whole data, of its tail (perhaps none). They
-            end at the first element of a row given here, and may belong to the row before the first of these.
+        Elements are numbered in the whole data. Returns for each block that ended the elements of its tail
+        (perhaps none). They end at the first element of a row given here, and may belong to the row before
+        the first of these.
         """
         if not len(starts):
             return []

@@ -15,21 +15,10 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError, UsageError
+from ooc_svm.store import layout
 from ooc_svm.store.array_writer import AdoptedArray, GrowingArray
 from ooc_svm.store.blocks import BlockCutter
-from ooc_svm.store.layout import (
-    BLOCK_CHUNKS,
-    BLOCK_ROWS,
-    CHUNK_ELEMENTS,
-    CHUNK_ROWS,
-    DICT_ATTRIBUTES,
-    LARGEST_FEATURE_COUNT,
-    MANIFEST,
-    METADATA,
-    ROOT_ATTRIBUTES,
-    csr_attributes,
-    dataframe_attributes,
-)
+from ooc_svm.store.layout import LARGEST_FEATURE_COUNT, MANIFEST
 from ooc_svm.store.manifest import CHECKSUMS, HEADER, SIZES, Manifest, StoreMetadata, ValueType, root_mark
 from ooc_svm.store.open import is_ours
 from ooc_svm.store.row_columns import NO_TAIL, RowColumns, TailArrays
@@ -42,31 +31,13 @@ _ADVICE = "free some space or check the disk, then run again"
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """How a store is written.
+    """How a store is written; raises UsageError for a value that is not possible.
 
-    Attributes
-    ----------
-    dtype : {"float32", "float64"}
-        Type of the values. Where every value is 1 no values are kept at all.
-    index_base : {0, 1}
-        What the source counts its features from (kept as information; column ids here count from 0).
-    n_features : int, optional
-        Number of columns; by default one more than the largest column id.
-    overwrite : bool
-        Whether a store of ours is replaced.
-    threads : int
-        Chunks compressed at once.
-    provenance : dict
-        Anything that JSON can hold: sources, options, versions.
-    chunk_elements, chunk_rows : int
-        Elements in a chunk of the data, rows in a chunk of the columns.
-    block_chunks, block_rows : int
-        See `ooc_svm.store.blocks.BlockCutter`.
-
-    Raises
-    ------
-    UsageError
-        A value that is not possible.
+    Where every value is 1 no values are kept, whatever `dtype`. `index_base` is kept as information: column
+    ids here count from 0. `n_features` is by default one more than the largest column id. `overwrite` allows
+    to replace a store of ours. `threads` is the number of chunks compressed at once. `provenance` is anything
+    that JSON can hold: sources, options, versions. For `block_chunks` and `block_rows` see
+    `ooc_svm.store.blocks.BlockCutter`.
     """
 
     dtype: str = "float32"
@@ -75,10 +46,10 @@ class StoreOptions:
     overwrite: bool = False
     threads: int = 1
     provenance: dict[str, Any] = field(default_factory=dict)
-    chunk_elements: int = CHUNK_ELEMENTS
-    chunk_rows: int = CHUNK_ROWS
-    block_chunks: int = BLOCK_CHUNKS
-    block_rows: int = BLOCK_ROWS
+    chunk_elements: int = layout.CHUNK_ELEMENTS
+    chunk_rows: int = layout.CHUNK_ROWS
+    block_chunks: int = layout.BLOCK_CHUNKS
+    block_rows: int = layout.BLOCK_ROWS
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64"):
@@ -97,28 +68,8 @@ class StoreOptions:
 class StoreBuilder:
     """A store that is being written, but for the elements of its rows: those are up to its owner.
 
-    Parameters
-    ----------
-    path : path-like
-        Where the store will be; its parent folder must exist.
-    options : StoreOptions
-
-    Attributes
-    ----------
-    path : Path
-    folder : Path
-        The store as it is being built.
-    options : StoreOptions
-    files : StoreFiles
-    rows : RowColumns
-    tails : TailArrays
-
-    Raises
-    ------
-    UsageError
-        The path exists and may not be replaced.
-    StorageError
-        Another run is writing there, or the folder cannot be written.
+    Raises UsageError where the path exists and may not be replaced, and StorageError where another run is
+    writing there, or the folder cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: StoreOptions) -> None:
@@ -164,21 +115,9 @@ class StoreBuilder:
     ) -> StoreMetadata:
         """Write what is left, the manifest last, and put the store in its place.
 
-        Parameters
-        ----------
-        elements : sequence of arrays
-            ``X/indices`` and ``X/data``, complete but for their ends.
-        n_features : int
-            Number of columns where the options have none.
-        provenance : dict, optional
-            Added to that of the options.
-
-        Raises
-        ------
-        InputError
-            There are no rows.
-        StorageError
-            Writing failed; nothing is left behind.
+        `elements` are ``X/indices`` and ``X/data``, complete but for their ends; `n_features` is for options
+        that have none; `provenance` is added to that of the options. Raises InputError where there are no
+        rows, and StorageError where writing failed; nothing is left behind.
         """
         if not self.rows.n_rows:
             raise InputError(f"there are no rows to write to {self.path}; check the input")
@@ -216,13 +155,13 @@ class StoreBuilder:
         listed = tuple(array.finish() for array in arrays)
         self.files.wait()
         rows, options = self.rows, self.options
-        self._groups["X"].update_attributes(csr_attributes(rows.n_rows, n_features))
-        self._groups["obs"].update_attributes(dataframe_attributes(rows.names))
-        self._groups["var"].update_attributes(dataframe_attributes([]))
+        self._groups["X"].update_attributes(layout.csr_attributes(rows.n_rows, n_features))
+        self._groups["obs"].update_attributes(layout.dataframe_attributes(rows.names))
+        self._groups["var"].update_attributes(layout.dataframe_attributes([]))
         for name in ("uns", MANIFEST):
-            self._groups[name].update_attributes(DICT_ATTRIBUTES)
+            self._groups[name].update_attributes(layout.DICT_ATTRIBUTES)
         metadata = self.files.metadata()
-        del metadata[METADATA]
+        del metadata[layout.METADATA]
         value_type: ValueType = "float32" if options.dtype == "float32" else "float64"
         return Manifest(
             n_rows=rows.n_rows,
@@ -246,17 +185,17 @@ class StoreBuilder:
 
     def _write_manifest(self, manifest: Manifest) -> None:
         header = manifest.header()
-        tables: list[tuple[str, npt.NDArray[Any]]] = [
-            (SIZES, manifest.sizes),
-            (CHECKSUMS, manifest.checksums),
-            (HEADER, np.frombuffer(header, np.uint8)),
-        ]
-        for name, table in tables:
+        tables: tuple[npt.NDArray[Any], ...] = (
+            manifest.sizes,
+            manifest.checksums,
+            np.frombuffer(header, np.uint8),
+        )
+        for name, table in zip((SIZES, CHECKSUMS, HEADER), tables, strict=True):
             array = GrowingArray(self.files, name, table.dtype, max(len(table), 1), fill_value=0)
             array.extend(table)
             array.finish()
         self.files.settle()
-        self._groups[""].update_attributes(ROOT_ATTRIBUTES | root_mark(header))
+        self._groups[""].update_attributes(layout.ROOT_ATTRIBUTES | root_mark(header))
         self.files.seal()
 
     def close(self) -> None:

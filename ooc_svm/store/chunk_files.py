@@ -35,25 +35,14 @@ class Elements(Protocol):
     def read_into(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
         """Decode the elements ``start <= i < stop`` into ``out``. Any thread may call it.
 
-        Raises
-        ------
-        DamageError
-            A chunk is missing or cannot be decoded; the message names it.
-        StorageError
-            Reading failed.
+        Raises DamageError with the name of a chunk that is missing or cannot be decoded, and StorageError.
         """
 
 
 class ChunkFiles:
-    """An array whose chunk files are blosc frames, each followed by its crc32c.
+    """An array encoded as our stores are: its chunk files are blosc frames, each followed by its crc32c.
 
-    Parameters
-    ----------
-    storage : Storage
-    info : ArrayInfo
-        Checked before: encoded as our stores are.
-    checksums : ndarray of uint32, shape (n_chunks,)
-        The crc32c of every chunk, from the manifest.
+    ``checksums`` are those of all chunks, from the manifest.
     """
 
     def __init__(self, storage: Storage, info: ArrayInfo, checksums: npt.NDArray[np.uint32]) -> None:

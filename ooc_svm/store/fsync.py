@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 from ooc_svm.system.files import sync_folder, write_fully
@@ -21,15 +20,8 @@ _MOST_WAITING = 16
 class BackgroundCalls:
     """Calls functions in threads of its own; a context manager. Any thread may use it.
 
-    What a function raises is raised by a later call of `put`, at the latest by `wait`.
-
-    Parameters
-    ----------
-    threads : int
-    waiting : int
-        Calls that may be left when `put` returns.
-    drop : bool
-        Whether calls that have not begun are left out at the end of the context.
+    What a function raises is raised by a later call of `put`, at the latest by `wait`. `waiting` calls may be
+    left when `put` returns; with `drop`, those that have not begun are left out at the end of the context.
     """
 
     def __init__(self, threads: int, waiting: int, *, drop: bool) -> None:
@@ -60,9 +52,7 @@ class BackgroundCalls:
     def __enter__(self) -> BackgroundCalls:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=self._drop)
 
 
@@ -104,10 +94,8 @@ class BackgroundSync:
     def __enter__(self) -> BackgroundSync:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._calls.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._calls.__exit__(*error)
 
 
 def _sync_and_close(descriptor: int) -> None:

@@ -16,14 +16,9 @@ MOST_COUNTED = 1000
 
 @dataclass(frozen=True)
 class LabelSummary:
-    """Summary of the labels of all rows.
+    """Summary of the labels of all rows; minimum, maximum and mean are NaN where there are no rows.
 
-    Attributes
-    ----------
-    counts : dict of float to int, or None
-        Rows of each label, ascending by label; None where there are more than 1000 distinct labels.
-    minimum, maximum, mean : float
-        NaN where there are no rows.
+    ``counts`` has the rows of each label, ascending by label, or is None for more than 1000 distinct labels.
     """
 
     counts: dict[float, int] | None
@@ -46,13 +41,7 @@ class LabelSummary:
 
 
 class RunCounter:
-    """Counts the runs of equal entries in a column.
-
-    Attributes
-    ----------
-    n_runs : int
-        Of the entries added so far.
-    """
+    """Counts the runs of equal entries in a column."""
 
     def __init__(self) -> None:
         self.n_runs = 0
@@ -70,11 +59,6 @@ class LabelCollector:
     """Builds a `LabelSummary`.
 
     The mean is a sum over ranges of a fixed length: it has the same bits however the labels are passed in.
-
-    Parameters
-    ----------
-    length : int
-        Labels in such a range.
     """
 
     def __init__(self, length: int) -> None:
@@ -82,9 +66,7 @@ class LabelCollector:
         self._waiting: Float64Array = np.empty(0)
         self._n_rows = 0
         self._counts: dict[float, int] | None = {}
-        self._minimum = np.inf
-        self._maximum = -np.inf
-        self._total = 0.0
+        self._minimum, self._maximum, self._total = np.inf, -np.inf, 0.0
 
     def add(self, labels: Float64Array) -> None:
         """Take the labels of the next rows (finite)."""

@@ -44,7 +44,7 @@ METADATA = "zarr.json"
 
 ROOT_ATTRIBUTES = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
 DICT_ATTRIBUTES = {"encoding-type": "dict", "encoding-version": "0.1.0"}
-ARRAY_ATTRIBUTES = {"encoding-type": "array", "encoding-version": "0.2.0"}
+ARRAY_ATTRIBUTES: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
 def csr_attributes(n_rows: int, n_features: int) -> dict[str, Any]:
@@ -54,12 +54,8 @@ def csr_attributes(n_rows: int, n_features: int) -> dict[str, Any]:
 
 def dataframe_attributes(columns: list[str]) -> dict[str, Any]:
     """Attributes of the groups ``obs`` and ``var``."""
-    return {
-        "encoding-type": "dataframe",
-        "encoding-version": "0.2.0",
-        "_index": "_index",
-        "column-order": columns,
-    }
+    encoding = {"encoding-type": "dataframe", "encoding-version": "0.2.0"}
+    return encoding | {"_index": "_index", "column-order": columns}
 
 
 def chunk_count(length: int, chunk: int) -> int:

@@ -66,16 +66,7 @@ class StoreMetadata:
 
 @dataclass(frozen=True)
 class ListedArray:
-    """An array as the manifest lists it.
-
-    Attributes
-    ----------
-    name : str
-    dtype : str
-    length : int
-    chunk : int
-        Elements in a chunk.
-    """
+    """An array as the manifest lists it; ``chunk`` is the number of elements in a chunk."""
 
     name: str
     dtype: str
@@ -92,25 +83,10 @@ class ListedArray:
 class Manifest:
     """The header and the tables.
 
-    Attributes
-    ----------
-    n_rows, n_features, n_nonzeros : int
-    value_type : {"ones", "float32", "float64"}
-    index_base : {0, 1}
-        What the source counts its features from.
-    has_qid, has_weight : bool
-    labels : LabelSummary
-    label_runs, qid_groups : int
-        Runs of equal labels, and of equal qids, in row order.
-    block_chunks, block_rows : int
-        The rule that cut the blocks.
-    arrays : tuple of ListedArray
-    metadata : dict of str to int
-        crc32c of every metadata file but the root's and those of the first three manifest arrays.
-    provenance : dict
-        Sources, options and versions, as the caller gave them.
-    sizes : ndarray of int64, shape (n_chunks,)
-    checksums : ndarray of uint32, shape (n_chunks,)
+    ``label_runs`` and ``qid_groups`` count runs of equal labels and qids in row order; ``block_chunks`` and
+    ``block_rows`` are the rule that cut the blocks. ``metadata`` has the crc32c of every metadata file but
+    the root's and those of the first three manifest arrays. ``provenance`` is what the caller gave,
+    ``index_base`` what the source counts its features from.
     """
 
     n_rows: int
@@ -176,7 +152,6 @@ class Manifest:
 
 _COUNTS = ("n_rows", "n_features", "n_nonzeros", "label_runs", "qid_groups", "block_chunks", "block_rows")
 _PLAIN = (*_COUNTS, "value_type", "index_base", "has_qid", "has_weight", "metadata")
-
 
 _TABLES = {
     "block_rows": "int64",
@@ -259,18 +234,9 @@ def _read_table(storage: Storage, name: str, dtype: npt.DTypeLike, limit: int) -
 
 
 def read_manifest(storage: Storage, mark: Any) -> Manifest:
-    """Read the manifest and check it against its own checksums.
+    """Read the manifest that the root attribute ``ooc_svm`` marks, and check it against its own checksums.
 
-    Parameters
-    ----------
-    storage : Storage
-    mark : object
-        The root attribute ``ooc_svm``.
-
-    Raises
-    ------
-    DamageError
-        The manifest is damaged, or its format is newer than this program.
+    Raises DamageError where it is damaged, or its format is newer than this program.
     """
     folder = storage.location
     version = mark.get("format_version") if isinstance(mark, dict) else None

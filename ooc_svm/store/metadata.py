@@ -52,22 +52,9 @@ _V2_CODECS = (
 class ArrayInfo:
     """What is known of an array from its metadata.
 
-    Attributes
-    ----------
-    name : str
-        Its path in the store.
-    record : dict
-        The metadata themselves, for Zarr.
-    length : int
-    dtype : dtype
-        ``object`` for strings.
-    chunk : int
-        Elements in a file (a shard where the array is sharded).
-    inner_chunk : int
-        Elements decoded at once: a chunk inside a shard, else the same as ``chunk``.
-    codecs : tuple of str
-    key_prefix : str
-        What stands before the number of a chunk in its file's path in the store.
+    ``record`` are the metadata themselves, for Zarr; ``dtype`` is ``object`` for strings. A file (a shard
+    where the array is sharded) holds ``chunk`` elements, of which ``inner_chunk`` are decoded at once.
+    ``key_prefix`` is what stands before the number of a chunk in its file's path in the store.
     """
 
     name: str
@@ -90,13 +77,7 @@ class ArrayInfo:
 
 
 def read_json(storage: Storage, key: str) -> dict[str, Any] | None:
-    """Read a JSON object of bounded size; None where there is no such file.
-
-    Raises
-    ------
-    DamageError
-        The file is something else.
-    """
+    """Read a JSON object of bounded size; None where there is no such file, DamageError for anything else."""
     size = storage.describe(key)
     if size is None:
         return None
@@ -125,20 +106,13 @@ def read_group(storage: Storage, name: str) -> dict[str, Any] | None:
     else:
         return None
     if not isinstance(attributes, dict):
-        raise DamageError(
-            f"the attributes of {storage.location}/{name} are no JSON object; the store is damaged"
-        )
+        place = f"{storage.location}/{name}"
+        raise DamageError(f"the attributes of {place} are no JSON object; the store is damaged")
     return attributes
 
 
 def read_array(storage: Storage, name: str) -> ArrayInfo:
-    """Metadata of the array at ``name``.
-
-    Raises
-    ------
-    DamageError
-        There is no such array, or it is one that we do not read; the message has the reason.
-    """
+    """Metadata of the array at ``name``; DamageError says why there is none, or none that we read."""
     folder = f"{storage.location}/{name}"
     try:
         if (record := read_json(storage, f"{name}/{METADATA}")) is not None:
@@ -241,17 +215,8 @@ def _version_2(folder: str, name: str, record: dict[str, Any]) -> ArrayInfo:
 def chunk_sizes(storage: Storage, info: ArrayInfo, *, hint: str = "") -> Int64Array:
     """Size in bytes of every chunk file of an array, in the order of the chunks.
 
-    Parameters
-    ----------
-    storage : Storage
-    info : ArrayInfo
-    hint : str
-        What else a missing chunk may mean.
-
-    Raises
-    ------
-    DamageError
-        A chunk's file is missing or no regular file, or there is a file that is no chunk.
+    Raises DamageError where a chunk's file is missing or no regular file, or a file is no chunk. `hint` says
+    what else a missing chunk may mean.
     """
     folder = info.key_prefix.rpartition("/")[0]
     found = storage.list(folder)

@@ -103,17 +103,9 @@ def _open_ours(storage: Storage, manifest: Manifest) -> Store:
 
 
 def check_against_manifest(storage: Storage, manifest: Manifest) -> dict[str, ArrayInfo]:
-    """Check metadata and chunk files against the manifest; the content of chunks is left to their crc32c.
+    """Check metadata and chunk files against the manifest; return the listed arrays by name.
 
-    Returns
-    -------
-    dict of str to ArrayInfo
-        The listed arrays by name.
-
-    Raises
-    ------
-    DamageError
-        Names the first file that is not as the manifest has it.
+    The content of chunks is left to their crc32c. DamageError names the first file that is not as listed.
     """
     for key, checksum in manifest.metadata.items():
         size = storage.describe(key)
@@ -162,16 +154,12 @@ def _check_tables(
 ) -> None:
     """The tables of blocks must cover all rows and elements in order, the tails lie inside their blocks."""
     n_tail = infos[f"{MANIFEST}/tail_indices"].length
-    for table, end in (
-        (block_rows, manifest.n_rows),
-        (block_nonzeros, manifest.n_nonzeros),
-        (tail_pointers, n_tail),
-    ):
+    tables, ends = (block_rows, block_nonzeros, tail_pointers), (manifest.n_rows, manifest.n_nonzeros, n_tail)
+    for table, end in zip(tables, ends, strict=True):
         whole = len(table) == len(block_rows) >= 1 and table[0] == 0 and table[-1] == end
         if not whole or (np.diff(table) < 0).any():
-            raise DamageError(
-                f"the block tables of {storage.location} do not cover its rows; the store is damaged"
-            )
+            message = f"the block tables of {storage.location} do not cover its rows; the store is damaged"
+            raise DamageError(message)
     if (np.diff(tail_pointers) > np.diff(block_nonzeros)).any():
         raise DamageError(f"a tail in {storage.location} is longer than its block; the store is damaged")
     if manifest.value_type != "ones" and infos[f"{MANIFEST}/tail_values"].length != n_tail:

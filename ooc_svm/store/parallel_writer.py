@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -35,19 +34,9 @@ from ooc_svm.system.files import sync_folder
 class ChunkRun:
     """Consecutive chunks of the elements of a store, for one process to write.
 
-    Attributes
-    ----------
-    folder : Path
-        The store as it is being built.
-    value_type : {"ones", "float32", "float64"}
-    chunk : int
-        Elements in a chunk.
-    first : int
-        Number of the first chunk.
-    start, stop : int
-        Elements in the whole data.
-    tails : tuple of (int, int)
-        Of these, those that are the tails of blocks.
+    ``folder`` is the store as it is being built, ``chunk`` the number of elements in a chunk, ``first`` the
+    number of the first chunk. ``start`` and ``stop`` are elements in the whole data; ``tails`` are those of
+    them that are the tails of blocks.
     """
 
     folder: Path
@@ -71,13 +60,8 @@ class WrittenRun:
 class RunWriter:
     """Writes the chunks of a run; a context manager.
 
-    Parameters
-    ----------
-    run : ChunkRun
-    scratch : Path
-        A folder on the same file system as the store.
-    position : int
-        Number of the element that is appended first; those before the run are left out.
+    ``scratch`` is a folder on the same file system as the store. The element that is appended first has the
+    number ``position``; those before the run are left out.
     """
 
     def __init__(self, run: ChunkRun, scratch: Path, position: int) -> None:
@@ -134,9 +118,7 @@ class RunWriter:
     def __enter__(self) -> RunWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._resources.close()
 
 
@@ -149,6 +131,7 @@ class ParallelWriter:
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self._builder = StoreBuilder(path, StoreOptions(**options))
+        self.chunk_elements = self._builder.options.chunk_elements
         self._value_type: ValueType = "ones"
         self._arrays: list[AdoptedArray] = []
         self._ends: list[tuple[int, int]] = []  # of the tails of all blocks
@@ -160,21 +143,8 @@ class ParallelWriter:
         """The store as it is being built."""
         return self._builder.folder
 
-    @property
-    def chunk_elements(self) -> int:
-        """Elements in a chunk."""
-        return self._builder.options.chunk_elements
-
     def outline(self, lengths: Int64Array, labels: Float64Array, qids: Int64Array | None) -> None:
-        """Append rows without their elements.
-
-        Parameters
-        ----------
-        lengths : ndarray of int64, shape (n_rows,)
-            Elements of each row.
-        labels : ndarray of float64, shape (n_rows,)
-        qids : ndarray of int64, shape (n_rows,), or None
-        """
+        """Append rows of these numbers of elements (int64) without their elements."""
         if not len(labels):
             return
         self._builder.rows.check(len(labels), labels, qids, None)
@@ -238,9 +208,7 @@ class ParallelWriter:
     def __enter__(self) -> ParallelWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

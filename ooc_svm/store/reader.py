@@ -28,20 +28,13 @@ class Column(Protocol):
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers as it is stored.
-
-    Attributes
-    ----------
-    array : Elements
-    dtype : dtype
-        What its numbers are converted to.
-    """
+    """A column of numbers as it is stored, converted to ``dtype``."""
 
     array: Elements
     dtype: npt.DTypeLike
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Entries of the rows ``start <= i < stop``."""
+        """See `Column`."""
         out = np.empty(stop - start, self.dtype)
         self.array.read_into(start, stop, out)
         return out
@@ -51,11 +44,7 @@ class NumberColumn:
 class Tails:
     """The part of each block's last row that lies in a chunk of the next block.
 
-    Attributes
-    ----------
-    pointers : ndarray of int64, shape (n_blocks + 1,)
-    indices : Elements
-    values : Elements, or None where all values are 1
+    There are n_blocks + 1 pointers; ``values`` is None where all values are 1.
     """
 
     pointers: Int64Array
@@ -67,18 +56,10 @@ class Tails:
 class StoreParts:
     """The arrays of a store, opened.
 
-    Attributes
-    ----------
-    storage : Storage
-    indptr, indices : Elements
-    data : Elements, or None where all values are 1
-    block_rows, block_nonzeros : ndarray of int64, shape (n_blocks + 1,)
-        First row and first element of each block, and the end.
-    tails : Tails or None
-        None where the chunk after a block is read for the end of its last row.
-    label, qid, weight : Column or None
-    chunk_sizes : dict of str to (ArrayInfo, ndarray of int64)
-        Bytes of each chunk file of ``X/indptr``, ``X/indices`` and ``X/data``.
+    ``data`` is None where all values are 1. ``block_rows`` and ``block_nonzeros`` have the first row and the
+    first element of each block, and the end. Without ``tails`` the chunk after a block is read for the end of
+    its last row. ``chunk_sizes`` has the bytes of each chunk file of ``X/indptr``, ``X/indices`` and
+    ``X/data``.
     """
 
     storage: Storage
@@ -131,23 +112,13 @@ class Store:
 
     def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
         self.path, self.id = metadata.path, metadata.id
-        self.n_rows, self.n_features, self.n_nonzeros = (
-            metadata.n_rows,
-            metadata.n_features,
-            metadata.n_nonzeros,
-        )
-        self.value_type, self.index_base = metadata.value_type, metadata.index_base
-        self.labels, self.label_runs, self.label_names = (
-            metadata.labels,
-            metadata.label_runs,
-            metadata.label_names,
-        )
+        self.n_rows, self.n_features = metadata.n_rows, metadata.n_features
+        self.n_nonzeros, self.value_type = metadata.n_nonzeros, metadata.value_type
+        self.labels, self.label_runs = metadata.labels, metadata.label_runs
+        self.label_names, self.index_base = metadata.label_names, metadata.index_base
         self.qid_groups, self.provenance = metadata.qid_groups, metadata.provenance
-        self.format_version, self.n_chunks, self.n_bytes = (
-            metadata.format_version,
-            metadata.n_chunks,
-            metadata.n_bytes,
-        )
+        self.n_chunks, self.n_bytes = metadata.n_chunks, metadata.n_bytes
+        self.format_version = metadata.format_version
         self.has_qid, self.has_weight = parts.qid is not None, parts.weight is not None
         self.parts = parts
         self._value_dtype = None if metadata.value_type == "ones" else np.dtype(metadata.value_type)

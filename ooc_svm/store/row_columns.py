@@ -21,25 +21,9 @@ NO_TAIL: Tail = (np.empty(0, np.int32), None)
 
 
 class RowColumns:
-    """Row pointers, labels, and qids and weights where the data have them.
+    """Row pointers, labels, and qids and weights where the data have them, with ``chunk`` rows in a chunk.
 
-    Parameters
-    ----------
-    files : StoreFiles
-    chunk : int
-        Rows in a chunk.
-    path : Path
-        Name of the store in messages.
-
-    Attributes
-    ----------
-    n_rows, n_nonzeros : int
-        Of the rows appended so far.
-    labels : LabelCollector
-    label_runs, qid_groups : RunCounter
-    arrays : tuple of GrowingArray
-        Those that every store has.
-    qids, weights : GrowingArray or None
+    ``arrays`` are those that every store has; ``path`` names the store in messages.
     """
 
     def __init__(self, files: StoreFiles, chunk: int, path: Path) -> None:
@@ -107,22 +91,7 @@ class RowColumns:
 
 
 class TailArrays:
-    """The tails of all blocks (`ooc_svm.store.blocks`), appended in their order.
-
-    Parameters
-    ----------
-    files : StoreFiles
-    chunk : int
-        Elements in a chunk.
-    dtype : dtype
-        Type of the values.
-
-    Attributes
-    ----------
-    pointers, indices : GrowingArray
-    values : GrowingArray or None
-        None while all values are 1.
-    """
+    """The tails of all blocks (`ooc_svm.store.blocks`), appended in order; no values while all are 1."""
 
     def __init__(self, files: StoreFiles, chunk: int, dtype: npt.DTypeLike) -> None:
         self._files, self._chunk, self._dtype = files, chunk, dtype

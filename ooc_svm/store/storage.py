@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ ADVICE = "copy the store again or make it again from its source"
 """What to do about a damaged store."""
 
 Bytes = npt.NDArray[np.uint8]
+NewBytes = Callable[[int], Bytes]
 
 # Bytes announced in one call: of a longer range the system may fetch a part only.
 _ANNOUNCED_BYTES = 1 << 19
@@ -72,12 +73,7 @@ class Storage(Protocol):
         """Size of a file, or None where there is no file; raises DamageError as `list` does."""
 
     def read(
-        self,
-        key: str,
-        start: int = 0,
-        stop: int | None = None,
-        *,
-        buffer: Callable[[int], Bytes] = _new_bytes,
+        self, key: str, start: int = 0, stop: int | None = None, *, buffer: NewBytes = _new_bytes
     ) -> Bytes:
         """Read the bytes ``start <= i < stop`` of a file.
 
@@ -107,12 +103,7 @@ class Storage(Protocol):
 
 
 class LocalStorage:
-    """A folder of the file system. Symbolic links inside it are refused.
-
-    Parameters
-    ----------
-    folder : Path
-    """
+    """A folder of the file system. Symbolic links inside it are refused."""
 
     is_local = True
 
@@ -161,12 +152,7 @@ class LocalStorage:
         return storage_errors("reading", Path(self.location, key), "check the disk and the permissions")
 
     def read(
-        self,
-        key: str,
-        start: int = 0,
-        stop: int | None = None,
-        *,
-        buffer: Callable[[int], Bytes] = _new_bytes,
+        self, key: str, start: int = 0, stop: int | None = None, *, buffer: NewBytes = _new_bytes
     ) -> Bytes:
         """See `Storage.read`."""
         path = f"{self.location}/{key}"
@@ -202,30 +188,17 @@ class LocalStorage:
 
     def write(self, key: str, content: bytes) -> None:
         """See `Storage.write`."""
-
-        def write(file: BinaryIO) -> None:
-            file.write(content)
-
-        atomic_write(f"{self.location}/{key}", write)
+        atomic_write(f"{self.location}/{key}", lambda file: file.write(content))
 
 
 def open_storage(path: str | os.PathLike[str]) -> Storage:
-    """Return the place that a user names.
-
-    Raises
-    ------
-    InputError
-        There is no such place.
-    """
+    """Return the place that a user names; raises InputError where there is none."""
     folder = Path(path)
     if folder.is_dir():
         return LocalStorage(folder)
-    what = (
-        "is a file, not a Zarr store; convert it first"
-        if folder.exists()
-        else "does not exist; check the path"
-    )
-    raise InputError(f"{folder} {what}")
+    if folder.exists():
+        raise InputError(f"{folder} is a file, not a Zarr store; convert it first")
+    raise InputError(f"{folder} does not exist; check the path")
 
 
 @contextmanager

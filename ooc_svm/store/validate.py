@@ -106,16 +106,9 @@ def sort_rows(indptr: Array, indices: Array, values: Array) -> None:
 
 
 class RuleError(Exception):
-    """The first row of a block that breaks a rule.
+    """The first row of a block that breaks a rule: its number inside the block, and that of the element.
 
-    Attributes
-    ----------
-    row : int
-        Number of the row inside the block.
-    reason : int
-        One of `POINTERS`, `UNSORTED`, `OUTSIDE`, `NOT_FINITE`.
-    position : int
-        Number of the element inside the block; -1 for `POINTERS`.
+    ``reason`` is one of `POINTERS`, `UNSORTED`, `OUTSIDE`, `NOT_FINITE`; ``position`` is -1 for `POINTERS`.
     """
 
     def __init__(self, row: int, reason: int, position: int) -> None:
@@ -124,21 +117,10 @@ class RuleError(Exception):
 
 
 def check_rows(indptr: Int64Array, indices: Int32Array, values: Values | None, n_features: int) -> None:
-    """Check CSR rows by the rules; takes about 0.4 ns an element.
+    """Check CSR rows, with row pointers from 0, by the rules; takes about 0.4 ns an element.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (n_rows + 1,)
-        Row pointers, from 0.
-    indices : ndarray of int32, shape (nnz,)
-    values : ndarray of floats, shape (nnz,), or None
-    n_features : int
-        Column ids must be below it (they are compared as unsigned integers).
-
-    Raises
-    ------
-    RuleError
-        The first row that breaks a rule, and which rule.
+    Raises RuleError for the first row that breaks a rule. Column ids must be below ``n_features`` (they are
+    compared as unsigned integers).
     """
     row = int(_check_pointers(indptr, len(indices)))
     if row >= 0 or (values is not None and len(values) != len(indices)):

@@ -28,19 +28,15 @@ MOST_NAMED = 20
 
 Progress = Callable[[int, int], None]
 
+_AGAIN = "make the store again from its source"
+
 
 @dataclass(frozen=True)
 class VerifyReport:
     """What was found to be whole.
 
-    Attributes
-    ----------
-    path : Path
-    n_rows, n_nonzeros, n_blocks : int
-    n_chunks, n_bytes : int
-        Chunk files, and their bytes.
-    manifest : bool
-        False for an AnnData store without one: its chunks were decoded, but have no checksums of ours.
+    ``manifest`` is False for an AnnData store without one: its chunks were decoded, but have no checksums of
+    ours.
     """
 
     path: Path
@@ -77,7 +73,9 @@ def verify_store(
         As `open_store` does.
     """
     storage = open_storage(path)
-    manifest = _manifest(storage)
+    attributes = read_group(storage, "") or {}
+    # Without a manifest, `open_store` reports what is wrong, if anything.
+    manifest = read_manifest(storage, attributes[MARK]) if MARK in attributes else None
     counter = _Counter(progress)
     if manifest is not None:
         counter.total = 2 * int(manifest.sizes.sum())
@@ -112,14 +110,6 @@ class _Counter:
         self.done += n_bytes
         if self._progress is not None:
             self._progress(self.done, self.total)
-
-
-def _manifest(storage: Storage) -> Manifest | None:
-    """The manifest; None where the store has none (`open_store` then reports what is wrong, if anything)."""
-    attributes = read_group(storage, "")
-    if attributes is None or MARK not in attributes:
-        return None
-    return read_manifest(storage, attributes[MARK])
 
 
 def _check_bytes(storage: Storage, manifest: Manifest, counter: _Counter) -> None:
@@ -163,9 +153,8 @@ def _check_rows(store: Store, manifest: Manifest, counter: _Counter) -> None:
     for span in store.blocks:
         block = store.read_block(span.index, buffers)
         first = int(parts.block_nonzeros[span.index])
-        tails += [
-            end - start for start, end in cutter.add(block.indptr[:-1] + first, first + span.n_nonzeros)
-        ]
+        ended = cutter.add(block.indptr[:-1] + first, first + span.n_nonzeros)
+        tails += [end - start for start, end in ended]
         if parts.tails is not None:
             length = int(parts.tails.pointers[span.index + 1] - parts.tails.pointers[span.index])
             _check_tail(store, parts.indices, "indices", first, block.indices, length)
@@ -174,15 +163,9 @@ def _check_rows(store: Store, manifest: Manifest, counter: _Counter) -> None:
         counter.add(store.block_stored_bytes(span.index))
     rows, nonzeros = cutter.finish()
     pointers = np.cumsum([*tails, 0])
-    if not (
-        np.array_equal(rows, parts.block_rows)
-        and np.array_equal(nonzeros, parts.block_nonzeros)
-        and (parts.tails is None or np.array_equal(pointers, parts.tails.pointers))
-    ):
-        raise DamageError(
-            f"the block tables of {store.path} do not follow from its rows; "
-            "make the store again from its source"
-        )
+    whole = np.array_equal(rows, parts.block_rows) and np.array_equal(nonzeros, parts.block_nonzeros)
+    if not whole or (parts.tails is not None and not np.array_equal(pointers, parts.tails.pointers)):
+        raise DamageError(f"the block tables of {store.path} do not follow from its rows; {_AGAIN}")
 
 
 def _check_tail(
@@ -193,10 +176,8 @@ def _check_tail(
     stored = np.empty(length, block.dtype)
     array.read_into(stop - length, stop, stored)
     if not np.array_equal(kept, stored):
-        raise DamageError(
-            f"the tail of the block before element {stop} of {store.path / 'X' / name} "
-            "is not what stands there; make the store again from its source"
-        )
+        place = f"element {stop} of {store.path / 'X' / name}"
+        raise DamageError(f"the tail of the block before {place} is not what stands there; {_AGAIN}")
 
 
 def _check_labels(store: Store, manifest: Manifest) -> None:
@@ -209,21 +190,15 @@ def _check_labels(store: Store, manifest: Manifest) -> None:
         labels.add(entries)
         label_runs.add(entries)
         if store.has_weight and (store.read_weights(start, stop) < 0).any():
-            raise DamageError(
-                f"{store.path} has negative weights after row {start}; make the store again from its source"
-            )
+            raise DamageError(f"{store.path} has negative weights after row {start}; {_AGAIN}")
         if store.has_qid:
             qids = store.read_qids(start, stop)
             if (qids < 0).any():
-                raise DamageError(
-                    f"{store.path} has negative qids after row {start}; make the store again from its source"
-                )
+                raise DamageError(f"{store.path} has negative qids after row {start}; {_AGAIN}")
             groups.add(qids)
     found = (labels.summary(), label_runs.n_runs, groups.n_runs)
     if found != (manifest.labels, manifest.label_runs, manifest.qid_groups):
-        raise DamageError(
-            f"the labels of {store.path} are not those of its manifest; make the store again from its source"
-        )
+        raise DamageError(f"the labels of {store.path} are not those of its manifest; {_AGAIN}")
 
 
 def _check_numbering(store: Store, manifest: Manifest) -> None:
@@ -244,6 +219,4 @@ def _check_numbering(store: Store, manifest: Manifest) -> None:
             wanted = 1 if base is None else np.arange(start, stop) + base
             if not (found == wanted).all():
                 chunk = f"{storage.location}/{info.key(start // info.chunk)}"
-                raise DamageError(
-                    f"the chunk {chunk} does not hold what it must; make the store again from its source"
-                )
+                raise DamageError(f"the chunk {chunk} does not hold what it must; {_AGAIN}")

@@ -28,15 +28,7 @@ _FRAME_START = 18
 class ZarrElements:
     """An array that Zarr decodes. Zarr sees the metadata that were checked and reads none by itself.
 
-    Parameters
-    ----------
-    storage : Storage
-    info : ArrayInfo
-
-    Raises
-    ------
-    DamageError
-        Zarr does not accept the metadata.
+    Raises DamageError where Zarr does not accept them.
     """
 
     def __init__(self, storage: Storage, info: ArrayInfo) -> None:
@@ -65,10 +57,8 @@ class ZarrElements:
         except (OocSvmError, MemoryError):
             raise
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise StorageError(
-                f"reading {self.location} failed: {reason}; check the disk and run again"
-            ) from error
+            reason = f"reading {self.location} failed: {error.strerror or error}"
+            raise StorageError(f"{reason}; check the disk and run again") from error
         except Exception as error:  # what a codec raises on damaged bytes is up to the codec
             chunk = self._undecodable_chunk(start, stop)
             raise DamageError(f"the chunk {chunk} cannot be decoded ({str(error)[:80]}); {ADVICE}") from error
@@ -138,10 +128,8 @@ class _ChunkStore(Store):
                 content = self._storage.read(key, -length)
             case None:
                 content = self._storage.read(key)
-        if (
-            self._codec
-            and _content_size(self._codec, content[:_FRAME_START].tobytes()) != self._content_bytes
-        ):
+        codec, head = self._codec, content[:_FRAME_START].tobytes()
+        if codec and _content_size(codec, head) != self._content_bytes:
             raise DamageError(
                 f"the chunk {self._storage.location}/{key} is no {self._codec} frame of "
                 f"{self._content_bytes} bytes; {ADVICE}"

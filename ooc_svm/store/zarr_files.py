@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import google_crc32c
@@ -17,7 +16,7 @@ from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from ooc_svm.store.fsync import BackgroundCalls, BackgroundSync
-from ooc_svm.store.layout import METADATA
+from ooc_svm.store.layout import ARRAY_ATTRIBUTES, METADATA
 from ooc_svm.store.storage import LocalStorage
 
 _COMPRESSOR: Literal["lz4"] = "lz4"
@@ -25,16 +24,10 @@ _LEVEL = 5
 
 
 class StoreFiles:
-    """Writes the files of a store into a folder; a context manager.
+    """Writes the files of a store into a folder, with so many threads that compress; a context manager.
 
-    Zarr makes the metadata, and rewrites them again and again: they stay in memory until `settle`. Chunks
-    are encoded here as the metadata say: Zarr's own way takes the interpreter longer than the compression.
-
-    Parameters
-    ----------
-    folder : Path
-    threads : int
-        Chunks compressed at once; at most twice as many wait.
+    Zarr makes the metadata, and rewrites them again and again: they stay in memory until `settle`. Chunks are
+    encoded here as the metadata say: Zarr's own way takes the interpreter longer than the compression.
     """
 
     def __init__(self, folder: Path, threads: int) -> None:
@@ -50,18 +43,14 @@ class StoreFiles:
     def __enter__(self) -> StoreFiles:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._resources.close()
 
     def create_group(self, name: str) -> zarr.Group:
         """Create a group; the root is ``""``."""
         return zarr.create_group(self._store, path=name, zarr_format=3)
 
-    def create_array(
-        self, name: str, dtype: npt.DTypeLike, chunk: int, *, attributes: dict[str, Any], fill_value: float
-    ) -> zarr.Array[Any]:
+    def create_array(self, name: str, dtype: npt.DTypeLike, chunk: int, fill_value: float) -> zarr.Array[Any]:
         """Create an array of length 0 with our codecs: blosc (lz4, shuffle), then crc32c."""
         return zarr.create_array(
             self._store,
@@ -73,7 +62,7 @@ class StoreFiles:
             compressors=[BloscCodec(cname=_COMPRESSOR, clevel=_LEVEL, shuffle="shuffle"), Crc32cCodec()],
             fill_value=fill_value,
             zarr_format=3,
-            attributes=attributes,
+            attributes=ARRAY_ATTRIBUTES,
             config={"write_empty_chunks": True},
         )
 
@@ -82,21 +71,10 @@ class StoreFiles:
         return {key: content.to_bytes() for key, content in sorted(self._entries.items())}
 
     def write_chunk(self, name: str, index: int, content: npt.NDArray[Any]) -> tuple[int, int]:
-        """Compress and write a whole chunk; any thread may do it.
+        """Compress and write a whole chunk; return the size of the file and its crc32c.
 
-        Parameters
-        ----------
-        name : str
-            The array.
-        index : int
-            Number of the chunk.
-        content : ndarray of the array's type, as long as a chunk
-            Free to be used again on return.
-
-        Returns
-        -------
-        (int, int)
-            Size of the file and crc32c.
+        Any thread may call it. `content` has the type of the array and the length of a chunk, and is free to
+        be used again on return.
         """
         frame = self._codec.encode(content)
         checksum = google_crc32c.value(frame)

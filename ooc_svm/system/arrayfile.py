@@ -20,6 +20,7 @@ import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -49,13 +50,8 @@ _DTYPES = {"<f8", "<f4", "<i8", "<u8", "<i4", "<u4", "|i1", "|u1"}
 class FileKind:
     """What tells one kind of file from another.
 
-    Attributes
-    ----------
-    magic : bytes of length 8
-    name : str
-        How messages call it, ``"model"`` for example.
-    version : int
-        The newest layout of the content that this release reads, and the one it writes.
+    ``magic`` has 8 bytes; ``name`` is for messages, ``"model"`` for example; ``version`` is the newest layout
+    of the content that this release reads, and the one it writes.
     """
 
     magic: bytes
@@ -77,23 +73,10 @@ def has_magic(path: str | os.PathLike[str], kind: FileKind) -> bool:
 def write_arrays(
     file: BinaryIO, kind: FileKind, content: Mapping[str, Any], arrays: Mapping[str, AnyArray]
 ) -> None:
-    """Write a whole file.
+    """Write a whole file: `content` is JSON without NaN or infinity, `arrays` are numbers of any shape.
 
-    Parameters
-    ----------
-    file : binary file
-    kind : FileKind
-    content : mapping
-        JSON without NaN or infinity.
-    arrays : mapping of str to ndarray
-        Numbers of any shape.
-
-    Raises
-    ------
-    InputError
-        If the header is longer than 64 MiB.
-    ValueError
-        If `content` has a NaN or infinity, or an array has an unsupported data type.
+    Raises InputError if the header is longer than 64 MiB, and ValueError if `content` has a NaN or infinity,
+    or an array has an unsupported data type.
     """
     entries: list[dict[str, Any]] = []
     stored: list[AnyArray] = []
@@ -103,15 +86,8 @@ def write_arrays(
         if dtype.str not in _DTYPES:
             raise ValueError(f"array {name!r} has the type {array.dtype}")
         data = np.ascontiguousarray(array, dtype)
-        entries.append(
-            {
-                "name": name,
-                "dtype": dtype.str,
-                "shape": list(array.shape),
-                "offset": offset,
-                "crc32c": _crc32c(data),
-            }
-        )
+        entry = {"name": name, "dtype": dtype.str, "shape": list(array.shape), "offset": offset}
+        entries.append(entry | {"crc32c": _crc32c(data)})
         stored.append(data)
         offset = _aligned(offset + data.nbytes)
     header = {"format_version": kind.version, "content": content, "arrays": entries}
@@ -131,29 +107,11 @@ def write_arrays(
 
 
 def read_arrays(path: str | os.PathLike[str], kind: FileKind) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Read and check a whole file.
+    """Read and check a whole file: its content, and its arrays in the byte order of the machine, writable.
 
-    Parameters
-    ----------
-    path : path
-    kind : FileKind
-
-    Returns
-    -------
-    content : dict
-    arrays : dict of str to ndarray
-        In the byte order of the machine, writable.
-
-    Raises
-    ------
-    InputError
-        If there is no such regular file.
-    DamageError
-        If it is another kind of file, of a newer version, or differs from the written file in any byte.
-    MemoryBudgetError
-        If its arrays are larger than the memory of this process.
-    StorageError
-        If reading fails.
+    Raises InputError if there is no such regular file; DamageError if it is another kind of file, of a newer
+    version, or differs from the written file in any byte; MemoryBudgetError if its arrays are larger than the
+    memory of this process; StorageError if reading fails.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
@@ -189,9 +147,7 @@ class _Reader:
     """Reads one open file from front to back; every number is checked before it is used."""
 
     def __init__(self, file: BinaryIO, path: str | os.PathLike[str], kind: FileKind) -> None:
-        self._file = file
-        self._path = Path(path)
-        self._kind = kind
+        self._file, self._path, self._kind = file, Path(path), kind
         self._size = os.fstat(file.fileno()).st_size
         self._position = 0
 
@@ -297,9 +253,8 @@ class _Reader:
         return chunk
 
     def _damaged(self, reason: str) -> NoReturn:
-        raise DamageError(
-            f"{self._path}: damaged {self._kind.name}: {reason}; use another copy or make it again"
-        )
+        advice = "use another copy or make it again"
+        raise DamageError(f"{self._path}: damaged {self._kind.name}: {reason}; {advice}")
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -322,7 +277,4 @@ def _byte_slices(data: AnyArray) -> Iterator[bytes]:
 
 
 def _crc32c(data: AnyArray) -> int:
-    checksum = 0
-    for chunk in _byte_slices(data):
-        checksum = google_crc32c.extend(checksum, chunk)
-    return checksum
+    return int(reduce(google_crc32c.extend, _byte_slices(data), 0))

@@ -46,39 +46,20 @@ def write_fully(descriptor: int, content: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def write_durably(path: Path, content: bytes | memoryview) -> None:
-    """Write a file and force it to the disk; the caller syncs its folder."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        write_fully(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def atomic_write(
-    path: str | os.PathLike[str], write: Callable[[BinaryIO], None], *, durable: bool = True
+    path: str | os.PathLike[str], write: Callable[[BinaryIO], object], *, durable: bool = True
 ) -> None:
     """Create or replace the file `path`.
 
     At any time, `path` is absent, the old file or the new file, whole and on the disk. Leftovers of killed
     runs are removed first. A symbolic link is followed; a file that is replaced keeps its mode.
 
-    Parameters
-    ----------
-    path : path
-    write : callable
-        Writes to the open temporary file it is given; if it raises, `path` stays as it was.
-    durable : bool
-        False if the file is not needed after a failure of the machine; it is then not forced to the disk.
-
-    Raises
-    ------
-    StorageError
-        If the target is not a regular file, or the disk is full, read-only or broken.
+    If `write`, which is given the open temporary file, raises, `path` stays as it was. With `durable` False
+    the file is not needed after a failure of the machine and not forced to the disk. StorageError says that
+    the target is not a regular file, or the disk is full, read-only or broken.
     """
     target = Path(os.path.realpath(path))
-    try:
+    with _write_errors(path):
         mode = _final_mode(target)
         sweep_leftovers(target)
         descriptor, temporary = _open_temporary(target)
@@ -93,32 +74,21 @@ def atomic_write(
             os.close(descriptor)  # which releases the lock that protects the file until the rename
         if durable:
             sync_folder(target.parent)
-    except StorageError:
-        raise
-    except OSError as error:
-        raise _failure(path, error) from error
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Fail now rather than after hours: create and remove a temporary file next to `path`.
 
-    Raises
-    ------
-    StorageError
-        If `atomic_write` could not create its temporary file there.
+    Raises StorageError if `atomic_write` could not create its temporary file there.
     """
     target = Path(os.path.realpath(path))
-    try:
+    with _write_errors(path):
         _final_mode(target)
         descriptor, temporary = _open_temporary(target)
         try:
             os.unlink(temporary)
         finally:
             os.close(descriptor)
-    except StorageError:
-        raise
-    except OSError as error:
-        raise _failure(path, error) from error
 
 
 def sweep_leftovers(path: str | os.PathLike[str]) -> None:
@@ -172,7 +142,7 @@ def _open_temporary(target: Path) -> tuple[int, Path]:
         os.close(descriptor)  # removed as a leftover before it was locked
 
 
-def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], None], durable: bool) -> None:
+def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], object], durable: bool) -> None:
     file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES, closefd=False)
     try:
         write(file)
@@ -187,8 +157,13 @@ def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], None], durable
     file.close()
 
 
-def _failure(path: str | os.PathLike[str], error: OSError) -> StorageError:
-    return StorageError(
-        f"{os.fspath(path)}: cannot be written: {error.strerror or error}; "
-        "free space or choose a folder that can be written, and run again"
-    )
+@contextmanager
+def _write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        reason = f"{os.fspath(path)}: cannot be written: {error.strerror or error}"
+        advice = "free space or choose a folder that can be written, and run again"
+        raise StorageError(f"{reason}; {advice}") from error

@@ -17,10 +17,9 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 from ooc_svm.errors import StorageError, UsageError
-from ooc_svm.system.files import storage_errors, sync_folder, write_durably
+from ooc_svm.system.files import storage_errors, sync_folder, write_fully
 
 _TOKEN_BYTES = 8
 _LOCK = "lock"
@@ -39,27 +38,15 @@ def remove_folder(folder: Path, doomed: Path) -> None:
 class Building:
     """The folder in which a new version of ``target`` is built.
 
-    Parameters
-    ----------
-    target : Path
-    is_ours : callable
-        Whether this package wrote a folder; other folders are never replaced.
-    overwrite : bool
-        Whether a folder that this package wrote may be replaced.
-
-    Raises
-    ------
-    UsageError
-        If the target exists and may not be replaced.
-    StorageError
-        If another run is writing the target, or its parent folder cannot be written.
+    Folders that this package did not write, as `is_ours` says, are never replaced; others only with
+    `overwrite`. Raises UsageError if the target exists and may not be replaced; StorageError if another run
+    is writing the target, or its parent folder cannot be written.
     """
 
     def __init__(self, target: Path, is_ours: Callable[[Path], bool], *, overwrite: bool) -> None:
         # Only the parent is resolved: a link in place of the target is never followed.
         self.target = Path(os.path.abspath(target.parent)) / target.name
-        self._is_ours = is_ours
-        self._overwrite = overwrite
+        self._is_ours, self._overwrite = is_ours, overwrite
         self._lock_path = self._sibling("lock")
         self.folder = self._doomed()
         self._advice = "check that the folder exists, can be written and has free space"
@@ -71,7 +58,9 @@ class Building:
                 self._sweep()
                 self.folder.mkdir(mode=0o700)
                 probe = self.folder / "probe"
-                write_durably(probe, b"probe")
+                with open(probe, "wb", buffering=0) as file:
+                    write_fully(file.fileno(), b"probe")
+                    os.fsync(file.fileno())
                 probe.unlink()
             except BaseException:
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -172,9 +161,7 @@ class Building:
     def __enter__(self) -> Building:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -183,15 +170,6 @@ class Scratch:
 
     Enter it while holding the lock of the target: other folders with such names are then leftovers of killed
     runs.
-
-    Parameters
-    ----------
-    target : Path
-
-    Attributes
-    ----------
-    path : Path
-        Path of the folder, which may not exist yet.
     """
 
     def __init__(self, target: Path) -> None:
@@ -202,13 +180,7 @@ class Scratch:
         return self._target.with_name(f"{self._target.name}.scratch-{secrets.token_hex(_TOKEN_BYTES)}")
 
     def make(self) -> Path:
-        """Create the folder with mode 0700 if it does not exist; return its path.
-
-        Raises
-        ------
-        StorageError
-            If it cannot be created.
-        """
+        """Create the folder with mode 0700 if it does not exist, or raise StorageError; return its path."""
         try:
             self.path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -217,19 +189,14 @@ class Scratch:
             ) from error
         return self.path
 
-    def _sweep(self) -> None:
+    def __enter__(self) -> Scratch:
         name = re.compile(re.escape(self._target.name) + rf"\.scratch-[0-9a-f]{{{2 * _TOKEN_BYTES}}}")
         for entry in self._target.parent.iterdir():
             if name.fullmatch(entry.name) and stat.S_ISDIR(os.lstat(entry).st_mode):
                 shutil.rmtree(entry, ignore_errors=True)
-
-    def __enter__(self) -> Scratch:
-        self._sweep()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         remove_folder(self.path, self._new_name())
 
 
@@ -237,12 +204,8 @@ class Scratch:
 def shared_folder(parent: Path, name: str) -> Iterator[Path]:
     """A private folder ``<parent>/<name>-<id>`` for files that other processes of this user read and write.
 
-    This process locks a file in it; other folders of this name that are not locked are removed first.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be created.
+    This process locks a file in it; other folders of this name that are not locked are removed first. Raises
+    StorageError if it cannot be created.
     """
     folder = parent / f"{name}-{secrets.token_hex(_TOKEN_BYTES)}"
     with contextlib.ExitStack() as stack:

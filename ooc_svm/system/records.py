@@ -10,7 +10,6 @@ import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,7 @@ _ADVICE = "check the disk and its free space, then run again"
 def append_record(path: Path, arrays: Sequence[npt.NDArray[Any]]) -> None:
     """Append arrays and their checksum to a file, which is created if it does not exist.
 
-    Raises
-    ------
-    StorageError
-        If writing fails.
+    Raises StorageError if writing fails.
     """
     checksum = 0
     try:
@@ -43,19 +39,11 @@ def append_record(path: Path, arrays: Sequence[npt.NDArray[Any]]) -> None:
 class RecordFile:
     """Reads the records that `append_record` has written; a context manager.
 
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    StorageError
-        By all methods: reading failed, or the content differs from what was written.
+    All methods raise StorageError: reading failed, or the content differs from what was written.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._checksum = 0
+        self._path, self._checksum = path, 0
         try:
             self._file = open(path, "rb")  # noqa: SIM115  (closed with the context)
         except OSError as error:
@@ -90,9 +78,7 @@ class RecordFile:
     def __enter__(self) -> RecordFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
 

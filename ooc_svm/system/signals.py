@@ -40,9 +40,8 @@ class _Watch:
     """The handlers of one `handle_signals`, and the signals that they have received."""
 
     def __init__(self, grace: float) -> None:
-        self.grace = grace
+        self.grace, self.raised = grace, False
         self.first: int | None = None
-        self.raised = False
         self._handlers: dict[int, Any] = {}
         self._timer = (0.0, 0.0)
         self._tidy_seconds = TIDY_SECONDS
@@ -112,17 +111,8 @@ def handle_signals(grace: float = GRACE_SECONDS) -> Iterator[None]:
 
     The first signal is recorded for `stop_requested`. After `grace` seconds, or at a second signal, the main
     thread is interrupted wherever it is; if tidying up then takes longer than `TIDY_SECONDS`, the process
-    exits with the code of the signal.
-
-    Parameters
-    ----------
-    grace : float
-        Seconds; with 0 the first signal raises, and all the time is left for tidying up.
-
-    Raises
-    ------
-    Interrupted
-        When the context is left after such an interruption.
+    exits with the code of the signal. With a grace of 0 the first signal raises, and all the time is left for
+    tidying up. `Interrupted` is raised when the context is left after such an interruption.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -147,7 +137,5 @@ def public_error(error: BaseException) -> BaseException:
     if not isinstance(error, _Signalled):
         return error
     [number] = error.args
-    name = signal.Signals(number).name
-    return Interrupted(
-        number, f"interrupted by {name} before the end; run it again, with --resume if it had --checkpoint"
-    )
+    what = f"interrupted by {signal.Signals(number).name} before the end"
+    return Interrupted(number, f"{what}; run it again, with --resume if it had --checkpoint")

@@ -10,15 +10,9 @@ Result = TypeVar("Result")
 
 
 def parallel_map(work: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
-    """Results of ``work(*task)`` for each task, in their order.
+    """Results of ``work(*task)`` for each task, in their order; calls must not affect each other.
 
-    Parameters
-    ----------
-    work : callable
-        Its calls must not affect each other.
-    tasks : iterable of tuple
-    threads : int
-        Number of tasks at a time; with 1, all run in the thread of the caller.
+    At most `threads` tasks run at a time; with 1, all run in the thread of the caller.
     """
     listed = list(tasks)
     if threads == 1 or len(listed) < 2:

@@ -7,22 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_svm.data.blocks import Int64Array, LabelledRows, RowBlock
+from ooc_svm.text import svmlight
 from ooc_svm.text.diagnostics import explain, token_at
 from ooc_svm.text.inputs import TextChunk
-from ooc_svm.text.svmlight import (
-    DONE,
-    ERROR_OFFSET,
-    FULL,
-    LINES,
-    NONZEROS,
-    OTHER_THAN_ONE,
-    POSITION,
-    QID_ON_ALL,
-    QID_RULE,
-    ROWS,
-    RowArrays,
-    parse_lines,
-)
+from ooc_svm.text.svmlight import RowArrays, parse_lines
 
 # Largest number of bad lines that one step of parsing keeps; the next step finds more.
 _BAD_LINES_A_STEP = 1000
@@ -76,7 +64,7 @@ class ChunkParser:
                 arrays.values,
                 arrays.state,
             )
-            if code in (DONE, FULL):
+            if code in (svmlight.DONE, svmlight.FULL):
                 break
             bad.append(self._step_over_bad_line(chunk, code, arrays.state))
             if not self.skip or len(bad) == _BAD_LINES_A_STEP:
@@ -85,12 +73,13 @@ class ChunkParser:
 
     def _step_over_bad_line(self, chunk: TextChunk, code: int, state: Int64Array) -> BadLine:
         """Describe the line that the parser stopped at and move to the next one."""
-        start, offset = int(state[POSITION]), int(state[ERROR_OFFSET])
+        start, offset = int(state[svmlight.POSITION]), int(state[svmlight.ERROR_OFFSET])
         text = _line_at(chunk, start)
         message = explain(code, token_at(text, offset - start), self._index_base, self._dtype)
-        bad = BadLine(int(state[LINES]), int(state[ROWS]), offset - start + 1, text, message)
-        state[POSITION] = start + len(text) + 1
-        state[LINES] += 1
+        lines, rows = int(state[svmlight.LINES]), int(state[svmlight.ROWS])
+        bad = BadLine(lines, rows, offset - start + 1, text, message)
+        state[svmlight.POSITION] = start + len(text) + 1
+        state[svmlight.LINES] += 1
         return bad
 
 
@@ -107,12 +96,12 @@ def _line_at(chunk: TextChunk, start: int) -> bytes:
 
 def _rows(arrays: RowArrays) -> LabelledRows:
     """The rows parsed, counted from 0, as views: the unfilled rest of the arrays is memory never touched."""
-    n_rows, n = int(arrays.state[ROWS]), int(arrays.state[NONZEROS])
+    n_rows, n = int(arrays.state[svmlight.ROWS]), int(arrays.state[svmlight.NONZEROS])
     rows = RowBlock(
         start=0,
         indptr=arrays.indptr[: n_rows + 1],
         indices=arrays.indices[:n],
-        values=arrays.values[:n] if arrays.state[OTHER_THAN_ONE] else None,
+        values=arrays.values[:n] if arrays.state[svmlight.OTHER_THAN_ONE] else None,
     )
-    qids = arrays.qids[:n_rows] if arrays.state[QID_RULE] == QID_ON_ALL else None
+    qids = arrays.qids[:n_rows] if arrays.state[svmlight.QID_RULE] == svmlight.QID_ON_ALL else None
     return LabelledRows(rows, arrays.labels[:n_rows], qids)

@@ -104,22 +104,11 @@ def _zstd_window(head: bytes) -> int:
 
 @dataclass(frozen=True)
 class Format:
-    """A compression format.
+    """A compression format; a member begins with one of ``magics``.
 
-    Attributes
-    ----------
-    name : str
-    suffixes : tuple of str
-        Of the names of its files.
-    magics : tuple of bytes
-        A member begins with one of them.
-    zero_padding : bool
-        Whether zeros may follow a member.
-    open : callable
-        Makes a decompressor of one member, with the interface of `bz2.BZ2Decompressor`.
-    window : callable
-        Bytes of text that a decompressor keeps, from the first bytes of a file; 0 where it is a few MB at
-        most.
+    ``suffixes`` are those of its files. With ``zero_padding``, zeros may follow a member. ``open`` makes a
+    decompressor of one member, with the interface of `bz2.BZ2Decompressor`. ``window`` gives the bytes of
+    text that a decompressor keeps, from the first bytes of a file; 0 where it is a few MB at most.
     """
 
     name: str
@@ -150,18 +139,11 @@ def format_of_name(path: str) -> Format | None:
 
 
 def window_bytes(path: str | os.PathLike[str]) -> int:
-    """Memory that decompressing a file takes for its window.
+    """Memory that decompressing a file takes for its window, in bytes, a MiB too many at most.
 
-    Parameters
-    ----------
-    path : path
-        Standard input (``-``) and what cannot be read take none; reading says what is wrong with it.
-
-    Returns
-    -------
-    int
-        Bytes, a MiB too many at most, for the first member of an xz or zstd file; 0 where that is damaged or
-        asks for more than is allowed, and for all other files: gzip and bzip2 take a few MB at most.
+    It is that of the first member of an xz or zstd file, and 0 where that is damaged or asks for more than is
+    allowed, and for all other files: gzip and bzip2 take a few MB at most. Standard input (``-``) and what
+    cannot be read take none; reading says what is wrong with it.
     """
     try:
         if not os.path.isfile(path):
@@ -177,42 +159,19 @@ def window_bytes(path: str | os.PathLike[str]) -> int:
 class Members:
     """Decompresses a file, its members one after another.
 
-    Parameters
-    ----------
-    name : str
-        The file as messages name it.
-    format_ : Format
-    head : bytes
-        The first bytes of the file.
-    read : callable
-        Gives the next bytes of the file, none at its end.
+    ``head`` are the first bytes of the file, and ``read`` gives the next ones, none at its end.
     """
 
     def __init__(self, name: str, format_: Format, head: bytes, read: Callable[[], bytes]) -> None:
-        self._name = name
-        self._format = format_
+        self._name, self._format, self._read = name, format_, read
         self._raw = head  # read and not decompressed
         self._bytes_read = len(head)
-        self._read = read
         self._member: Any = None
 
     def read(self, n_bytes: int) -> bytes:
-        """Decompress.
+        """Decompress at most so many bytes; none at the end of the last member.
 
-        Parameters
-        ----------
-        n_bytes : int
-            At most so many bytes are given.
-
-        Returns
-        -------
-        bytes
-            None at the end of the last member.
-
-        Raises
-        ------
-        InputError
-            The data are damaged or truncated, or something else follows them.
+        Raises InputError where the data are damaged or truncated, or something else follows them.
         """
         while self._member is not None or self._begin_member():
             if self._member.needs_input and not self._raw and not self._read_more():

@@ -79,25 +79,12 @@ POWERS_OF_FIVE = _powers_of_five()
 def short_decimal(
     whole: np.uint64, n_fraction: np.uint64, first: np.uint64, second: np.uint64, negative: np.uint64
 ) -> tuple[bool, float]:
-    """Value of a number as most are: a few digits, then perhaps a point and up to 16 digits.
+    """Value of a number as most are: up to 7 digits, then perhaps a point and up to 16 digits.
 
-    Parameters
-    ----------
-    whole : uint64
-        Before the point; at most 7 digits.
-    n_fraction : uint64
-        Digits after the point, 0 to 16.
-    first, second : uint64
-        Words of `ooc_svm.text.simd.load_digits` with these digits.
-    negative : uint64
-        1 where the number is negative.
-
-    Returns
-    -------
-    exact : bool
-        False where one exact step does not do: read the number with `read_decimal`.
-    value : float
-        The nearest float64, if `exact`. Zero has no sign.
+    `whole` is the number before the point, `n_fraction` the digits after it; `first` and `second` are the
+    words of `ooc_svm.text.simd.load_digits` with these digits; `negative` is 1 or 0. Returns (exact, value):
+    where one exact step does not do, exact is False, and the number is to be read with `read_decimal`. Else
+    the value is the nearest float64; zero has no sign.
     """
     # Up to 15 digits: below 2^53.
     exact = True
@@ -351,23 +338,11 @@ def _read_any(buffer: ByteArray, position: np.uint64) -> tuple[int, float, np.ui
 
 @compiled
 def read_decimal(buffer: ByteArray, position: np.uint64) -> tuple[int, float, np.uint64]:
-    """Read the number ``[+-]?(d+(.d*)?|.d+)([eE][+-]?d+)?`` that starts at a position.
+    """Read the number ``[+-]?(d+(.d*)?|.d+)([eE][+-]?d+)?`` that starts at a position: (status, value, end).
 
-    Parameters
-    ----------
-    buffer : ndarray of uint8
-        Text; at least ``PADDING`` bytes follow the token.
-    position : uint64
-        Where the token starts.
-
-    Returns
-    -------
-    status : int
-        ``OK``, ``MALFORMED`` or ``TOO_LARGE``.
-    value : float
-        The nearest float64, ties to even; 0 below half the smallest one.
-    end : uint64
-        The first byte after the number: whether it may stand there is for the caller to say.
+    At least ``PADDING`` bytes follow the token. The status is ``OK``, ``MALFORMED`` or ``TOO_LARGE``, the
+    value the nearest float64, ties to even, 0 below half the smallest one. The end is the first byte after
+    the number: whether it may stand there is for the caller to say.
     """
     byte = buffer[position]
     negative = byte == _MINUS
@@ -378,16 +353,7 @@ def read_decimal(buffer: ByteArray, position: np.uint64) -> tuple[int, float, np
 
 
 def parse_decimal(token: bytes) -> tuple[int, float, int]:
-    """Read a number at the start of a token, as `read_decimal` does.
-
-    Parameters
-    ----------
-    token : bytes
-
-    Returns
-    -------
-    status, value, end : int, float, int
-    """
+    """Read a number at the start of a token, as `read_decimal` does."""
     buffer = np.frombuffer(token + b"\n" + bytes(PADDING), dtype=np.uint8).copy()
     status, value, end = read_decimal(buffer, ZERO)
     return int(status), float(value), int(end)
@@ -434,21 +400,10 @@ def _reads_as(mantissa: np.uint64, exponent: int, value: float, single: bool) ->
 
 @compiled
 def shortest_decimal(value: float, single: bool) -> tuple[np.uint64, int]:
-    """Fewest digits that read back as the same number.
+    """Fewest digits that read back as the same number, finite and positive, as mantissa and power of ten.
 
-    Parameters
-    ----------
-    value : float
-        Finite, positive.
-    single : bool
-        The number is a float32, and need only read back as this float32 (through the nearest float64).
-
-    Returns
-    -------
-    mantissa : uint64
-        Its last digit is not 0.
-    exponent : int
-        The number is ``mantissa * 10**exponent``.
+    If `single`, the number is a float32, and need only read back as this float32 (through the nearest
+    float64). The last digit of the mantissa is not 0.
     """
     bits = _to_bits(value)
     first, last = (6, 9) if single else (15, 17)

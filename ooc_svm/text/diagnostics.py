@@ -4,22 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ooc_svm.text import svmlight as codes
 from ooc_svm.text.decimals import OK, parse_decimal
-from ooc_svm.text.svmlight import (
-    BAD_FEATURE,
-    BAD_LABEL,
-    BAD_QID,
-    BAD_VALUE,
-    INDEX_REPEATED,
-    INDEX_TOO_LARGE,
-    INDEX_UNSORTED,
-    INDEX_ZERO,
-    LABEL_TOO_LARGE,
-    LARGEST_ID,
-    QID_MISSING,
-    QID_UNEXPECTED,
-    VALUE_TOO_LARGE,
-)
+from ooc_svm.text.svmlight import LARGEST_ID
 
 _NUL, _VT, _FF, _CR = 0, 11, 12, 13
 _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -50,43 +37,31 @@ def token_at(line: bytes, offset: int) -> bytes:
 def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
     """What rule a token breaks, and what to do: one clause without a full stop.
 
-    Parameters
-    ----------
-    code : int
-        From `parse_lines`.
-    token : bytes
-        The token that `parse_lines` stopped at.
-    index_base : int
-    dtype : str
-        ``float32`` or ``float64``.
-
-    Returns
-    -------
-    str
+    `code` and `token` are from `parse_lines`.
     """
     control = next((byte for byte in token if byte in _CONTROL_NAMES), None)
-    if control is not None and code != VALUE_TOO_LARGE:
+    if control is not None and code != codes.VALUE_TOO_LARGE:
         hint = _CONTROL_HINTS.get(control, "separate with blanks or tabs")
         return f"{_CONTROL_NAMES[control]} in {show(token)}: {hint}"
-    if code == BAD_LABEL:
+    if code == codes.BAD_LABEL:
         return _explain_label(token)
-    if code == BAD_FEATURE:
+    if code == codes.BAD_FEATURE:
         return _explain_feature(token)
-    if code == BAD_VALUE:
+    if code == codes.BAD_VALUE:
         return _explain_value(token)
     number = show(token)
     index = show(token.split(b":")[0])
     return {
-        LABEL_TOO_LARGE: f"label {number} is beyond the range of float64: scale the labels",
-        BAD_QID: f"{number} is not a group: write qid: and digits, less than 2^63",
-        QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
-        QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
-        INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: if 0 is the first column here, "
-        "use --index-base 0",
-        INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
-        INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
-        INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",
-        VALUE_TOO_LARGE: f"the value of {number} is beyond the range of {dtype}: "
+        codes.LABEL_TOO_LARGE: f"label {number} is beyond the range of float64: scale the labels",
+        codes.BAD_QID: f"{number} is not a group: write qid: and digits, less than 2^63",
+        codes.QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
+        codes.QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
+        codes.INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: "
+        "if 0 is the first column here, use --index-base 0",
+        codes.INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
+        codes.INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
+        codes.INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",
+        codes.VALUE_TOO_LARGE: f"the value of {number} is beyond the range of {dtype}: "
         + ("use --dtype float64" if _fits_float64(token) else "scale the values"),
     }[code]
 

@@ -7,7 +7,6 @@ import stat
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import numpy as np
 
@@ -39,14 +38,8 @@ class LineTooLongError(InputError):
 class TextChunk:
     """Whole lines of one input.
 
-    Attributes
-    ----------
-    buffer : ndarray of uint8
-        The text, then ``PADDING`` bytes or more of no meaning.
-    n_bytes : int
-        Length of the text; the last byte is a line feed.
-    bytes_read : int
-        Bytes of the file (compressed, if it is) that were read when the chunk was complete.
+    ``buffer`` has ``n_bytes`` of text, of which the last is a line feed, then ``PADDING`` bytes or more of no
+    meaning. ``bytes_read`` of the file (compressed, if it is) were read when the chunk was complete.
     """
 
     buffer: ByteArray
@@ -74,18 +67,10 @@ class FileState:
 
 @dataclass(frozen=True)
 class InputMetadata:
-    """An input as the manifest of a store keeps it.
+    """An input as the manifest of a store keeps it; size and time are None for standard input.
 
-    Attributes
-    ----------
-    name : str
-        As it appears in messages.
-    size : int or None
-        Bytes of the file (compressed, if it is); None for standard input.
-    mtime_ns : int or None
-        Time of the last change in nanoseconds; None for standard input.
-    compression : str or None
-        ``gzip``, ``bzip2``, ``xz``, ``zstd`` or None.
+    ``name`` is as in messages, ``size`` in bytes of the file (compressed, if it is), ``mtime_ns`` the time of
+    the last change; ``compression`` is ``gzip``, ``bzip2``, ``xz``, ``zstd`` or None.
     """
 
     name: str
@@ -97,16 +82,8 @@ class InputMetadata:
 class TextInput:
     """A text input from its first to its last byte, or some of its lines; made by `open_input`.
 
-    Attributes
-    ----------
-    name : str
-        As it appears in messages.
-    state : FileState or None
-        The file as it was when it was opened; None for standard input.
-    compression : str or None
-        ``gzip``, ``bzip2``, ``xz``, ``zstd`` or None.
-    bytes_read : int
-        Bytes of the file read so far, of these lines.
+    ``state`` is the file as it was when it was opened, None for standard input; ``name`` and ``compression``
+    are those of `InputMetadata`. ``bytes_read`` counts bytes of the file, of these lines.
     """
 
     def __init__(
@@ -121,10 +98,8 @@ class TextInput:
         self.state = state
         self.compression: str | None = None
         self.bytes_read = 0
-        self._path = path
-        self._descriptor = descriptor
-        self._read_bytes = read_bytes
-        self._extent = extent
+        self._path, self._descriptor = path, descriptor
+        self._read_bytes, self._extent = read_bytes, extent
         self._ended = False
         self._members: Members | None = None
         self._head = b""  # text looked at before the first chunk
@@ -140,9 +115,7 @@ class TextInput:
     def __enter__(self) -> TextInput:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -225,29 +198,12 @@ class TextInput:
     def chunks(
         self, chunk_bytes: int = CHUNK_BYTES, max_line_bytes: int = MAX_LINE_BYTES
     ) -> Generator[TextChunk, None, None]:
-        """The text as chunks of whole lines, in order.
+        """The text as chunks of whole lines, in order, none empty.
 
-        Parameters
-        ----------
-        chunk_bytes : int
-            Size of a chunk; a longer line makes its chunk longer.
-        max_line_bytes : int
-            Longest line accepted, without its line feed.
-
-        Yields
-        ------
-        TextChunk
-            Never empty. The last line gets a line feed if it has none.
-
-        Raises
-        ------
-        LineTooLongError
-            After all the lines before the long one were given.
-        InputError
-            The compressed data are damaged or truncated (after all whole lines before that were given), or
-            the file changed while it was read.
-        StorageError
-            Reading failed (likewise).
+        The last line gets a line feed if it has none. A line longer than `chunk_bytes` makes its chunk
+        longer; `max_line_bytes` is the longest line accepted, without its line feed. After all whole lines
+        before that were given, raises LineTooLongError, InputError where the compressed data are damaged or
+        truncated, StorageError where reading failed; at the end, InputError if the file changed meanwhile.
         """
         longest = max_line_bytes + 1
         smallest = min(chunk_bytes, longest)
@@ -339,29 +295,11 @@ def display_name(path: str) -> str:
 def open_input(
     path: str | os.PathLike[str], read_bytes: int = READ_BYTES, extent: tuple[int, int] | None = None
 ) -> TextInput:
-    """Open a text file, compressed or not, or standard input.
+    """Open a text file, compressed or not, or standard input (``-``), at the first byte of the text.
 
-    Parameters
-    ----------
-    path : str or path
-        ``-`` is standard input.
-    read_bytes : int
-        Largest single read.
-    extent : (int, int), optional
-        Start and stop of whole lines of a plain file, in bytes: only these are read.
-
-    Returns
-    -------
-    TextInput
-        At the first byte of the text (after a byte order mark).
-
-    Raises
-    ------
-    InputError
-        There is no such file, it is not a regular one, it is empty, its suffix and its content disagree, or
-        it is UTF-16.
-    StorageError
-        It cannot be opened or read.
+    `extent` has the start and the stop of whole lines of a plain file, in bytes: only these are read. Raises
+    InputError where there is no such file, it is not a regular one, it is empty, its suffix and its content
+    disagree, or it is UTF-16; StorageError where it cannot be opened or read.
     """
     name = os.fspath(path)
     if name == "-":

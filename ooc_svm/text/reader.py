@@ -12,6 +12,7 @@ from typing import IO, Literal
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, OocSvmError, StorageError, UsageError
+from ooc_svm.text import svmlight
 from ooc_svm.text.chunk_parser import BadLine, ChunkParser, Parsed
 from ooc_svm.text.inputs import (
     CHUNK_BYTES,
@@ -25,18 +26,6 @@ from ooc_svm.text.inputs import (
     display_name,
     open_input,
 )
-from ooc_svm.text.svmlight import (
-    BLANK_LINES,
-    COMMENT_LINES,
-    EXPLICIT_ZEROS,
-    LINES,
-    N_FEATURES,
-    NONZEROS,
-    POSITION,
-    QID_RULE,
-    QID_UNKNOWN,
-    ROWS,
-)
 
 InputPath = str | os.PathLike[str]
 
@@ -45,16 +34,9 @@ InputPath = str | os.PathLike[str]
 class TextCounts:
     """What was read so far.
 
-    Attributes
-    ----------
-    rows, nonzeros : int
-        Rows and stored values yielded.
-    lines, blank_lines, comment_lines, bad_lines : int
-        All lines, and those without a row.
-    explicit_zeros : int
-        Features with value 0, which are not stored.
-    n_features : int
-        Columns up to the last one named, explicit zeros included.
+    ``lines`` are all lines; ``blank_lines``, ``comment_lines`` and ``bad_lines`` those without a row.
+    ``explicit_zeros`` are not stored, but ``n_features`` counts columns up to the last one named, theirs
+    included.
     """
 
     rows: int = 0
@@ -81,14 +63,8 @@ class TextCounts:
 class TextSegment:
     """Lines of one input, and how many lines and rows of this input stand before them.
 
-    Attributes
-    ----------
-    path : str
-    state : FileState or None
-        The file as it must be when it is read.
-    extent : (int, int) or None
-        Start and stop of the lines, in bytes; None for the whole input.
-    lines_before, rows_before : int
+    ``state`` is the file as it must be when it is read; ``extent`` has start and stop of the lines, in bytes,
+    or is None for the whole input.
     """
 
     path: str
@@ -100,18 +76,10 @@ class TextSegment:
 
 @dataclass(frozen=True)
 class TextStart:
-    """What is known of the text before the first row.
-
-    Attributes
-    ----------
-    counts : TextCounts
-        Of all inputs so far.
-    qid_rule : int
-        Whether rows have a qid, as `parse_lines` takes it.
-    """
+    """What is known of the text before the first row: counts of all inputs so far, and the qid rule."""
 
     counts: TextCounts = field(default_factory=TextCounts)
-    qid_rule: int = QID_UNKNOWN
+    qid_rule: int = svmlight.QID_UNKNOWN  # as `parse_lines` takes it
 
 
 def _read_ahead(chunks: Iterator[TextChunk], pool: ThreadPoolExecutor) -> Generator[TextChunk, None, None]:
@@ -181,38 +149,22 @@ class TextRows:
         With "skip": InputError when there are more.
     reject_file : path, optional
         With "skip": gets the bad lines, each after a comment with its place and what is wrong.
-    chunk_bytes : int
-        Size of the chunks of text that are parsed.
-    read_bytes : int
-        Largest single read of a file.
-    max_line_bytes : int
-        Longest line accepted, without its line feed.
+    chunk_bytes, read_bytes, max_line_bytes : int
+        Sizes of the chunks of text that are parsed, of the largest read of a file, and of the longest line
+        accepted, without its line feed.
     progress : callable, optional
         Called after every chunk with the bytes read of all inputs so far, as they are on disk.
 
-    Attributes
-    ----------
-    counts : TextCounts
-        Of the last iteration, up to the last block.
-    qid_rule : int
-        Whether rows have a qid, as `parse_lines` takes it, after the last block.
-    opened : list of InputMetadata
-        The inputs that the last iteration has opened.
-    segment : TextSegment
-        Where the last block is from.
-    total_bytes : int or None
-        Size of all inputs as they are on disk; None if standard input is one of them.
+    Notes
+    -----
+    ``counts``, ``opened`` and ``qid_rule`` (as `parse_lines` takes it) are those of the last iteration, up to
+    its last block, which is from ``segment``. ``total_bytes`` is the size of all inputs as they are on disk,
+    None if standard input is one of them.
 
-    Raises
-    ------
-    UsageError
-        Options that make no sense.
-    InputError
-        At once: an input is missing, empty, not a regular file, UTF-16 or not what its suffix says. During
-        the iteration: bad text, damaged or truncated compressed data, no rows at all, a file that changes
-        while it is read.
-    StorageError
-        Reading an input or writing the reject file failed.
+    UsageError is raised for options that make no sense. InputError is raised at once if an input is missing,
+    empty, not a regular file, UTF-16 or not what its suffix says; during the iteration for bad text, damaged
+    or truncated compressed data, no rows at all, or a file that changes while it is read. StorageError says
+    that reading an input or writing the reject file failed.
     """
 
     def __init__(
@@ -252,12 +204,10 @@ class TextRows:
         self._max_bad_lines = max_bad_lines
         self._reject_path = None if reject_file is None else os.fspath(reject_file)
         self._reject: IO[bytes] | None = None
-        self._chunk_bytes = chunk_bytes
-        self._read_bytes = read_bytes
-        self._max_line_bytes = max_line_bytes
-        self._progress = progress
+        self._chunk_bytes, self._read_bytes = chunk_bytes, read_bytes
+        self._max_line_bytes, self._progress = max_line_bytes, progress
         self.counts = TextCounts()
-        self.qid_rule = QID_UNKNOWN
+        self.qid_rule = svmlight.QID_UNKNOWN
         self.opened: list[InputMetadata] = []
         self.segment = self._segments[0]
         sizes = [None if segment.state is None else segment.state.size for segment in self._segments]
@@ -323,7 +273,7 @@ class TextRows:
             rule = self.qid_rule
             # Parse again what was parsed before it was known whether rows have a qid, if that may matter.
             if parsed.given_rule != rule and (
-                parsed.bad or parsed.state[QID_RULE] not in (QID_UNKNOWN, rule)
+                parsed.bad or parsed.state[svmlight.QID_RULE] not in (svmlight.QID_UNKNOWN, rule)
             ):
                 parsed = parser.parse(parsed.chunk, parsed.start, rule)
             for number, bad in enumerate(parsed.bad, self.counts.bad_lines + 1):
@@ -331,7 +281,7 @@ class TextRows:
             rows = self._count(parsed)
             if rows.rows.n_rows > 0:
                 yield rows
-            position = parsed.state[POSITION]
+            position = parsed.state[svmlight.POSITION]
             if position == parsed.chunk.n_bytes:
                 return
             parsed = parser.parse(parsed.chunk, position, self.qid_rule)
@@ -341,16 +291,16 @@ class TextRows:
         counts, state = self.counts, parsed.state
         block = parsed.rows.rows
         rows = RowBlock(counts.rows, block.indptr, block.indices, block.values)
-        counts.rows += state[ROWS]
-        counts.nonzeros += state[NONZEROS]
-        counts.lines += state[LINES]
-        counts.blank_lines += state[BLANK_LINES]
-        counts.comment_lines += state[COMMENT_LINES]
+        counts.rows += state[svmlight.ROWS]
+        counts.nonzeros += state[svmlight.NONZEROS]
+        counts.lines += state[svmlight.LINES]
+        counts.blank_lines += state[svmlight.BLANK_LINES]
+        counts.comment_lines += state[svmlight.COMMENT_LINES]
         counts.bad_lines += len(parsed.bad)
-        counts.explicit_zeros += state[EXPLICIT_ZEROS]
-        counts.n_features = max(counts.n_features, state[N_FEATURES])
-        if state[ROWS] > 0:
-            self.qid_rule = state[QID_RULE]
+        counts.explicit_zeros += state[svmlight.EXPLICIT_ZEROS]
+        counts.n_features = max(counts.n_features, state[svmlight.N_FEATURES])
+        if state[svmlight.ROWS] > 0:
+            self.qid_rule = state[svmlight.QID_RULE]
         return LabelledRows(rows, parsed.rows.labels, parsed.rows.qids)
 
     def _refuse(self, bad: BadLine, number: int, name: str, first_line: int) -> None:

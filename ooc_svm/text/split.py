@@ -20,15 +20,7 @@ _SEARCH_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class SplitText:
-    """The segments of all inputs, in their order.
-
-    Attributes
-    ----------
-    segments : list of TextSegment
-    inputs : list of InputMetadata
-    n_bytes : int
-        Size of all inputs as they are on disk.
-    """
+    """The segments of all inputs, in their order; ``n_bytes`` is the size of all inputs on disk."""
 
     segments: list[TextSegment]
     inputs: list[InputMetadata]
@@ -38,28 +30,17 @@ class SplitText:
 def split_text(inputs: Sequence[InputPath], readers: int) -> SplitText:
     """Split plain files at ends of lines; every other input is one segment.
 
-    Parameters
-    ----------
-    inputs : sequence of paths
-    readers : int
-        Number of processes and threads that read at once; segments have from 1 to 64 MiB.
-
-    Raises
-    ------
-    UsageError
-        There is no input, or one is standard input.
-    InputError, StorageError
-        An input cannot be read, as for `ooc_svm.text.reader.read_rows`.
+    `readers` is the number of processes and threads that read at once; segments have from 1 to 64 MiB. Raises
+    UsageError where there is no input, or one is standard input; InputError and StorageError where an input
+    cannot be read, as `ooc_svm.text.reader.TextRows` does.
     """
     if not inputs:
         raise UsageError("no input: name at least one file")
     segments, metadata = [], []
     for name in [os.fspath(each) for each in inputs]:
         if name == "-":
-            raise UsageError(
-                "standard input (-) can be read by one process alone: write it to a file, or leave out "
-                "--engine dask"
-            )
+            advice = "write it to a file, or leave out --engine dask"
+            raise UsageError(f"standard input (-) can be read by one process alone: {advice}")
         with open_input(name) as opened:
             assert opened.state is not None
             segments.append(TextSegment(name, opened.state.anywhere()))

@@ -54,17 +54,7 @@ _NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 0, 9, 10, 11, 12, 13, 32
 
 @dataclass
 class RowArrays:
-    """Arrays that `parse_lines` fills, used again for every block of text.
-
-    Attributes
-    ----------
-    labels : ndarray of float64, shape (max_rows,)
-    qids : ndarray of int64, shape (max_rows,)
-    indptr : ndarray of int64, shape (max_rows + 1,)
-    indices : ndarray of int32, shape (max_nonzeros,)
-    values : ndarray of float32 or float64, shape (max_nonzeros,)
-    state : ndarray of int64, shape (N_STATE,)
-    """
+    """Arrays that `parse_lines` fills, used again for every block of text, and its state."""
 
     labels: Float64Array
     qids: Int64Array
@@ -301,25 +291,12 @@ def parse_lines(
 ) -> int:
     """Parse whole lines until the text ends, the arrays are full, or a line breaks a rule.
 
-    Parameters
-    ----------
-    buffer : ndarray of uint8
-        Text from ``state[POSITION]`` to `stop`; the last byte before `stop` is a line feed and
-        ``decimals.PADDING`` bytes follow it.
-    stop : int
-    index_base : int
-        0 or 1: what the first column is called.
-    labels, qids, indptr, indices, values : ndarray
-        The arrays of `RowArrays` (`indices` seen as uint32), with room for a value for every 4 bytes of text.
-    state : ndarray of int64, shape (N_STATE,)
-        Where to go on and what was counted so far; holds the same afterwards. At a bad line
-        ``state[POSITION]`` is the start of this line, which is not counted, and ``state[ERROR_OFFSET]`` the
-        start of the bad token.
-
-    Returns
-    -------
-    int
-        DONE, FULL, or the code of the rule.
+    Returns DONE, FULL or the code of the rule. The text goes from ``state[POSITION]`` to `stop`; the last
+    byte before `stop` is a line feed, and ``decimals.PADDING`` bytes follow it. The arrays are those of
+    `RowArrays` (`indices` seen as uint32), with room for a value for every 4 bytes of text. The state says
+    where to go on and what was counted so far; it holds the same afterwards. At a bad line
+    ``state[POSITION]`` is the start of this line, which is not counted, and ``state[ERROR_OFFSET]`` the start
+    of the bad token.
     """
     p = np.uint64(state[POSITION])
     end = np.uint64(stop)

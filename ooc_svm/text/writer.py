@@ -106,24 +106,9 @@ def _put_rows(
 
 
 def format_rows(block: LabelledRows, index_base: int = 1) -> bytes:
-    """Rows as SVMlight text, every number with the fewest digits that read back as the same number.
+    """Rows as SVMlight text: every number with the fewest digits that read back as the same number.
 
-    Parameters
-    ----------
-    block : LabelledRows
-        Finite labels and values.
-    index_base : {1, 0}
-        What the first column is called.
-
-    Returns
-    -------
-    bytes
-        One line a row.
-
-    Raises
-    ------
-    InputError
-        A label or value is not finite.
+    `index_base` is what the first column is called. A label or value that is not finite is an InputError.
     """
     rows = block.rows
     values = np.empty(0, np.float32) if rows.values is None else rows.values
