@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, NoReturn
 
@@ -75,18 +74,14 @@ def _root(
         raise typer.Exit(2)
 
 
-_COMMANDS: tuple[tuple[Callable[..., None], type | None], ...] = (
-    (convert, ConvertCommand),
-    (info, None),
-    (verify, None),
-    (train, None),
-    (predict, None),
-    (evaluate, EvaluateCommand),
-    (export, None),
-    (plan, None),
-)
-for _command, _class in _COMMANDS:
-    app.command(cls=_class)(_command)
+app.command(cls=ConvertCommand)(convert)
+app.command()(info)
+app.command()(verify)
+app.command()(train)
+app.command()(predict)
+app.command(cls=EvaluateCommand)(evaluate)
+app.command()(export)
+app.command()(plan)
 
 
 def main() -> NoReturn:

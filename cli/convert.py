@@ -36,8 +36,7 @@ def convert(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT",
-            help="SVMlight text, plain or as .gz, .bz2, .xz or .zst; - for standard input.",
+            metavar="INPUT", help="SVMlight text, plain or as .gz, .bz2, .xz or .zst; - for standard input."
         ),
     ],
     output: Annotated[str, typer.Option("--output", "-o", metavar="STORE", help="The store to make.")],
@@ -108,7 +107,6 @@ def convert(
 
 def _summary(report: ConvertReport, output: str) -> str:
     """What was converted, some lines for people."""
-    skipped = report.blank_lines + report.comment_lines
     facts = [
         ("store", output),
         ("rows", f"{report.rows:,}"),
@@ -117,10 +115,9 @@ def _summary(report: ConvertReport, output: str) -> str:
         ("values", describe_values(report.value_type)),
         ("labels", describe_labels(report.labels)),
     ]
-    if skipped:
-        facts.append(
-            ("lines without a row", f"{report.blank_lines:,} blank, {report.comment_lines:,} of comment")
-        )
+    if report.blank_lines + report.comment_lines:
+        lines = f"{report.blank_lines:,} blank, {report.comment_lines:,} of comment"
+        facts.append(("lines without a row", lines))
     if report.bad_lines:
         facts.append(("bad lines", f"{report.bad_lines:,}, see {report.rejected}"))
     if report.explicit_zeros:

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 
@@ -36,17 +36,9 @@ _REMEDIES = {
 
 
 def exit_code(run: Callable[[], object]) -> int:
-    """Run a command and turn its end into an exit code.
+    """Run a command and turn its end into an exit code: what it returns if that is an int, else 0.
 
-    Parameters
-    ----------
-    run : callable
-        What it returns is the exit code if it is an int, else 0 is.
-
-    Returns
-    -------
-    int
-        See the list of exit codes in the documentation; failures are explained on standard error.
+    See the list of exit codes in the documentation; failures are explained on standard error.
     """
     try:
         with signals.handle_signals(grace=0), _warnings_as_lines():
@@ -135,14 +127,7 @@ def _check_standard_output() -> None:
 def _warnings_as_lines() -> Iterator[None]:
     """Show warnings as a sentence each, without the line of code they come from."""
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *args: Any, **kwargs: Any) -> None:
         complain("warning", str(message))
 
     before = warnings.showwarning

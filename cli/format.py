@@ -75,14 +75,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None) -> str:
-    """Labels with their numbers of rows, or the range of values.
-
-    Parameters
-    ----------
-    summary : LabelSummary
-    names : sequence of str, optional
-        The name of label k is ``names[k]``.
-    """
+    """Labels (names, where label k is ``names[k]``) with their numbers of rows, or the range of values."""
     from ooc_svm.data.classes import label_text
 
     if summary.counts is None:

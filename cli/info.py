@@ -96,13 +96,11 @@ def describe_store(store: Store) -> str:
 def _describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
     """Where the rows came from, as far as the store records it."""
     lines = []
-    sources = provenance.get("sources")
-    if isinstance(sources, list):
+    if isinstance(sources := provenance.get("sources"), list):
         named = [_describe_source(source) for source in sources if isinstance(source, dict)]
         lines.append(("made from", shortened(named)))
     for name in ("options", "counts"):
-        found = provenance.get(name)
-        if isinstance(found, dict):
+        if isinstance(found := provenance.get(name), dict):
             shown = [f"{key} {value}" for key, value in found.items() if value and key not in _SHOWN_ABOVE]
             lines.append((name, ", ".join(shown)))
     if "created" in provenance:
@@ -116,16 +114,9 @@ def _describe_source(source: dict[str, Any]) -> str:
 
 
 def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
-    """The facts of a model for people.
-
-    Raises
-    ------
-    DamageError
-        The report in the model is malformed.
-    """
+    """The facts of a model for people; DamageError if the report in it is malformed."""
     from ooc_svm.data.classes import label_text
 
-    report = model.report
     lines = [
         ("model", f"{path} ({format_size(os.path.getsize(path))})"),
         ("problem", f"{model.problem}, {model.loss} loss, {model.kernel} kernel, solver {model.solver}"),
@@ -140,20 +131,16 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     if model.C:
         lines.append(("C", shortened([f"{C:g}" for C in dict.fromkeys(model.C)])))
     lines.append(("bias", shortened([f"{bias:.6g}" for bias in model.bias.tolist()])))
+    report = model.report
     try:
-        return _with_report(lines, report)
+        if "n_rows" in report:
+            size = f"{count(report['n_rows'], 'row')}, {count(report['n_nonzeros'], 'nonzero')}"
+            lines.append(("trained on", size))
+            read = format_size(report["bytes_read"])
+            lines.append(("took", f"{report['passes']} passes, {read} read, {seconds(report['seconds'])}"))
+        models = report.get("models", [])
+        return block(lines) + (f"\n\n{model_table(models)}" if models else "")
     except (KeyError, TypeError, ValueError) as error:
         raise DamageError(
             f"{path}: the report in this model is malformed; use another copy or train again"
         ) from error
-
-
-def _with_report(lines: list[tuple[str, str]], report: dict[str, Any]) -> str:
-    if "n_rows" in report:
-        lines.append(
-            ("trained on", f"{count(report['n_rows'], 'row')}, {count(report['n_nonzeros'], 'nonzero')}")
-        )
-        read = format_size(report["bytes_read"])
-        lines.append(("took", f"{report['passes']} passes, {read} read, {seconds(report['seconds'])}"))
-    models = report.get("models", [])
-    return block(lines) + (f"\n\n{model_table(models)}" if models else "")

@@ -12,12 +12,8 @@ from ooc_svm.errors import UsageError
 def check_json_target(path: str) -> None:
     """Refuse, before any work, a path where JSON cannot be written or another file would be lost.
 
-    Raises
-    ------
-    UsageError
-        The file exists and does not begin like a JSON object: data or a model, named by mistake.
-    StorageError
-        The folder or the file cannot be written.
+    UsageError if the file exists and does not begin like a JSON object: data or a model, named by mistake.
+    StorageError if the folder or the file cannot be written.
     """
     from ooc_svm.system.files import check_writable
 
@@ -30,13 +26,7 @@ def check_json_target(path: str) -> None:
 
 
 def write_json(path: str, content: Any) -> None:
-    """Write a JSON file atomically.
-
-    Raises
-    ------
-    UsageError, StorageError
-        See `check_json_target`.
-    """
+    """Write a JSON file atomically; raises as `check_json_target` does."""
     from ooc_svm.model.file import json_ready
     from ooc_svm.system.files import atomic_write
 

@@ -43,10 +43,11 @@ def predict(
     from ooc_svm.model.file import load_model
     from ooc_svm.prediction.predict import predict as run
 
+    target = sys.stdout.buffer if output is None else output
     written = run(
         load_model(model),
         data,
-        output=sys.stdout.buffer if output is None else output,
+        output=target,
         scores=scores,
         threads=threads,
         memory=memory,
@@ -70,9 +71,7 @@ class EvaluateCommand(TyperCommand):
         from ooc_svm.evaluation.metrics import COUNTS_OF, fitting_metrics
 
         with formatter.section("Metrics, by what the model predicts"):
-            formatter.write_dl(
-                [(predicted, ", ".join(fitting_metrics(predicted))) for predicted in COUNTS_OF]
-            )
+            formatter.write_dl([(each, ", ".join(fitting_metrics(each))) for each in COUNTS_OF])
 
 
 def evaluate(

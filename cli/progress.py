@@ -57,12 +57,7 @@ def train_progress(quiet: bool) -> Iterator[TrainProgress | None]:
 def byte_progress(verb: str, quiet: bool) -> Iterator[ByteProgress | None]:
     """Give the function that a reader calls with bytes done, bytes to do or None, and perhaps rows.
 
-    Parameters
-    ----------
-    verb : str
-        The first word of each line.
-    quiet : bool
-        Give None.
+    `verb` is the first word of each line; if ``quiet``, give None.
     """
     if quiet:
         yield None
@@ -88,18 +83,10 @@ class PassLines:
 
 
 class ByteLines:
-    """A plain line from time to time: bytes done, bytes a second, rows.
-
-    Parameters
-    ----------
-    verb : str
-    interval : float
-        Seconds between two lines.
-    """
+    """A plain line every `interval` seconds: bytes done, bytes a second, rows."""
 
     def __init__(self, verb: str, interval: float = LINE_INTERVAL) -> None:
-        self._verb = verb
-        self._interval = interval
+        self._verb, self._interval = verb, interval
         self._began = self._last = time.monotonic()
 
     def __call__(self, done: int, total: int | None, rows: int | None = None) -> None:
@@ -150,36 +137,30 @@ def _pass_line(event: TrainEvent, bytes_a_second: float) -> str:
 
     The speed is left out where nothing was read: blocks that are kept in memory are read once.
     """
-    parts = [
-        f"pass {event.passes}",
-        _gap(event),
-        f"P {objective(event.primal)}",
-        f"D {objective(event.dual)}",
-        f"{format_size(event.bytes_read)} read",
-    ]
-    if bytes_a_second > 0:
-        parts.append(f"{format_size(bytes_a_second)}/s")
-    parts.append(seconds(event.seconds))
-    if event.models_running > 1:
-        parts.append(count(event.models_running, "model") + " to go")
-    return "  ".join(parts)
+    values = f"P {objective(event.primal)}  D {objective(event.dual)}"
+    parts = [f"pass {event.passes}", _gap(event), values, f"{format_size(event.bytes_read)} read"]
+    return "  ".join([*parts, *_pace(event, bytes_a_second), *_to_go(event)])
 
 
 def _bar_text(event: TrainEvent, share: float, bytes_a_second: float) -> str:
     """The text to the right of the bar: gap, reading speed, time used and left, models that still run."""
-    parts = [_gap(event)]
-    if bytes_a_second > 0:
-        parts.append(f"{format_size(bytes_a_second)}/s")
-    parts.append(seconds(event.seconds))
+    parts = [_gap(event), *_pace(event, bytes_a_second)]
     if MIN_SHARE <= share < 1:
         parts.append(f"about {seconds(event.seconds * (1 - share) / share)} left")
-    if event.models_running > 1:
-        parts.append(count(event.models_running, "model") + " to go")
-    return "  ".join(parts)
+    return "  ".join([*parts, *_to_go(event)])
 
 
 def _gap(event: TrainEvent) -> str:
     return f"gap {bound(event.relative_gap)} (target {short(event.tol)})"
+
+
+def _pace(event: TrainEvent, bytes_a_second: float) -> list[str]:
+    speed = [f"{format_size(bytes_a_second)}/s"] if bytes_a_second > 0 else []
+    return [*speed, seconds(event.seconds)]
+
+
+def _to_go(event: TrainEvent) -> list[str]:
+    return [count(event.models_running, "model") + " to go"] if event.models_running > 1 else []
 
 
 @contextlib.contextmanager

@@ -13,41 +13,26 @@ MOST_MODELS = 20
 
 
 def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: int) -> str:
-    """The certificate of a run, in a few lines.
-
-    Parameters
-    ----------
-    report : mapping
-        The report of a model.
-    tol : float
-        The relative gap that was asked for.
-    path : str
-        The model file.
-    model_bytes : int
-        Its size.
-    """
+    """The certificate of a run, in a few lines; `tol` is the relative gap that was asked for."""
     models = report["models"]
     facts = [("certified", _verdict(report, tol))]
     if len(models) == 1:
-        facts += _one(models[0])
+        facts += [
+            ("objective P", objective(models[0]["primal"], 10)),
+            ("lower bound D", objective(models[0]["dual"], 10)),
+            ("gap P - D", objective(models[0]["gap"], 3)),
+        ]
+    facts.append(("passes", f"{report['passes']} ({format_size(report['bytes_read'])} read)"))
+    if report.get("resident") is not None:
+        facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data for each model"))
+    size = f"{count(len(models), 'model')} of {count(report['n_features'], 'feature')}"
     facts += [
-        ("passes", f"{report['passes']} ({format_size(report['bytes_read'])} read)"),
-        *_held(report),
         ("time", seconds(report["seconds"]) + _waiting(report)),
         ("peak memory", format_size(report["peak_memory_bytes"])),
-        (
-            "model",
-            f"{path} ({count(len(models), 'model')} of {count(report['n_features'], 'feature')}, "
-            f"{format_size(model_bytes)})",
-        ),
+        ("model", f"{path} ({size}, {format_size(model_bytes)})"),
     ]
     text = block(facts)
     return text if len(models) == 1 else f"{text}\n\n{model_table(models)}"
-
-
-def _held(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    share = report.get("resident")
-    return [] if share is None else [("in memory", f"{100 * share:.3g} % of the data for each model")]
 
 
 def _waiting(report: Mapping[str, Any]) -> str:
@@ -67,14 +52,6 @@ def _verdict(report: Mapping[str, Any], tol: float) -> str:
 
 def _or_infinity(number: float | None) -> float:
     return float("inf") if number is None else number
-
-
-def _one(model: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [
-        ("objective P", objective(model["primal"], 10)),
-        ("lower bound D", objective(model["dual"], 10)),
-        ("gap P - D", objective(model["gap"], 3)),
-    ]
 
 
 def model_table(models: list[dict[str, Any]]) -> str:

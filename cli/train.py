@@ -25,8 +25,7 @@ def train(
     store: StorePath,
     output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="The model file to write.")],
     report: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.json", help="Also write the report of the run to this file."),
+        str | None, typer.Option(metavar="FILE.json", help="Also write the report of the run to this file.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:

@@ -19,15 +19,9 @@ BIASES = ("none", "penalized", "free")
 
 
 class LossEntry(NamedTuple):
-    """A loss.
+    """A loss; its home is ``"module:name"``, see `load`.
 
-    Attributes
-    ----------
-    home : str
-        ``"module:name"``, see `load`.
-    properties : tuple of LossProperty
-    options : tuple of str
-        Options that only losses with this name among theirs take: the numbers of its formula.
+    `options` belong to it and the other losses that name them: they are the numbers of its formula.
     """
 
     home: str
@@ -36,17 +30,10 @@ class LossEntry(NamedTuple):
 
 
 class ProblemEntry(NamedTuple):
-    """A problem.
+    """A problem; its home is ``"module:name"``, see `load`.
 
-    Attributes
-    ----------
-    home : str
-        ``"module:name"``, see `load`.
-    form : Form
-    losses : tuple of str
-        The losses that it takes, the default first.
-    options : tuple of str
-        Options that only problems with this name among theirs take.
+    `losses` are those that it takes, the default first. `options` belong to it and the other problems that
+    name them.
     """
 
     home: str
@@ -61,19 +48,10 @@ class ProblemEntry(NamedTuple):
 
 
 class SolverEntry(NamedTuple):
-    """A solver.
+    """A solver; its home is ``"module:name"``, see `load`.
 
-    Attributes
-    ----------
-    home : str
-        ``"module:name"``, see `load`.
-    forms : tuple of Form
-        The forms of the problems that it solves.
-    needs : LossProperty
-        What it needs of a loss.
-    biases : tuple of str
-    options : tuple of str
-        Options that only solvers with this name among theirs take.
+    It solves problems of its `forms`, and `needs` a property of the loss. `options` belong to it and the
+    other solvers that name them.
     """
 
     home: str
@@ -146,11 +124,11 @@ SOLVERS = {
 def owners(option: str) -> dict[str, list[str]]:
     """The problems, losses and solvers that an option belongs to, by kind; empty for a general option."""
     kinds: dict[str, dict[str, Any]] = {"problem": PROBLEMS, "loss": LOSSES, "solver": SOLVERS}
-    found = {
-        kind: [name for name, entry in entries.items() if option in entry.options]
-        for kind, entries in kinds.items()
-    }
-    return {kind: names for kind, names in found.items() if names}
+    found = {}
+    for kind, entries in kinds.items():
+        if names := [name for name, entry in entries.items() if option in entry.options]:
+            found[kind] = names
+    return found
 
 
 def load(home: str) -> Any:

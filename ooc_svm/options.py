@@ -24,14 +24,11 @@ DEFAULT_EPSILON = 0.1
 class Role(Enum):
     """What an option decides."""
 
-    IDENTITY = "identity"
-    """Which answer is computed; a checkpoint is of use for one value only."""
-    RESOURCE = "resource"
-    """With what it is computed; a resumed run may have another value."""
-    LIMIT = "limit"
-    """When the run ends; a resumed run may have another value."""
-    PLACE = "place"
-    """Where the run starts from and where it is saved; a resumed run may have another value."""
+    IDENTITY = "identity"  # which answer is computed; a checkpoint is of use for one value only
+    # A resumed run may have another value of the others.
+    RESOURCE = "resource"  # with what it is computed
+    LIMIT = "limit"  # when the run ends
+    PLACE = "place"  # where the run starts from and where it is saved
 
 
 # What is wrong with a value, in words that follow the option's name; None if nothing is.
@@ -41,19 +38,9 @@ Check = Callable[[Any], str | None]
 class Option(NamedTuple):
     """What is known of an option besides its name and type.
 
-    Attributes
-    ----------
-    default : Any
-    role : Role
-    help : str
-    metavar : str
-        What stands for its value in the help; empty for a flag.
-    choices : tuple of str
-        All values, where it takes one of a few names.
-    check : Check or None
-        Called with values other than the default.
-    varies : bool
-        Whether a warm start may come from a run with another value; for the role "identity".
+    `metavar` stands for its value in the help and is empty for a flag. `choices` are all values, where it
+    takes one of a few names; `check` is called with values other than the default. `varies`: whether a warm
+    start may come from a run with another value, for the role "identity".
     """
 
     default: Any
@@ -65,7 +52,7 @@ class Option(NamedTuple):
     varies: bool = False
 
     def complaint(self, value: Any) -> str | None:
-        """What is wrong with a value, in words that follow the option's name; None if nothing is."""
+        """What is wrong with a value, as of `Check`."""
         if self.choices and value not in self.choices:
             return f"{value!r:.82} is not known; choose from: {', '.join(self.choices)}"
         return None if self.check is None else self.check(value)
@@ -99,6 +86,8 @@ def _check_class_weight(weights: str | Mapping[float | str, float]) -> str | Non
 
 
 _COUNT = _must_be("at least 1", lambda count: count >= 1)
+_GAP = _must_be("a relative gap between 0 and 1", lambda tol: 0 < tol < 1)
+_POSITIVE = _must_be("positive", lambda number: number > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,20 +164,10 @@ class TrainOptions:
         "Divide columns by their largest magnitude or by their standard deviation.",
         choices=("none", "maxabs", "std"),
     )
-    tol: float = _option(
-        1e-3,
-        Role.LIMIT,
-        "Relative gap (P - D) / P to certify.",
-        "FLOAT",
-        check=_must_be("a relative gap between 0 and 1", lambda tol: 0 < tol < 1),
-    )
+    tol: float = _option(1e-3, Role.LIMIT, "Relative gap (P - D) / P to certify.", "FLOAT", check=_GAP)
     max_passes: int | None = _option(None, Role.LIMIT, "Reads of the data at most.", "N", check=_COUNT)
     time_limit: float | None = _option(
-        None,
-        Role.LIMIT,
-        "No read begins after this time.",
-        "SECONDS",
-        check=_must_be("positive", lambda seconds: seconds > 0),
+        None, Role.LIMIT, "No read begins after this time.", "SECONDS", check=_POSITIVE
     )
     memory: str | int | None = _option(
         None,

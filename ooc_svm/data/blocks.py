@@ -59,15 +59,7 @@ class RowBlock:
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """A block of rows with their labels and group numbers.
-
-    Attributes
-    ----------
-    rows : RowBlock
-    labels : ndarray of float64, shape (n_rows,)
-    qids : ndarray of int64, shape (n_rows,), or None
-        Group numbers, if the input has them.
-    """
+    """A block of rows with their labels, and their group numbers if the input has them."""
 
     rows: RowBlock
     labels: Float64Array
@@ -82,19 +74,9 @@ def tiles(
 ) -> Iterator[tuple[int, int]]:
     """Divide rows into tiles ``(first, last)`` that fit a core's cache.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (n_rows + 1,)
-    max_elements : int
-        Maximum number of stored values of a tile; only a single row may have more.
-    max_rows : int, optional
-        Maximum number of rows of a tile; by default ``max_elements``.
-    query_starts : ndarray of uint8, shape (n_rows,), optional
-        1 at the first row of each query. Tiles are then whole queries, and longer if a query is.
-
-    Yields
-    ------
-    first, last : int
+    A tile has at most `max_elements` stored values (only a single row may have more) and `max_rows` rows, by
+    default as many. With `query_starts` (uint8, 1 at the first row of each query) tiles are whole queries,
+    and longer if a query is.
     """
     first, n_rows = 0, len(indptr) - 1
     while first < n_rows:

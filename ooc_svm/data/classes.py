@@ -17,14 +17,8 @@ MAX_CLASSES = 1000
 class BinaryProblem:
     """One class, or set of classes, against the others.
 
-    Attributes
-    ----------
-    positive : float
-        Label predicted for a positive score.
-    negative : float or None
-        Label predicted for a negative score, if there is a single one.
-    sign, weight : ndarray of float64, shape (classes,)
-        +1 or -1 for each class, and the weight of its losses.
+    `positive` and `negative` are the labels predicted for such scores; negative is None if there is no single
+    one. `sign`, +1 or -1, and `weight`, of the losses, have an entry for each class.
     """
 
     positive: float
@@ -41,10 +35,7 @@ def label_text(label: float) -> str:
 def check_classes(counts: Mapping[float, int] | None) -> Float64Array:
     """Return the labels, ascending.
 
-    Raises
-    ------
-    InputError
-        If there are fewer than two labels or too many, or if they are not whole numbers.
+    InputError if there are fewer than two labels or too many, or if they are not whole numbers.
     """
     if counts is None or len(counts) > MAX_CLASSES:
         raise InputError(
@@ -71,22 +62,12 @@ def binary_problems(
     positive: Sequence[float] = (),
     class_weight: str | Mapping[float, float] | None = None,
 ) -> tuple[Float64Array, list[BinaryProblem]]:
-    """The binary problems of classification.
+    """The classes, ascending, and the binary problems of classification.
 
     With two labels, the larger one is positive; with more, there is one problem for each label against the
     rest. With ``positive``, there is one problem: these labels against all others. "balanced" weighs the two
     sides of each problem with ``n / (2 n_side)``; weights by label are for the rows of that label, 1 by
-    default.
-
-    Returns
-    -------
-    classes : ndarray of float64, shape (classes,)
-    problems : list of BinaryProblem
-
-    Raises
-    ------
-    InputError
-        If the labels cannot be classes, or no row has a label that is named.
+    default. InputError if the labels cannot be classes, or no row has a label that is named.
     """
     classes = check_classes(counts)
     assert counts is not None
@@ -122,11 +103,8 @@ def _problem(
         weight = np.where(inside, n / (2 * sizes[inside].sum()), n / (2 * sizes[~inside].sum()))
     elif isinstance(class_weight, Mapping):
         weight = np.array([class_weight.get(float(label), 1.0) for label in classes])
-    others = classes[~inside]
-    negative = None if one_against_rest else _label_of_others(others, side)
+    negative = None
+    if not one_against_rest:  # the only other label; of several -1, or the lowest if -1 is a positive label
+        others = classes[~inside]
+        negative = float(others[0]) if len(others) == 1 or -1.0 in side else -1.0
     return BinaryProblem(float(classes[inside][0]), negative, np.where(inside, 1.0, -1.0), weight)
-
-
-def _label_of_others(others: Float64Array, side: set[float]) -> float:
-    """The only other label; with several, -1, or the lowest of them if -1 is a positive label."""
-    return float(others[0]) if len(others) == 1 or -1.0 in side else -1.0

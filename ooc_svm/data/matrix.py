@@ -32,24 +32,11 @@ class MatrixSpan:
 
 
 class MatrixSource:
-    """A CSR matrix in memory as a source of row blocks.
+    """A CSR matrix in memory (scipy sparse or 2-d ndarray) as a source of row blocks.
 
-    Parameters
-    ----------
-    matrix : scipy sparse matrix or array, or 2-d ndarray
-    labels : array_like of shape (n_rows,)
-    weights : array_like of shape (n_rows,), optional
-        Weight of each row's loss.
-    spans : sequence of Span, optional
-        Row ranges of the blocks; by default about a million stored values each.
-    qids : array_like of int, shape (n_rows,), optional
-        Group number of each row.
-
-    Raises
-    ------
-    InputError
-        If shapes do not match, values are not finite, labels are not numbers or group numbers are not
-        integers.
+    Labels, weights (of each row's loss) and qids (group numbers) have one entry a row. `spans` are the row
+    ranges of the blocks; by default about a million stored values each. InputError if shapes do not match,
+    values are not finite, labels are not numbers or group numbers are not integers.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +21,9 @@ WAITING_BYTES = 16
 
 
 class SidedRows(NamedTuple):
-    """Rows in order; the arrays are valid until the next ones are taken.
+    """Scores, signs (int8, 1 or -1) and qids of rows in order.
 
-    Attributes
-    ----------
-    scores : ndarray of float64, shape (n,)
-    signs : ndarray of int8, shape (n,)
-        1 or -1.
-    qids : ndarray of int64, shape (n,), or None
+    The arrays are valid until the next ones are taken.
     """
 
     scores: Float64Array
@@ -46,19 +41,10 @@ def labels_of(block: ScoreBlock) -> Float64Array:
 def rows_of_ranks(stream: ScoreStream, workspace: Workspace) -> Iterator[SidedRows]:
     """Rows of the higher rank are positive: those of the labels named for training, or of the larger label.
 
-    Parameters
-    ----------
-    stream : ScoreStream
-    workspace : Workspace
-        Memory for rows that wait for a second label; those that do not fit go to scratch files.
-
-    Raises
-    ------
-    InputError
-        No labels are named, and there are not exactly two.
+    Raises InputError if no labels are named, and there are not exactly two.
     """
     if not stream.decision.sides:
-        yield from _rows_of_larger_label(stream, stream.rows.name, workspace)
+        yield from _rows_of_larger_label(stream, workspace)
         return
     codes = LabelCodes(list(stream.decision.sides), stream.rows.name, stream.rows.label_names)
     for block in stream:
@@ -66,13 +52,12 @@ def rows_of_ranks(stream: ScoreStream, workspace: Workspace) -> Iterator[SidedRo
         yield SidedRows(block.scores[:, 0], _signs(is_positive), block.qids)
 
 
-def _rows_of_larger_label(
-    blocks: Iterable[ScoreBlock], source: str, workspace: Workspace
-) -> Iterator[SidedRows]:
+def _rows_of_larger_label(stream: ScoreStream, workspace: Workspace) -> Iterator[SidedRows]:
     """Rows of the larger of two labels are positive; rows wait until the second label occurs."""
+    source = stream.rows.name
     known: list[float] = []
     scores, qids = workspace.vector(np.float64), workspace.vector(np.int64)
-    for block in blocks:
+    for block in stream:
         labels = labels_of(block)
         before = known
         known = sorted({*known, *np.unique(labels).tolist()})

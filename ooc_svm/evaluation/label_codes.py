@@ -15,21 +15,10 @@ _NAMED_LABELS = 10
 
 
 class LabelCodes:
-    """Translates labels of rows to class numbers.
+    """Translates labels of rows to class numbers: positions in `texts`, the names of the classes.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        Names of the classes.
-    source : str
-        Name of the data, for messages.
-    names : sequence of str, or None
-        Names of the labels of the data, if the labels are positions in them.
-
-    Attributes
-    ----------
-    n_unknown : int
-        Rows so far whose label is of no class.
+    `source` names the data in messages. Labels are positions in `names`, unless it is None. `n_unknown`
+    counts the rows so far whose label is of no class.
     """
 
     def __init__(self, texts: Sequence[str], source: str, names: Sequence[str] | None) -> None:

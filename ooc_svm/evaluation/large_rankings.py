@@ -34,10 +34,6 @@ class TopRows:
     """The first k ranks of rows that come in pieces.
 
     Of rows whose score is that of rank k, the **cut**, only a sum is kept: there may be any number of them.
-
-    Parameters
-    ----------
-    k : int
     """
 
     def __init__(self, k: int) -> None:
@@ -79,12 +75,7 @@ class TopRows:
 class LargeRanking:
     """One query whose rows are read from row vectors, with the interface of `RankedQueries`.
 
-    Parameters
-    ----------
-    scores, grades : RowVector of float64
-        Finite.
-    memory_bytes : int
-        What this may use in addition to the vectors (some megabytes are always used to count pairs).
+    Scores and grades are finite float64; some megabytes more than `memory_bytes` are used to count pairs.
     """
 
     n_queries = 1
@@ -98,13 +89,7 @@ class LargeRanking:
         return min(float(grades.min()) for _, grades in self._slices())
 
     def discounted_gains(self, k: int) -> tuple[Float64Array, Float64Array]:
-        """See `RankedQueries`; one read of the vectors.
-
-        Raises
-        ------
-        MemoryBudgetError
-            If k rows do not fit the memory.
-        """
+        """See `RankedQueries`; one read of the vectors. MemoryBudgetError if k rows do not fit the memory."""
         k = min(k, self._scores.n_rows)
         if k * _TOP_ROW_BYTES > self._memory_bytes:
             raise MemoryBudgetError(
@@ -135,13 +120,7 @@ class LargeRanking:
         return np.array([sum(int(np.count_nonzero(grades > 0)) for _, grades in self._slices())])
 
     def pair_counts(self) -> PairCounts:
-        """See `RankedQueries`; Python integers.
-
-        Raises
-        ------
-        InputError
-            If there are more different grades than are told apart by 31 bits.
-        """
+        """See `RankedQueries`; Python integers. InputError for more grades than 31 bits tell apart."""
         n_rows = self._scores.n_rows
         pairs = n_rows * (n_rows - 1) // 2
         swapped, swapped_or_tied = self._swapped()

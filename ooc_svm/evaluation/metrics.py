@@ -32,12 +32,7 @@ from ooc_svm.rowvectors.score_ranges import TieRuns
 
 
 class BinaryCounts:
-    """True and false positives and negatives; a row is predicted positive if its score is above 0.
-
-    Attributes
-    ----------
-    true_positives, false_positives, true_negatives, false_negatives : int
-    """
+    """True and false positives and negatives; a row is predicted positive if its score is above 0."""
 
     def __init__(self) -> None:
         self.true_positives = self.false_positives = 0
@@ -64,18 +59,10 @@ class BinaryCounts:
         return self.true_positives + self.true_negatives
 
     def add(self, scores: Float64Array, targets: npt.NDArray[Any]) -> None:
-        """Count more rows.
+        """Count more rows, with targets 1 or -1.
 
-        Parameters
-        ----------
-        scores : ndarray of float64, shape (n,)
-        targets : ndarray, shape (n,)
-            1 or -1.
-
-        Raises
-        ------
-        InputError
-            For a score that is not finite or another target; rows are numbered from 0 in the order they came.
+        InputError for a score that is not finite or another target; rows are numbered from 0 in the order
+        they came.
         """
         _check_finite("score", scores, self.n_rows)
         positive = targets == 1
@@ -96,20 +83,12 @@ class BinaryCounts:
 
 
 class OrderCounts:
-    """What the order of the scores says: pairs in the right order, and positives above a cut.
+    """What the order of the scores says; `positives` and `negatives` are the rows of each class to come.
 
-    Parameters
-    ----------
-    positives, negatives : int
-        Rows of each class that will come.
-
-    Attributes
-    ----------
-    ordered_halves : int
-        Twice the pairs (positive, negative) in which the positive has the higher score, ties counted half.
-    positives_below : Fraction
-        Positives among the `negatives` rows of lowest score. Of rows with equal scores at that cut, each
-        counts the share of them that lies below: the mean over all orders of equal rows.
+    `ordered_halves` is twice the pairs (positive, negative) in which the positive has the higher score, ties
+    counted half. `positives_below` are the positives among the `negatives` rows of lowest score. Of rows with
+    equal scores at that cut, each counts the share of them that lies below: the mean over all orders of equal
+    rows.
     """
 
     def __init__(self, positives: int, negatives: int) -> None:
@@ -147,49 +126,21 @@ class OrderCounts:
 
 
 class ValueSums:
-    """Sums over predicted values and targets.
-
-    How the rows are cut into pieces shows in the last digits.
-
-    Attributes
-    ----------
-    n_rows : int
-    """
+    """Sums over predicted values and targets. How the rows are cut into pieces shows in the last digits."""
 
     def __init__(self) -> None:
         self.n_rows = 0
-        self._squares, self._magnitudes, self._deviations = TwoTermSum(), TwoTermSum(), TwoTermSum()
+        # Of the errors, and of the deviations of the targets from their mean.
+        self.squares, self.magnitudes, self.squared_deviations = TwoTermSum(), TwoTermSum(), TwoTermSum()
         # Targets are counted from the first one: equal ones then deviate by nothing, and where they are
         # large beside their spread, no digits of the spread are lost.
         self._origin = self._mean = 0.0
 
-    @property
-    def squared_errors(self) -> float:
-        """Sum of the squared errors."""
-        return self._squares.value
-
-    @property
-    def absolute_errors(self) -> float:
-        """Sum of the magnitudes of the errors."""
-        return self._magnitudes.value
-
-    @property
-    def squared_deviations(self) -> float:
-        """Sum of the squared deviations of the targets from their mean."""
-        return self._deviations.value
-
     def add(self, values: Float64Array, targets: Float64Array) -> None:
         """Add more rows.
 
-        Parameters
-        ----------
-        values, targets : ndarray of float64, shape (n,)
-
-        Raises
-        ------
-        InputError
-            For a number that is not finite, or whose square is not; rows are numbered from 0 in the order
-            they came.
+        InputError for a number that is not finite, or whose square is not; rows are numbered from 0 in the
+        order they came.
         """
         if len(values) == 0:
             return
@@ -199,11 +150,11 @@ class ValueSums:
             self._origin = float(targets[0])
         with np.errstate(over="ignore", invalid="ignore"):
             errors = np.abs(values - targets)
-            self._magnitudes.add(float(errors.sum()))
-            self._squares.add(float((errors * errors).sum()))
+            self.magnitudes.add(float(errors.sum()))
+            self.squares.add(float((errors * errors).sum()))
             self._add_deviations(targets - self._origin)
         self.n_rows += len(values)
-        if not np.isfinite([self.squared_errors, self.squared_deviations]).all():
+        if not np.isfinite([self.squares.value, self.squared_deviations.value]).all():
             raise InputError(
                 "the squares of the errors or targets pass the range of float64; scale the targets"
             )
@@ -214,22 +165,13 @@ class ValueSums:
         mean = float(targets.mean())
         deviations = targets - mean
         difference = mean - self._mean
-        self._deviations.add(float((deviations * deviations).sum()))
-        self._deviations.add(difference * difference * (self.n_rows / n_rows) * n_new)
+        self.squared_deviations.add(float((deviations * deviations).sum()))
+        self.squared_deviations.add(difference * difference * (self.n_rows / n_rows) * n_new)
         self._mean += difference * (n_new / n_rows)
 
 
 class ClassCounts:
-    """Rows of each class, rows predicted as it, and rows for which both is true.
-
-    Parameters
-    ----------
-    n_classes : int
-
-    Attributes
-    ----------
-    actual, predicted, hits : ndarray of int64, shape (n_classes,)
-    """
+    """Rows of each class, rows predicted as it, and both at once: int64, shape (n_classes,)."""
 
     def __init__(self, n_classes: int) -> None:
         self.actual = np.zeros(n_classes, np.int64)
@@ -247,13 +189,7 @@ class ClassCounts:
         return int(self.hits.sum())
 
     def add(self, actual: npt.NDArray[np.integer[Any]], predicted: npt.NDArray[np.integer[Any]]) -> None:
-        """Count more rows by the codes of their classes, ``0 .. n_classes - 1``.
-
-        Raises
-        ------
-        ValueError
-            For a code outside that range.
-        """
+        """Count more rows by the codes of their classes; ValueError for one not in 0 .. n_classes - 1."""
         n_classes = len(self.hits)
         for codes in (actual, predicted):
             if len(codes) and not (codes.min() >= 0 and codes.max() < n_classes):
@@ -299,10 +235,7 @@ def f1(counts: BinaryCounts) -> float:
 def auc(order: OrderCounts) -> float:
     """Area under the ROC curve: share of the pairs (positive, negative) in the right order, ties half.
 
-    Raises
-    ------
-    InputError
-        If one of the classes has no rows.
+    InputError if one of the classes has no rows.
     """
     if not order.positives or not order.negatives:
         missing = "positive" if not order.positives else "negative"
@@ -314,12 +247,7 @@ def prbep(order: OrderCounts) -> float:
     """Precision/recall break-even point: the precision of the P highest scores for P positives.
 
     Recall is the same there. Where the P-th score occurs in more rows than are wanted, each of them counts in
-    part: the value is the mean over all orders of rows with equal scores.
-
-    Raises
-    ------
-    InputError
-        If no row is positive.
+    part: the value is the mean over all orders of rows with equal scores. InputError if no row is positive.
     """
     if not order.positives:
         raise InputError("prbep needs positives, and no row is positive; evaluate on rows of both classes")
@@ -328,34 +256,28 @@ def prbep(order: OrderCounts) -> float:
 
 def mse(sums: ValueSums) -> float:
     """Mean squared error."""
-    return sums.squared_errors / sums.n_rows
+    return sums.squares.value / sums.n_rows
 
 
 def mae(sums: ValueSums) -> float:
     """Mean absolute error."""
-    return sums.absolute_errors / sums.n_rows
+    return sums.magnitudes.value / sums.n_rows
 
 
 def r2(sums: ValueSums) -> float:
     """Coefficient of determination; where all targets are equal, 1 for no error at all and 0 otherwise."""
-    if sums.squared_deviations == 0:
-        return 1.0 if sums.squared_errors == 0 else 0.0
-    return 1 - sums.squared_errors / sums.squared_deviations
+    errors, deviations = sums.squares.value, sums.squared_deviations.value
+    if deviations == 0:
+        return 1.0 if errors == 0 else 0.0
+    return 1 - errors / deviations
 
 
 class Metric(NamedTuple):
-    """A metric.
+    """A metric, by the name that users write; ``@k`` stands for a number of ranks, as in ``@10``.
 
-    Attributes
-    ----------
-    name : str
-        As users write it; ``@k`` stands for a number of ranks, as in ``@10``.
-    counts : tuple of type
-        Classes of counts that the function takes; those of ``@k`` are made for k ranks.
-    function : callable
-        Gives the value from counts; raises InputError where there is none.
-    default_for : tuple of str
-        What models predict that it measures by default; see `ooc_svm.model.decision`.
+    The function takes counts of one of the classes `counts` (those of ``@k`` are made for k ranks) and raises
+    InputError where they have no value. `default_for` is what models predict that it measures by default; see
+    `ooc_svm.model.decision`.
     """
 
     name: str
@@ -438,10 +360,7 @@ def requested_metrics(
 ) -> tuple[RequestedMetric, ...]:
     """Metrics by their names, by default those of what is predicted.
 
-    Raises
-    ------
-    UsageError
-        For a name that does not exist, or does not fit what is predicted.
+    UsageError for a name that does not exist, or does not fit what is predicted.
     """
     chosen = [names] if isinstance(names, str) else dict.fromkeys(names or default_metrics(predicted))
     return tuple(_requested(name, predicted) for name in chosen)

@@ -25,14 +25,9 @@ _FIRST_ROWS = 1 << 12
 class QueryRows:
     """Cuts scored rows into queries: runs of equal qid, or without qids all rows.
 
-    Parameters
-    ----------
-    take : callable
-        Receives all queries, in order, as soon as they are complete; its argument is valid during the call.
-    workspace : Workspace
-        Memory for this and for the work on queries. Rows of a query that do not fit go to scratch files.
-    first_rows : int
-        Rows of a query for which memory is taken at first.
+    `take` receives all queries, in order, as soon as they are complete; its argument is valid during the
+    call. Memory comes from `workspace`, at first for `first_rows` rows of a query, and for the work on
+    queries. Rows of a query that do not fit go to scratch files.
     """
 
     def __init__(
@@ -44,15 +39,7 @@ class QueryRows:
         self._open_number: int | None = None
 
     def add(self, scores: Float64Array, grades: Float64Array, qids: Int64Array | None) -> None:
-        """Take the next rows.
-
-        Parameters
-        ----------
-        scores, grades : ndarray of float64, shape (n,)
-            Finite.
-        qids : ndarray of int64, shape (n,), or None
-            None in all calls or in none.
-        """
+        """Take the next rows, scores and grades finite; `qids` are None in all calls or in none."""
         if qids is None or len(qids) == 0:
             self._append(scores, grades)
             return
@@ -70,18 +57,7 @@ class QueryRows:
         self._append(scores, grades)
 
     def finish(self, source: str) -> None:
-        """Pass on the last query.
-
-        Parameters
-        ----------
-        source : str
-            Name of the data, for messages.
-
-        Raises
-        ------
-        InputError
-            Rows of one query are in several places.
-        """
+        """Pass on the last query; InputError, naming `source`, if rows of one query are in several places."""
         self._end_query()
         self._numbers.check(source)
 

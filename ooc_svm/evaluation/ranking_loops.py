@@ -20,26 +20,10 @@ Integers = npt.NDArray[np.int64]
 def tie_runs(
     scores: Floats, gains: Floats, starts: Integers, rows: Integers, sums: Floats, run_starts: Integers
 ) -> int:
-    """Runs of equal scores.
+    """Set `rows` and `sums` to the rows of each run and their gains, added in the order of the rows.
 
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (n,)
-        Ascending inside each query.
-    gains : ndarray of float64, shape (n,)
-    starts : ndarray of int64, shape (n_queries + 1,)
-        Query g is the rows ``starts[g] <= i < starts[g + 1]``.
-    rows : ndarray of int64, shape (n,)
-        Out: rows of each run.
-    sums : ndarray of float64, shape (n,)
-        Out: their gains, added up in the order of the rows.
-    run_starts : ndarray of int64, shape (n_queries + 1,)
-        Out: the runs of query g are ``run_starts[g] <= r < run_starts[g + 1]``.
-
-    Returns
-    -------
-    int
-        Number of runs.
+    Query g is the rows ``starts[g] <= i < starts[g + 1]``, scores ascending; its runs become
+    ``run_starts[g] <= r < run_starts[g + 1]``. Returns the number of runs.
     """
     run = -1
     for g in range(len(starts) - 1):
@@ -59,14 +43,9 @@ def tie_runs(
 def discounted_gain(rows: Integers, sums: Floats, discounts: Floats) -> float:
     """Discounted cumulative gain of a query: the gains of its first ranks, divided by their discounts.
 
-    Rows of a run have the mean of its gains each.
-
-    Parameters
-    ----------
-    rows, sums : ndarrays of int64 and float64, shape (n_runs,)
-        The highest run of the query is the last; the lowest ones may be missing where they are not ranked.
-    discounts : ndarray of float64, shape (k + 1,)
-        Entry j is the sum of the discounts of the first j ranks; ranks from k on do not count.
+    Rows of a run have the mean of its gains each. The highest run is the last; the lowest ones may be missing
+    where they are not ranked. Entry j of `discounts`, shape (k + 1,), is the sum of the discounts of the
+    first j ranks; ranks from k on do not count.
     """
     k = len(discounts) - 1
     end = rows.sum()
@@ -93,16 +72,10 @@ def discounted_gains(
 def add_precisions(
     rows: Integers, relevant: Floats, rows_left: int, relevant_left: float, total: float
 ) -> float:
-    """Add, for each relevant row, the precision of the rows ranked as high as itself or higher.
+    """Add to `total`, for each relevant row, the precision of the rows ranked as high as itself or higher.
 
-    Parameters
-    ----------
-    rows, relevant : ndarrays of int64 and float64, shape (n_runs,)
-        Rows of each run, and how many of them are relevant.
-    rows_left, relevant_left : int, float
-        The same, of these and all higher runs.
-    total : float
-        What is added to.
+    `rows` and `relevant` count those of each run, `rows_left` and `relevant_left` those of these and all
+    higher runs.
     """
     for r in range(len(rows)):
         total += relevant[r] * (relevant_left / rows_left)

@@ -37,19 +37,7 @@ class TwoTermSum:
 
 
 class GainSums:
-    """Sum of the normalised discounted gains of the first ranks of each query.
-
-    Parameters
-    ----------
-    k : int
-        Number of ranks.
-
-    Attributes
-    ----------
-    gains : TwoTermSum
-    n_queries : int
-    lowest_grade : float
-    """
+    """Sum of the normalised discounted gains of the first k ranks of each query."""
 
     def __init__(self, k: int) -> None:
         self._k = k
@@ -64,14 +52,7 @@ class GainSums:
 
 
 class PrecisionSums:
-    """Sum of the average precisions of the queries that have relevant rows.
-
-    Attributes
-    ----------
-    precisions : TwoTermSum
-    n_queries : int
-        Queries with relevant rows.
-    """
+    """Sum of the average precisions of the `n_queries` queries that have relevant rows."""
 
     def __init__(self) -> None:
         self.precisions, self.n_queries = TwoTermSum(), 0
@@ -86,15 +67,8 @@ class PrecisionSums:
 class PairSums:
     """Pairs of rows of different grades, and the rank correlations of the queries that have such pairs.
 
-    Attributes
-    ----------
-    pairs : int
-        Pairs of different grades.
-    swapped_halves : int
-        Twice the pairs in the wrong order, plus the pairs of equal scores.
-    correlations : TwoTermSum
-    n_queries : int
-        Queries with different grades.
+    `swapped_halves` is twice the pairs in the wrong order, plus the pairs of equal scores; `n_queries` is the
+    number of these queries.
     """
 
     def __init__(self) -> None:
@@ -122,12 +96,7 @@ def ndcg(sums: GainSums) -> float:
     """Normalised discounted cumulative gain of the first k ranks, the mean over all queries.
 
     The gain of a row is its grade, and rank j is divided by ``log2(j + 1)``. A query without relevant rows
-    counts 0. Equal to scikit-learn's ``ndcg_score``.
-
-    Raises
-    ------
-    InputError
-        There are no rows, or a grade is below 0.
+    counts 0. Equal to scikit-learn's ``ndcg_score``. InputError if a grade is below 0.
     """
     if sums.lowest_grade < 0:
         raise InputError(
@@ -140,12 +109,7 @@ def ndcg(sums: GainSums) -> float:
 def mean_average_precision(sums: PrecisionSums) -> float:
     """Average precision of the relevant rows, the mean over the queries that have any.
 
-    Equal to scikit-learn's ``average_precision_score`` in each query.
-
-    Raises
-    ------
-    InputError
-        No row is relevant.
+    Equal to scikit-learn's ``average_precision_score`` in each query. InputError if no row is relevant.
     """
     if not sums.n_queries:
         raise InputError("map is for relevant rows, and no grade is above 0; evaluate on rows with some")
@@ -155,12 +119,8 @@ def mean_average_precision(sums: PrecisionSums) -> float:
 def kendall_tau(sums: PairSums) -> float:
     """Kendall's tau-b between scores and grades, the mean over the queries that have different grades.
 
-    A query of equal scores counts 0. Equal to SciPy's ``kendalltau`` in every other query.
-
-    Raises
-    ------
-    InputError
-        No query has different grades.
+    A query of equal scores counts 0. Equal to SciPy's ``kendalltau`` in every other query. InputError if no
+    query has different grades.
     """
     _require_pairs(sums)
     return sums.correlations.value / sums.n_queries
@@ -169,12 +129,7 @@ def kendall_tau(sums: PairSums) -> float:
 def swapped_pairs(sums: PairSums) -> float:
     """Share of the pairs of different grades (of one query) in the wrong order, equal scores counting half.
 
-    For two labels and no queries it is ``1 - auc``.
-
-    Raises
-    ------
-    InputError
-        There are no such pairs.
+    For two labels and no queries it is ``1 - auc``. InputError if there are no such pairs.
     """
     _require_pairs(sums)
     return sums.swapped_halves / (2 * sums.pairs)

@@ -26,14 +26,8 @@ ROW_BYTES = 192
 class Runs:
     """Rows of equal scores, ascending in each query; see `ooc_svm.evaluation.ranking_loops`.
 
-    Attributes
-    ----------
-    rows : ndarray of int64, shape (n_runs,)
-        Rows of each run.
-    sums : ndarray of float64, shape (n_runs,)
-        Sum of a quantity over the rows of each run.
-    starts : ndarray of int64, shape (n_queries + 1,)
-        The runs of query g are ``starts[g] <= r < starts[g + 1]``.
+    Run r has ``rows[r]`` rows, over which ``sums[r]`` is the sum of a quantity. The runs of query g are
+    ``starts[g] <= r < starts[g + 1]``.
     """
 
     rows: Int64Array
@@ -42,25 +36,15 @@ class Runs:
 
     def pairs(self) -> Int64Array:
         """Pairs of rows inside the runs, for each query."""
-        before = np.zeros(len(self.rows) + 1, np.int64)
-        np.cumsum(self.rows * (self.rows - 1) // 2, out=before[1:])
-        return before[self.starts[1:]] - before[self.starts[:-1]]
+        return _sums_between(self.rows * (self.rows - 1) // 2, self.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class PairCounts:
-    """Pairs of rows of one query, for each query.
+    """Pairs of rows of one query, for each query: int64 or Python integers, shape (n_queries,).
 
-    Attributes
-    ----------
-    graded : ndarray of int64 or of Python integers, shape (n_queries,)
-        Pairs of different grades.
-    scored : ndarray
-        Pairs of different scores.
-    swapped : ndarray
-        Pairs of different grades in which the lower grade has the higher score.
-    tied : ndarray
-        Pairs of different grades and equal scores.
+    `graded` are those of different grades, `scored` those of different scores. Of different grades, in
+    `swapped` the lower grade has the higher score, and `tied` have equal scores.
     """
 
     graded: npt.NDArray[Any]
@@ -81,19 +65,14 @@ class RankedQueries(Protocol):
     def discounted_gains(self, k: int) -> tuple[Float64Array, Float64Array]:
         """Discounted cumulative gain of the first k ranks, the grades being the gains, and its largest value.
 
-        Rank j = 1, 2, ... is divided by ``log2(j + 1)`` (Jarvelin and Kekalainen 2002).
-
-        Returns
-        -------
-        gains, largest : ndarrays of float64, shape (n_queries,)
+        Rank j = 1, 2, ... is divided by ``log2(j + 1)`` (Jarvelin and Kekalainen 2002). Both have the shape
+        (n_queries,).
         """
 
     def average_precisions(self) -> Float64Array:
-        """Mean over the relevant rows (grade above 0) of the precision at their rank; 0 without any.
+        """Mean of the precision at the ranks of the relevant rows (grade above 0); 0 without any.
 
-        Returns
-        -------
-        ndarray of float64, shape (n_queries,)
+        The shape is (n_queries,).
         """
 
     def relevant(self) -> Int64Array:
@@ -109,14 +88,9 @@ def cumulated_discounts(k: int) -> Float64Array:
 
 
 class Rankings:
-    """Queries in memory.
+    """Queries in memory, of rows with finite scores and grades.
 
-    Parameters
-    ----------
-    scores, grades : ndarray of float64, shape (n,)
-        Finite.
-    starts : ndarray of int64, shape (n_queries + 1,)
-        Query g is the rows ``starts[g] <= i < starts[g + 1]``; the first is 0, the last n.
+    Query g is the rows ``starts[g] <= i < starts[g + 1]``; the first start is 0, the last the number of rows.
     """
 
     def __init__(self, scores: Float64Array, grades: Float64Array, starts: Int64Array) -> None:
@@ -203,6 +177,10 @@ class Rankings:
         plus, minus = np.empty(len(keys), np.int64), np.empty((len(keys), 1), np.int64)
         ranks, _ = rank_labels(self._grades)
         count_in_queries(places, ranks, self._starts, plus, minus, margin=0.0)
-        before = np.zeros(len(plus) + 1, np.int64)
-        np.cumsum(plus, out=before[1:])
-        return before[self._starts[1:]] - before[self._starts[:-1]]
+        return _sums_between(plus, self._starts)
+
+
+def _sums_between(numbers: Int64Array, starts: Int64Array) -> Int64Array:
+    """Sums of the numbers from each start to the next one."""
+    before: Int64Array = np.concatenate([[0], np.cumsum(numbers)])
+    return before[starts[1:]] - before[starts[:-1]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -19,14 +18,9 @@ NUMBER_BYTES = 8
 class Workspace:
     """Hands out memory to the parts of an evaluation. A context manager, which closes them.
 
-    A part may hold a share in proportion to the bytes of one of its entries. What the parts do not hold is
-    free for work.
-
-    Parameters
-    ----------
-    n_bytes : int
-    entry_bytes : int
-        Bytes of one entry of each part, in total; a larger number leaves more memory free for work.
+    A part may hold a share in proportion to the bytes of one of its entries, out of `entry_bytes`: those of
+    one entry of each part, or more to leave memory free for work. What the parts do not hold is free for
+    work.
     """
 
     def __init__(self, n_bytes: int, entry_bytes: int) -> None:
@@ -67,9 +61,7 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for vector in self._vectors:
             vector.close()
         for numbers in self._numbers:

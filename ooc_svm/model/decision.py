@@ -33,23 +33,9 @@ def predicted_by(model: Model) -> str:
 
 
 def select_C(model: Model, C: float | None) -> Model:  # noqa: N802  (C is the field's name for it)
-    """The model with the functions of one value of C selected to predict.
+    """The model with the functions of one value of C selected to predict; None leaves the selection as it is.
 
-    Parameters
-    ----------
-    model : Model
-    C : float or None
-        None leaves the selection as it is.
-
-    Returns
-    -------
-    Model
-        Shares the functions of `model`.
-
-    Raises
-    ------
-    UsageError
-        If no function was trained with this C.
+    It shares the functions of `model`. UsageError if no function was trained with this C.
     """
     if C is None:
         return model
@@ -63,20 +49,11 @@ def select_C(model: Model, C: float | None) -> Model:  # noqa: N802  (C is the f
 class Decision:
     """The functions of a model that predict together, and what their scores mean.
 
-    Attributes
-    ----------
-    scorer : LinearScorer
-        The functions; of one-vs-rest in the order of `labels`.
-    predicted : str
-        What is predicted; see `predicted_by`.
-    labels : ndarray of float64, shape (n_labels,)
-        Labels that can be predicted: the negative and the positive label, or of one-vs-rest the label of
-        each score, ascending. Empty where the score itself is the prediction.
-    texts : tuple of str
-        Names of `labels`: those of the data where it has names, else the numbers.
-    sides : mapping of str to int
-        1 for a positive class and -1 for a negative one, by name. Of two classes these are all classes of
-        the training data; of two ranks they are the labels named as the higher rank, if any were.
+    The scorer has the functions; of one-vs-rest in the order of `labels`. These are the labels that can be
+    predicted: the negative and the positive label, or of one-vs-rest the label of each score, ascending; none
+    where the score itself is the prediction. `texts` are their names: those of the data where it has names,
+    else the numbers. `sides` has 1 for a positive class and -1 for a negative one, by name: of two classes
+    all classes of the training data, of two ranks the labels named as the higher rank, if any were.
     """
 
     scorer: LinearScorer
@@ -109,27 +86,10 @@ class Decision:
                 sides[names.get(each, label_text(each))] = 1 if each in numbers else -1
         return cls(model.functions.scorer(active), predicted, np.array(labels), texts, sides)
 
-    @property
-    def n_features(self) -> int:
-        """Number of features, d."""
-        return self.scorer.n_features
-
-    @property
-    def n_scores(self) -> int:
-        """Scores of a row, K."""
-        return self.scorer.n_scores
-
     def scores(self, rows: RowBlock, first: int, last: int) -> Float64Array:
-        """Scores of the rows ``first <= i < last`` of a block.
+        """Scores of the rows ``first <= i < last`` of a block, shape (last - first, K).
 
-        Returns
-        -------
-        ndarray of float64, shape (last - first, K)
-
-        Raises
-        ------
-        InputError
-            If one of them is not finite.
+        InputError if one of them is not finite.
         """
         scores = self.scorer.scores(rows, first, last)
         finite = np.isfinite(scores)
@@ -146,24 +106,13 @@ class Decision:
 
         Positive is a score above 0; of several classes the one with the largest score, the first of equals.
         """
-        if self.n_scores == 1 and len(self.labels) == 2:
+        if self.scorer.n_scores == 1 and len(self.labels) == 2:
             return (scores[:, 0] > 0).astype(np.int64)
         largest: Int64Array = scores.argmax(axis=1)
         return largest
 
     def predictions(self, scores: Float64Array, *, named: bool = False) -> npt.NDArray[Any]:
-        """Predicted labels of the rows, or the scores where they are the prediction.
-
-        Parameters
-        ----------
-        scores : ndarray of float64, shape (n, K)
-        named : bool
-            Whether labels are given as text.
-
-        Returns
-        -------
-        ndarray of float64 or str, shape (n,)
-        """
+        """Predicted labels (with `named` as text), or scores where they are the prediction; shape (n,)."""
         if len(self.labels) == 0:
             return scores[:, 0]
         answers: npt.NDArray[Any] = np.array(self.texts) if named else self.labels

@@ -44,10 +44,7 @@ _CONTENT_TYPES: dict[str, tuple[type, ...]] = {
 def json_ready(value: Any) -> Any:
     """`value` in terms of JSON: NumPy scalars as numbers, tuples as lists, NaN and infinity as None.
 
-    Raises
-    ------
-    TypeError
-        For anything that JSON has no form for.
+    TypeError for anything that JSON has no form for.
     """
     if isinstance(value, Mapping):
         return {str(key): json_ready(item) for key, item in value.items()}
@@ -65,10 +62,7 @@ def json_ready(value: Any) -> Any:
 def check_model_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
     """Refuse a path at which :func:`save_model` would destroy something other than a model.
 
-    Raises
-    ------
-    UsageError
-        If something is there that is no model, or anything at all without `overwrite`.
+    UsageError if something is there that is no model, or anything at all without `overwrite`.
     """
     if not os.path.lexists(path):
         return

@@ -25,18 +25,8 @@ _SPARSE_SHARE = 1 / 3
 class LinearFunctions:
     """Decision functions ``f_k(x) = weights[k] . x + bias[k]``.
 
-    Attributes
-    ----------
-    weights : ndarray of float64, shape (K, d)
-        In the units of the data: a scale of the columns is folded in.
-    bias : ndarray of float64, shape (K,)
-    scale : ndarray of float64, shape (d,), or None
-        The scale that was folded into `weights`, for information.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit each other, or a number is not finite.
+    The weights, shape (K, d), are in the units of the data: `scale`, of the columns, is folded in and kept
+    for information. ValueError if the shapes do not fit each other, or a number is not finite.
     """
 
     kernel: ClassVar[str] = "linear"
@@ -115,12 +105,8 @@ class LinearFunctions:
     def from_arrays(cls, arrays: Arrays, n_models: int, n_features: int) -> Self:
         """The functions from the arrays of a file.
 
-        Raises
-        ------
-        ValueError, KeyError
-            If an array is missing or does not fit the others.
-        MemoryBudgetError
-            If the weights do not fit the memory of this process.
+        ValueError or KeyError if an array is missing or does not fit the others, MemoryBudgetError if the
+        weights do not fit the memory of this process.
         """
         return cls(
             weights=_restored_weights(arrays, n_models, n_features),
@@ -131,14 +117,9 @@ class LinearFunctions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearScorer:
-    """Some decision functions of a model, side by side for scoring.
+    """Some decision functions of a model, side by side for scoring: weights (d, K) and bias (K,).
 
-    Attributes
-    ----------
-    weights : ndarray of float64, shape (d, K)
-    bias : ndarray of float64, shape (K,)
-    nbytes : int
-        Memory that these weights and those of the model take together.
+    `nbytes` is the memory that these weights and those of the model take together.
     """
 
     weights: Float64Array

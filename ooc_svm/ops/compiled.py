@@ -66,14 +66,8 @@ def inlined(
     """Compile likewise, and put the code into every caller.
 
     A call counts references to each of its arrays, with two atomic operations: more than a short row costs.
-    They are left out of the code of functions with one loop, not of those with several: keep to one.
-
-    Parameters
-    ----------
-    function : callable, optional
-        Without it, the result is a decorator.
-    error_model : {"python", "numpy"}
-        With "numpy" a division does not test its divisor.
+    They are left out of the code of functions with one loop, not of those with several: keep to one. With the
+    error model "numpy" a division does not test its divisor. Without a function, the result is a decorator.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -27,11 +27,6 @@ def row_keys(seed: np.uint64, start: np.uint64, out: Keys) -> None:
     """Random keys of the rows ``start``, ``start + 1``, ...: the output of splitmix64 of each number.
 
     Different rows have different keys for the same seed, since all steps are bijections.
-
-    Parameters
-    ----------
-    seed, start : uint64
-    out : ndarray of uint64, shape (n_rows,)
     """
     origin = mix(seed)
     for i in range(len(out)):
@@ -40,11 +35,6 @@ def row_keys(seed: np.uint64, start: np.uint64, out: Keys) -> None:
 
 @compiled
 def mix_keys(numbers: Keys, out: Keys) -> None:
-    """Keys that are spread over all 64 bits; different numbers have different keys.
-
-    Parameters
-    ----------
-    numbers, out : ndarrays of uint64, one length
-    """
+    """Keys that are spread over all 64 bits; different numbers have different keys."""
     for i in range(len(out)):
         out[i] = mix(numbers[i])

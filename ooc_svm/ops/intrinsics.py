@@ -64,19 +64,10 @@ def _count_trailing_zeros(_: Any, word: Any) -> Any:
 
 
 def byte_mask(first: int, last: int, *, outside: bool = False) -> Any:
-    """Function that finds the bytes of a range among the `MASK_BYTES` bytes from a position.
+    """An intrinsic that finds bytes among the `MASK_BYTES` bytes from a position: ``mask(buffer, position)``.
 
-    Parameters
-    ----------
-    first, last : int
-        The smallest and the largest byte of the range.
-    outside : bool
-        Find the bytes that are not in the range.
-
-    Returns
-    -------
-    intrinsic
-        ``mask(buffer, position)``: bit k is set where byte k is found.
+    Bit k is set where byte k is in the range ``first .. last``, the last one included; with `outside` where
+    it is not.
     """
 
     def mask(_: Any, buffer: Any, position: Any) -> Any:

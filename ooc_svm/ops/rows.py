@@ -101,16 +101,9 @@ def scores(indptr, indices, values, first, every, w, out):  # type: ignore[no-un
 
 @compiled
 def scores_of_models(indptr, indices, values, first, last, W, b, out):  # type: ignore[no-untyped-def]
-    """``out[i - first] = X[i] W + b`` for the rows ``first <= i < last``.
+    """``out[i - first] = X[i] W + b`` for the rows ``first <= i < last`` of a block.
 
-    Parameters
-    ----------
-    indptr, indices, values : CSR rows (uint64, uint32, float or None)
-    first, last : int
-        Row range inside the block.
-    W : ndarray of float64, shape (n_features, K)
-    b : ndarray of float64, shape (K,)
-    out : ndarray of float64, shape (at least last - first, K)
+    W is (n_features, K), b (K,) and out (at least last - first, K), all float64.
     """
     K = W.shape[1]
     if K == 1:
@@ -172,17 +165,9 @@ def add_rows(indptr, indices, values, scale2, coefficients, w):  # type: ignore[
 def add_rows_by_group(indptr, indices, values, first, last, V, row_number, groups, out):  # type: ignore[no-untyped-def]
     """``out[j, k, g] += V[i - first, k] X[i, j]``, g the row's number modulo the number of groups.
 
-    Parameters
-    ----------
-    indptr, indices, values : CSR rows (uint64, uint32, float or None)
-    first, last : int
-        Row range inside the block.
-    V : ndarray of float64, shape (at least last - first, K)
-        Coefficients; rows of zeros are skipped.
-    row_number : int
-        Number of row ``first`` in the whole data.
-    groups : int
-    out : ndarray of float64, shape (n_features, K, groups)
+    V are coefficients of the rows ``first <= i < last`` of a block, shape (at least last - first, K); rows of
+    zeros are skipped. `row_number` is that of row ``first`` in the whole data, and out is (n_features, K,
+    groups).
     """
     K = V.shape[1]
     for i in range(first, last):
@@ -206,15 +191,9 @@ def add_rows_by_group(indptr, indices, values, first, last, V, row_number, group
 def add_to_cells(indptr, indices, values, first, last, numbers, weights, out):  # type: ignore[no-untyped-def]
     """Add each row to its cells: ``out[numbers[k, i - first], j] += weights[k, i - first] X[i, j]``.
 
-    Parameters
-    ----------
-    indptr, indices, values : CSR rows (uint64, uint32, float or None)
-    first, last : int
-        Row range inside the block.
-    numbers : ndarray of int32, shape (places, last - first)
-    weights : ndarray of float64, shape (places, last - first), or None
-        Places of weight 0 are skipped; None: all are 1.
-    out : ndarray of float64, shape (cells, n_features)
+    It takes the rows ``first <= i < last`` of a block. `numbers` (int32) and `weights` have the shape
+    (places, last - first), and out is (cells, n_features). Places of weight 0 are skipped; without weights
+    all are 1.
     """
     for i in range(first, last):
         for k in range(len(numbers)):
@@ -241,14 +220,7 @@ def column_statistics(indptr, indices, values, largest, total, squares):  # type
 
 @compiled
 def compact_rows(indptr, indices, values, kept):  # type: ignore[no-untyped-def]
-    """Move the kept rows to the front, in place; returns the number of nonzeros kept.
-
-    Parameters
-    ----------
-    indptr, indices, values : CSR rows (uint64, uint32, float or None)
-        ``indices`` and ``values`` are changed.
-    kept : ndarray of bool, shape (m,)
-    """
+    """Move the rows that are `kept` (bool) to the front, in place; returns the number of nonzeros kept."""
     to = np.uint64(0)
     for i in range(len(kept)):
         if kept[i]:
@@ -266,24 +238,10 @@ def compact_rows(indptr, indices, values, kept):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def gather_rows(
-    indptr: npt.NDArray[np.uint64],
-    indices: npt.NDArray[np.uint32],
-    values: Any,
-    order: npt.NDArray[np.int64],
-    out_indptr: npt.NDArray[np.uint64],
-    out_indices: npt.NDArray[np.uint32],
-    out_values: Any,
-) -> None:
+def gather_rows(indptr, indices, values, order, out_indptr, out_indices, out_values):  # type: ignore[no-untyped-def]
     """Copy the rows ``order[0]``, ``order[1]``, ... one after another.
 
-    Parameters
-    ----------
-    indptr, indices, values : CSR rows (uint64, uint32, float or None)
-    order : ndarray of int64, shape (m,)
-    out_indptr : ndarray of uint64, shape (m + 1,)
-        Holds the row pointers of the rows to come, from 0.
-    out_indices, out_values : ndarrays with room for the elements (uint32, float or None)
+    `out_indptr`, shape (m + 1,), holds the row pointers of the rows to come, from 0.
     """
     for k in range(len(order)):
         p, end = indptr[order[k]], indptr[order[k] + 1]
@@ -297,28 +255,10 @@ def gather_rows(
 
 
 @compiled
-def keep_known(
-    indptr: npt.NDArray[np.uint64],
-    indices: npt.NDArray[np.uint32],
-    values: npt.NDArray[Any] | None,
-    n_features: int,
-    kept_indptr: npt.NDArray[np.uint64],
-    kept_indices: npt.NDArray[np.uint32],
-    kept_values: npt.NDArray[Any] | None,
-) -> int:
-    """Copy the elements whose column id is below `n_features`.
+def keep_known(indptr, indices, values, n_features, kept_indptr, kept_indices, kept_values):  # type: ignore[no-untyped-def]
+    """Copy the elements whose column id is below `n_features`; returns the number of rows that lost one.
 
-    Parameters
-    ----------
-    indptr, indices, values : CSR rows (uint64, uint32, floats or None)
-    n_features : int
-    kept_indptr, kept_indices, kept_values : arrays of the same types and lengths
-        What is left; they may be the arrays of the rows themselves.
-
-    Returns
-    -------
-    int
-        Rows that lost an element.
+    The copies may go to the arrays of the rows themselves.
     """
     limit = np.uint64(n_features)
     one = np.uint64(1)
@@ -333,7 +273,7 @@ def keep_known(
             if np.uint64(indices[p]) < limit:
                 kept_indices[n] = indices[p]
                 if values is not None:
-                    kept_values[n] = values[p]  # type: ignore[index]
+                    kept_values[n] = values[p]
                 n += one
         shorter += n - begin < last - first
         kept_indptr[i + 1] = n

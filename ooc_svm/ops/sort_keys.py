@@ -46,28 +46,11 @@ def first_invalid(bits: Keys, targets: Targets) -> int:
 
 
 @compiled
-def count_keys(
-    bits: Keys,
-    targets: Targets,
-    low: np.uint64,
-    high: np.uint64,
-    shift: np.uint64,
-    positives: Counts,
-    negatives: Counts,
-    smallest: Keys,
-    largest: Keys,
-) -> None:
+def count_keys(bits, targets, low, high, shift, positives, negatives, smallest, largest):  # type: ignore[no-untyped-def]
     """Count the keys between `low` and `high` (inclusive) in bins ``(key - low) >> shift``.
 
-    Parameters
-    ----------
-    bits : ndarray of uint64, shape (n,)
-    targets : ndarray of int8, shape (n,)
-    low, high, shift : uint64
-    positives, negatives : ndarray of int64, shape (bins,)
-        Rows of each class, added to.
-    smallest, largest : ndarray of uint64, shape (bins,)
-        Range of the keys in each bin, widened.
+    The rows of each class are added to `positives` and `negatives`, one entry a bin; the range of the keys in
+    each bin, `smallest` and `largest`, is widened.
     """
     for i in range(len(bits)):
         key = order_key(bits[i])
@@ -88,10 +71,7 @@ def gather_keys(
 ) -> tuple[int, int]:
     """Copy the keys between `low` and `high`: positives up from `front`, negatives down from `back`.
 
-    Returns
-    -------
-    front, back : int
-        Where the next of each would go; what does not fit between them is left out.
+    Returns where the next of each would go; what does not fit between them is left out.
     """
     for i in range(len(bits)):
         key = order_key(bits[i])
@@ -110,23 +90,10 @@ def gather_keys(
 def merge_keys(
     upper: Keys, lower: Keys, i: int, j: int, keys: Keys, positives: Counts, negatives: Counts
 ) -> tuple[int, int, int]:
-    """Merge the sorted keys of positives and negatives; equal keys make one tie run.
+    """Merge sorted keys of positives (`upper`, from i) and negatives (`lower`, from j) to tie runs.
 
-    Parameters
-    ----------
-    upper, lower : ndarray of uint64, sorted
-        Keys of the positive and of the negative rows.
-    i, j : int
-        Where to continue in them.
-    keys, positives, negatives : ndarrays of uint64, int64, int64, one length
-        Out: the key of each tie run, and its rows of each class.
-
-    Returns
-    -------
-    count : int
-        Tie runs written; fewer than ``len(keys)`` only at the end.
-    i, j : int
-        Where to continue.
+    Sets the key of each run of equal keys, and its rows of each class. Returns the number of tie runs
+    written, which are fewer than ``len(keys)`` only at the end, and the i and j to continue from.
     """
     count = 0
     while count < len(keys) and (i < len(upper) or j < len(lower)):
@@ -157,20 +124,10 @@ def score_keys(bits: Keys, keys: Keys) -> None:
 def find_ranges(
     bits: Keys, scores: Scores, shift: np.uint64, first: Any, highs: Scores, ranges: Places
 ) -> None:
-    """Find the range that holds each score.
+    """Find the range that holds each score; `bits` are the bits of the scores.
 
-    Parameters
-    ----------
-    bits, scores : ndarrays of uint64 and of float64, shape (n,)
-        The scores, in two types.
-    shift : uint64
-        The bin of a key is ``key >> shift``.
-    first : ndarray of int32, shape (bins,)
-        For each bin, the first range that does not end in a lower bin.
-    highs : ndarray of float64, shape (n_ranges,), ascending
-        Highest score of each range.
-    ranges : ndarray of int64, shape (n,)
-        Out.
+    The bin of a key is ``key >> shift``. `first` (int32) is for each bin the first range that does not end in
+    a lower bin; `highs` are the highest scores of the ranges, ascending.
     """
     for i in range(len(bits)):
         place = first[order_key(bits[i]) >> shift]
@@ -181,15 +138,9 @@ def find_ranges(
 
 @compiled
 def assign_places(buckets: Any, next_places: Places, places: Any) -> None:
-    """Give each row the next place of its bucket.
+    """Give each row the next place of its bucket; `next_places` is increased by the rows of each bucket.
 
-    Parameters
-    ----------
-    buckets : ndarray of an integer type, shape (n,)
-    next_places : ndarray of int64, shape (n_buckets,)
-        Increased by the rows of each bucket.
-    places : ndarray of an integer type, shape (n,)
-        Out; may be `buckets` itself.
+    Buckets and places are of any integer type; `places` may be `buckets` itself.
     """
     for i in range(len(buckets)):
         bucket = buckets[i]

@@ -50,17 +50,9 @@ class _Counted:
 def count_active_pairs(
     request: PairPass, vectors: RowVectors, sorting_bytes: int, threads: int = 1
 ) -> PairSlope:
-    """Serve a `PairPass`.
+    """Serve a `PairPass` whose row vectors are among `vectors`.
 
-    Parameters
-    ----------
-    request : PairPass
-    vectors : RowVectors
-        Contains the row vectors that the request names.
-    sorting_bytes : int
-        Memory for sorting; the result does not depend on it.
-    threads : int
-        The result does not depend on their number.
+    The result depends neither on `sorting_bytes`, the memory for sorting, nor on the number of threads.
     """
     start, end = vectors[request.start], vectors[request.end]
     points = [PointVector(start, end, request.t), PointVector(start, end)]
@@ -94,19 +86,10 @@ def sum_of_pairs(rows: PairRows, vectors: RowVectors, sorting_bytes: int) -> flo
 
 
 def whole_queries(query_starts: RowVector, rows: int) -> Iterator[Int64Array]:
-    """Divide rows into slices of whole queries.
+    """Divide rows into slices of whole queries, by `query_starts` (uint8, 1 at the first row of each query).
 
-    Parameters
-    ----------
-    query_starts : RowVector of uint8
-        1 at the first row of each query, which the first row is.
-    rows : int
-        Maximum number of rows of a slice; only a single query may have more.
-
-    Yields
-    ------
-    ndarray of int64
-        First rows of the queries of a slice, and the row after the last.
+    Yields the first rows of the queries of a slice, and the row after the last. A slice has at most `rows`
+    rows; only a single query may have more.
     """
     pending = np.empty(0, np.int64)
     for start, stop in row_slices(query_starts.n_rows, rows):

@@ -14,7 +14,7 @@ belongs to the slack block of its higher row: the number of that row modulo the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,36 +39,12 @@ _SMALL = 1024
 
 
 def rank_labels(labels: npt.NDArray[Any]) -> tuple[Ranks, int]:
-    """Dense ranks of labels, and their number.
+    """Dense ranks (int32) of finite labels, and their number.
 
-    Parameters
-    ----------
-    labels : ndarray, shape (n,)
-        Finite.
-
-    Returns
-    -------
-    ranks : ndarray of int32, shape (n,)
-        0 for the lowest label, equal for equal labels.
-    n_ranks : int
+    The rank is 0 for the lowest label, equal for equal labels.
     """
     distinct, ranks = np.unique(labels, return_inverse=True)
     return ranks.astype(np.int32), len(distinct)
-
-
-def pairs_of_sizes(sizes: Iterable[int]) -> int:
-    """Number of pairs of rows of different rank, exact for any size.
-
-    Parameters
-    ----------
-    sizes : iterable of int
-        Rows of each rank.
-    """
-    rows = pairs = 0
-    for size in sizes:
-        pairs += rows * int(size)
-        rows += int(size)
-    return pairs
 
 
 def check_trainable(pairs: int) -> None:
@@ -94,24 +70,12 @@ def count_pairs(
     margin: float = 1.0,
     threads: int = 1,
 ) -> None:
-    """Count the active pairs of every row in memory; all rows are one query.
+    """Count the active pairs of every row in memory; all rows are one query, with finite scores.
 
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (n,)
-        Finite.
-    ranks : ndarray of int32, shape (n,)
-        From 0 to ``n_ranks - 1``; see `rank_labels`.
-    n_ranks : int
-    plus : ndarray of int64, shape (n,)
-        Out: active pairs in which the row is the higher one.
-    minus : ndarray of int64, shape (n, n_slacks)
-        Out: active pairs in which the row is the lower one, by slack block.
-    first_row : int
-        Number of the first row.
-    margin : float
-    threads : int
-        The result does not depend on their number.
+    Sets `plus`, shape (n,), to the active pairs in which the row is the higher one and `minus`, shape (n,
+    n_slacks), to those in which it is the lower one, by slack block. Ranks are below `n_ranks`, see
+    `rank_labels`; `first_row` is the number of the first row. The number of threads does not change the
+    result.
     """
     wrap, n_rows, n_slacks = MemoryVector.wrap, len(scores), minus.shape[1]
     if can_look_up(n_rows, n_ranks, weighted=False):
@@ -136,22 +100,12 @@ def count_in_queries(
     first_row: int = 0,
     margin: float = 1.0,
 ) -> None:
-    """Count the active pairs of every row; only rows of one query make pairs.
+    """Count the active pairs of every row as `count_pairs` does; only rows of one query make pairs.
 
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (n,)
-    ranks : ndarray of int32, shape (n,)
-        Compared inside a query only; they need not be dense there.
-    starts : ndarray of int64, shape (n_queries + 1,)
-        Query q is the rows ``starts[q] <= i < starts[q + 1]`` of the arrays; other rows get zeros.
-    plus, minus : ndarrays of int64 (float64 with weights), shapes (n,) and (n, n_slacks)
-        Out: see `count_pairs`.
-    weights : ndarray of float64, shape (n_queries,), optional
-        The weight of each pair of a query.
-    first_row : int
-        Number of the first row, which decides its slack block.
-    margin : float
+    Query q is the rows ``starts[q] <= i < starts[q + 1]`` of the arrays; other rows get zeros. Ranks are
+    compared inside a query only; they need not be dense there. With `weights` (n_queries,), those of each
+    pair of a query, `plus` and `minus` are float64. `first_row` is the number of the first row, which decides
+    its slack block.
     """
     plus[:] = 0
     minus[:] = 0
@@ -169,12 +123,8 @@ def count_in_queries(
 class SliceSums:
     """The share of some adjacent rows in sums over the active pairs, by slack block.
 
-    Attributes
-    ----------
-    active : ndarray of float64, shape (n_slacks,)
-        Weight of the pairs whose higher row is one of these rows.
-    dots : ndarray of float64, shape (n_slacks, 2, n_vectors)
-        For each row vector v: ``sum_i plus_i v_i`` and ``sum_j minus_j v_j``.
+    `active`, shape (n_slacks,), is the weight of the pairs whose higher row is one of these rows. `dots`,
+    shape (n_slacks, 2, n_vectors), are for each row vector v ``sum_i plus_i v_i`` and ``sum_j minus_j v_j``.
     """
 
     active: Float64Array
@@ -194,14 +144,10 @@ def slice_sums(vectors: Float64Array, plus: Counts, minus: Sequence[Counts], fir
 
 
 def add_slices(slices: Sequence[SliceSums]) -> tuple[Float64Array, Float64Array]:
-    """Add the sums of slices; sums of slices are added without rounding.
+    """Add the sums of slices, without rounding.
 
-    Returns
-    -------
-    active : ndarray of float64, shape (n_slacks,)
-        Weight of the active pairs of each slack block.
-    differences : ndarray of float64, shape (n_slacks, n_vectors)
-        Weighted sum of ``v_j - v_i`` over these pairs ``(i, j)``.
+    Returns the weight of the active pairs of each slack block, shape (n_slacks,), and the weighted sums of
+    ``v_j - v_i`` over these pairs ``(i, j)``, shape (n_slacks, n_vectors).
     """
     active, dots = np.stack([own.active for own in slices]), np.stack([own.dots for own in slices])
     signed = np.concatenate([-dots[:, :, 0], dots[:, :, 1]])

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import Float64Array
 from ooc_svm.ops import sort_keys
 from ooc_svm.pairs import lookup_loops
 from ooc_svm.rowvectors.sort import check_finite
@@ -94,31 +94,11 @@ def can_look_up(n_rows: int, n_ranks: int, weighted: bool) -> bool:
 
 
 class TwoRanks:
-    """Counts the active pairs of one query whose rows have two ranks and no weights.
+    """Counts the active pairs of one query whose rows have the ranks 0 and 1 and no weights.
 
-    Parameters
-    ----------
-    scores, ranks : RowVector of float64 and of int32
-        Ranks are 0 and 1; see `can_look_up`.
-    n_slacks : int
-        Number of slack blocks.
-    first_row : int
-        Number of the first row.
-    margin : float
-    threads : int
-        The counts do not depend on their number.
-
-    Attributes
-    ----------
-    plus : RowVector of int64
-        Active pairs in which a row is the higher one; read-only.
-    minus : sequence of RowVector of int64
-        For each slack block, the active pairs in which a row is the lower one; read-only.
-
-    Raises
-    ------
-    InputError
-        If a score is not finite.
+    `plus` and `minus` are read-only row vectors of int64: the active pairs in which a row is the higher one,
+    and for each slack block those in which it is the lower one. They do not depend on the number of threads.
+    InputError if a score is not finite.
     """
 
     def __init__(
@@ -179,7 +159,9 @@ class TwoRanks:
 
         tasks = [(number, *rows) for number, rows in enumerate(self._slices)]
         parallel_map(find, tasks, self._threads)
-        next_places = _first_places(sizes)
+        # The place of the first row of each slice in each bucket.
+        ends = np.cumsum(sizes.T.ravel()).reshape(sizes.T.shape)
+        next_places = np.ascontiguousarray((ends - sizes.T).T)
         parallel_map(move, tasks, self._threads)
         of_sides = sizes.sum(axis=0).reshape(1 + self._n_slacks, grid.n_cells).sum(axis=1)
         return signed, [0, *np.cumsum(of_sides).tolist()]
@@ -219,9 +201,3 @@ class _GatheredCounts(ComputedVector):
         ranks = self._ranks.read(start, stop)
         lookup_loops.gather(self._places[start:stop], self._counts, ranks, self._rank, found)
         return found
-
-
-def _first_places(sizes: Int64Array) -> Int64Array:
-    """The place of the first row of each slice in each bucket, from the sizes of both (slices, buckets)."""
-    ends = np.cumsum(sizes.T.ravel()).reshape(sizes.T.shape)
-    return np.ascontiguousarray((ends - sizes.T).T)

@@ -34,23 +34,11 @@ def cell(x, low, high, scale):  # type: ignore[no-untyped-def]
 
 @compiled
 def find_buckets(scores, ranks, first_row, n_slacks, low, high, scale, n_cells, buckets, sizes):  # type: ignore[no-untyped-def]
-    """Find the bucket of each row, by side and then by cell, and count the rows of each.
+    """Find the bucket of each row, by side and then by cell, and add the rows of each bucket to `sizes`.
 
-    The cell is that of the score; cells of the higher rank are in reverse order, as its x are.
-
-    Parameters
-    ----------
-    scores, ranks : ndarrays of float64 and int32, shape (n,)
-        Rank 0 is side 0; rows of rank 1 are on side 1 plus the number of the row modulo `n_slacks`.
-    first_row, n_slacks : int
-    low, high, scale : float
-        A grid of `n_cells` cells.
-    n_cells : int
-        Buckets of each side.
-    buckets : ndarray of uint32, shape (n,)
-        Out.
-    sizes : ndarray of int64, shape ((1 + n_slacks) * n_cells,)
-        Added to.
+    Rank 0 is side 0; rows of rank 1 are on side 1 plus the number of the row modulo `n_slacks`. The cell is
+    that of the score in a grid of `n_cells` cells; cells of the higher rank are in reverse order, as its x
+    are. There are (1 + n_slacks) * n_cells buckets, as uint32.
     """
     cells, last = np.uint64(n_cells), np.uint64(n_cells - 1)
     for i in range(len(scores)):
@@ -71,16 +59,7 @@ def scatter_signed(places, scores, ranks, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def fill_cells(values, low, high, scale, below):  # type: ignore[no-untyped-def]
-    """Count the sorted values in cells below each cell, and last all of them.
-
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n,), ascending
-    low, high, scale : float
-        A grid of `n_cells` cells.
-    below : ndarray of uint32, shape (n_cells + 1,)
-        Zeros; out.
-    """
+    """Set `below` (uint32, zeros) to the number of ascending values in cells below each, and last of all."""
     for i in range(len(values)):
         below[cell(values[i], low, high, scale) + _ONE] = i + 1
     for k in range(1, len(below)):
@@ -89,18 +68,10 @@ def fill_cells(values, low, high, scale, below):  # type: ignore[no-untyped-def]
 
 @compiled
 def count_active(own, values, low, high, scale, below, margin, out):  # type: ignore[no-untyped-def]
-    """Count the active pairs of rows of one side with those of another.
+    """Set `out` to the active pairs of the rows of one side, whose x are `own`, with those of another.
 
-    Parameters
-    ----------
-    own : ndarray of float64, shape (n,)
-        Their x.
-    values : ndarray of float64, shape (m + PADDING,), ascending
-        The x of the other side, then infinity.
-    low, high, scale, below
-        The grid of the other side; see `fill_cells`.
-    margin : float
-    out : ndarray of uint32, shape (n,)
+    `values` are the ascending x of the other side, then `PADDING` times infinity; low, high, scale and
+    `below` are its grid, see `fill_cells`.
     """
     total = np.uint64(len(values) - PADDING)
     before = np.nextafter(margin, -np.inf)

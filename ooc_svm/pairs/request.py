@@ -36,14 +36,7 @@ class PairRows:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """All pairs of the data.
-
-    Attributes
-    ----------
-    rows : PairRows
-    total : float
-        Sum of the weights of the pairs, m.
-    """
+    """All pairs of the data; `total` is the sum of their weights, m."""
 
     rows: PairRows
     total: float
@@ -53,16 +46,9 @@ class Pairs:
 class PairSlope:
     """Result of a `PairPass`: sums over the active pairs, those whose scores differ by less than 1.
 
-    Attributes
-    ----------
-    active, loss : float
-        Sums of their weights, and of the weights times ``1 - (s_i - s_j)``.
-    slope : float
-        Derivative of the loss with respect to t.
-    offsets : ndarray of float64, shape (n_slacks,)
-        ``active`` by the slack block of the higher row.
-    n_rows : int
-        Rows that are in an active pair.
+    `active` and `loss` are the sums of their weights, and of the weights times ``1 - (s_i - s_j)``; `slope`
+    is the derivative of the loss with respect to t. `offsets`, shape (n_slacks,), is ``active`` by the slack
+    block of the higher row, and `n_rows` counts the rows that are in an active pair.
     """
 
     active: float
@@ -74,22 +60,13 @@ class PairSlope:
 
 @dataclass(frozen=True, slots=True)
 class PairPass:
-    """The active pairs at the scores ``start + t (end - start)``.
+    """The active pairs at the scores ``start + t (end - start)``; `start` and `end` are names of row vectors.
 
     Which pairs are active depends on all scores at once: this is answered from whole row vectors, not block
-    by block.
-
-    Parameters
-    ----------
-    rows : PairRows
-    start, end : str
-        Names of row vectors.
-    t : float
-    coefficients : tuple of str
-        Row vectors, one for each slack block, that are set to the weight of each row in the cut: the weight
-        of the active pairs in which it is the higher row, less that of those in which it is the lower one. A
-        pair belongs to the slack block of its higher row: its number modulo the number of slack blocks. If
-        this is empty, there is one slack block and no vector is written.
+    by block. `coefficients` names row vectors, one for each slack block, that are set to the weight of each
+    row in the cut: the weight of the active pairs in which it is the higher row, less that of those in which
+    it is the lower one. A pair belongs to the slack block of its higher row: its number modulo the number of
+    slack blocks. Without coefficients there is one slack block and no vector is written.
     """
 
     rows: PairRows

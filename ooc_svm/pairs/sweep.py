@@ -72,22 +72,11 @@ class _RankRange:
 
 
 class PairSweep:
-    """Counts the active pairs of one query.
+    """Counts the active pairs of one query, in columns of as many rows that `scratch` creates.
 
-    Parameters
-    ----------
-    scores, ranks : RowVector of float64 and of int32
-    n_ranks : int
-    weights : RowVector of float64, or None
-    n_slacks : int
-        Number of slack blocks; 0: pairs are counted for their higher row alone.
-    scratch : RowVectors
-        Creates the columns, of as many rows as the vectors.
-    most : int
-        Maximum number of rows in memory in addition to the columns, with `ROW_BYTES` for each (and some
-        megabytes).
-    threads : int
-        Number of sweeps at a time where all columns are in memory; each sweep writes its own column.
+    With 0 slack blocks, pairs are counted for their higher row alone. At most `most` rows are in memory in
+    addition to the columns, with `ROW_BYTES` for each (and some megabytes). Where all columns are in memory,
+    there are as many sweeps at a time as threads; each sweep writes its own column.
     """
 
     def __init__(
@@ -108,22 +97,21 @@ class PairSweep:
         self._columns, self._spare = self._new_columns("a", 0), self._new_columns("b", None)
         most = max(most, _FEWEST_ROWS)
         if all(column.in_memory for column in self._columns.all() + self._spare.all()):
-            self._window, self._slice, self._best = self._n_rows, SLICE_ROWS, BEST_ROWS
-            self._threads = threads
+            self._window, self._slice, self._best, self._threads = (
+                self._n_rows,
+                SLICE_ROWS,
+                BEST_ROWS,
+                threads,
+            )
         else:
-            self._threads = 1
             self._window = self._slice = self._best = most
+            self._threads = 1
         sources = [scores, ranks, RowNumbers(self._n_rows, self._columns.rows.dtype)]
         if weights is not None:
             sources.append(weights)
-        sort_by_score(
-            sources,
-            self._columns.inputs(),
-            best=self._best,
-            most=most,
-            rows=self._slice,
-            memory_bytes=min(most * ROW_BYTES // 2, _COUNTING_BYTES),
-        )
+        counting = min(most * ROW_BYTES // 2, _COUNTING_BYTES)
+        sizes = {"best": self._best, "most": most, "rows": self._slice, "memory_bytes": counting}
+        sort_by_score(sources, self._columns.inputs(), **sizes)
 
     def count(self, margin: float, first_row: int, plus: RowVector, minus: Sequence[RowVector]) -> None:
         """Set `plus` and, for each slack block, `minus` (see `ooc_svm.pairs.counts`).

@@ -140,22 +140,10 @@ def sweep(  # type: ignore[no-untyped-def]
 def count_small(scores, ranks, starts, weights, most, first_row, margin, plus, minus):  # type: ignore[no-untyped-def]
     """Count the active pairs inside queries of few adjacent rows by comparing all of them.
 
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (n,)
-    ranks : ndarray of int32, shape (n,)
-    starts : ndarray of int64, shape (n_queries + 1,)
-    weights : ndarray of float64, shape (n_queries,), or None
-        The weight of each pair of a query.
-    most : int
-        Queries of more rows are left out.
-    first_row : int
-        Number of the first row.
-    margin : float
-    plus : ndarray of int64, or of float64 with weights, shape (n,)
-        Zeros; out: the weight of the pairs in which the row is the higher one.
-    minus : ndarray of the same type, shape (n, n_slacks)
-        Zeros; out: the weight of the pairs in which it is the lower one, by slack block.
+    Queries of more than `most` rows are left out. `weights` (n_queries,) are those of each pair of a query,
+    or None. `plus`, shape (n,), and `minus`, shape (n, n_slacks), are zeros of int64, or of float64 with
+    weights, and become the weight of the pairs in which the row is the higher one, and by slack block the
+    lower one.
     """
     n_slacks = minus.shape[1]
     flat = minus.ravel()
@@ -192,13 +180,7 @@ def count_small(scores, ranks, starts, weights, most, first_row, margin, plus, m
 def dots(counts, vectors, first, step, out):  # type: ignore[no-untyped-def]
     """Set ``out[v]`` to the sum of ``counts[i] vectors[v, i]`` over ``i = first, first + step, ...``.
 
-    Parameters
-    ----------
-    counts : ndarray of int64 or float64, shape (n,)
-    vectors : ndarray of float64, shape (n_vectors, n)
-    first, step : int
-    out : ndarray of float64, shape (n_vectors,)
-        Products are added in four interleaved sums.
+    Products are added in four interleaved sums.
     """
     n, step = np.uint64(len(counts)), np.uint64(step)
     for v in range(len(vectors)):

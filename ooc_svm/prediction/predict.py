@@ -22,15 +22,7 @@ from ooc_svm.text.writer import format_rows
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Result of `predict` with an output.
-
-    Attributes
-    ----------
-    rows : int
-        Rows written.
-    ignored : Ignored
-        Rows and entries of columns that the model does not have.
-    """
+    """Result of `predict` with an output: rows written, and what the model has no columns for."""
 
     rows: int
     ignored: Ignored
@@ -122,16 +114,12 @@ def predict(
         lines = _Lines(stream.decision, scores)
         if not isinstance(output, str | os.PathLike):
             return _write(stream, lines, output)
-        return _write_file(stream, lines, output)
-
-
-def _write_file(stream: ScoreStream, lines: _Lines, path: str | os.PathLike[str]) -> Predicted:
-    if stream.rows.holds(path):
-        raise UsageError(f"{os.fspath(path)}: is part of the data; choose another name to write to")
-    check_no_model(path)
-    written: list[Predicted] = []
-    atomic_write(path, lambda file: written.append(_write(stream, lines, file)))
-    return written[0]
+        if stream.rows.holds(output):
+            raise UsageError(f"{os.fspath(output)}: is part of the data; choose another name to write to")
+        check_no_model(output)
+        written: list[Predicted] = []
+        atomic_write(output, lambda file: written.append(_write(stream, lines, file)))
+        return written[0]
 
 
 def _write(stream: ScoreStream, lines: _Lines, file: BinaryIO) -> Predicted:
@@ -152,8 +140,7 @@ class _Lines:
                 f"the class {broken[0]!r:.80} has a line break in its name, and a row is one line; "
                 "predict into an array, or rename the class and train again"
             )
-        self._decision = decision
-        self._with_scores = with_scores
+        self._decision, self._with_scores = decision, with_scores
         end = " " if with_scores else "\n"
         self._starts = [f"{text}{end}".encode() for text in decision.texts]
 
@@ -167,11 +154,9 @@ class _Lines:
         elif self._with_scores:  # the score is both prediction and score
             scores = scores.repeat(2, axis=1)
         lines = _decimal_lines(scores)
-        if starts:
-            lines = b"".join(
-                [part for row in zip(starts, lines.splitlines(True), strict=True) for part in row]
-            )
-        return lines
+        if not starts:
+            return lines
+        return b"".join([part for row in zip(starts, lines.splitlines(True), strict=True) for part in row])
 
 
 def _decimal_lines(numbers: Float64Array) -> bytes:

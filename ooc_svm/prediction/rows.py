@@ -39,15 +39,7 @@ _ENOUGH_FOR_LINES = int(MAX_LINE_BYTES / _LINE_SHARE)
 
 @dataclass(slots=True)
 class Ignored:
-    """Counts of what was ignored because the model has no such column.
-
-    Attributes
-    ----------
-    rows : int
-        Rows with ignored values.
-    entries : int
-        Stored values.
-    """
+    """Rows with stored values, and these values (entries), ignored because the model has no such column."""
 
     rows: int = 0
     entries: int = 0
@@ -55,17 +47,9 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class StreamBlock:
-    """Rows of a stream, with the columns of the model only.
+    """Rows of a stream, with the columns of the model only, and what was ignored in them.
 
-    Attributes
-    ----------
-    rows : RowBlock
-        Valid until the next block is taken.
-    labels : ndarray of float64, shape (n_rows,), or None
-    ignored : Ignored
-        What was ignored in these rows.
-    qids : ndarray of int64, shape (n_rows,), or None
-        Query ids, where the data have them.
+    The rows are valid until the next block is taken. Labels and qids are None where the data have none.
     """
 
     rows: RowBlock
@@ -75,22 +59,11 @@ class StreamBlock:
 
 
 class RowStream(ABC):
-    """Blocks of rows in order.
+    """Blocks of rows in order; `name` is for messages.
 
-    Attributes
-    ----------
-    name : str
-        For messages.
-    n_rows : int or None
-        None where it is not known before the end.
-    label_names : tuple of str, or None
-        Names of the labels, where they have names: a label is then a position in this tuple.
-    label_counts : mapping of float to int, or None
-        Rows of each label, where they are known before the first row is read.
-    has_qid : bool or None
-        Whether rows have query ids; None where it is not known before the first row is read.
-    least_bytes : int
-        Memory that reading one block at a time needs.
+    `n_rows` and `has_qid` are None where they are not known before the end, or the first row. Where labels
+    have names, a label is a position in `label_names`; `label_counts` are the rows of each label, where they
+    are known before the first row is read. Reading one block at a time needs `least_bytes` of memory.
     """
 
     name: str
@@ -104,17 +77,10 @@ class RowStream(ABC):
     def blocks(
         self, n_features: int, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
-        """Read all rows, ahead of the consumer.
+        """Read all rows, ahead of the consumer; columns from `n_features` on are ignored.
 
-        Parameters
-        ----------
-        n_features : int
-            Columns from this one on are ignored.
-        pool : ThreadPoolExecutor
-            Decodes the blocks of a store; the parsing of text has threads of its own.
-        threads : int
-        memory_bytes : int
-            Memory for all blocks alive, at least `least_bytes`.
+        The pool decodes the blocks of a store; the parsing of text has threads of its own. `memory_bytes` are
+        for all blocks alive, at least `least_bytes`.
         """
 
     def holds(self, path: str | os.PathLike[str]) -> bool:
@@ -123,14 +89,7 @@ class RowStream(ABC):
 
 
 class SourceStream(RowStream):
-    """Rows of a store, or of a matrix in memory.
-
-    Parameters
-    ----------
-    source : Source
-    labelled : bool
-        Whether it has labels; those of a matrix without labels are meaningless.
-    """
+    """Rows of a store, or of a matrix; labels of a matrix that is not `labelled` are meaningless."""
 
     def __init__(self, source: Source, *, labelled: bool = True) -> None:
         self._source = source
@@ -184,15 +143,7 @@ class SourceStream(RowStream):
 
 
 class TextStream(RowStream):
-    """Rows of SVMlight text.
-
-    Parameters
-    ----------
-    inputs : sequence of paths
-        ``-`` is standard input.
-    index_base : {0, 1}
-    dtype : {"float32", "float64"}
-    """
+    """Rows of SVMlight text; the input ``-`` is standard input."""
 
     def __init__(self, inputs: Sequence[str | os.PathLike[str]], index_base: int, dtype: str) -> None:
         self._inputs = [os.fspath(path) for path in inputs]
@@ -216,9 +167,8 @@ class TextStream(RowStream):
 
     def holds(self, path: str | os.PathLike[str]) -> bool:
         """Whether a path is one of the inputs."""
-        return os.path.exists(path) and any(
-            os.path.samefile(path, each) for each in self._inputs if each != "-"
-        )
+        inputs = [each for each in self._inputs if each != "-"]
+        return os.path.exists(path) and any(os.path.samefile(path, each) for each in inputs)
 
     def blocks(
         self, n_features: int, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
@@ -244,12 +194,7 @@ def _text_bytes(threads: int) -> int:
 
 
 def _known(
-    block: RowBlock,
-    labels: Float64Array | None,
-    qids: Int64Array | None,
-    n_features: int,
-    *,
-    in_place: bool,
+    block: RowBlock, labels: Float64Array | None, qids: Int64Array | None, n_features: int, *, in_place: bool
 ) -> StreamBlock:
     """The block without columns from `n_features` on."""
     ids = unsigned(block.indices)
@@ -277,32 +222,15 @@ def open_rows(
     dtype: str = "float32",
     label: str | None = None,
 ) -> RowStream:
-    """Open any data.
+    """Open any data: a path or paths, a Store, a Source, or a sparse matrix or 2-d ndarray.
 
-    Parameters
-    ----------
-    data : path, paths, Store, Source, sparse matrix or 2-d ndarray
-        A path is a store if it is a folder or ends in ``.zarr``, text otherwise; several paths are text.
-    labels, qid : array_like of shape (n_rows,), optional
-        Labels and query ids of a matrix.
-    index_base, dtype : int, str
-        How text is read, see `ooc_svm.text.reader.TextRows`.
-    label : str, optional
-        Column of an AnnData store that holds the labels.
+    A path is a store if it is a folder or ends in ``.zarr``, text otherwise; several paths are text. `labels`
+    and `qid` are those of a matrix; `label` is the column of an AnnData store that holds the labels. How text
+    is read (`index_base`, `dtype`): see `ooc_svm.text.reader.TextRows`.
 
-    Returns
-    -------
-    RowStream
-
-    Raises
-    ------
-    UsageError
-        If labels or query ids are given for data that have their own, a label column is named for data
-        without columns, or `data` is of no known kind.
-    InputError
-        If there is no such file or store, or it cannot be read as one.
-    DamageError, StorageError
-        If a store is damaged, or opening fails.
+    UsageError if labels or query ids are given for data that have their own, a label column is named for data
+    without columns, or `data` is of no known kind. InputError if there is no such file or store, or it cannot
+    be read as one. DamageError or StorageError if a store is damaged, or opening fails.
     """
     if isinstance(data, str | os.PathLike):
         data = [data]

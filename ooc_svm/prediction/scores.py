@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, tiles
@@ -68,12 +67,9 @@ class ScoreStream(Iterator[ScoreBlock]):
     def __init__(
         self, decision: Decision, rows: RowStream, threads: int, memory_bytes: int, spare_bytes: int
     ) -> None:
-        self.decision = decision
-        self.rows = rows
-        self.ignored = Ignored()
-        self.spare_bytes = spare_bytes
-        self._threads = threads
-        self._tile_rows = max(TILE_SCORES // decision.n_scores, 1)
+        self.decision, self.rows, self.ignored = decision, rows, Ignored()
+        self.spare_bytes, self._threads = spare_bytes, threads
+        self._tile_rows = max(TILE_SCORES // decision.scorer.n_scores, 1)
         self._steps = self._run(memory_bytes)
 
     def __next__(self) -> ScoreBlock:
@@ -86,13 +82,11 @@ class ScoreStream(Iterator[ScoreBlock]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _run(self, memory_bytes: int) -> Generator[ScoreBlock, None, None]:
-        threads, n_features = self._threads, self.decision.n_features
+        threads, n_features = self._threads, self.decision.scorer.n_features
         with (
             ThreadPoolExecutor(threads, thread_name_prefix="score") as pool,
             closing(self.rows.blocks(n_features, pool, threads, memory_bytes)) as blocks,
@@ -184,24 +178,20 @@ def decision_scores(
     """
     decision = Decision.of(select_C(model, C))
     base = model.index_base if index_base is None else index_base
-    rows = open_rows(data, labels, qid=qid, index_base=base, dtype=_text_dtype(model), label=label)
-    workers = _usable_threads(threads)
+    dtype = "float64" if model.report.get("value_type") == "float64" else "float32"
+    rows = open_rows(data, labels, qid=qid, index_base=base, dtype=dtype, label=label)
+    if threads is not None and threads < 1:
+        raise UsageError(f"threads must be at least 1, not {threads}")
+    workers = threads or len(os.sched_getaffinity(0))
     left = _memory_left(decision, rows, workers, memory)
     spare = int(spare_share * left)
     return ScoreStream(decision, rows, workers, rows.least_bytes + left - spare, spare)
 
 
-def _usable_threads(threads: int | None) -> int:
-    """The number requested, by default one for each usable processor; UsageError below 1."""
-    if threads is not None and threads < 1:
-        raise UsageError(f"threads must be at least 1, not {threads}")
-    return threads or len(os.sched_getaffinity(0))
-
-
 def _memory_left(decision: Decision, rows: RowStream, threads: int, memory: str | int | None) -> int:
     """Bytes of the allowed memory that scoring does not need; MemoryBudgetError if it is not enough."""
     total = memory_budget(memory)
-    tile = max(TILE_SCORES, decision.n_scores)
+    tile = max(TILE_SCORES, decision.scorer.n_scores)
     items = {
         "Python and libraries": INTERPRETER_BYTES,
         "weights": decision.scorer.nbytes,
@@ -216,7 +206,3 @@ def _memory_left(decision: Decision, rows: RowStream, threads: int, memory: str 
             f"{parts}; allow more with --memory"
         )
     return total - needed
-
-
-def _text_dtype(model: Model) -> str:
-    return "float64" if model.report.get("value_type") == "float64" else "float32"

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 import numpy as np
@@ -18,23 +17,11 @@ from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, defau
 
 
 class RowVectors:
-    """Row vectors by name: in memory until the memory is used up, then on disk.
+    """Row vectors by name: in memory until the memory of all together is used up, then on disk.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows of the data.
-    memory_bytes : int
-        Memory for all vectors together.
-    scratch_dir : path, optional
-        Folder for vectors that do not fit; see `ooc_svm.rowvectors.vector.default_scratch_folder`.
-    held : sequence of (int, int), optional
-        Ranges ``(start, stop)`` of the rows that have entries here, ascending; by default all rows.
-
-    Attributes
-    ----------
-    n_rows : int
-        Length of every vector: the number of rows that have entries here.
+    `scratch_dir` is the folder of those that do not fit, by default that of `default_scratch_folder`. `held`
+    are ranges ``(start, stop)`` of the rows of the data that have entries here, ascending; by default all.
+    The length of every vector, `n_rows`, is the number of these rows.
     """
 
     def __init__(
@@ -55,10 +42,7 @@ class RowVectors:
     def place(self, row: int) -> int:
         """Index in the vectors of a row of the data; the next rows of its held range follow it.
 
-        Raises
-        ------
-        IndexError
-            If the row is in none of the held ranges.
+        IndexError if the row is in none of the held ranges.
         """
         number = bisect_right(self._starts, row) - 1
         if number < 0 or row >= self.held[number][1]:
@@ -81,12 +65,8 @@ class RowVectors:
     def create(self, name: str, dtype: npt.DTypeLike, fill: float | None = 0) -> RowVector:
         """Create the vector `name`, with the value `fill` in every entry (None: any value).
 
-        Raises
-        ------
-        ValueError
-            If there is a vector of this name.
-        StorageError
-            If it does not fit the memory and cannot be created on disk.
+        ValueError if there is one already, StorageError if it does not fit the memory and cannot be created
+        on disk.
         """
         if name in self._vectors:
             raise ValueError(f"there is a row vector {name!r} already")
@@ -94,6 +74,7 @@ class RowVectors:
         return vector
 
     def _make(self, name: str, dtype: npt.DTypeLike, fill: float | None) -> RowVector:
+        """The new vector; a subclass may make one of its own kind."""
         needed = self.n_rows * np.dtype(dtype).itemsize
         if self.bytes_in_memory + needed <= self.memory_bytes:
             return MemoryVector(self.n_rows, dtype, fill)
@@ -121,13 +102,7 @@ class RowVectors:
             fileobj.write(chunk.astype(vector.dtype.newbyteorder("<"), copy=False).data)
 
     def load(self, name: str, fileobj: BinaryIO) -> None:
-        """Set the entries of the vector `name` from the output of `save`.
-
-        Raises
-        ------
-        DamageError
-            If `fileobj` ends too early.
-        """
+        """Set the entries of `name` from the output of `save`; DamageError if it ends too early."""
         vector = self[name]
         stored = vector.dtype.newbyteorder("<")
         for start, stop in row_slices(self.n_rows):
@@ -142,9 +117,7 @@ class RowVectors:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

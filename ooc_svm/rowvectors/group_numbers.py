@@ -22,10 +22,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 class GroupNumbers:
     """The numbers of groups, to check that each group is in one place.
 
-    Parameters
-    ----------
-    memory_bytes : int
-        Memory for the numbers; those that do not fit are in a scratch file.
+    Numbers that do not fit the memory are in a scratch file.
     """
 
     def __init__(self, memory_bytes: int) -> None:
@@ -41,13 +38,7 @@ class GroupNumbers:
             self._numbers.append(numbers)
 
     def check(self, source: str) -> None:
-        """Raise InputError if a group is in several places.
-
-        Raises
-        ------
-        InputError
-            If a number was added twice.
-        """
+        """Raise InputError if a group is in several places: if a number was added twice."""
         if self._ascending:
             return
         most = max(self._memory_bytes // 2 // _NUMBER_BYTES, 1)

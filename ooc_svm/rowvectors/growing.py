@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -20,17 +19,8 @@ _LARGEST_SEGMENT = 1 << 26
 class GrowingVector(RowVector):
     """A row vector to which entries are appended. A context manager.
 
-    It consists of segments, in memory until the memory is used up, then on disk.
-
-    Parameters
-    ----------
-    dtype : data type
-    memory_bytes : int
-        Memory for the segments.
-    scratch_dir : path, optional
-        Folder for segments that do not fit; see `ooc_svm.rowvectors.vector.default_scratch_folder`.
-    first_rows : int
-        Number of rows of the first segment.
+    It consists of segments, in memory until the memory is used up, then on disk: in `scratch_dir`, by default
+    that of `default_scratch_folder`. The first segment has `first_rows` rows.
     """
 
     def __init__(
@@ -78,9 +68,7 @@ class GrowingVector(RowVector):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _add_segment(self) -> None:

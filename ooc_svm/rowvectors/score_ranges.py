@@ -32,14 +32,7 @@ _RUN_BYTES = 24 + 24
 
 @dataclass(frozen=True, slots=True)
 class TieRuns:
-    """Distinct scores in ascending order, and the number of their rows.
-
-    Attributes
-    ----------
-    scores : ndarray of float64, shape (n_runs,)
-    positives, negatives : ndarray of int64, shape (n_runs,)
-        Rows of each class with that score.
-    """
+    """Distinct scores in ascending order, and for each the number of its rows of either class (int64)."""
 
     scores: Float64Array
     positives: Int64Array
@@ -48,15 +41,7 @@ class TieRuns:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRange:
-    """The rows with scores from `low` to `high`.
-
-    Attributes
-    ----------
-    low, high : float
-        Both are scores of rows.
-    rows : int
-        Number of these rows.
-    """
+    """The `rows` rows with scores from `low` to `high`, both of which are scores of rows."""
 
     low: float
     high: float
@@ -78,28 +63,12 @@ class _KeyRange:
 
 
 def sorted_ties(scores: RowVector, targets: RowVector, memory_bytes: int) -> Iterator[TieRuns]:
-    """Every distinct score once, in ascending order, with its rows of each class.
+    """Every distinct score once, in ascending order, with its rows of each class, in any number of tie runs.
 
-    Reads the vectors once to check, once to count and about once for every ``memory_bytes / 16`` rows; once
-    more for each dense range of scores that does not fit.
-
-    Parameters
-    ----------
-    scores : RowVector of float64
-    targets : RowVector of int8
-        1 or -1.
-    memory_bytes : int
-        Memory in addition to the vectors (a few kilobytes are always used).
-
-    Yields
-    ------
-    TieRuns
-        Any number of tie runs; -0.0 and 0.0 are equal.
-
-    Raises
-    ------
-    InputError
-        If a score is not finite or a target is neither 1 nor -1.
+    Reads the vectors (float64, and targets 1 or -1 as int8) once to check, once to count and about once for
+    every ``memory_bytes / 16`` rows; once more for each dense range of scores that does not fit. A few
+    kilobytes are always used. -0.0 and 0.0 are equal. InputError if a score is not finite or a target is
+    neither 1 nor -1.
     """
     if scores.dtype != np.float64 or targets.dtype != np.int8 or scores.n_rows != targets.n_rows:
         raise TypeError(
@@ -109,11 +78,8 @@ def sorted_ties(scores: RowVector, targets: RowVector, memory_bytes: int) -> Ite
     scan = _Scan(scores, targets, memory_bytes)
     for own in scan.ranges():
         if own.low == own.high:
-            yield TieRuns(
-                scores_of_keys(np.array([own.low], np.uint64)),
-                np.array([own.positives]),
-                np.array([own.negatives]),
-            )
+            score = scores_of_keys(np.array([own.low], np.uint64))
+            yield TieRuns(score, np.array([own.positives]), np.array([own.negatives]))
         else:
             yield from scan.sort(own)
 
@@ -123,16 +89,8 @@ def score_ranges(
 ) -> Iterator[ScoreRange]:
     """Ranges that cover all scores, ascending, each of at most `most_rows` rows or of one score.
 
-    Reads and raises as `sorted_ties` does, without the reads for sorting.
-
-    Parameters
-    ----------
-    scores : RowVector of float64
-    most_rows : int
-    memory_bytes : int
-        Memory in addition to the vector (a few kilobytes are always used).
-    enough_rows : int, optional
-        Ranges are not merged to more than this number of rows; by default `most_rows`.
+    Reads and raises as `sorted_ties` does, without the reads for sorting. Ranges are not merged to more than
+    `enough_rows` rows, by default `most_rows`.
     """
     one_class = ConstantVector(scores.n_rows, np.int8, 1)
     for own in _Scan(scores, one_class, memory_bytes, most_rows, enough_rows).ranges():
@@ -201,15 +159,12 @@ class _Scan:
             count_keys(bits, targets, *edges, positives, negatives, smallest, largest)
         ranges: list[_KeyRange] = []
         for place in np.flatnonzero(positives + negatives).tolist():
-            own = _KeyRange(
-                int(smallest[place]), int(largest[place]), int(positives[place]), int(negatives[place])
-            )
-            if ranges and ranges[-1].rows + own.rows <= self._enough:
-                last = ranges.pop()
-                own = _KeyRange(
-                    last.low, own.high, last.positives + own.positives, last.negatives + own.negatives
-                )
-            ranges.append(own)
+            first, last = int(smallest[place]), int(largest[place])
+            upper, lower = int(positives[place]), int(negatives[place])
+            if ranges and ranges[-1].rows + upper + lower <= self._enough:
+                before = ranges.pop()
+                first, upper, lower = before.low, before.positives + upper, before.negatives + lower
+            ranges.append(_KeyRange(first, last, upper, lower))
         return ranges[::-1]
 
     def sort(self, own: _KeyRange) -> Iterator[TieRuns]:

@@ -32,22 +32,10 @@ def partition(
 ) -> Int64Array:
     """Copy rows so that those of one bucket are adjacent, in their old order.
 
-    Parameters
-    ----------
-    sources, targets : sequences of RowVector, in pairs of one dtype
-    start, stop : int
-        The rows to copy; the copies are in the same range.
-    sizes : ndarray of int64, shape (n_buckets,)
-        Rows of each bucket.
-    buckets_of : callable
-        Takes the start and stop of a range of rows and returns their buckets (int64).
-    rows : int
-        Number of rows in memory at a time.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_buckets + 1,)
-        The bounds of the buckets.
+    The rows ``start .. stop`` are copied to the same range. Sources and targets are in pairs of one dtype;
+    `sizes` are the rows of each bucket. `buckets_of` takes the start and stop of a range of rows and returns
+    their buckets (int64); `rows` rows are in memory at a time. Returns the bounds of the buckets, shape
+    (n_buckets + 1,).
     """
     bounds = np.concatenate(([0], np.cumsum(sizes))) + start
     move = _scatter if all(target.in_memory for target in targets) else _write_buckets
@@ -102,25 +90,10 @@ def sort_by_score(
     """Copy rows in ascending order of (score, row).
 
     Counting divides the scores into ranges, the rows are partitioned by these ranges, and each range is
-    sorted in place. Rows of one score that do not fit the memory are a range that needs no sorting.
-
-    Parameters
-    ----------
-    sources, targets : sequences of RowVector, in pairs of one dtype
-        The first of each are the scores (float64).
-    best : int
-        Number of rows that are fastest to sort together.
-    most : int
-        Maximum number of rows sorted in memory at a time.
-    rows : int
-        Number of rows partitioned at a time.
-    memory_bytes : int
-        Memory for counting.
-
-    Raises
-    ------
-    InputError
-        If a score is not finite.
+    sorted in place. Rows of one score that do not fit the memory are a range that needs no sorting. Sources
+    and targets are in pairs of one dtype, the first of each the scores (float64). `best` is the number of
+    rows that are fastest to sort together, `most` the maximum sorted in memory at a time, and `rows` are
+    partitioned at a time; `memory_bytes` are for counting. InputError if a score is not finite.
     """
     scores = sources[0]
     if scores.n_rows <= best:

@@ -35,12 +35,7 @@ def row_slices(n_rows: int, size: int = SLICE_ROWS) -> Iterator[tuple[int, int]]
 class RowVector(ABC):
     """One entry for each row. Disjoint ranges may be read and written from several threads at once.
 
-    Attributes
-    ----------
-    n_rows : int
-    dtype : numpy.dtype
-    nbytes : int
-        Bytes of all entries, in memory or on disk.
+    `nbytes` are the bytes of all entries, in memory or on disk.
     """
 
     def __init__(self, n_rows: int, dtype: npt.DTypeLike) -> None:
@@ -56,26 +51,11 @@ class RowVector(ABC):
         """Whether the entries are in memory, so that `read` costs nothing."""
 
     def read(self, start: int, stop: int, out: AnyArray | None = None) -> AnyArray:
-        """Entries of the rows ``start .. stop``.
+        """Entries of the rows ``start .. stop``, as a view: use `write` to change the vector.
 
-        Parameters
-        ----------
-        start, stop : int
-        out : ndarray of this dtype, at least ``stop - start`` long, contiguous, optional
-            Buffer for the entries of a vector on disk; by default a new array. A vector in memory does not
-            use it.
-
-        Returns
-        -------
-        ndarray, shape (stop - start,)
-            A view of the vector itself or of `out`: use `write` to change the vector.
-
-        Raises
-        ------
-        IndexError
-            If the rows do not exist.
-        StorageError
-            If the scratch file cannot be read.
+        It is a view of the vector itself or of `out`, which is a buffer for the entries of a vector on disk,
+        of this dtype, contiguous and at least ``stop - start`` long; by default a new array. IndexError if
+        the rows do not exist, StorageError if the scratch file cannot be read.
         """
         self._check_range(start, stop)
         return self._read(start, stop, out)
@@ -83,14 +63,8 @@ class RowVector(ABC):
     def write(self, start: int, array: AnyArray) -> None:
         """Set the entries of the rows from `start` on.
 
-        Raises
-        ------
-        IndexError
-            If the rows do not exist.
-        TypeError
-            If conversion to the dtype of the vector would change the kind of number.
-        StorageError
-            If the scratch file cannot be written.
+        IndexError if the rows do not exist, TypeError if conversion to the dtype of the vector would change
+        the kind of number, StorageError if the scratch file cannot be written.
         """
         self._check_range(start, start + len(array))
         self._write(start, np.ascontiguousarray(array.astype(self.dtype, casting="same_kind", copy=False)))
@@ -111,15 +85,9 @@ class RowVector(ABC):
 
 
 class MemoryVector(RowVector):
-    """A row vector that is an array.
+    """A row vector that is an array, with `fill` in every entry; None: any value."""
 
-    Parameters
-    ----------
-    n_rows : int
-    dtype : data type
-    fill : number or None
-        The initial value of every entry; None: any value.
-    """
+    in_memory = True
 
     def __init__(self, n_rows: int, dtype: npt.DTypeLike, fill: float | None = 0) -> None:
         super().__init__(n_rows, dtype)
@@ -137,11 +105,6 @@ class MemoryVector(RowVector):
         vector.n_rows, vector.nbytes = len(array), array.nbytes
         return vector
 
-    @property
-    def in_memory(self) -> bool:
-        """Always true."""
-        return True
-
     def close(self) -> None:
         """Release the array."""
         self._array = np.empty(0, self.dtype)
@@ -156,20 +119,11 @@ class MemoryVector(RowVector):
 class DiskVector(RowVector):
     """A row vector in a temporary file without a name, which does not outlive the process.
 
-    Parameters
-    ----------
-    n_rows : int
-    dtype : data type
-    folder : path
-        Folder of the file, which only its owner can read.
-    fill : number or None
-        The initial value of every entry; None: any value.
-
-    Raises
-    ------
-    StorageError
-        If the folder cannot be written or has too little space: all space is reserved at once.
+    Only its owner can read it. `fill` is the initial value of every entry; None: any value. StorageError if
+    the folder cannot be written or has too little space: all space is reserved at once.
     """
+
+    in_memory = False
 
     def __init__(self, n_rows: int, dtype: npt.DTypeLike, folder: Path, fill: float | None = 0) -> None:
         super().__init__(n_rows, dtype)
@@ -187,11 +141,6 @@ class DiskVector(RowVector):
         except BaseException:
             self._file.close()
             raise
-
-    @property
-    def in_memory(self) -> bool:
-        """Always false."""
-        return False
 
     def close(self) -> None:
         """Close the file, which frees its space."""

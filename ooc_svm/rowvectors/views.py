@@ -13,10 +13,7 @@ from ooc_svm.rowvectors.vector import AnyArray, RowVector
 class ComputedVector(RowVector):
     """A read-only row vector without entries of its own: `_read` computes them."""
 
-    @property
-    def in_memory(self) -> bool:
-        """Always false: reading takes time."""
-        return False
+    in_memory = False  # reading takes time
 
     def close(self) -> None:
         """Do nothing."""
@@ -26,23 +23,13 @@ class ComputedVector(RowVector):
 
 
 class MappedVector(ComputedVector):
-    """A function of the entries of a row vector.
+    """A function of the entries of a row vector; closing the view does not close the vector.
 
-    Parameters
-    ----------
-    vector : RowVector
-        Closing the view does not close it.
-    dtype : data type
-        Type of the results.
-    function : callable
-        Takes an array of entries and returns an array of the same length.
+    The function takes an array of entries and returns one of the same length.
     """
 
     def __init__(
-        self,
-        vector: RowVector,
-        dtype: npt.DTypeLike,
-        function: Callable[[AnyArray], AnyArray],
+        self, vector: RowVector, dtype: npt.DTypeLike, function: Callable[[AnyArray], AnyArray]
     ) -> None:
         super().__init__(vector.n_rows, dtype)
         self._vector, self._function = vector, function
@@ -61,13 +48,9 @@ def signs(vector: RowVector) -> MappedVector:
 
 
 class PointVector(ComputedVector):
-    """The point ``start + t (end - start)`` of the line through two row vectors.
+    """The point ``start + t (end - start)`` of the line through two row vectors of float64.
 
-    Parameters
-    ----------
-    start, end : RowVector of float64
-    t : float, optional
-        By default, the vector is the direction, ``end - start``.
+    Without t the vector is the direction, ``end - start``.
     """
 
     def __init__(self, start: RowVector, end: RowVector, t: float | None = None) -> None:
@@ -85,14 +68,7 @@ class PointVector(ComputedVector):
 
 
 class RangeVector(RowVector):
-    """The rows ``first .. last`` of a row vector, counted from 0.
-
-    Parameters
-    ----------
-    vector : RowVector
-        Closing the view does not close it.
-    first, last : int
-    """
+    """The rows ``first .. last`` of a row vector, counted from 0; closing it leaves the vector open."""
 
     def __init__(self, vector: RowVector, first: int, last: int) -> None:
         super().__init__(last - first, vector.dtype)
@@ -114,14 +90,7 @@ class RangeVector(RowVector):
 
 
 class ConstantVector(ComputedVector):
-    """A row vector whose entries are all equal.
-
-    Parameters
-    ----------
-    n_rows : int
-    dtype : data type
-    value : number
-    """
+    """A row vector whose entries are all equal."""
 
     def __init__(self, n_rows: int, dtype: npt.DTypeLike, value: float) -> None:
         super().__init__(n_rows, dtype)
@@ -132,13 +101,7 @@ class ConstantVector(ComputedVector):
 
 
 class RowNumbers(ComputedVector):
-    """The row vector 0, 1, 2, ....
-
-    Parameters
-    ----------
-    n_rows : int
-    dtype : data type
-    """
+    """The row vector 0, 1, 2, ...."""
 
     def _read(self, start: int, stop: int, out: AnyArray | None) -> AnyArray:
         return np.arange(start, stop, dtype=self.dtype)
