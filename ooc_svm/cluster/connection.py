@@ -48,25 +48,13 @@ _PAUSE_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that was checked.
+    """A worker that was checked."""
 
-    Attributes
-    ----------
-    address : str
-        As the scheduler knows it; names it in messages.
-    host : str
-    pid : int
-    threads : int
-        Tasks it runs at once.
-    memory : int
-        Bytes that its process may use.
-    """
-
-    address: str
+    address: str  # As the scheduler knows it; names it in messages
     host: str
     pid: int
-    threads: int
-    memory: int
+    threads: int  # Tasks it runs at once
+    memory: int  # Bytes that its process may use
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +71,7 @@ class _WorkerInfo:
 class Cluster:
     """A connection to a cluster; made by `connect`.
 
-    Attributes
-    ----------
-    client : DaskClient
-    where : str
-        Names the cluster in messages.
+    ``where``: names the cluster in messages.
     """
 
     def __init__(
@@ -112,10 +96,7 @@ class Cluster:
 
         One that has joined since the last call is checked first, and left out if it does not fit.
 
-        Raises
-        ------
-        StorageError
-            The scheduler does not answer.
+        StorageError if the scheduler does not answer.
         """
         threads = self._threads()
         for address in threads.keys() - self._known.keys() - self._refused:
@@ -137,10 +118,7 @@ class Cluster:
     def require_visible(self, *paths: Path) -> None:
         """Require that all workers, now and later, see files and folders as this process does.
 
-        Raises
-        ------
-        StorageError
-            A worker does not see one of them, or sees something else in its place.
+        StorageError if a worker does not see one of them, or sees something else in its place.
         """
         self._visible = tuple(dict.fromkeys((*self._visible, *paths)))
         _check_fingerprints(self._infos(list(self._known), paths), paths)

@@ -60,24 +60,14 @@ def _no_fill(vectors: RowVectors, source: Source) -> None:
 class ClusterEngine(Engine):
     """Streams a source through passes on the workers of a cluster; a context manager.
 
-    Parameters
-    ----------
-    source : Source
-        The data as this process sees it.
-    cluster : Members
-    open_source : callable
-        Opens the same data in a worker's process; sent there.
-    resources_of : callable
-        What a worker may use to hold some partitions.
-    folder : Path
-        Shared by all processes, this run's alone, for row vectors.
-    durable : bool
-        Whether they have to survive the failure of a machine.
-    rounds : sequence of RowSet, optional
-        Where passes come in rounds: those of one read. Passes over row vectors then visit the rows of
+    ``source``: the data as this process sees it.
+    ``open_source``: opens the same data in a worker's process; sent there.
+    ``resources_of``: what a worker may use to hold some partitions.
+    ``folder``: shared by all processes, this run's alone, for row vectors.
+    ``durable``: whether they have to survive the failure of a machine.
+    ``rounds``: where passes come in rounds: those of one read. Passes over row vectors then visit the rows of
         `ooc_svm.passes.base.rows_of` them.
-    patience : float
-        Seconds without a sign of life after which a worker is given up.
+    ``patience``: seconds without a sign of life after which a worker is given up.
     """
 
     def __init__(

@@ -40,12 +40,8 @@ class Member(Protocol):
 class WorkerService:
     """Answers a run's client in a worker's process; see `ooc_svm.cluster.dask_calls.Service`.
 
-    Parameters
-    ----------
-    open_source : callable
-        Opens the data in the worker's process.
-    vector_bytes : int
-        Size of a vector of the features.
+    ``open_source``: opens the data in the worker's process.
+    ``vector_bytes``: size of a vector of the features.
     """
 
     def __init__(self, open_source: Callable[[], Any], vector_bytes: int) -> None:
@@ -91,15 +87,9 @@ class WorkerService:
 class WorkerConnection:
     """The connection to one worker.
 
-    Parameters
-    ----------
-    member : Member
-    run : str
-        Name of the run's `WorkerService`.
-    encoder : DeltaEncoder
-        Shared by all connections of the run.
-    patience : float
-        Seconds without a sign of life after which the worker is lost.
+    ``run``: name of the run's `WorkerService`.
+    ``encoder``: shared by all connections of the run.
+    ``patience``: seconds without a sign of life after which the worker is lost.
     """
 
     def __init__(self, member: Member, run: str, encoder: DeltaEncoder, patience: float) -> None:

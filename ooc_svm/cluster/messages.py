@@ -29,20 +29,11 @@ SAMPLE_STEP = 64
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Makes a vector of 64-bit numbers out of the one in a slot.
-
-    Attributes
-    ----------
-    slot : (int, int)
-    places : ndarray of uint32
-        Positions of the numbers that differ.
-    numbers : ndarray of uint64
-        Their new values.
-    """
+    """Makes a vector of 64-bit numbers out of the one in a slot."""
 
     slot: Slot
-    places: npt.NDArray[np.uint32]
-    numbers: npt.NDArray[np.uint64]
+    places: npt.NDArray[np.uint32]  # Positions of the numbers that differ
+    numbers: npt.NDArray[np.uint64]  # Their new values
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +56,7 @@ class _Kept:
 class DeltaEncoder:
     """The client's side: encodes requests to several workers, most of which get the same vectors.
 
-    Parameters
-    ----------
-    vector_bytes : int
-        Frames whose size is a multiple of this are vectors.
+    ``vector_bytes``: frames whose size is a multiple of this are vectors.
     """
 
     def __init__(self, vector_bytes: int) -> None:
@@ -78,11 +66,7 @@ class DeltaEncoder:
     def encode(self, request: Any, known: dict[Slot, int]) -> Message:
         """Encode a request.
 
-        Parameters
-        ----------
-        request : object
-        known : dict
-            The versions of vectors that the worker has; updated.
+        ``known``: the versions of vectors that the worker has; updated.
         """
         header, frames = serialize(request)
         encoded: list[Any] = []
@@ -119,12 +103,7 @@ class DeltaEncoder:
 
 
 class DeltaDecoder:
-    """The worker's side.
-
-    Parameters
-    ----------
-    vector_bytes : int
-    """
+    """The worker's side."""
 
     def __init__(self, vector_bytes: int) -> None:
         self._vector_bytes = vector_bytes

@@ -31,12 +31,7 @@ _ENVIRONMENT = {
 
 
 class LocalWorkers:
-    """Worker processes; made by `local_workers`.
-
-    Attributes
-    ----------
-    processes : list of subprocess.Popen
-    """
+    """Worker processes; made by `local_workers`."""
 
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -108,7 +103,6 @@ def local_workers(count: int, threads: int, preload: str | None = None) -> Itera
 
     Parameters
     ----------
-    count : int
     threads : int
         Tasks that each runs at once.
     preload : str, optional

@@ -31,10 +31,8 @@ def run_all(
 
     Parameters
     ----------
-    cluster : Cluster
     function : callable
         Importable by the workers.
-    tasks : iterable of tuple
 
     Yields
     ------

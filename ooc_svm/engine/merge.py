@@ -18,8 +18,8 @@ def cut_segments(blocks: Sequence[Span], n_features: int) -> tuple[Segment, ...]
     """Cut the blocks into segments whose sums are kept apart and merged in a fixed tree.
 
     Their number is a power of two that depends on the data alone, never on the machine or on what else
-    is computed in the same read: fewer where a vector of weights is large beside the data, since each segment
-    zeroes and merges such vectors. Segments of a coarser cut are made of whole segments of a finer one, so
+    is computed in the same read: fewer where a vector of weights is large next to the data, since each
+    segment zeroes and merges such vectors. Segments of a coarser cut are made of whole segments of a finer one, so
     that workers can hold the rows of the finest; ``n_features`` 0 gives the finest.
     """
     if not blocks:
@@ -43,12 +43,8 @@ def cut_segments(blocks: Sequence[Span], n_features: int) -> tuple[Segment, ...]
 class MergeTree:
     """Merges the partials of segments pairwise in a fixed binary tree, in whatever order they come.
 
-    Parameters
-    ----------
-    n_segments : int
-        A power of two.
-    merge : callable
-        ``merge(left, right)`` of two neighbours.
+    ``n_segments``: a power of two.
+    ``merge``: ``merge(left, right)`` of two neighbours.
     """
 
     def __init__(self, n_segments: int, merge: Callable[[Any, Any], Any]) -> None:

@@ -14,17 +14,10 @@ from ooc_svm.passes.base import WHOLE, Position, RowSet, RowSlice, WholeRead
 
 @dataclass(frozen=True, slots=True)
 class RowCells:
-    """Sums that rows are added to, some cells for each row.
+    """Sums that rows are added to, some cells for each row."""
 
-    Attributes
-    ----------
-    numbers : ndarray of int32, shape (places, rows)
-        One of the rule's cells for each place.
-    weights : ndarray of float64, shape (places, rows), or None
-        What the rows are added with, not at all where it is 0; None: 1.
-    """
-
-    numbers: npt.NDArray[np.int32]
+    numbers: npt.NDArray[np.int32]  # shape (places, rows): one of the rule's cells for each place
+    # shape (places, rows): what the rows are added with, not at all where it is 0; None: 1
     weights: Float64Array | None
 
 

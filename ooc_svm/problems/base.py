@@ -145,12 +145,7 @@ class Problem(ABC):
 
     @abstractmethod
     def fill(
-        self,
-        vectors: RowVectors,
-        source: Source,
-        labels: LabelSet,
-        options: TrainOptions,
-        sorting_bytes: int,
+        self, vectors: RowVectors, source: Source, labels: LabelSet, options: TrainOptions, sorting_bytes: int
     ) -> Pairs | None:
         """Make the row vectors of the rows held, block by block; the pairs, where losses are of pairs.
 

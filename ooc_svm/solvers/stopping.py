@@ -15,21 +15,11 @@ STALLED = "no-progress"
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Limits of a run.
+    """Limits of a run."""
 
-    Parameters
-    ----------
-    tol : float
-        Relative certified gap ``(P - D) / P`` at which a model is done.
-    max_passes : int or None
-        Largest number of passes over the data.
-    deadline : float or None
-        Time on the monotonic clock after which no pass is begun.
-    """
-
-    tol: float = 1e-3
-    max_passes: int | None = None
-    deadline: float | None = None
+    tol: float = 1e-3  # Relative certified gap ``(P - D) / P`` at which a model is done
+    max_passes: int | None = None  # Largest number of passes over the data
+    deadline: float | None = None  # Time on the monotonic clock after which no pass is begun
 
     def certifies(self, primal: float, dual: float) -> bool:
         """Whether the gap of two values is small enough."""

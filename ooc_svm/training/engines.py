@@ -25,11 +25,7 @@ ON_CLUSTER = "ooc_svm.training.on_cluster"
 def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterator[tuple[Engine, Budget]]:
     """Divide the memory, and open an engine.
 
-    Parameters
-    ----------
-    prepared : Preparation
-    kept : mapping of str to int or None
-        The solver's parameters of a saved state that the run goes on from.
+    ``kept``: the solver's parameters of a saved state that the run goes on from.
     """
     source, options = prepared.data.source, prepared.options
     work, total = prepared.workload(), memory_budget(options.memory)

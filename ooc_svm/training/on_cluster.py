@@ -26,29 +26,17 @@ from ooc_svm.training.warmup import warm_up
 
 @dataclass(frozen=True, slots=True)
 class StoreOnWorker:
-    """Opens a store in a worker's process, and compiles what its rows will need.
-
-    Attributes
-    ----------
-    path : Path
-    id : str
-        Hash of the store's content.
-    options : TrainOptions
-    """
+    """Opens a store in a worker's process, and compiles what its rows will need."""
 
     path: Path
-    id: str
+    id: str  # Hash of the store's content
     options: TrainOptions
 
     def __call__(self) -> Store:
         """Open it.
 
-        Raises
-        ------
-        DamageError
-            It is another store than the client's.
-        InputError, StorageError
-            There is none.
+        DamageError if it is another store than the client's.
+        InputError, StorageError if there is none.
         """
         store = open_store(self.path, label=self.options.label)
         if store.id != self.id:
@@ -72,10 +60,7 @@ def client_budget(
     The solver's parameters fit the smallest worker too, whose memory may be less. Where it has too little for
     any, that is reported when it is assigned rows.
 
-    Raises
-    ------
-    MemoryBudgetError
-        Not even the smallest division fits the client.
+    MemoryBudgetError if not even the smallest division fits the client.
     """
     # No blocks and no row vectors, but what each worker comes back with.
     own = replace(work, block_nbytes=0, data_nbytes=0, threads=len(workers), holds_rows=False)

@@ -28,34 +28,16 @@ def warm_start(
     families: Sequence[str],
     blocks: Sequence[Span],
 ) -> str:
-    """Put the start that is found at ``path`` into fresh solvers.
+    """Put the start that is found at ``path`` into fresh solvers; returns what was found, for people.
 
-    Parameters
-    ----------
-    path : path
-        A model file, or a folder of checkpoints.
-    package : WarmStarting
-    solvers, models : sequences of the same length
-    vectors : RowVectors
-        With the solvers' row vectors.
-    families : sequence of str
-        Keys that runs share whose states differ by C alone.
-    blocks : sequence of Span
-        Of the data.
-
-    Returns
-    -------
-    str
-        What was found, for people.
-
-    Raises
-    ------
-    UsageError
-        The saved run was on other data or with other options than C, or the model is for another problem.
-    InputError
-        There is nothing at the path, or the model has another number of features.
-    DamageError
-        The checkpoint or the model is damaged.
+    ``path``: a model file, or a folder of checkpoints.
+    ``vectors``: with the solvers' row vectors.
+    ``families``: keys that runs share whose states differ by C alone.
+    ``blocks``: of the data.
+    UsageError if the saved run was on other data or with other options than C, or the model is for another
+        problem.
+    InputError if there is nothing at the path, or the model has another number of features.
+    DamageError if the checkpoint or the model is damaged.
     """
     place = Path(path)
     if not place.exists():

@@ -79,18 +79,10 @@ def sample_of(requests: Generator[Request, Any, Any], oracle: CutOracle) -> Samp
 
 @dataclass(slots=True)
 class CuttingPlaneState:
-    """Everything the solver knows between two reads.
+    """Everything the solver knows between two reads."""
 
-    Attributes
-    ----------
-    w : ndarray of float64, shape (dimension,)
-        Where the next cut is taken.
-    best : ndarray of float64, shape (dimension,)
-        The point of the smallest primal value.
-    """
-
-    w: Float64Array
-    best: Float64Array
+    w: Float64Array  # shape (dimension,): where the next cut is taken
+    best: Float64Array  # shape (dimension,): the point of the smallest primal value
     bundle: Bundle
     certificate: Certificate
 

@@ -10,10 +10,10 @@ The cut is wanted a little behind the best point of the ray, ``w_b + 0.1 (w - w_
 known only after the read. A cut is valid wherever it is taken:
 
 * Where the loss is a sum over rows, it is taken on the ray of the same read, whose scores are row-local
-  combinations, at a place guessed from the t of the last line search: ``t + 0.1 (1 - t)``. Where the data is
-  large beside the number of parameters, five places around t are taken instead, since t jumps from one
-  iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen places save
-  another tenth to fifth of them, for two to three times the computing.
+  combinations, at a trial place that follows from the t of the last line search: ``t + 0.1 (1 - t)``. Where
+  the data is large next to the number of parameters, five places around t are taken instead, since t jumps
+  from one iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen places
+  save another tenth to fifth of them, for two to three times the computing.
 * Where a row's part in the cut depends on the scores of all rows, an exact cut comes one read late, on the
   ray of the read before, and cuts that are nearly exact in the read itself where that is possible.
 
@@ -63,26 +63,17 @@ class RayOracle(CutOracle, Protocol):
 
 @dataclass(slots=True)
 class OcasState:
-    """Everything the solver knows between two reads, beside the scores in the row vectors.
+    """Everything the solver knows between two reads, besides the scores in the row vectors."""
 
-    Attributes
-    ----------
-    best, w : ndarray of float64, shape (dimension,)
-        The best point and the master problem's newest one.
-    step : float
-        How far the scores of the best point still have to move towards those of the last read.
-    thetas : ndarray of float64
-        Where the next cuts are taken, from ``best`` (0) towards ``w`` (1).
-    forecast : ndarray of float64, shape (forecast size of the problem,)
-        What the problem keeps of a read for the next one.
-    """
-
+    # shape (dimension,): the best point and the master problem's newest one
     best: Float64Array
     w: Float64Array
     bundle: Bundle
     certificate: Certificate
-    thetas: Float64Array
+    thetas: Float64Array  # Where the next cuts are taken, from ``best`` (0) towards ``w`` (1)
+    # shape (forecast size of the problem,): what the problem keeps of a read for the next one
     forecast: Float64Array
+    # How far the scores of the best point still have to move towards those of the last read
     step: float = 0.0
 
     @classmethod
@@ -116,7 +107,7 @@ class Ocas(Solver):
         """Yield passes until the gap is certified or a limit is reached."""
         oracle, state = self.oracle, self.state
         certificate, bundle = state.certificate, state.bundle
-        # What a line search has counted for the next read; it counts anew after a restart.
+        # What a line search has counted for the next read; it counts again after a restart.
         counted = None
         while certificate.stop_reason is None:
             cuts, segment, state.forecast = yield from oracle.read(

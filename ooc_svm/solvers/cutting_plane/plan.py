@@ -29,10 +29,10 @@ GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
 # Points where groups are asked for: few reads are wanted then, whatever they cost.
 MOST_POINTS = 13
-# Points where losses are of pairs of rows: one exact cut and guessed ones.
+# Points where losses are of pairs of rows: one exact cut and trial cuts.
 MANY_PAIR_POINTS, FEW_PAIR_POINTS = 4, 2
 
-# Bins of the scores of each rank that guessed cuts are made from: fewer make cuts that are less tight, with
+# Bins of the scores of each rank that trial cuts are made from: fewer make cuts that are less tight, with
 # 16 of them it takes a fifth to a half more reads. They are as many as cost next to nothing: in numbers, and
 # in elements of the data for each number.
 BIN_CHOICES = (256, 128, 64, 32, 16)
@@ -57,35 +57,22 @@ SEARCH_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class CutParameters:
-    """Parameters of the algorithm.
+    """Parameters of the algorithm."""
 
-    Attributes
-    ----------
-    groups, points, max_cuts : int
-        Groups of rows, points that cuts are taken at in one read, and cuts kept by a model.
-    bins : int
-        Over pairs of rows: bins of the scores of each rank, which all points but one are guessed by.
-    """
-
+    # Groups of rows, points that cuts are taken at in one read, and cuts kept by a model
     groups: int = 1
     points: int = 1
     max_cuts: int = 0
+    # Over pairs of rows: bins of the scores of each rank, which all cuts but one are made from
     bins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CuttingPlanes(SolverPackage):
-    """A solver package (`ooc_svm.solvers.base.SolverPackage`).
+    """A solver package (`ooc_svm.solvers.base.SolverPackage`)."""
 
-    Attributes
-    ----------
-    searches : bool
-        Whether there is a line search (OCAS).
-    reads, pair_reads : int
-        Expected of a run, losses being of rows or of pairs.
-    """
-
-    searches: bool
+    searches: bool  # Whether there is a line search (OCAS)
+    # Expected of a run, losses being of rows or of pairs
     reads: int
     pair_reads: int
 
@@ -111,7 +98,7 @@ class CuttingPlanes(SolverPackage):
         return found
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
-        """Few cuts; over pairs a guessed one."""
+        """Few cuts; over pairs a trial cut."""
         choice = CutParameters(points=2, bins=4) if options.over_pairs and self.searches else CutParameters()
         return self._with_cuts(size, options, NO_ROOM, choice, (8, 8))
 
@@ -139,7 +126,7 @@ class CuttingPlanes(SolverPackage):
                 parameters.groups,
                 name,
                 precision=SEARCH_SHARE * options.tol,
-                guesses=parameters.points - 1,
+                trials=parameters.points - 1,
                 n_bins=parameters.bins,
                 coefficient_type=coefficient_type(size),
             )
@@ -221,7 +208,7 @@ def coefficient_type(size: DataSize) -> np.dtype[Any]:
 
 
 def _pair_choices(size: DataSize, groups: int, many: bool) -> list[CutParameters]:
-    """Guessed points with as many bins as cost little, then none."""
+    """Trial points with as many bins as cost little, then none."""
     points = (MANY_PAIR_POINTS, FEW_PAIR_POINTS) if many else (FEW_PAIR_POINTS,)
     if size.in_queries:
         return [CutParameters(groups, points[0]), CutParameters(groups)]

@@ -25,11 +25,11 @@ from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.ray import RayLoss, minimise
 from ooc_svm.solvers.space import LinearSpace
 
-# Bins of the first look at the breakpoints of a segment.
+# Bins that the breakpoints of a segment are counted in first.
 BINS = 2048
 
 # Where cuts are taken, as (slope, offset) of theta over the t of the last line search; best of those tried.
-GUESSES = {
+TRIALS = {
     1: ((0.9, 0.1),),
     5: ((0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (1.0, 0.4), (2.0, 0.0)),
     13: (
@@ -41,20 +41,11 @@ GUESSES = {
 
 @dataclass(frozen=True, slots=True)
 class RowLosses:
-    """The losses of the rows of one model, and where its scores are kept.
-
-    Parameters
-    ----------
-    targets : RowTargets
-    loss : NamedTuple
-        Piecewise linear, see `ooc_svm.losses.functions`.
-    name : str
-        Prefix of the row vectors.
-    """
+    """The losses of the rows of one model, and where its scores are kept."""
 
     targets: RowTargets
-    loss: Any
-    name: str = "model"
+    loss: Any  # Piecewise linear, see `ooc_svm.losses.functions`
+    name: str = "model"  # Prefix of the row vectors
 
     @property
     def best(self) -> str:
@@ -108,17 +99,12 @@ class TrialCuts:
     these, but once, to a cell for the place; the cut of a place is the sum of the cells up to a place behind
     it and of those from a place before it (`sum_up`). A read costs little more for many cuts than for one,
     and nothing is taken away again, which could leave only rounding of a small sum.
-
-    Parameters
-    ----------
-    thetas : ndarray of float64
-        The places, ascending.
     """
 
     losses: RowLosses
     groups: int
     step: float
-    thetas: Float64Array
+    thetas: Float64Array  # The places, ascending
     width: ClassVar[int] = 0
 
     @property
@@ -245,21 +231,12 @@ class SegmentEvents:
 
 @dataclass(frozen=True, slots=True)
 class RowCutOracle:
-    """What the cutting-plane solvers need to know of a loss that is a sum over rows.
-
-    Parameters
-    ----------
-    losses : RowLosses
-    C : float
-    space : LinearSpace
-    groups : int
-        Groups of rows with a slack each; 1 is the paper's problem.
-    """
+    """What the cutting-plane solvers need to know of a loss that is a sum over rows."""
 
     losses: RowLosses
     C: float
     space: LinearSpace
-    groups: int = 1
+    groups: int = 1  # Groups of rows with a slack each; 1 is the paper's problem
     forecast_size: ClassVar[int] = 0
     n_counts: ClassVar[int] = 0
     no_count: ClassVar[None] = None
@@ -282,9 +259,9 @@ class RowCutOracle:
     def places(self, t: float, points: int) -> Float64Array:
         """Where the next cuts are taken on the ray, 0 the best point and 1 the master problem's.
 
-        The best place is known after the read only, and guessed from the t of the last line search.
+        The best place is known after the read only, and estimated from the t of the last line search.
         """
-        return np.array([min(slope * t + offset, max(t, 1.0)) for slope, offset in GUESSES[points]])
+        return np.array([min(slope * t + offset, max(t, 1.0)) for slope, offset in TRIALS[points]])
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
         """One read of the data: the loss R(w), the number of rows with a loss, and cuts at w."""
@@ -313,12 +290,7 @@ class RowCutOracle:
     def line_search(
         self, loss: RayLoss, slope: float, curvature: float
     ) -> Generator[Request, Any, tuple[float, float, None]]:
-        """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
-
-        Returns
-        -------
-        t, R(t) : float
-        """
+        """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read."""
 
         def refine(low: float, per_unit: float) -> Generator[Request, Any, Float64Array]:
             bins: Float64Array = yield RowPass(SegmentBins(self.losses, low, per_unit))

@@ -24,27 +24,15 @@ from ooc_svm.solvers.space import LinearSpace
 
 @dataclass(frozen=True, slots=True)
 class DualModel:
-    """One model for a dual solver.
-
-    Parameters
-    ----------
-    targets : RowTargets
-    loss : NamedTuple
-        See `ooc_svm.losses.functions`.
-    C : float
-    space : LinearSpace
-    free_bias : bool
-        Whether b is free of penalty; ``space.penalized_bias`` says whether there is one with a penalty.
-    name : str
-        Prefix of this model's row vectors.
-    """
+    """One model for a dual solver."""
 
     targets: RowTargets
-    loss: Any
+    loss: Any  # See `ooc_svm.losses.functions`
     C: float
     space: LinearSpace
+    # Whether b is free of penalty; ``space.penalized_bias`` says whether there is one with a penalty
     free_bias: bool = False
-    name: str = "model"
+    name: str = "model"  # Prefix of this model's row vectors
 
     @property
     def scale2(self) -> Float64Array | None:

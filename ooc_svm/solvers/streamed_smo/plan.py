@@ -55,15 +55,9 @@ EXPECTED_READS = 5
 
 @dataclass(frozen=True, slots=True)
 class SmoParameters:
-    """Parameters of the algorithm.
+    """Parameters of the algorithm."""
 
-    Attributes
-    ----------
-    capacity : int
-        Nonzeros and rows together that a model holds in memory.
-    """
-
-    capacity: int
+    capacity: int  # Nonzeros and rows together that a model holds in memory
 
 
 @dataclass(frozen=True, slots=True)

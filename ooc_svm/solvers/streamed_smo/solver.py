@@ -74,38 +74,22 @@ LARGE_SPREAD = 100.0
 
 @dataclass(slots=True)
 class SmoState:
-    """Everything the solver knows between two reads, besides the row vectors.
+    """Everything the solver knows between two reads, besides the row vectors."""
 
-    Attributes
-    ----------
-    w, best : ndarray of float64, shape (n_features,)
-        Weights of the multipliers and of the best point, in units of the data.
-    multipliers : Multipliers
-    gaps : ndarray of float64, shape (rounds,)
-        The sum of the row gaps that each round saw before its steps.
-    certificate : Certificate
-    b, best_b : float
-        Multiplier of the free bias; the bias of the best point.
-    rho : float
-        What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one.
-    visited : float
-        Rows looked at so far.
-    start : ndarray of float64, shape (n_features,) or (0,)
-    start_b : float
-        Weights that the first read scores the rows with, and their bias; none if empty.
-    """
-
+    # shape (n_features,): weights of the multipliers and of the best point, in units of the data
     w: Float64Array
     best: Float64Array
     multipliers: Multipliers = field(metadata={"saved_as": ""})
-    gaps: Float64Array
+    gaps: Float64Array  # shape (rounds,): the sum of the row gaps that each round saw before its steps
     certificate: Certificate
+    # Multiplier of the free bias; the bias of the best point
     b: float = 0.0
     best_b: float = 0.0
+    # What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one
     rho: float = 0.0
-    visited: float = 0.0
-    start: Float64Array = field(default_factory=lambda: np.empty(0))
-    start_b: float = 0.0
+    visited: float = 0.0  # Rows looked at so far
+    start: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
+    start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
 
     @classmethod
     def fresh(cls, n_features: int, n_rounds: int, working_set: WorkingSet) -> SmoState:
@@ -140,26 +124,13 @@ class _Solved:
 
 @dataclass(slots=True)
 class StreamedSmo(Solver):
-    """The solver of one model: `steps` yields the rounds of reads, and passes over row vectors.
-
-    Parameters
-    ----------
-    model : DualModel
-    stopping : Stopping
-    state : SmoState
-    rounds : sequence of Round
-        One read of the data (`ooc_svm.solvers.streamed_smo.rounds`).
-    n_nonzeros : int
-        Of the data.
-    effort : Effort
-    seed : int
-    """
+    """The solver of one model: `steps` yields the rounds of reads, and passes over row vectors."""
 
     model: DualModel
     stopping: Stopping
     state: SmoState
-    rounds: Sequence[Round]
-    n_nonzeros: int
+    rounds: Sequence[Round]  # One read of the data (`ooc_svm.solvers.streamed_smo.rounds`)
+    n_nonzeros: int  # Of the data
     effort: Effort
     seed: int = 0
     _candidates: list[CandidateRows] = field(default_factory=list)

@@ -35,22 +35,10 @@ def take_over(
 ) -> bool:
     """Put the state of a run with another C into a fresh solver, whose row vectors are those of that run.
 
-    Parameters
-    ----------
-    solver : StreamedSmo
-    ratio : float
-        Of this C to the other one.
-    cut : sequence of int
-        How that run cut a read (`ooc_svm.solvers.base.SolverPlan`).
-    blocks : sequence of Span
-    vectors : RowVectors
-    fill : callable
-        Puts the saved state into a fresh one.
-
-    Returns
-    -------
-    bool
-        Whether the state fits the data; if not, nothing of it is to be used.
+    ``ratio``: of this C to the other one.
+    ``cut``: how that run cut a read (`ooc_svm.solvers.base.SolverPlan`).
+    ``fill``: puts the saved state into a fresh one.
+    Returns whether the state fits the data; if not, nothing of it is to be used.
     """
     if len(cut) != 2 or not all(type(number) is int and number > 0 for number in cut):
         return False

@@ -25,41 +25,23 @@ def _floats() -> Float64Array:
 
 @dataclass(slots=True)
 class WorkingSet:
-    """Rows held in memory.
+    """Rows held in memory."""
 
-    Attributes
-    ----------
-    capacity : int
-        Nonzeros and rows together that are held at most.
-    values : ndarray of the data's type
-        Empty where every stored value is 1.
-    ids : ndarray of int64, shape (m,)
-        Row numbers.
-    indptr : ndarray of int64, shape (m + 1,)
-    indices : ndarray of int32
-    targets : ndarray of float64, shape (m, 2)
-        Target and cost of each row.
-    dual, stationarity : ndarray of float64, shape (m,)
-        Multipliers, and how far each row was from being stationary when last looked at.
-    cutoff : float
-        The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
-        all; rows below it need not be candidates.
-    all_ones : bool
-        Whether there are no values.
-    squares : ndarray of float64, shape (k,)
-        Squared norms of the first rows; those that came since the last solving have none yet.
-    """
-
-    capacity: int = field(metadata={"saved": False})
-    values: Values
-    all_ones: bool = field(metadata={"saved": False})
-    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    capacity: int = field(metadata={"saved": False})  # Nonzeros and rows together that are held at most
+    values: Values  # Empty where every stored value is 1
+    all_ones: bool = field(metadata={"saved": False})  # Whether there are no values
+    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # shape (m,): row numbers
+    indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # shape (m + 1,)
     indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    # shape (m, 2): target and cost of each row
     targets: Float64Array = field(default_factory=lambda: np.empty((0, 2)))
+    # shape (m,): multipliers, and how far each row was from being stationary when last looked at
     dual: Float64Array = field(default_factory=_floats)
     stationarity: Float64Array = field(default_factory=_floats)
+    # The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
+    # all; rows below it need not be candidates
     cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
+    # shape (k,): squared norms of the first rows; those that came since the last solving have none yet
     squares: Float64Array = field(default_factory=_floats, metadata={"saved": False})
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=_floats)
@@ -69,19 +51,9 @@ class WorkingSet:
     ) -> tuple[Int64Array, Float64Array]:
         """Keep the best of the candidates and of the rows here.
 
-        Parameters
-        ----------
-        model : DualModel
-        candidates : sequence of CandidateRows
-        theta : float
-            The share of their steps that was taken.
-        min_priority : float
-            Rows of a lower priority are not kept.
-
-        Returns
-        -------
-        ids, multipliers : ndarrays of int64 and float64
-            Of the rows that leave.
+        ``theta``: the share of their steps that was taken.
+        ``min_priority``: rows of a lower priority are not kept.
+        Returns ids and multipliers of the rows that leave.
         """
         own_priority = np.empty(len(self.ids))
         dual_loops.priorities(model.loss, self.dual, self.stationarity, self.targets, own_priority)
@@ -120,10 +92,7 @@ class WorkingSet:
     ) -> Float64Array:
         """Improve the multipliers here until their gaps sum up to ``wanted``; w and b follow.
 
-        Returns
-        -------
-        ndarray of float64, shape (N_SUMS,)
-            See `dual_loops.solve`.
+        Returns the sums of `dual_loops.solve`, shape (N_SUMS,).
         """
         sums = np.zeros(dual_loops.N_SUMS)
         if len(self.ids):
@@ -145,10 +114,7 @@ class WorkingSet:
         Those off their bounds go first, since D does not feel them in first order; no multiplier changes its
         sign.
 
-        Returns
-        -------
-        gain, rest : float
-            Change of D without its norm, and what could not be taken away.
+        Returns the change of D without its norm, and what could not be taken away.
         """
         away = -np.sign(excess)
         room, inside, change = (
