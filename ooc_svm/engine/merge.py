@@ -19,8 +19,8 @@ def cut_segments(blocks: Sequence[Span], n_features: int) -> tuple[Segment, ...]
 
     Their number is a power of two that depends on the data alone, never on the machine or on what else
     is computed in the same read: fewer where a vector of weights is large next to the data, since each
-    segment zeroes and merges such vectors. Segments of a coarser cut are made of whole segments of a finer one, so
-    that workers can hold the rows of the finest; ``n_features`` 0 gives the finest.
+    segment zeroes and merges such vectors. Segments of a coarser cut are made of whole segments of a finer
+    one, so that workers can hold the rows of the finest; ``n_features`` 0 gives the finest.
     """
     if not blocks:
         return ()

@@ -27,8 +27,8 @@ class NoCells:
     n_cells: ClassVar[int] = 0
 
 
-class RowRule(Protocol):
-    """What a pass does with the scores of some rows: mathematics of one loss, rows alone."""
+class Rule(Protocol):
+    """What all rules have: row vectors that they read and change, and sums of some shape."""
 
     @property
     def reads(self) -> tuple[str, ...]: ...
@@ -38,6 +38,10 @@ class RowRule(Protocol):
 
     @property
     def sums_shape(self) -> tuple[int, ...]: ...
+
+
+class RowRule(Rule, Protocol):
+    """What a pass does with the scores of some rows: mathematics of one loss, rows alone."""
 
     @property
     def width(self) -> int:
@@ -53,11 +57,18 @@ class RowRule(Protocol):
         """Fill ``coefficients`` (width, rows) from ``scores`` (rows,) and add to ``sums``."""
 
 
+class VectorRule(Rule, Protocol):
+    """What a pass does with row vectors alone."""
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        """Change row vectors in place, and add to ``sums``."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowPass:
     """A rule on row vectors alone, by default of all rows; no block of the matrix is read."""
 
-    rule: RowRule
+    rule: VectorRule
     rows: RowSet | None = None
     needs_data: ClassVar[bool] = False
     position: ClassVar[Position] = WHOLE
@@ -75,7 +86,7 @@ class RowPass:
         return np.zeros(self.rule.sums_shape)
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
-        self.rule(rows, np.empty(0), np.empty((0, 0)), partial)
+        self.rule(rows, partial)
 
     def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
         left += right

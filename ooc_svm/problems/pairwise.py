@@ -102,8 +102,8 @@ def check_ranks(
     ``problem``: {"ordinal", "roc-area", "ranking"}.
     ``counts``: None where there are more labels than are counted.
     ``positive``: labels of the higher rank of "roc-area"; empty: the larger one of two.
-    InputError for fewer than two ranks; more than two labels for "roc-area" and none named; a label named that
-        no row has.
+    InputError for fewer than two ranks; more than two labels for "roc-area" and none named; a label named
+        that no row has.
     """
     labels = sorted(label for label, rows in (counts or {}).items() if rows)
     found = ", ".join(label_text(label) for label in labels[:20]) + (", ..." if len(labels) > 20 else "")

@@ -26,7 +26,8 @@ def lowest(
     ``values``: gives the values at some points, by way of passes.
     ``low``, ``high``: where to look first; a minimum at an end is followed outwards.
     ``tolerance``: as a share of the value: how far the neighbours of the lowest point may be above it in the
-        end."""
+        end.
+    """
     point, value = 0.0, math.inf
     for _ in range(30):
         points = np.linspace(low, high, GRID)

@@ -46,8 +46,8 @@ class LinearSpace:
     def from_data(self, row_sums: Float64Array, coefficient_sums: Float64Array) -> Float64Array:
         """Sums of rows in this space.
 
-        ``row_sums``, shape (n_features, groups), are weighted sums of the rows of the data, and
-        ``coefficient_sums``, shape (groups,), sums of their weights; the result has shape (groups, dimension).
+        ``row_sums``, shape (n_features, groups), are weighted sums of the rows of the data;
+        ``coefficient_sums``, shape (groups,), are sums of their weights. Returns shape (groups, dimension).
         """
         sums = np.empty((row_sums.shape[1], self.dimension))
         sums[:, : self.n_features] = row_sums.T

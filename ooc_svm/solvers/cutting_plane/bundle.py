@@ -23,24 +23,16 @@ from ooc_svm.solvers.cutting_plane.master import solve_master
 IDLE_LIMIT = 5
 
 
-def _empty() -> Float64Array:
-    return np.empty(0)
-
-
-def _no_numbers() -> Int64Array:
-    return np.empty(0, dtype=np.int64)
-
-
 @dataclass(slots=True)
 class Bundle:
     """Cuts, their Gram matrix and multipliers."""
 
     capacity: int = field(metadata={"saved": False})  # Largest number of cuts kept
     planes: Float64Array  # shape (m, dimension)
-    offsets: Float64Array = field(default_factory=_empty)  # shape (m,)
-    beta: Float64Array = field(default_factory=_empty)  # shape (m,)
-    group: Int64Array = field(default_factory=_no_numbers)  # shape (m,)
-    idle: Int64Array = field(default_factory=_no_numbers)  # shape (m,)
+    offsets: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (m,)
+    beta: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (m,)
+    group: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # shape (m,)
+    idle: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # shape (m,)
     gram: Float64Array = field(default_factory=lambda: np.empty((0, 0)))  # shape (m, m)
     _room: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
 

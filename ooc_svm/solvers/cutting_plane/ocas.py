@@ -31,11 +31,11 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
-from ooc_svm.solvers.base import Sample, Solver
+from ooc_svm.solvers.base import Sample
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.joachims import CutOracle, master_tolerance, sample_of
+from ooc_svm.solvers.cutting_plane.joachims import CutOracle, OracleSolver, master_tolerance
 from ooc_svm.solvers.stopping import Stopping
 
 
@@ -92,7 +92,7 @@ class OcasState:
 
 
 @dataclass(slots=True)
-class Ocas(Solver):
+class Ocas(OracleSolver):
     """The solver: `steps` yields one read of the data an iteration, and passes over row vectors.
 
     ``points`` cuts are taken at a time, as many as the problem has places for.
@@ -104,7 +104,6 @@ class Ocas(Solver):
     points: int = 1
 
     def steps(self) -> Generator[Request, Any, None]:
-        """Yield passes until the gap is certified or a limit is reached."""
         oracle, state = self.oracle, self.state
         certificate, bundle = state.certificate, state.bundle
         # What a line search has counted for the next read; it counts again after a restart.
@@ -134,25 +133,13 @@ class Ocas(Solver):
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
-        """Row vectors that the solver goes on from, with types."""
         return self.oracle.vectors
 
-    @property
-    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
-        """Row vectors that are made from others in every iteration, with types."""
-        return self.oracle.scratch_vectors
-
-    def solution(self) -> tuple[Float64Array, float]:
-        """Weights in units of the data, and bias, of the best point."""
-        return self.oracle.space.to_data(self.state.best)
-
     def sample(self) -> Sample:
-        """What one iteration reads."""
         thetas = self.oracle.places(0.5, self.points)
         read = self.oracle.read(self.state.w, 0.0, thetas, self.state.forecast, None)
-        return sample_of(read, self.oracle)
+        return self._sample(read)
 
     def is_sound(self) -> bool:
-        """Whether the state fits the oracle; a saved one may come from anywhere."""
         places = len(self.oracle.places(1.0, self.points))
         return len(self.state.thetas) in {1, places} and self.state.is_sound(self.oracle)

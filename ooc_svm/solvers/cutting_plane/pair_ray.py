@@ -17,7 +17,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.pairs.request import PairRows
 from ooc_svm.passes.base import Request, RowSlice
-from ooc_svm.passes.rowwise import NoCells, RowPass
+from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.cutting_plane import bin_loops
 from ooc_svm.solvers.cutting_plane.ray import Evaluate
 
@@ -36,30 +36,27 @@ MOST_RANKS, FINEST_SEARCH = 16, 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class RayMoments(NoCells):
-    """Row rule: first and second moments of the scores on a ray."""
+class RayMoments:
+    """Rule on row vectors: first and second moments of the scores on a ray."""
 
     rows: PairRows
     best: str
     end: str
     writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
     sums_shape: ClassVar[tuple[int, ...]] = (6,)
 
     @property
     def reads(self) -> tuple[str, ...]:
         return (self.best, self.end, *self.rows.reads)
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         weights = None if self.rows.weight is None else rows.vectors[self.rows.weight]
         bin_loops.moments(rows.vectors[self.best], rows.vectors[self.end], weights, sums)
 
 
 @dataclass(frozen=True, slots=True)
-class RayBins(NoCells):
-    """Row rule: rows in bins of their scores at one point of a ray."""
+class RayBins:
+    """Rule on row vectors: rows in bins of their scores at one point of a ray."""
 
     rows: PairRows
     best: str
@@ -68,7 +65,6 @@ class RayBins(NoCells):
     low: float
     per_unit: float
     writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -78,9 +74,7 @@ class RayBins(NoCells):
     def sums_shape(self) -> tuple[int, ...]:
         return (self.rows.n_ranks * N_BINS, 3)
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         weights = None if self.rows.weight is None else rows.vectors[self.rows.weight]
         ray = rows.vectors[self.best], rows.vectors[self.end], self.t
         ranks = rows.vectors[self.rows.ranks]

@@ -79,7 +79,6 @@ class CuttingPlanes(SolverPackage):
     def plan(
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
     ) -> SolverPlan:
-        """The best of the choices whose cuts fit; see `ooc_svm.solvers.base.SolverPackage`."""
         if kept is not None:
             names = CutParameters.__dataclass_fields__
             parameters = CutParameters(**{name: kept[name] for name in names if name in kept})
@@ -112,7 +111,6 @@ class CuttingPlanes(SolverPackage):
         return asdict(own.parameters)
 
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
-        """A solver for each model."""
         return [self._solver(spec, f"model{k}", plan.parameters, context) for k, spec in enumerate(models)]
 
     def _solver(self, spec: ModelSpec, name: str, parameters: CutParameters, context: Context) -> Solver:
@@ -191,7 +189,12 @@ class CuttingPlanes(SolverPackage):
             (*items, MemoryItem("cuts", cuts * vector + gram, note, 8 * size.dimension)),
             row_bytes=self._row_bytes(size, options, choice.groups),
             expected_reads=self.pair_reads if options.over_pairs else self.reads,
-            report=_report(parameters),
+            report={
+                "cut_groups": choice.groups,
+                "cut_points": choice.points,
+                "bins": choice.bins,
+                "max_cuts": cuts,
+            },
             sorts_by=choice.groups if options.over_pairs else 0,
         )
 
@@ -218,15 +221,6 @@ def _pair_choices(size: DataSize, groups: int, many: bool) -> list[CutParameters
     bins = [b for b in BIN_CHOICES if groups * (b * size.n_ranks) ** 2 <= MOST_PAIRS_OF_BINS]
     fitting = [(p, b) for p in points for b in bins if 0 < (p - 1) * b * each <= most]
     return [*(CutParameters(groups, p, bins=b) for p, b in fitting), CutParameters(groups)]
-
-
-def _report(parameters: CutParameters) -> dict[str, int]:
-    return {
-        "cut_groups": parameters.groups,
-        "cut_points": parameters.points,
-        "bins": parameters.bins,
-        "max_cuts": parameters.max_cuts,
-    }
 
 
 OCAS = CuttingPlanes(searches=True, reads=40, pair_reads=20)

@@ -3,8 +3,9 @@
     phi(t) = slope t + curvature t^2 / 2 + C R(t),     R(t) = c(t) - t d(t),   t >= 0
 
 R is piecewise linear; c(t) and d(t) are sums over the rows active at t and change at the rows' breakpoints.
-The breakpoints are known by bins first; only those of the bin that holds the minimum are listed one by one, so that memory stays bounded whatever the number of rows. Where they are too many even for that (there is
-one for each pair of rows), the minimum is searched for by values and derivatives of R.
+The breakpoints are known by bins first; only those of the bin that holds the minimum are listed one by one,
+so that memory stays bounded whatever the number of rows. Where they are too many even for that (there is one
+for each pair of rows), the minimum is searched for by values and derivatives of R.
 """
 
 from __future__ import annotations

@@ -159,35 +159,31 @@ def cells_of(places: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LossCount(NoCells):
-    """Row rule: number of rows with a loss at the best point, moved by ``step``."""
+class LossCount:
+    """Rule on row vectors: number of rows with a loss at the best point, moved by ``step``."""
 
     losses: RowLosses
     step: float
     writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
     sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     @property
     def reads(self) -> tuple[str, ...]:
         return self.losses.reads
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         targets, _ = self.losses.targets.values(rows.vectors)
         row_loops.count_losses(self.losses.loss, *self.losses.segment(rows), self.step, targets, sums)
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentBins(NoCells):
-    """Row rule: the breakpoints in finer bins, shape (3, BINS)."""
+class SegmentBins:
+    """Rule on row vectors: the breakpoints in finer bins, shape (3, BINS)."""
 
     losses: RowLosses
     low: float
     per_unit: float
     writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -197,9 +193,7 @@ class SegmentBins(NoCells):
     def sums_shape(self) -> tuple[int, ...]:
         return (3, BINS)
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         where = (*self.losses.segment(rows), self.low, self.per_unit)
         targets = self.losses.targets.values(rows.vectors)
         row_loops.refine_bins(self.losses.loss, *where, *targets, sums)
@@ -248,13 +242,10 @@ class RowCutOracle:
 
     @property
     def cut_vectors(self) -> dict[str, npt.DTypeLike]:
-        """Row vectors that `cut` works on: none."""
+        """Row vectors that `cut` works on, and those made in every iteration: none."""
         return {}
 
-    @property
-    def scratch_vectors(self) -> dict[str, npt.DTypeLike]:
-        """Row vectors that are made from others in every iteration: none."""
-        return {}
+    scratch_vectors = cut_vectors
 
     def places(self, t: float, points: int) -> Float64Array:
         """Where the next cuts are taken on the ray, 0 the best point and 1 the master problem's.

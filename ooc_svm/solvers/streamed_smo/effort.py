@@ -40,11 +40,11 @@ class Effort:
 
 
 # By the number of nonzeros from which on they are worth it (measured): with little data a read is dear next
-# to the steps, with much data the steps are what takes the time. Each lane more takes more reads and memory, and
-# one is enough where solving the resident set keeps another processor busy; only of very large data, which
-# several machines may take part of, there are two. With 2 % resident 20 rounds take 17 and 11 reads (covtype,
-# a9a), 60 take 13 and 8. Rows further from the margin than ``margin_reach`` hardly ever move: without them no
-# data takes more reads, and arXiv two thirds of the time.
+# to the steps, with much data the steps are what takes the time. Each lane more takes more reads and memory,
+# and one is enough where solving the resident set keeps another processor busy; only of very large data,
+# which several machines may take part of, there are two. With 2 % resident 20 rounds take 17 and 11 reads
+# (covtype, a9a), 60 take 13 and 8. Rows further from the margin than ``margin_reach`` hardly ever move:
+# without them no data takes more reads, and arXiv two thirds of the time.
 _LARGE = Effort(5, 20, 2.0, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43)
 EFFORTS = {
     0: Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.005, 0.03, 300.0, 0.67),

@@ -26,10 +26,6 @@ from ooc_svm.solvers.streamed_smo.sweep import Residency, places
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 
-def _no_ids() -> Int64Array:
-    return np.empty(0, dtype=np.int64)
-
-
 @dataclass(slots=True)
 class Multipliers:
     """All multipliers of a model."""
@@ -39,7 +35,7 @@ class Multipliers:
     total: float = 0.0
     linear: float = 0.0
     # Rows that have left the working set and that no round has met since
-    returned: Int64Array = field(default_factory=_no_ids)
+    returned: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     multipliers: Float64Array = field(default_factory=lambda: np.empty(0))
 
     def residency(self, rows: RowSet, at_start: Int64Array, back: npt.NDArray[np.bool_]) -> Residency:

@@ -16,7 +16,7 @@ from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, RowBlock, 
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Position, RowSet, RowSlice, StridedRange
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.dual import DualModel, joined
+from ooc_svm.solvers.streamed_smo.dual import DualModel
 
 _MASK = (1 << 64) - 1
 
@@ -105,15 +105,15 @@ class SweepPass:
         dual += self.theta * step
         back, place = places(self.residency.returned, rows)
         dual[place] = self.residency.multipliers[back]
-        targets, priority = joined(*self.model.target_costs(rows)), np.empty(n_rows)
+        targets, priority = np.column_stack(self.model.target_costs(rows)), np.empty(n_rows)
         # A lane's b follows from its own steps since its start.
         bias = self.bias.copy()
         bias[0] += bias[1] * partial.sums[dual_loops.MOVED]
         first = rows.start - block.start
         dual_loops.sweep(
             self.model.loss, *block.arrays, np.uint64(first), np.uint64(rows.step),
-            seed_of(self.seed, rows.start), self.model.scale2, partial.w, partial.rebuilt, bias, targets,
-            self.residency.marks(rows), dual, step, priority, partial.sums,
+            seed_of(self.seed, rows.start), self.model.space.scale2, partial.w, partial.rebuilt, bias,
+            targets, self.residency.marks(rows), dual, step, priority, partial.sums,
         )  # fmt: skip
         own = first + rows.step * np.arange(n_rows)
         sizes = block.indptr[own + 1] - block.indptr[own] + 1

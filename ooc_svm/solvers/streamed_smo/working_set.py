@@ -19,10 +19,6 @@ from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priorit
 _SAMPLE = 1 << 18
 
 
-def _floats() -> Float64Array:
-    return np.empty(0)
-
-
 @dataclass(slots=True)
 class WorkingSet:
     """Rows held in memory."""
@@ -36,15 +32,15 @@ class WorkingSet:
     # shape (m, 2): target and cost of each row
     targets: Float64Array = field(default_factory=lambda: np.empty((0, 2)))
     # shape (m,): multipliers, and how far each row was from being stationary when last looked at
-    dual: Float64Array = field(default_factory=_floats)
-    stationarity: Float64Array = field(default_factory=_floats)
+    dual: Float64Array = field(default_factory=lambda: np.empty(0))
+    stationarity: Float64Array = field(default_factory=lambda: np.empty(0))
     # The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
     # all; rows below it need not be candidates
     cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
     # shape (k,): squared norms of the first rows; those that came since the last solving have none yet
-    squares: Float64Array = field(default_factory=_floats, metadata={"saved": False})
+    squares: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    _values_room: Values = field(default_factory=_floats)
+    _values_room: Values = field(default_factory=lambda: np.empty(0))
 
     def take(
         self, model: DualModel, candidates: Sequence[CandidateRows], theta: float, min_priority: float = 0.0
@@ -97,7 +93,7 @@ class WorkingSet:
         sums = np.zeros(dual_loops.N_SUMS)
         if len(self.ids):
             dual_loops.solve(
-                model.loss, *self.matrix, self._all_squares(model), model.scale2, w, bias, self.targets,
+                model.loss, *self.matrix, self._all_squares(model), model.space.scale2, w, bias, self.targets,
                 self.dual, self.stationarity, seed, wanted, most_elements, sums,
             )  # fmt: skip
         return sums
@@ -105,7 +101,7 @@ class WorkingSet:
     def sum_of_rows(self, model: DualModel) -> Float64Array:
         """Sum of ``v_i x_i`` over the rows here, in units of the data."""
         total = np.zeros(model.space.n_features)
-        row_ops.add_rows(*self.matrix, model.scale2, self.dual, total)
+        row_ops.add_rows(*self.matrix, model.space.scale2, self.dual, total)
         return total
 
     def absorb(self, model: DualModel, excess: float, w: Float64Array) -> tuple[float, float]:
@@ -117,11 +113,8 @@ class WorkingSet:
         Returns the change of D without its norm, and what could not be taken away.
         """
         away = -np.sign(excess)
-        room, inside, change = (
-            np.empty(len(self.dual)),
-            np.empty(len(self.dual), np.bool_),
-            np.zeros(len(self.dual)),
-        )
+        m = len(self.dual)
+        room, inside, change = np.empty(m), np.empty(m, np.bool_), np.zeros(m)
         dual_loops.rooms(model.loss, self.dual, self.targets, away, room, inside)
         rest = abs(excess)
         for tier in (inside, ~inside):
@@ -130,9 +123,9 @@ class WorkingSet:
                 part = min(1.0, rest / most)
                 change[tier] = away * part * room[tier]
                 rest = rest - most if part == 1.0 else 0.0
-        gains = np.empty(len(self.dual))
+        gains = np.empty(m)
         dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
-        row_ops.add_rows(*self.matrix, model.scale2, change, w)
+        row_ops.add_rows(*self.matrix, model.space.scale2, change, w)
         return float(gains.sum()), max(rest, 0.0)
 
     def column_spread(self, n_features: int) -> float:
@@ -175,7 +168,7 @@ class WorkingSet:
     def _all_squares(self, model: DualModel) -> Float64Array:
         new = np.arange(len(self.squares), len(self.ids))
         squares = np.empty(len(new))
-        row_ops.row_squares(*self.matrix, model.scale2, new, squares)
+        row_ops.row_squares(*self.matrix, model.space.scale2, new, squares)
         self.squares = np.concatenate([self.squares, squares])
         return self.squares
 
