@@ -254,39 +254,20 @@ def connect(
 ) -> Iterator[Cluster]:
     """Connect to a cluster for as long as the context lasts; dask's logs and warnings are suppressed.
 
-    Parameters
-    ----------
-    scheduler : str or None
-        ``tls://host:port``, with the certificates that dask's configuration names
+    ``scheduler``: ``tls://host:port``, with the certificates that dask's configuration names
         (``distributed.comm.tls``); any other protocol needs `insecure`. None: a cluster of processes on this
         machine, which listens on 127.0.0.1 only and ends with the context.
-    workers : int
-        Processes of a cluster on this machine.
-    threads_per_worker : int
-        Tasks that each of them runs at once.
-    memory : int or None
-        Bytes that each worker may use; None: half of its share of what its machine allows.
-    insecure : bool
-        Accept a connection without encryption and authentication.
-    visible : Path, optional
-        A file or folder that all workers must see as this process does.
-    preload : str, optional
-        A module that the processes of a cluster on this machine import as they start.
-
-    Yields
-    ------
-    Cluster
-        With one worker at least.
-
-    Raises
-    ------
-    UsageError
-        An address without encryption where `insecure` is False, or `insecure` without an address.
-    StorageError
-        No scheduler at the address, no workers, a worker with other releases, or one that does not see what
-        it must.
-    MemoryBudgetError
-        `memory` is more than a worker may use.
+    ``workers``: processes of a cluster on this machine.
+    ``threads_per_worker``: tasks that each of them runs at once.
+    ``memory``: bytes that each worker may use; None: half of its share of what its machine allows.
+    ``insecure``: accept a connection without encryption and authentication.
+    ``visible``: a file or folder that all workers must see as this process does.
+    ``preload``: a module that the processes of a cluster on this machine import as they start.
+    Yields Cluster: with one worker at least.
+    UsageError for an address without encryption where `insecure` is False, or `insecure` without an address.
+    StorageError for no scheduler at the address, no workers, a worker with other releases, or one that does
+        not see what it must.
+    MemoryBudgetError if `memory` is more than a worker may use.
     """
     if scheduler is None:
         if insecure:

@@ -118,13 +118,7 @@ class DaskClient:
         self._client.loop.asyncio_loop.call_soon_threadsafe(function)
 
     async def open_channel(self, address: str, timeout: float) -> Channel:
-        """Connect to a worker.
-
-        Raises
-        ------
-        WorkerLost
-            It does not take up the connection.
-        """
+        """Connect to a worker; WorkerLost if it does not take up the connection."""
         connecting = connect(address, timeout=timeout, **self._client.connection_args)
         try:
             # A process that is stopped accepts a connection, and then says nothing.
@@ -142,13 +136,9 @@ class Channel:
     async def ask(self, service: str, message: Any) -> Any:
         """Send a message to a service, and wait for its answer.
 
-        Raises
-        ------
-        WorkerLost
-            The connection broke, or the worker does not have the service: it was started again under its
-            old address.
-        Exception
-            Raised by the service.
+        WorkerLost if the connection broke, or the worker does not have the service: it was started again
+            under its old address.
+        Exception, as the service raised it.
         """
         try:
             await self._comm.write({"op": service, "message": to_serialize(message)})

@@ -19,10 +19,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from ooc_svm.cluster.connection import Cluster, Worker
 from ooc_svm.cluster.dask_calls import DaskClient, WorkerLost
-from ooc_svm.cluster.link import Member, WorkerConnection, WorkerService, call_all
+from ooc_svm.cluster.link import WorkerConnection, WorkerService, call_all
 from ooc_svm.cluster.messages import DeltaEncoder
 from ooc_svm.cluster.partition import Partition, Partitioning, SegmentAssignment, assign_segments
 from ooc_svm.cluster.shared_vectors import SharedVectors
@@ -41,16 +42,7 @@ GOODBYE_SECONDS = 5.0
 """What the workers have to end a run."""
 
 
-class Members(Protocol):
-    """A connection to a cluster, see `ooc_svm.cluster.connection.connect`."""
-
-    @property
-    def client(self) -> DaskClient: ...
-
-    def workers(self) -> Sequence[Member]: ...
-
-
-ResourcesOf = Callable[[Member, Sequence[Partition]], Resources]
+ResourcesOf = Callable[[Worker, Sequence[Partition]], Resources]
 
 
 def _no_fill(vectors: RowVectors, source: Source) -> None:
@@ -73,7 +65,7 @@ class ClusterEngine(Engine):
     def __init__(
         self,
         source: Source,
-        cluster: Members,
+        cluster: Cluster,
         *,
         open_source: Callable[[], Source],
         resources_of: ResourcesOf,
@@ -179,7 +171,7 @@ class ClusterEngine(Engine):
             self._connections += joined
             self._held = None
 
-    def _fits(self, member: Member) -> bool:
+    def _fits(self, member: Worker) -> bool:
         """Whether a worker that comes later could hold all rows, should it be the only one left."""
         try:
             self._resources_of(member, self._partitioning.partitions)

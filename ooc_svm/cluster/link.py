@@ -11,8 +11,9 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
+from ooc_svm.cluster.connection import Worker
 from ooc_svm.cluster.dask_calls import Channel, DaskClient, WorkerLost
 from ooc_svm.cluster.messages import DeltaDecoder, DeltaEncoder, Message, Slot
 from ooc_svm.cluster.worker import Answer, Assignment, Work, WorkerSession
@@ -22,19 +23,6 @@ CONNECT_SECONDS = 10.0
 
 HEARTBEAT_SECONDS = 0.25
 """Time between two questions how far a working worker is, in seconds."""
-
-
-class Member(Protocol):
-    """A worker that a run may use."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def threads(self) -> int: ...
-
-    @property
-    def memory(self) -> int: ...
 
 
 class WorkerService:
@@ -92,7 +80,7 @@ class WorkerConnection:
     ``patience``: seconds without a sign of life after which the worker is lost.
     """
 
-    def __init__(self, member: Member, run: str, encoder: DeltaEncoder, patience: float) -> None:
+    def __init__(self, member: Worker, run: str, encoder: DeltaEncoder, patience: float) -> None:
         self.member = member
         self.done = 0
         """Pieces that the worker has visited, as it reported last."""
@@ -104,10 +92,7 @@ class WorkerConnection:
     async def open(self, client: DaskClient) -> None:
         """Connect, and wait until the worker has opened the data or failed to.
 
-        Raises
-        ------
-        WorkerLost
-            The worker does not answer.
+        WorkerLost if the worker does not answer.
         """
         try:
             for _ in range(2):
@@ -129,12 +114,8 @@ class WorkerConnection:
     async def work(self, work: Work, on_heartbeat: Callable[[], None] | None = None) -> Answer:
         """Have the worker do its part of some passes, and wait for as long as it shows signs of life.
 
-        Raises
-        ------
-        WorkerLost
-            The worker is gone, or has been silent for too long.
-        Exception
-            Raised by the worker's session.
+        WorkerLost if the worker is gone, or has been silent for too long.
+        Exception, as raised by the worker's session.
         """
         answer: Answer = await self._request(work, on_heartbeat)
         return answer

@@ -29,22 +29,10 @@ def run_all(
     Some are submitted ahead of time, never all of them. The tasks of a lost worker go to others, so the
     function may be called more than once for a task.
 
-    Parameters
-    ----------
-    function : callable
-        Importable by the workers.
-
-    Yields
-    ------
-    (int, object)
-        Number of a task and its result, in the order of completion.
-
-    Raises
-    ------
-    StorageError
-        The scheduler is lost, or all workers are, or several on the same task.
-    OocSvmError
-        Raised by the function.
+    ``function``: importable by the workers.
+    Yields (int, object): number of a task and its result, in the order of completion.
+    StorageError if the scheduler is lost, or all workers are, or several on the same task.
+    OocSvmError, as raised by the function.
     """
     calls = _Calls(cluster, function)
     coming = enumerate(tasks)

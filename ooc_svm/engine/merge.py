@@ -50,24 +50,20 @@ class MergeTree:
     def __init__(self, n_segments: int, merge: Callable[[Any, Any], Any]) -> None:
         self._n_segments = n_segments
         self._merge = merge
-        self._nodes: dict[tuple[int, int], Any] = {}
+        self.nodes: dict[tuple[int, int], Any] = {}
+        """What is merged so far, by (width, place)."""
 
     def add(self, place: int, partial: Any, width: int = 1) -> None:
         """Put in the partial of a segment, or of ``width`` of them from ``place * width`` on, and merge."""
         while width < self._n_segments:
-            sibling = self._nodes.pop((width, place ^ 1), None)
+            sibling = self.nodes.pop((width, place ^ 1), None)
             if sibling is None:
                 break
             partial = self._merge(sibling, partial) if place & 1 else self._merge(partial, sibling)
             width, place = 2 * width, place >> 1
-        self._nodes[width, place] = partial
-
-    @property
-    def nodes(self) -> dict[tuple[int, int], Any]:
-        """What is merged so far, by (width, place)."""
-        return self._nodes
+        self.nodes[width, place] = partial
 
     @property
     def total(self) -> Any:
         """The merged partial of all segments."""
-        return self._nodes[self._n_segments, 0]
+        return self.nodes[self._n_segments, 0]

@@ -143,7 +143,7 @@ class Checkpoints:
 
         DamageError if there are checkpoints and none is whole, or they are another run's.
         """
-        found = self._newest()
+        found = newest_saved(self.folder, self._keys)
         return None if found is None else found.metadata
 
     def restore(self, states: Sequence[Any], vectors: RowVectors, names: Sequence[str]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Checkpoints:
 
         DamageError if it does not fit them: arrays of other types, or other row vectors.
         """
-        found = self._newest()
+        found = newest_saved(self.folder, self._keys)
         if found is None:
             raise DamageError(f"{self.folder}: there is no checkpoint to go on from; run without resume")
         self._next = 1 - found.place
@@ -164,10 +164,6 @@ class Checkpoints:
             for name in names:
                 vectors.load(name, file)
         return found.metadata
-
-    def _newest(self) -> Saved | None:
-        """The newest whole checkpoint of this run."""
-        return newest_saved(self.folder, self._keys)
 
     def _discard(self, place: int) -> None:
         """Remove the older state, so that it is not seen beside the row vectors of the next one."""
@@ -218,9 +214,8 @@ def _read(folder: Path, place: int) -> Saved:
     path = state_path(folder, place)
     content, arrays = read_arrays(path, CHECKPOINT_FILE)
     kinds = {"key": str, "pass": int, "facts": dict, "texts": dict, "vectors": dict}
-    if any(not isinstance(content.get(name), kind) for name, kind in kinds.items()):
-        raise DamageError(f"{path}: is not as this release writes it; start the run anew")
-    if not isinstance(content["vectors"].get("names"), list):
+    known = all(isinstance(content.get(name), kind) for name, kind in kinds.items())
+    if not (known and isinstance(content["vectors"].get("names"), list)):
         raise DamageError(f"{path}: is not as this release writes it; start the run anew")
     path = vectors_path(folder, place)
     try:

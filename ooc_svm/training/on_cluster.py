@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ooc_svm.cluster.connection import Cluster
+from ooc_svm.cluster.connection import Cluster, Worker
 from ooc_svm.cluster.engine import ClusterEngine
-from ooc_svm.cluster.link import Member
 from ooc_svm.cluster.partition import Partition
 from ooc_svm.cluster.worker import Resources
 from ooc_svm.errors import DamageError, MemoryBudgetError
@@ -52,7 +51,7 @@ def client_budget(
     prepared: Preparation,
     work: Workload,
     total: int,
-    workers: Sequence[Member],
+    workers: Sequence[Worker],
     kept: Mapping[str, int] | None,
 ) -> Budget:
     """Divide the client's memory.
@@ -71,11 +70,9 @@ def client_budget(
     smallest = min(workers, key=lambda worker: worker.memory)
     there = solver.plan(work.size, options, room_of(replace(work, threads=smallest.threads), smallest.memory))
     shared = solver.shared(budget.plan, there)
-    return (
-        budget
-        if shared == asdict(budget.plan.parameters)
-        else divide(own, solver, options, total, kept=shared)
-    )
+    if shared == asdict(budget.plan.parameters):
+        return budget
+    return divide(own, solver, options, total, kept=shared)
 
 
 @contextmanager
@@ -111,7 +108,7 @@ def _resources_of(
     store: Store,
     work: Workload,
     budget: Budget,
-    member: Member,
+    member: Worker,
     partitions: Sequence[Partition],
 ) -> Resources:
     """Divide a worker's memory."""

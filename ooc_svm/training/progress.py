@@ -62,13 +62,7 @@ def seconds_text(seconds: float) -> str:
 class Recorder:
     """Keeps the history of a run and tells a callback.
 
-    Parameters
-    ----------
-    engine : Engine
-    certificates : callable
-        Gives the certificate of each solver as it is now.
-    tol : float
-    progress : callable or None
+    ``certificates``: gives the certificate of each solver as it is now.
     """
 
     def __init__(

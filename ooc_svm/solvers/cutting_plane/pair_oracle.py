@@ -27,7 +27,7 @@ from ooc_svm.pairs.request import PairPass, Pairs, PairSlope
 from ooc_svm.passes.base import Request, RowSlice
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import NoCells
-from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
 from ooc_svm.solvers.cutting_plane.pair_cuts import BinnedCuts, Forecast, QueryCuts, RowCuts
 from ooc_svm.solvers.cutting_plane.pair_ray import can_search, evaluate_by_bins
 from ooc_svm.solvers.cutting_plane.ray import descend
@@ -91,7 +91,7 @@ class CountedCut(NoCells):
 
 
 @dataclass(frozen=True, slots=True)
-class PairCutOracle:
+class PairCutOracle(RayScores):
     """What the cutting-plane solvers need to know of a problem over pairs."""
 
     pairs: Pairs
@@ -126,16 +126,6 @@ class PairCutOracle:
     def no_count(self) -> PairSlope:
         """A count of no pairs."""
         return PairSlope(0.0, 0.0, 0.0, np.zeros(self.groups), 0)
-
-    @property
-    def best(self) -> str:
-        """Row vector of the scores at the best point."""
-        return f"{self.name}/best"
-
-    @property
-    def previous(self) -> str:
-        """Row vector of the scores at the point of the last read."""
-        return f"{self.name}/previous"
 
     @property
     def vectors(self) -> dict[str, npt.DTypeLike]:

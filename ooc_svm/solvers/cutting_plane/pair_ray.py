@@ -36,49 +36,51 @@ MOST_RANKS, FINEST_SEARCH = 16, 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class RayMoments:
-    """Rule on row vectors: first and second moments of the scores on a ray."""
+class _OnRay:
+    """What both rules have in common: the row vectors of a ray, of which they change none."""
 
     rows: PairRows
     best: str
     end: str
     writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (6,)
 
     @property
     def reads(self) -> tuple[str, ...]:
         return (self.best, self.end, *self.rows.reads)
 
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        weights = None if self.rows.weight is None else rows.vectors[self.rows.weight]
-        bin_loops.moments(rows.vectors[self.best], rows.vectors[self.end], weights, sums)
+    def scores(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
+        return rows.vectors[self.best], rows.vectors[self.end]
+
+    def weights(self, rows: RowSlice) -> Float64Array | None:
+        return None if self.rows.weight is None else rows.vectors[self.rows.weight]
 
 
 @dataclass(frozen=True, slots=True)
-class RayBins:
+class RayMoments(_OnRay):
+    """Rule on row vectors: first and second moments of the scores on a ray."""
+
+    sums_shape: ClassVar[tuple[int, ...]] = (6,)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        bin_loops.moments(*self.scores(rows), self.weights(rows), sums)
+
+
+@dataclass(frozen=True, slots=True)
+class RayBins(_OnRay):
     """Rule on row vectors: rows in bins of their scores at one point of a ray."""
 
-    rows: PairRows
-    best: str
-    end: str
     t: float
     low: float
     per_unit: float
-    writes: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.best, self.end, *self.rows.reads)
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
         return (self.rows.n_ranks * N_BINS, 3)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        weights = None if self.rows.weight is None else rows.vectors[self.rows.weight]
-        ray = rows.vectors[self.best], rows.vectors[self.end], self.t
         ranks = rows.vectors[self.rows.ranks]
-        bin_loops.put_on_ray(*ray, self.low, self.per_unit, N_BINS, ranks, weights, sums)
+        place = self.t, self.low, self.per_unit
+        bin_loops.put_on_ray(*self.scores(rows), *place, N_BINS, ranks, self.weights(rows), sums)
 
 
 def can_search(rows: PairRows, precision: float) -> bool:

@@ -21,7 +21,7 @@ from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import CollectPass, NoCells, RowCells, RowPass
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.cutting_plane import row_loops
-from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
 from ooc_svm.solvers.cutting_plane.ray import RayLoss, minimise
 from ooc_svm.solvers.space import LinearSpace
 
@@ -40,22 +40,12 @@ TRIALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class RowLosses:
+class RowLosses(RayScores):
     """The losses of the rows of one model, and where its scores are kept."""
 
     targets: RowTargets
     loss: Any  # Piecewise linear, see `ooc_svm.losses.functions`
     name: str = "model"  # Prefix of the row vectors
-
-    @property
-    def best(self) -> str:
-        """Row vector of the scores at the best point."""
-        return f"{self.name}/best"
-
-    @property
-    def previous(self) -> str:
-        """Row vector of the scores at the point of the last read."""
-        return f"{self.name}/previous"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -159,17 +149,23 @@ def cells_of(places: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LossCount:
-    """Rule on row vectors: number of rows with a loss at the best point, moved by ``step``."""
+class _OfScores:
+    """What the rules on row vectors alone have in common: they change none."""
 
     losses: RowLosses
-    step: float
     writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     @property
     def reads(self) -> tuple[str, ...]:
         return self.losses.reads
+
+
+@dataclass(frozen=True, slots=True)
+class LossCount(_OfScores):
+    """Rule on row vectors: number of rows with a loss at the best point, moved by ``step``."""
+
+    step: float
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         targets, _ = self.losses.targets.values(rows.vectors)
@@ -177,21 +173,12 @@ class LossCount:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentBins:
+class SegmentBins(_OfScores):
     """Rule on row vectors: the breakpoints in finer bins, shape (3, BINS)."""
 
-    losses: RowLosses
     low: float
     per_unit: float
-    writes: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return self.losses.reads
-
-    @property
-    def sums_shape(self) -> tuple[int, ...]:
-        return (3, BINS)
+    sums_shape: ClassVar[tuple[int, ...]] = (3, BINS)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         where = (*self.losses.segment(rows), self.low, self.per_unit)
@@ -200,17 +187,12 @@ class SegmentBins:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentEvents:
+class SegmentEvents(_OfScores):
     """Row finder: the breakpoints of one bin, shape (events, 3)."""
 
-    losses: RowLosses
     low: float
     per_unit: float
     bin: int
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return self.losses.reads
 
     def __call__(self, rows: RowSlice) -> Float64Array:
         place = (self.low, self.per_unit, self.bin)
