@@ -24,14 +24,9 @@ from ooc_svm.system.memory import available_memory, format_size
 if TYPE_CHECKING:
     from ooc_svm.cluster.dask_calls import DaskClient
 
-CONNECT_SECONDS = 5.0
-"""Timeout of the first contact with a scheduler, in seconds."""
-
-JOIN_SECONDS = 5.0
-"""Time in which a remote scheduler must have a worker, in seconds."""
-
-START_SECONDS = 120.0
-"""Time in which local worker processes must have started, in seconds."""
+CONNECT_SECONDS = 5.0  # Timeout of the first contact with a scheduler, in seconds
+JOIN_SECONDS = 5.0  # Time in which a remote scheduler must have a worker, in seconds
+START_SECONDS = 120.0  # Time in which local worker processes must have started, in seconds
 
 ANSWER_SECONDS = 30.0
 """Timeout of a question to a worker, in seconds; one that is busy with other work does not answer."""
@@ -42,8 +37,7 @@ its own."""
 
 # Packages whose releases the answer, or the connection itself, depends on.
 _SAME_RELEASES = ("ooc_svm", "numpy", "numba", "zarr", "numcodecs", "distributed")
-# Share of a worker's own memory limit above which dask pauses it.
-_PAUSE_SHARE = 0.8
+_PAUSE_SHARE = 0.8  # Share of a worker's own memory limit above which dask pauses it
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,8 @@ from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.passes.base import Pass, RowSet, union
 from ooc_svm.rowvectors.collection import RowVectors
 
-PATIENCE = 60.0
-"""Seconds without a sign of life after which a worker is given up."""
-
-GOODBYE_SECONDS = 5.0
-"""What the workers have to end a run."""
+PATIENCE = 60.0  # Seconds without a sign of life after which a worker is given up
+GOODBYE_SECONDS = 5.0  # What the workers have to end a run
 
 
 ResourcesOf = Callable[[Worker, Sequence[Partition]], Resources]

@@ -18,11 +18,8 @@ from ooc_svm.cluster.dask_calls import Channel, DaskClient, WorkerLost
 from ooc_svm.cluster.messages import DeltaDecoder, DeltaEncoder, Message, Slot
 from ooc_svm.cluster.worker import Answer, Assignment, Work, WorkerSession
 
-CONNECT_SECONDS = 10.0
-"""Timeout of a connection to a worker, in seconds."""
-
-HEARTBEAT_SECONDS = 0.25
-"""Time between two questions how far a working worker is, in seconds."""
+CONNECT_SECONDS = 10.0  # Timeout of a connection to a worker, in seconds
+HEARTBEAT_SECONDS = 0.25  # Time between two questions how far a working worker is, in seconds
 
 
 class WorkerService:
@@ -82,8 +79,7 @@ class WorkerConnection:
 
     def __init__(self, member: Worker, run: str, encoder: DeltaEncoder, patience: float) -> None:
         self.member = member
-        self.done = 0
-        """Pieces that the worker has visited, as it reported last."""
+        self.done = 0  # Pieces that the worker has visited, as it reported last
         self._run, self._encoder, self._patience = run, encoder, patience
         self._known: dict[Slot, int] = {}
         # The first carries requests, the second heartbeats.

@@ -20,11 +20,8 @@ Bytes = npt.NDArray[np.uint8]
 Slot = tuple[int, int]
 """Names a vector of a message: its bytes, and its number among the vectors of so many bytes."""
 
-MIN_DELTA_BYTES = 1 << 16
-"""Size of a vector below which it is always sent whole, in bytes."""
-
-SAMPLE_STEP = 64
-"""Two vectors are first compared in every `SAMPLE_STEP`-th number."""
+MIN_DELTA_BYTES = 1 << 16  # Size of a vector below which it is always sent whole, in bytes
+SAMPLE_STEP = 64  # Two vectors are first compared in every `SAMPLE_STEP`-th number
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +105,7 @@ class DeltaDecoder:
     def __init__(self, vector_bytes: int) -> None:
         self._vector_bytes = vector_bytes
         self._kept: dict[Slot, Bytes] = {}
-        self._requested: list[Slot] = []
-        """Slots of the last request, which are the same on both sides."""
+        self._requested: list[Slot] = []  # Slots of the last request, which are the same on both sides
 
     def decode(self, message: Message) -> Any:
         """Decode a request; its vectors are kept, and must not be changed."""

@@ -17,8 +17,7 @@ from ooc_svm.errors import OocSvmError, StorageError
 # Calls submitted for each thread of the workers, so that none waits for this process.
 _CALLS_PER_THREAD = 2
 _POLL_SECONDS = 1.0
-# Time without any worker after which all count as lost.
-_LOST_SECONDS = 10.0
+_LOST_SECONDS = 10.0  # Time without any worker after which all count as lost
 
 
 def run_all(

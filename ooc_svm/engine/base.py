@@ -93,8 +93,7 @@ class Engine(ABC):
         self.counters = Counters()
         self.on_block: Callable[[int, int], None] | None = None
         """Called with the number of blocks done and of all blocks, from any thread."""
-        self.on_note: Callable[[str], None] | None = None
-        """Called with what a user should know."""
+        self.on_note: Callable[[str], None] | None = None  # Called with what a user should know
 
     @abstractmethod
     def close(self) -> None:

@@ -50,8 +50,7 @@ class MergeTree:
     def __init__(self, n_segments: int, merge: Callable[[Any, Any], Any]) -> None:
         self._n_segments = n_segments
         self._merge = merge
-        self.nodes: dict[tuple[int, int], Any] = {}
-        """What is merged so far, by (width, place)."""
+        self.nodes: dict[tuple[int, int], Any] = {}  # What is merged so far, by (width, place)
 
     def add(self, place: int, partial: Any, width: int = 1) -> None:
         """Put in the partial of a segment, or of ``width`` of them from ``place * width`` on, and merge."""

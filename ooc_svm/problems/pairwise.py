@@ -30,8 +30,7 @@ _LABELS = "labels"
 
 # Rows of which the labels are sorted in memory together, and bytes for counting them.
 _SORTED_ROWS, _COUNTING_BYTES = 1 << 14, 1 << 23
-# For the numbers of the groups.
-_NUMBERS_BYTES = 1 << 24
+_NUMBERS_BYTES = 1 << 24  # For the numbers of the groups
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,9 @@ class ClassTargets:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the row vectors."""
         return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
-        """The sign and the weight of each row."""
         codes = vectors[self.codes]
         weight = self.class_weight[codes]
         return self.sign[codes], weight if self.row_weight is None else weight * vectors[self.row_weight]
@@ -66,10 +64,8 @@ class ValueTargets:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the row vectors."""
         return (self.value,) if self.row_weight is None else (self.value, self.row_weight)
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
-        """The value and the weight of each row."""
         t = vectors[self.value]
         return t, np.ones(len(t)) if self.row_weight is None else vectors[self.row_weight]

@@ -71,8 +71,7 @@ class Room:
         )
 
 
-NO_ROOM = Room(0, 1, 0, 1, 1)
-"""Where memory does not matter."""
+NO_ROOM = Room(0, 1, 0, 1, 1)  # Where memory does not matter
 
 
 @dataclass(frozen=True, slots=True)

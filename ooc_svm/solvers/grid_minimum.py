@@ -11,8 +11,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Pass
 
-# Points that are evaluated together.
-GRID = 9
+GRID = 9  # Points that are evaluated together
 
 
 def lowest(

@@ -9,8 +9,7 @@ CERTIFIED = "certified"
 MAX_PASSES = "max-passes"
 TIME_LIMIT = "time-limit"
 SIGNAL = "signal"
-STALLED = "no-progress"
-"""The objective cannot be told from its bound any more in double precision."""
+STALLED = "no-progress"  # The objective cannot be told from its bound any more in double precision
 
 
 @dataclass(frozen=True, slots=True)

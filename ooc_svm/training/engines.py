@@ -17,8 +17,7 @@ from ooc_svm.system.memory import memory_budget, parse_size
 from ooc_svm.training.memory_plan import Budget, divide
 from ooc_svm.training.prepare import Preparation
 
-# Preloaded by the processes of a local cluster.
-ON_CLUSTER = "ooc_svm.training.on_cluster"
+ON_CLUSTER = "ooc_svm.training.on_cluster"  # Preloaded by the processes of a local cluster
 
 
 @contextmanager

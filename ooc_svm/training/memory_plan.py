@@ -14,11 +14,8 @@ from ooc_svm.pairs.active import sorting_row_bytes
 from ooc_svm.solvers.base import DataSize, MemoryItem, Room, SolverPackage, SolverPlan
 from ooc_svm.system.memory import TRAINER_BYTES, format_size
 
-# Bytes that sorting takes where most of it is in scratch files.
-LEAST_SORTING_BYTES = 16 * 10**6
-
-# Share of the memory that is left unplanned.
-SLACK = 0.05
+LEAST_SORTING_BYTES = 16 * 10**6  # Bytes that sorting takes where most of it is in scratch files
+SLACK = 0.05  # Share of the memory that is left unplanned
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from ooc_svm.engine.base import Engine
 from ooc_svm.solvers.certificate import Certificate
 
-# Least time between two reports of blocks, in seconds.
-BLOCK_INTERVAL = 0.2
+BLOCK_INTERVAL = 0.2  # Least time between two reports of blocks, in seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

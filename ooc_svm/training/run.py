@@ -25,11 +25,8 @@ from ooc_svm.training.progress import Recorder
 from ooc_svm.training.result import make_model
 from ooc_svm.training.warm_start import warm_start
 
-# Reads after which a solver may give a hint.
-HINT_PASSES = 1
-
-# Share of the time that writing checkpoints may take.
-CHECKPOINT_SHARE = 0.1
+HINT_PASSES = 1  # Reads after which a solver may give a hint
+CHECKPOINT_SHARE = 0.1  # Share of the time that writing checkpoints may take
 
 
 @dataclass(slots=True)
@@ -140,10 +137,7 @@ class Run:
 
     def model(self) -> Model:
         """The model of the best points so far."""
-        plan = self.budget.plan
-        return make_model(
-            self.prepared, self.models, self.solvers, plan, self.scale, self.engine, self.recorder
-        )
+        return make_model(self)
 
     def _saved_vectors(self) -> list[str]:
         """Names of the row vectors that solvers go on from; the others are made again from the data."""

@@ -19,8 +19,7 @@ from ooc_svm.training.prepare import prepare
 # Seconds after which the user is told: loading compiled functions takes less, compiling them takes more.
 PATIENCE = 1.5
 
-# Rows and columns of the data of a warm-up.
-N_ROWS, N_FEATURES = 64, 8
+N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
 
 _done: set[tuple[object, ...]] = set()
 """Combinations of problem, loss, solver and kind of data for which this process is warm."""

@@ -46,8 +46,7 @@ TRIALS: dict[int, tuple[tuple[float, float], ...]] = {
 CLOSE = 0.03
 
 
-# Counts of the pairs of rows in one line search that is not by bins.
-EXPECTED_EVALUATIONS = 3
+EXPECTED_EVALUATIONS = 3  # Counts of the pairs of rows in one line search that is not by bins
 
 
 @dataclass(frozen=True, slots=True)

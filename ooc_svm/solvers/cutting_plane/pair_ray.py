@@ -28,8 +28,7 @@ N_BINS, REACH = 8192, 16.0
 # margin). If not, as where a few rows are far out, bins are cut again around them, so many times at most.
 MIDDLE, FEWEST, FINE, MOST_ZOOMS = (0.01, 0.99), N_BINS // 32, 1024.0, 12
 
-# What is left of a variance after rounding, as a share of the mean square.
-ROUNDING = 1e-14
+ROUNDING = 1e-14  # What is left of a variance after rounding, as a share of the mean square
 
 # More ranks take too long, two by two; a search that has to come closer counts the pairs of rows.
 MOST_RANKS, FINEST_SEARCH = 16, 1e-6

@@ -27,8 +27,7 @@ from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowLosses, ce
 
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
-# Points where groups are asked for: few reads are wanted then, whatever they cost.
-MOST_POINTS = 13
+MOST_POINTS = 13  # Points where groups are asked for: few reads are wanted then, whatever they cost
 # Points where losses are of pairs of rows: one exact cut and trial cuts.
 MANY_PAIR_POINTS, FEW_PAIR_POINTS = 4, 2
 
@@ -37,8 +36,7 @@ MANY_PAIR_POINTS, FEW_PAIR_POINTS = 4, 2
 # in elements of the data for each number.
 BIN_CHOICES = (256, 128, 64, 32, 16)
 PLAIN_TABLE, ELEMENTS_A_SUM = 1 << 20, 16
-# Largest number of pairs of bins, which are gone through one by one.
-MOST_PAIRS_OF_BINS = 1 << 24
+MOST_PAIRS_OF_BINS = 1 << 24  # Largest number of pairs of bins, which are gone through one by one
 
 # Cuts kept for each one that a read adds; with less, cuts that are still needed have to go.
 READS_KEPT = 20

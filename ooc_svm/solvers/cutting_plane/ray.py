@@ -20,17 +20,13 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
 
-# Breakpoints that are listed one by one; more of them are split into finer bins first.
-MAX_EVENTS = 1 << 18
-
-# Finer than this in u, bins are of the size of rounding errors.
-FINEST = 2.0**50
+MAX_EVENTS = 1 << 18  # Breakpoints that are listed one by one; more of them are split into finer bins first
+FINEST = 2.0**50  # Finer than this in u, bins are of the size of rounding errors
 
 # The t of the first evaluation along a ray, and how much further the next one is while phi falls (measured).
 FIRST_T, GROWTH = 0.2, 4.0
 
-# A search ends after so many evaluations, which none has needed.
-MOST_EVALUATIONS = 60
+MOST_EVALUATIONS = 60  # A search ends after so many evaluations, which none has needed
 
 Evaluate = Callable[[float], Generator[Request, Any, tuple[float, float]]]
 Refine = Callable[[float, float], Generator[Request, Any, Float64Array]]

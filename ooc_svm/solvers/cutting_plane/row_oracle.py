@@ -25,8 +25,7 @@ from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
 from ooc_svm.solvers.cutting_plane.ray import RayLoss, minimise
 from ooc_svm.solvers.space import LinearSpace
 
-# Bins that the breakpoints of a segment are counted in first.
-BINS = 2048
+BINS = 2048  # Bins that the breakpoints of a segment are counted in first
 
 # Where cuts are taken, as (slope, offset) of theta over the t of the last line search; best of those tried.
 TRIALS = {

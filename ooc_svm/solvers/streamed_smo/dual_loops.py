@@ -53,8 +53,7 @@ MOST_AHEAD = np.uint64(1024)
 
 PACKET = 16
 
-# Bits of a row's mark.
-HELD, HELD_AT_START = np.uint8(1), np.uint8(2)
+HELD, HELD_AT_START = np.uint8(1), np.uint8(2)  # Bits of a row's mark
 
 
 @compiled

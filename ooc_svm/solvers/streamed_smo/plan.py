@@ -37,8 +37,7 @@ RESIDENT_PART = 0.95
 # together, and of the row when it has left.
 RESIDENT_ROW_BYTES = 352
 
-# Reads to a gap of 1e-3.
-EXPECTED_READS = 5
+EXPECTED_READS = 5  # Reads to a gap of 1e-3
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ import numpy as np
 from ooc_svm.data.source import Span
 from ooc_svm.passes.base import Position, RowSet, Segment, StridedRange
 
-# Rows of a lane below which rounds are not worth their overhead.
-MIN_ROWS = 64
+MIN_ROWS = 64  # Rows of a lane below which rounds are not worth their overhead
 
 
 @dataclass(frozen=True, slots=True)

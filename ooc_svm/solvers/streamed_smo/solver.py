@@ -56,8 +56,7 @@ from ooc_svm.solvers.streamed_smo.sweep import (
 )
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
-# rho of a free bias, as a share of the mean squared norm of a row.
-RHO = 0.1
+RHO = 0.1  # rho of a free bias, as a share of the mean squared norm of a row
 
 # Lowest priority of candidates, as a share of the lowest that the working set last kept: most rows need no
 # copying then (measured: it costs no reads).
@@ -66,11 +65,8 @@ CANDIDATE_SHARE = 0.95
 # Largest distance of the values around the smallest P at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
 
-# Sweeps over as many rows as the data has, which the solves of one read amount to.
-EXPECTED_SWEEPS = 3
-
-# Factor between the sizes of the columns above which a hint is given.
-LARGE_SPREAD = 100.0
+EXPECTED_SWEEPS = 3  # Sweeps over as many rows as the data has, which the solves of one read amount to
+LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 
 
 @dataclass(slots=True)
@@ -272,21 +268,14 @@ class StreamedSmo(Solver):
         self._candidates = []
         for r, each in enumerate(self.rounds):
             back = inside(multipliers.returned, each.rows)
+            least = max(CANDIDATE_SHARE * working_set.cutoff, self._min_priority)
+            place = each.rows, each.position, each.prefetch
             sweep = SweepPass(
-                model,
-                state.w,
-                rebuild,
-                np.array([state.bias, state.rho]),
-                float(multipliers.thetas[r]),
-                multipliers.residency(each.rows, at_start, back),
-                seed_of(self.seed, number),
-                self._room,
-                max(CANDIDATE_SHARE * working_set.cutoff, self._min_priority),
-                each.rows,
-                each.position,
-                each.prefetch,
-            )
-            scores = ScorePass(model, reference, each.rows, each.position, each.prefetch)
+                model, state.w, rebuild, np.array([state.bias, state.rho]), float(multipliers.thetas[r]),
+                multipliers.residency(each.rows, at_start, back), seed_of(self.seed, number), self._room,
+                least, *place,
+            )  # fmt: skip
+            scores = ScorePass(model, reference, *place)
             requests = (sweep, scores) if scored else (sweep,)
             answer: LaneSums = (yield Overlap(requests, self._solve_working_set))[0]
             # Only now: a checkpoint may have been written since.

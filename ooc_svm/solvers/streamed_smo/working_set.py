@@ -15,8 +15,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priority
 
-# Number of elements from which the spread of the columns is estimated.
-_SAMPLE = 1 << 18
+_SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
 
 
 @dataclass(slots=True)
