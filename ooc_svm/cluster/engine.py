@@ -39,9 +39,6 @@ PATIENCE = 60.0  # Seconds without a sign of life after which a worker is given 
 GOODBYE_SECONDS = 5.0  # What the workers have to end a run
 
 
-ResourcesOf = Callable[[Worker, Sequence[Partition]], Resources]
-
-
 def _no_fill(vectors: RowVectors, source: Source) -> None:
     """No row vectors come from the data."""
 
@@ -65,7 +62,7 @@ class ClusterEngine(Engine):
         cluster: Cluster,
         *,
         open_source: Callable[[], Source],
-        resources_of: ResourcesOf,
+        resources_of: Callable[[Worker, Sequence[Partition]], Resources],
         folder: Path,
         durable: bool = False,
         rounds: Sequence[RowSet] = (),

@@ -75,7 +75,7 @@ class DeltaEncoder:
             version = known.get(slot)
             known[slot] = kept.version
             if version == kept.version:
-                encoded.append(_no_changes(slot))
+                encoded.append(Changes(slot, np.empty(0, np.uint32), np.empty(0, np.uint64)))
             elif version == kept.version - 1 and kept.changes is not None:
                 encoded.append(kept.changes)
             else:
@@ -135,10 +135,6 @@ def _slots(frames: Sequence[Bytes], vector_bytes: int) -> list[Slot | None]:
         slots.append((frame.nbytes, seen[frame.nbytes]) if vector else None)
         seen[frame.nbytes] += vector
     return slots
-
-
-def _no_changes(slot: Slot) -> Changes:
-    return Changes(slot, np.empty(0, np.uint32), np.empty(0, np.uint64))
 
 
 def _changes(slot: Slot, new: Bytes, old: Bytes) -> Changes | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -129,16 +129,9 @@ class WorkerSession:
             self._engine = None
 
     def _make_engine(self, source: Source, vectors: RowVectors, assignment: Assignment) -> LocalEngine:
-        blocks: Sequence[int] = sorted(
-            {block for partition in assignment.partitions for block in partition.blocks}
-        )
-        engine = LocalEngine(
-            source,
-            vectors,
-            threads=assignment.resources.threads,
-            cache_bytes=assignment.resources.cache_bytes,
-            blocks=blocks,
-        )
+        blocks = sorted({block for partition in assignment.partitions for block in partition.blocks})
+        threads, cache_bytes = assignment.resources.threads, assignment.resources.cache_bytes
+        engine = LocalEngine(source, vectors, threads=threads, cache_bytes=cache_bytes, blocks=blocks)
 
         def note(done: int, of: int) -> None:
             self.done = done

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
-from ooc_svm.passes.base import WHOLE, Position, RowSet, RowSlice, WholeRead
+from ooc_svm.passes.base import WHOLE, Position, RowSet, RowSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,35 +91,3 @@ class RowPass:
     def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
         left += right
         return left
-
-
-class RowFinder(Protocol):
-    """Picks items out of some rows."""
-
-    @property
-    def reads(self) -> tuple[str, ...]: ...
-
-    def __call__(self, rows: RowSlice) -> Float64Array:
-        """The items found in these rows, shape (items, fields)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectPass(WholeRead):
-    """Items that a finder picks from the row vectors, in the order of the rows."""
-
-    finder: RowFinder
-    needs_data: ClassVar[bool] = False
-    writes: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return self.finder.reads
-
-    def empty(self) -> list[Float64Array]:
-        return []
-
-    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[Float64Array]) -> None:
-        partial.append(self.finder(rows))
-
-    def merge(self, left: list[Float64Array], right: list[Float64Array]) -> list[Float64Array]:
-        return left + right

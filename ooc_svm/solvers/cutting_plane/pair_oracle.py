@@ -45,7 +45,6 @@ TRIALS: dict[int, tuple[tuple[float, float], ...]] = {
 # by less, since its cut may then be that of the read before, and nothing moves.
 CLOSE = 0.03
 
-
 EXPECTED_EVALUATIONS = 3  # Counts of the pairs of rows in one line search that is not by bins
 
 
@@ -131,10 +130,7 @@ class PairCutOracle(RayScores):
         """Row vectors that `read` and `cut` go on from, with types."""
         return {self.best: np.float64, self.previous: np.float64}
 
-    @property
-    def cut_vectors(self) -> dict[str, npt.DTypeLike]:
-        """The same."""
-        return self.vectors
+    cut_vectors = vectors
 
     @property
     def scratch_vectors(self) -> dict[str, npt.DTypeLike]:

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Request, RowSlice
+from ooc_svm.data.blocks import Float64Array, RowBlock
+from ooc_svm.passes.base import Request, RowSlice, WholeRead
 from ooc_svm.passes.linear import LinearPass, LinearSums
-from ooc_svm.passes.rowwise import CollectPass, NoCells, RowCells, RowPass
+from ooc_svm.passes.rowwise import NoCells, RowCells, RowPass
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.cutting_plane import row_loops
 from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
@@ -186,14 +186,18 @@ class SegmentBins(_OfScores):
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentEvents(_OfScores):
-    """Row finder: the breakpoints of one bin, shape (events, 3)."""
+class SegmentEvents(_OfScores, WholeRead):
+    """Pass over row vectors: the breakpoints of one bin, an array of shape (events, 3) for each block."""
 
     low: float
     per_unit: float
     bin: int
+    needs_data: ClassVar[bool] = False
 
-    def __call__(self, rows: RowSlice) -> Float64Array:
+    def empty(self) -> list[Float64Array]:
+        return []
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[Float64Array]) -> None:
         place = (self.low, self.per_unit, self.bin)
         targets = self.losses.targets.values(rows.vectors)
         where = (self.losses.loss, *self.losses.segment(rows), *place, *targets)
@@ -201,7 +205,10 @@ class SegmentEvents(_OfScores):
         events = np.empty((count, 3))
         if count:
             row_loops.collect_events(*where, events)
-        return events
+        partial.append(events)
+
+    def merge(self, left: list[Float64Array], right: list[Float64Array]) -> list[Float64Array]:
+        return left + right
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +276,7 @@ class RowCutOracle:
             return bins
 
         def collect(low: float, per_unit: float, q: int) -> Generator[Request, Any, Float64Array]:
-            events = yield CollectPass(SegmentEvents(self.losses, low, per_unit, q))
+            events = yield SegmentEvents(self.losses, low=low, per_unit=per_unit, bin=q)
             return np.concatenate([np.empty((0, 3)), *events])
 
         t, found = yield from minimise(loss, slope, curvature, self.C, refine, collect)
