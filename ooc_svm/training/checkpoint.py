@@ -166,7 +166,7 @@ class Checkpoints:
         return found.metadata
 
     def _discard(self, place: int) -> None:
-        """Remove the older state, so that it is not seen beside the row vectors of the next one."""
+        """Remove the older state, so that it is not seen next to the row vectors of the next one."""
         path = state_path(self.folder, place)
         try:
             path.unlink(missing_ok=True)

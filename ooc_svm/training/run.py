@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -15,7 +14,7 @@ from ooc_svm.engine.base import Engine
 from ooc_svm.errors import DamageError, Interrupted
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Solver, WarmStarting
+from ooc_svm.solvers.base import Solver
 from ooc_svm.system import signals
 from ooc_svm.training.checkpoint import Checkpoints, saved_item
 from ooc_svm.training.keys import families
@@ -46,19 +45,8 @@ class Run:
 
     def start(self) -> None:
         """Begin where another run ended, if that is asked for."""
-        options, data, vectors = self.prepared.options, self.prepared.data, self.engine.vectors
-        if options.warm_start is None:
-            return
-        found = warm_start(
-            options.warm_start,
-            cast(WarmStarting, self.prepared.solver),
-            self.solvers,
-            self.models,
-            vectors,
-            families(data.id(), options),
-            data.source.blocks,
-        )
-        self.recorder.note(f"starting from {found}")
+        if self.prepared.options.warm_start is not None:
+            self.recorder.note(f"starting from {warm_start(self)}")
 
     def restore(self) -> None:
         """Go on from the newest checkpoint."""
