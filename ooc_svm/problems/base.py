@@ -24,7 +24,7 @@ class LabelSet:
     """The labels of the data."""
 
     counts: Mapping[float, int] | None  # Rows of each label; None where there are too many labels
-    names: tuple[str, ...] | None  # Names that the labels 0, 1, ... stand for.
+    names: tuple[str, ...] | None  # What the labels 0, 1, ... stand for
     has_qid: bool
 
     def positive(self, options: TrainOptions) -> tuple[float, ...]:
