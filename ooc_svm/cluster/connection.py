@@ -24,14 +24,9 @@ from ooc_svm.system.memory import available_memory, format_size
 if TYPE_CHECKING:
     from ooc_svm.cluster.dask_calls import DaskClient
 
-CONNECT_SECONDS = 5.0
-"""Timeout of the first contact with a scheduler, in seconds."""
-
-JOIN_SECONDS = 5.0
-"""Time in which a remote scheduler must have a worker, in seconds."""
-
-START_SECONDS = 120.0
-"""Time in which local worker processes must have started, in seconds."""
+CONNECT_SECONDS = 5.0  # Timeout of the first contact with a scheduler, in seconds
+JOIN_SECONDS = 5.0  # Time in which a remote scheduler must have a worker, in seconds
+START_SECONDS = 120.0  # Time in which local worker processes must have started, in seconds
 
 ANSWER_SECONDS = 30.0
 """Timeout of a question to a worker, in seconds; one that is busy with other work does not answer."""
@@ -42,31 +37,18 @@ its own."""
 
 # Packages whose releases the answer, or the connection itself, depends on.
 _SAME_RELEASES = ("ooc_svm", "numpy", "numba", "zarr", "numcodecs", "distributed")
-# Share of a worker's own memory limit above which dask pauses it.
-_PAUSE_SHARE = 0.8
+_PAUSE_SHARE = 0.8  # Share of a worker's own memory limit above which dask pauses it
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that was checked.
+    """A worker that was checked."""
 
-    Attributes
-    ----------
-    address : str
-        As the scheduler knows it; names it in messages.
-    host : str
-    pid : int
-    threads : int
-        Tasks it runs at once.
-    memory : int
-        Bytes that its process may use.
-    """
-
-    address: str
+    address: str  # As the scheduler knows it; names it in messages
     host: str
     pid: int
-    threads: int
-    memory: int
+    threads: int  # Tasks it runs at once
+    memory: int  # Bytes that its process may use
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +65,7 @@ class _WorkerInfo:
 class Cluster:
     """A connection to a cluster; made by `connect`.
 
-    Attributes
-    ----------
-    client : DaskClient
-    where : str
-        Names the cluster in messages.
+    ``where``: names the cluster in messages.
     """
 
     def __init__(
@@ -112,10 +90,7 @@ class Cluster:
 
         One that has joined since the last call is checked first, and left out if it does not fit.
 
-        Raises
-        ------
-        StorageError
-            The scheduler does not answer.
+        StorageError if the scheduler does not answer.
         """
         threads = self._threads()
         for address in threads.keys() - self._known.keys() - self._refused:
@@ -137,10 +112,7 @@ class Cluster:
     def require_visible(self, *paths: Path) -> None:
         """Require that all workers, now and later, see files and folders as this process does.
 
-        Raises
-        ------
-        StorageError
-            A worker does not see one of them, or sees something else in its place.
+        StorageError if a worker does not see one of them, or sees something else in its place.
         """
         self._visible = tuple(dict.fromkeys((*self._visible, *paths)))
         _check_fingerprints(self._infos(list(self._known), paths), paths)
@@ -276,39 +248,20 @@ def connect(
 ) -> Iterator[Cluster]:
     """Connect to a cluster for as long as the context lasts; dask's logs and warnings are suppressed.
 
-    Parameters
-    ----------
-    scheduler : str or None
-        ``tls://host:port``, with the certificates that dask's configuration names
+    ``scheduler``: ``tls://host:port``, with the certificates that dask's configuration names
         (``distributed.comm.tls``); any other protocol needs `insecure`. None: a cluster of processes on this
         machine, which listens on 127.0.0.1 only and ends with the context.
-    workers : int
-        Processes of a cluster on this machine.
-    threads_per_worker : int
-        Tasks that each of them runs at once.
-    memory : int or None
-        Bytes that each worker may use; None: half of its share of what its machine allows.
-    insecure : bool
-        Accept a connection without encryption and authentication.
-    visible : Path, optional
-        A file or folder that all workers must see as this process does.
-    preload : str, optional
-        A module that the processes of a cluster on this machine import as they start.
-
-    Yields
-    ------
-    Cluster
-        With one worker at least.
-
-    Raises
-    ------
-    UsageError
-        An address without encryption where `insecure` is False, or `insecure` without an address.
-    StorageError
-        No scheduler at the address, no workers, a worker with other releases, or one that does not see what
-        it must.
-    MemoryBudgetError
-        `memory` is more than a worker may use.
+    ``workers``: processes of a cluster on this machine.
+    ``threads_per_worker``: tasks that each of them runs at once.
+    ``memory``: bytes that each worker may use; None: half of its share of what its machine allows.
+    ``insecure``: accept a connection without encryption and authentication.
+    ``visible``: a file or folder that all workers must see as this process does.
+    ``preload``: a module that the processes of a cluster on this machine import as they start.
+    Yields Cluster: with one worker at least.
+    UsageError for an address without encryption where `insecure` is False, or `insecure` without an address.
+    StorageError for no scheduler at the address, no workers, a worker with other releases, or one that does
+        not see what it must.
+    MemoryBudgetError if `memory` is more than a worker may use.
     """
     if scheduler is None:
         if insecure:

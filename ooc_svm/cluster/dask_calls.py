@@ -51,12 +51,7 @@ class Service(Protocol):
 
 
 class DaskClient:
-    """A client of a scheduler.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    """
+    """A client of a scheduler."""
 
     def __init__(self, client: Client) -> None:
         # Untyped, since dask types the scheduler and the loop as optional.
@@ -70,10 +65,7 @@ class DaskClient:
     def threads(self, timeout: float) -> dict[str, int]:
         """Threads of every worker, by address.
 
-        Raises
-        ------
-        OSError, RuntimeError, TimeoutError
-            The scheduler does not answer.
+        OSError, RuntimeError, TimeoutError if the scheduler does not answer.
         """
         return dict(self._client.sync(self._client.scheduler.ncores, callback_timeout=timeout))
 
@@ -82,10 +74,7 @@ class DaskClient:
     ) -> dict[str, dict[str, str | None]]:
         """Releases of Python and of packages on some workers; a worker that does not answer is left out.
 
-        Raises
-        ------
-        OSError, RuntimeError, TimeoutError
-            The scheduler does not answer, or a worker keeps it waiting.
+        OSError, RuntimeError, TimeoutError if the scheduler does not answer, or a worker keeps it waiting.
         """
         answers = self._client.sync(
             self._client.scheduler.broadcast,
@@ -129,13 +118,7 @@ class DaskClient:
         self._client.loop.asyncio_loop.call_soon_threadsafe(function)
 
     async def open_channel(self, address: str, timeout: float) -> Channel:
-        """Connect to a worker.
-
-        Raises
-        ------
-        WorkerLost
-            It does not take up the connection.
-        """
+        """Connect to a worker; WorkerLost if it does not take up the connection."""
         connecting = connect(address, timeout=timeout, **self._client.connection_args)
         try:
             # A process that is stopped accepts a connection, and then says nothing.
@@ -153,13 +136,9 @@ class Channel:
     async def ask(self, service: str, message: Any) -> Any:
         """Send a message to a service, and wait for its answer.
 
-        Raises
-        ------
-        WorkerLost
-            The connection broke, or the worker does not have the service: it was started again under its
-            old address.
-        Exception
-            Raised by the service.
+        WorkerLost if the connection broke, or the worker does not have the service: it was started again
+            under its old address.
+        Exception, as the service raised it.
         """
         try:
             await self._comm.write({"op": service, "message": to_serialize(message)})
@@ -224,10 +203,7 @@ def worker_memory_limit() -> int | None:
 def local_scheduler(lost_worker_seconds: float) -> Iterator[DaskClient]:
     """A scheduler in this process, which listens on 127.0.0.1 only and has no workers yet, and its client.
 
-    Parameters
-    ----------
-    lost_worker_seconds : float
-        A worker counts as lost after so long without a sign of life.
+    ``lost_worker_seconds``: a worker counts as lost after so long without a sign of life.
     """
     security = Security(require_encryption=False)
     with (
@@ -251,12 +227,8 @@ def local_scheduler(lost_worker_seconds: float) -> Iterator[DaskClient]:
 def remote_scheduler(address: str, timeout: float) -> Iterator[DaskClient]:
     """A client of the scheduler at an address, with the certificates that dask's configuration names.
 
-    Raises
-    ------
-    OSError, TimeoutError
-        There is no scheduler.
-    TypeError, ValueError, RuntimeError
-        The address or the certificates are unusable.
+    OSError, TimeoutError if there is no scheduler.
+    TypeError, ValueError, RuntimeError if the address or the certificates are unusable.
     """
     security = Security()
 

@@ -19,10 +19,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from ooc_svm.cluster.connection import Cluster, Worker
 from ooc_svm.cluster.dask_calls import DaskClient, WorkerLost
-from ooc_svm.cluster.link import Member, WorkerConnection, WorkerService, call_all
+from ooc_svm.cluster.link import WorkerConnection, WorkerService, call_all
 from ooc_svm.cluster.messages import DeltaEncoder
 from ooc_svm.cluster.partition import Partition, Partitioning, SegmentAssignment, assign_segments
 from ooc_svm.cluster.shared_vectors import SharedVectors
@@ -34,23 +35,8 @@ from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.passes.base import Pass, RowSet, union
 from ooc_svm.rowvectors.collection import RowVectors
 
-PATIENCE = 60.0
-"""Seconds without a sign of life after which a worker is given up."""
-
-GOODBYE_SECONDS = 5.0
-"""What the workers have to end a run."""
-
-
-class Members(Protocol):
-    """A connection to a cluster, see `ooc_svm.cluster.connection.connect`."""
-
-    @property
-    def client(self) -> DaskClient: ...
-
-    def workers(self) -> Sequence[Member]: ...
-
-
-ResourcesOf = Callable[[Member, Sequence[Partition]], Resources]
+PATIENCE = 60.0  # Seconds without a sign of life after which a worker is given up
+GOODBYE_SECONDS = 5.0  # What the workers have to end a run
 
 
 def _no_fill(vectors: RowVectors, source: Source) -> None:
@@ -60,33 +46,23 @@ def _no_fill(vectors: RowVectors, source: Source) -> None:
 class ClusterEngine(Engine):
     """Streams a source through passes on the workers of a cluster; a context manager.
 
-    Parameters
-    ----------
-    source : Source
-        The data as this process sees it.
-    cluster : Members
-    open_source : callable
-        Opens the same data in a worker's process; sent there.
-    resources_of : callable
-        What a worker may use to hold some partitions.
-    folder : Path
-        Shared by all processes, this run's alone, for row vectors.
-    durable : bool
-        Whether they have to survive the failure of a machine.
-    rounds : sequence of RowSet, optional
-        Where passes come in rounds: those of one read. Passes over row vectors then visit the rows of
+    ``source``: the data as this process sees it.
+    ``open_source``: opens the same data in a worker's process; sent there.
+    ``resources_of``: what a worker may use to hold some partitions.
+    ``folder``: shared by all processes, this run's alone, for row vectors.
+    ``durable``: whether they have to survive the failure of a machine.
+    ``rounds``: where passes come in rounds: those of one read. Passes over row vectors then visit the rows of
         `ooc_svm.passes.base.rows_of` them.
-    patience : float
-        Seconds without a sign of life after which a worker is given up.
+    ``patience``: seconds without a sign of life after which a worker is given up.
     """
 
     def __init__(
         self,
         source: Source,
-        cluster: Members,
+        cluster: Cluster,
         *,
         open_source: Callable[[], Source],
-        resources_of: ResourcesOf,
+        resources_of: Callable[[Worker, Sequence[Partition]], Resources],
         folder: Path,
         durable: bool = False,
         rounds: Sequence[RowSet] = (),
@@ -189,7 +165,7 @@ class ClusterEngine(Engine):
             self._connections += joined
             self._held = None
 
-    def _fits(self, member: Member) -> bool:
+    def _fits(self, member: Worker) -> bool:
         """Whether a worker that comes later could hold all rows, should it be the only one left."""
         try:
             self._resources_of(member, self._partitioning.partitions)

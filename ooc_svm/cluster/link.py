@@ -11,41 +11,22 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
+from ooc_svm.cluster.connection import Worker
 from ooc_svm.cluster.dask_calls import Channel, DaskClient, WorkerLost
 from ooc_svm.cluster.messages import DeltaDecoder, DeltaEncoder, Message, Slot
 from ooc_svm.cluster.worker import Answer, Assignment, Work, WorkerSession
 
-CONNECT_SECONDS = 10.0
-"""Timeout of a connection to a worker, in seconds."""
-
-HEARTBEAT_SECONDS = 0.25
-"""Time between two questions how far a working worker is, in seconds."""
-
-
-class Member(Protocol):
-    """A worker that a run may use."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def threads(self) -> int: ...
-
-    @property
-    def memory(self) -> int: ...
+CONNECT_SECONDS = 10.0  # Timeout of a connection to a worker, in seconds
+HEARTBEAT_SECONDS = 0.25  # Time between two questions how far a working worker is, in seconds
 
 
 class WorkerService:
     """Answers a run's client in a worker's process; see `ooc_svm.cluster.dask_calls.Service`.
 
-    Parameters
-    ----------
-    open_source : callable
-        Opens the data in the worker's process.
-    vector_bytes : int
-        Size of a vector of the features.
+    ``open_source``: opens the data in the worker's process.
+    ``vector_bytes``: size of a vector of the features.
     """
 
     def __init__(self, open_source: Callable[[], Any], vector_bytes: int) -> None:
@@ -91,21 +72,14 @@ class WorkerService:
 class WorkerConnection:
     """The connection to one worker.
 
-    Parameters
-    ----------
-    member : Member
-    run : str
-        Name of the run's `WorkerService`.
-    encoder : DeltaEncoder
-        Shared by all connections of the run.
-    patience : float
-        Seconds without a sign of life after which the worker is lost.
+    ``run``: name of the run's `WorkerService`.
+    ``encoder``: shared by all connections of the run.
+    ``patience``: seconds without a sign of life after which the worker is lost.
     """
 
-    def __init__(self, member: Member, run: str, encoder: DeltaEncoder, patience: float) -> None:
+    def __init__(self, member: Worker, run: str, encoder: DeltaEncoder, patience: float) -> None:
         self.member = member
-        self.done = 0
-        """Pieces that the worker has visited, as it reported last."""
+        self.done = 0  # Pieces that the worker has visited, as it reported last
         self._run, self._encoder, self._patience = run, encoder, patience
         self._known: dict[Slot, int] = {}
         # The first carries requests, the second heartbeats.
@@ -114,10 +88,7 @@ class WorkerConnection:
     async def open(self, client: DaskClient) -> None:
         """Connect, and wait until the worker has opened the data or failed to.
 
-        Raises
-        ------
-        WorkerLost
-            The worker does not answer.
+        WorkerLost if the worker does not answer.
         """
         try:
             for _ in range(2):
@@ -139,12 +110,8 @@ class WorkerConnection:
     async def work(self, work: Work, on_heartbeat: Callable[[], None] | None = None) -> Answer:
         """Have the worker do its part of some passes, and wait for as long as it shows signs of life.
 
-        Raises
-        ------
-        WorkerLost
-            The worker is gone, or has been silent for too long.
-        Exception
-            Raised by the worker's session.
+        WorkerLost if the worker is gone, or has been silent for too long.
+        Exception, as raised by the worker's session.
         """
         answer: Answer = await self._request(work, on_heartbeat)
         return answer

@@ -20,29 +20,17 @@ Bytes = npt.NDArray[np.uint8]
 Slot = tuple[int, int]
 """Names a vector of a message: its bytes, and its number among the vectors of so many bytes."""
 
-MIN_DELTA_BYTES = 1 << 16
-"""Size of a vector below which it is always sent whole, in bytes."""
-
-SAMPLE_STEP = 64
-"""Two vectors are first compared in every `SAMPLE_STEP`-th number."""
+MIN_DELTA_BYTES = 1 << 16  # Size of a vector below which it is always sent whole, in bytes
+SAMPLE_STEP = 64  # Two vectors are first compared in every `SAMPLE_STEP`-th number
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Makes a vector of 64-bit numbers out of the one in a slot.
-
-    Attributes
-    ----------
-    slot : (int, int)
-    places : ndarray of uint32
-        Positions of the numbers that differ.
-    numbers : ndarray of uint64
-        Their new values.
-    """
+    """Makes a vector of 64-bit numbers out of the one in a slot."""
 
     slot: Slot
-    places: npt.NDArray[np.uint32]
-    numbers: npt.NDArray[np.uint64]
+    places: npt.NDArray[np.uint32]  # Positions of the numbers that differ
+    numbers: npt.NDArray[np.uint64]  # Their new values
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +53,7 @@ class _Kept:
 class DeltaEncoder:
     """The client's side: encodes requests to several workers, most of which get the same vectors.
 
-    Parameters
-    ----------
-    vector_bytes : int
-        Frames whose size is a multiple of this are vectors.
+    ``vector_bytes``: frames whose size is a multiple of this are vectors.
     """
 
     def __init__(self, vector_bytes: int) -> None:
@@ -78,11 +63,7 @@ class DeltaEncoder:
     def encode(self, request: Any, known: dict[Slot, int]) -> Message:
         """Encode a request.
 
-        Parameters
-        ----------
-        request : object
-        known : dict
-            The versions of vectors that the worker has; updated.
+        ``known``: the versions of vectors that the worker has; updated.
         """
         header, frames = serialize(request)
         encoded: list[Any] = []
@@ -94,7 +75,7 @@ class DeltaEncoder:
             version = known.get(slot)
             known[slot] = kept.version
             if version == kept.version:
-                encoded.append(_no_changes(slot))
+                encoded.append(Changes(slot, np.empty(0, np.uint32), np.empty(0, np.uint64)))
             elif version == kept.version - 1 and kept.changes is not None:
                 encoded.append(kept.changes)
             else:
@@ -119,18 +100,12 @@ class DeltaEncoder:
 
 
 class DeltaDecoder:
-    """The worker's side.
-
-    Parameters
-    ----------
-    vector_bytes : int
-    """
+    """The worker's side."""
 
     def __init__(self, vector_bytes: int) -> None:
         self._vector_bytes = vector_bytes
         self._kept: dict[Slot, Bytes] = {}
-        self._requested: list[Slot] = []
-        """Slots of the last request, which are the same on both sides."""
+        self._requested: list[Slot] = []  # Slots of the last request, which are the same on both sides
 
     def decode(self, message: Message) -> Any:
         """Decode a request; its vectors are kept, and must not be changed."""
@@ -160,10 +135,6 @@ def _slots(frames: Sequence[Bytes], vector_bytes: int) -> list[Slot | None]:
         slots.append((frame.nbytes, seen[frame.nbytes]) if vector else None)
         seen[frame.nbytes] += vector
     return slots
-
-
-def _no_changes(slot: Slot) -> Changes:
-    return Changes(slot, np.empty(0, np.uint32), np.empty(0, np.uint64))
 
 
 def _changes(slot: Slot, new: Bytes, old: Bytes) -> Changes | None:

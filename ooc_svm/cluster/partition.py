@@ -32,16 +32,8 @@ class Partition:
 class Partitioning:
     """All rows in partitions.
 
-    Parameters
-    ----------
-    segments : sequence of Segment
-        The row ranges of each partition; may be empty.
-    lanes : int
-        Number of partitions, one after another, that are worked on at the same time; 0: all are.
-
-    Attributes
-    ----------
-    partitions : list of Partition
+    ``segments``: the row ranges of each partition; may be empty.
+    ``lanes``: number of partitions, one after another, that are worked on at the same time; 0: all are.
     """
 
     def __init__(self, segments: Sequence[Segment], lanes: int = 0) -> None:
@@ -70,10 +62,7 @@ class Partitioning:
     def numbers(self, segment: Segment) -> list[int]:
         """The partitions that the row ranges of a segment lie in, ascending.
 
-        Raises
-        ------
-        ValueError
-            A row range crosses the border of a partition.
+        ValueError if a row range crosses the border of a partition.
         """
         numbers = [self._number.get((rows.block, rows.stop), -1) for rows in segment]
         for rows, number in zip(segment, numbers, strict=True):
@@ -84,12 +73,8 @@ class Partitioning:
     def assign(self, n_workers: int, granularity: int) -> list[int]:
         """The worker of each partition.
 
-        Parameters
-        ----------
-        n_workers : int
-        granularity : int
-            A power of two: where all partitions are worked on at once, they stay together in this many
-            groups of neighbours.
+        ``granularity``: a power of two: where all partitions are worked on at once, they stay together in
+            this many groups of neighbours.
         """
         count = len(self)
         if not self._lanes:
@@ -104,23 +89,12 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class SegmentAssignment:
-    """Which worker works on which segments of some rows.
+    """Which worker works on which segments of some rows."""
 
-    Attributes
-    ----------
-    rows : list of RowSet
-        For each worker the rows with its own segments alone, the others being empty.
-    prefetch : list of tuple of int
-        Of the blocks to read ahead, those that it holds.
-    segments : list of tuple of int
-        Numbers of its segments.
-    partitions : list of tuple of int
-        Numbers of the partitions that they lie in; none where the pass needs no row vectors.
-    """
-
-    rows: list[RowSet]
-    prefetch: list[tuple[int, ...]]
-    segments: list[tuple[int, ...]]
+    rows: list[RowSet]  # For each worker the rows with its own segments alone, the others being empty
+    prefetch: list[tuple[int, ...]]  # Of the blocks to read ahead, those that it holds
+    segments: list[tuple[int, ...]]  # Numbers of its segments
+    # Numbers of the partitions that they lie in; none where the pass needs no row vectors
     partitions: list[tuple[int, ...]]
 
 
@@ -135,17 +109,9 @@ def assign_segments(
 ) -> SegmentAssignment | None:
     """Assign the segments of some rows; None where several workers hold the rows of one segment.
 
-    Parameters
-    ----------
-    rows : RowSet
-    prefetch : sequence of int
-        Blocks to read ahead.
-    partitioning : Partitioning
-    owners : sequence of int
-        The worker of each partition.
-    n_workers : int
-    anywhere : bool
-        Whether any worker may take any segment: the pass needs no row vectors.
+    ``prefetch``: blocks to read ahead.
+    ``owners``: the worker of each partition.
+    ``anywhere``: whether any worker may take any segment: the pass needs no row vectors.
     """
     count = len(rows.segments)
     segments: list[list[int]] = [[] for _ in range(n_workers)]

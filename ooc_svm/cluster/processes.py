@@ -31,24 +31,13 @@ _ENVIRONMENT = {
 
 
 class LocalWorkers:
-    """Worker processes; made by `local_workers`.
-
-    Attributes
-    ----------
-    processes : list of subprocess.Popen
-    """
+    """Worker processes; made by `local_workers`."""
 
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, threads: int, preload: str | None) -> None:
-        """Start one more.
-
-        Raises
-        ------
-        StorageError
-            The process cannot be started.
-        """
+        """Start one more; StorageError if the process cannot be started."""
         # A module run as a program: unlike multiprocessing, this does not run the caller's main module again.
         command = [sys.executable, "-m", "ooc_svm.cluster.processes", str(threads)]
         paths = os.pathsep.join(path for path in sys.path if path)
@@ -106,18 +95,9 @@ def local_workers(count: int, threads: int, preload: str | None = None) -> Itera
     They have no nannies: one that is lost is not started again. A worker ends by itself when its connection
     to the scheduler breaks. The scheduler is in this process, so no worker outlives it, even if it is killed.
 
-    Parameters
-    ----------
-    count : int
-    threads : int
-        Tasks that each runs at once.
-    preload : str, optional
-        A module that each imports while it waits.
-
-    Raises
-    ------
-    StorageError
-        A process cannot be started.
+    ``threads``: tasks that each runs at once.
+    ``preload``: a module that each imports while it waits.
+    StorageError if a process cannot be started.
     """
     workers = LocalWorkers()
     try:

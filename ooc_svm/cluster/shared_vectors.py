@@ -28,20 +28,11 @@ from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Where the entries of a vector's partition are.
-
-    Attributes
-    ----------
-    path : str
-    offset : int
-        Of their first byte in the file.
-    crc32c : int or None
-        Their checksum, if it is known.
-    """
+    """Where the entries of a vector's partition are."""
 
     path: str
-    offset: int
-    crc32c: int | None
+    offset: int  # Of their first byte in the file
+    crc32c: int | None  # Their checksum, if it is known
 
 
 def write_partitions(
@@ -49,10 +40,7 @@ def write_partitions(
 ) -> list[int]:
     """Write the entries of some vectors: all vectors of the first partition, of the second, and so on.
 
-    Returns
-    -------
-    list of int
-        Checksums of the entries of each vector and partition, in that order.
+    Returns checksums of the entries of each vector and partition, in that order.
     """
     checksums = []
     for partition in partitions:
@@ -70,12 +58,8 @@ def write_partitions(
 def load_partition(vectors: RowVectors, name: str, partition: Partition, saved: Saved) -> None:
     """Set the entries of a partition to what was saved.
 
-    Raises
-    ------
-    StorageError
-        The file cannot be read.
-    DamageError
-        It is not as it was written.
+    StorageError if the file cannot be read.
+    DamageError if it is not as it was written.
     """
     vector, first, checksum = vectors[name], vectors.place(partition.start), 0
     with _open(saved.path) as file:
@@ -91,17 +75,9 @@ def load_partition(vectors: RowVectors, name: str, partition: Partition, saved: 
 class SharedVectors(RowVectors):
     """The client's side of the row vectors: knows where the newest entries of each partition are.
 
-    Parameters
-    ----------
-    folder : Path
-        All workers see it under this name.
-    partitions : sequence of Partition
-        All rows.
-
-    Attributes
-    ----------
-    version : int
-        Grows with every change that workers do not make: new vectors, and entries written here.
+    ``folder``: all workers see it under this name.
+    ``partitions``: all rows.
+    ``version``: grows with every change that workers do not make: new vectors, and entries written here.
     """
 
     def __init__(self, folder: Path, partitions: Sequence[Partition]) -> None:

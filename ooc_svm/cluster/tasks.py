@@ -17,8 +17,7 @@ from ooc_svm.errors import OocSvmError, StorageError
 # Calls submitted for each thread of the workers, so that none waits for this process.
 _CALLS_PER_THREAD = 2
 _POLL_SECONDS = 1.0
-# Time without any worker after which all count as lost.
-_LOST_SECONDS = 10.0
+_LOST_SECONDS = 10.0  # Time without any worker after which all count as lost
 
 
 def run_all(
@@ -29,24 +28,10 @@ def run_all(
     Some are submitted ahead of time, never all of them. The tasks of a lost worker go to others, so the
     function may be called more than once for a task.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    function : callable
-        Importable by the workers.
-    tasks : iterable of tuple
-
-    Yields
-    ------
-    (int, object)
-        Number of a task and its result, in the order of completion.
-
-    Raises
-    ------
-    StorageError
-        The scheduler is lost, or all workers are, or several on the same task.
-    OocSvmError
-        Raised by the function.
+    ``function``: importable by the workers.
+    Yields (int, object): number of a task and its result, in the order of completion.
+    StorageError if the scheduler is lost, or all workers are, or several on the same task.
+    OocSvmError, as raised by the function.
     """
     calls = _Calls(cluster, function)
     coming = enumerate(tasks)

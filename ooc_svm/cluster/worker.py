@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -30,88 +30,43 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a worker holds.
+    """What a worker holds."""
 
-    Attributes
-    ----------
-    partitions : tuple of Partition
-        Ascending.
-    resources : Resources
-    fill : callable
-        Makes the row vectors that come from the data.
-    vectors : tuple of (str, str, float)
-        Name, type and first value of the others.
-    saved : tuple of (str, int, Saved)
-        Name of a vector, position of a partition above, and where its entries are, if they are not the first.
-    """
-
-    partitions: tuple[Partition, ...]
+    partitions: tuple[Partition, ...]  # Ascending
     resources: Resources
-    fill: Fill
-    vectors: tuple[tuple[str, str, float], ...]
+    fill: Fill  # Makes the row vectors that come from the data
+    vectors: tuple[tuple[str, str, float], ...]  # Name, type and first value of the others
+    # Name of a vector, position of a partition above, and where its entries are, if they are not the first
     saved: tuple[tuple[str, int, Saved], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A worker's part of some passes that share one stream.
+    """A worker's part of some passes that share one stream."""
 
-    Attributes
-    ----------
-    stream : Stream
-        With no segments but the worker's own, and no work of solvers.
-    segments : tuple of int
-        Their numbers.
-    n_passes : int
-        Reads of the data so far.
-    path : str
-        Where the changed row vectors are written to; must not be there.
-    names : tuple of str
-        Row vectors that change.
-    partitions : tuple of Partition
-        Where they change.
-    durable : bool
-        Whether what is written has to survive the machine.
-    """
-
-    stream: Stream
-    segments: tuple[int, ...]
-    n_passes: int
-    path: str
-    names: tuple[str, ...]
-    partitions: tuple[Partition, ...]
-    durable: bool
+    stream: Stream  # With no segments but the worker's own, and no work of solvers
+    segments: tuple[int, ...]  # Their numbers
+    n_passes: int  # Reads of the data so far
+    path: str  # Where the changed row vectors are written to; must not be there
+    names: tuple[str, ...]  # Row vectors that change
+    partitions: tuple[Partition, ...]  # Where they change
+    durable: bool  # Whether what is written has to survive the machine
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a worker comes back with.
+    """What a worker comes back with."""
 
-    Attributes
-    ----------
-    nodes : list of dict
-        For each pass what is merged, by (width, place).
-    checksums : list of int
-        Of the partitions written.
-    costs : tuple of float
-        What to add to the `Counters`, without their passes.
-    peak_memory : int
-        Of the worker's process.
-    """
-
-    nodes: list[dict[tuple[int, int], Any]]
-    checksums: list[int]
-    costs: tuple[float, ...]
-    peak_memory: int
+    nodes: list[dict[tuple[int, int], Any]]  # For each pass what is merged, by (width, place)
+    checksums: list[int]  # Of the partitions written
+    costs: tuple[float, ...]  # What to add to the `Counters`, without their passes
+    peak_memory: int  # Of the worker's process
 
 
 class WorkerSession:
     """A worker's share of a run.
 
-    Parameters
-    ----------
-    open_source : callable
-        Opens the data in the worker's process.
+    ``open_source``: opens the data in the worker's process.
     """
 
     def __init__(self, open_source: Callable[[], Source]) -> None:
@@ -174,16 +129,9 @@ class WorkerSession:
             self._engine = None
 
     def _make_engine(self, source: Source, vectors: RowVectors, assignment: Assignment) -> LocalEngine:
-        blocks: Sequence[int] = sorted(
-            {block for partition in assignment.partitions for block in partition.blocks}
-        )
-        engine = LocalEngine(
-            source,
-            vectors,
-            threads=assignment.resources.threads,
-            cache_bytes=assignment.resources.cache_bytes,
-            blocks=blocks,
-        )
+        blocks = sorted({block for partition in assignment.partitions for block in partition.blocks})
+        threads, cache_bytes = assignment.resources.threads, assignment.resources.cache_bytes
+        engine = LocalEngine(source, vectors, threads=threads, cache_bytes=cache_bytes, blocks=blocks)
 
         def note(done: int, of: int) -> None:
             self.done = done

@@ -43,48 +43,27 @@ class Solver(Protocol):
 
 @dataclass(slots=True)
 class Counters:
-    """What a run has cost so far.
+    """What a run has cost so far."""
 
-    Attributes
-    ----------
-    passes : int
-        Reads of the whole data.
-    blocks_read, bytes_read : int
-        Blocks fetched from storage (not from the cache), and their stored bytes.
-    waiting_seconds, visiting_seconds : float
-        Time the computing threads waited for blocks, and time they worked on them.
-    """
-
-    passes: int = 0
+    passes: int = 0  # Reads of the whole data
+    # Blocks fetched from storage (not from the cache), and their stored bytes
     blocks_read: int = 0
     bytes_read: int = 0
+    # Time the computing threads waited for blocks, and time they worked on them
     waiting_seconds: float = 0.0
     visiting_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Passes that share one stream over some rows, and what goes on meanwhile.
-
-    Attributes
-    ----------
-    passes : sequence of Pass
-    rows : RowSet
-    data : bool
-        Whether blocks of the matrix are read.
-    position : Position
-        In a read of the data.
-    prefetch : tuple of int
-        Blocks that the next stream begins with.
-    works : list of callable
-        Work of solvers; each is taken out of the list when it is begun.
-    """
+    """Passes that share one stream over some rows, and what goes on meanwhile."""
 
     passes: Sequence[Pass]
     rows: RowSet
-    data: bool
-    position: Position = WHOLE
-    prefetch: tuple[int, ...] = ()
+    data: bool  # Whether blocks of the matrix are read
+    position: Position = WHOLE  # In a read of the data
+    prefetch: tuple[int, ...] = ()  # Blocks that the next stream begins with
+    # Work of solvers; each is taken out of the list when it is begun
     works: list[Work] = field(default_factory=list)
 
 
@@ -114,8 +93,7 @@ class Engine(ABC):
         self.counters = Counters()
         self.on_block: Callable[[int, int], None] | None = None
         """Called with the number of blocks done and of all blocks, from any thread."""
-        self.on_note: Callable[[str], None] | None = None
-        """Called with what a user should know."""
+        self.on_note: Callable[[str], None] | None = None  # Called with what a user should know
 
     @abstractmethod
     def close(self) -> None:

@@ -31,18 +31,11 @@ class _Entry:
 class BlockCache:
     """Reads each block that is acquired once, and keeps it until all its users have released it.
 
-    Parameters
-    ----------
-    source : Source
-    readers : int
-        Threads that read and decode.
-    cache_bytes : int
-        Memory for pinned blocks: a fixed, evenly spread part, since a cyclic scan defeats a least recently
-        used cache.
-    counters : Counters
-        Where the blocks fetched from storage and their stored bytes are counted.
-    blocks : sequence of int, optional
-        Those that may be pinned; by default all.
+    ``readers``: threads that read and decode.
+    ``cache_bytes``: memory for pinned blocks: a fixed, evenly spread part, since a cyclic scan defeats a
+        least recently used cache.
+    ``counters``: where the blocks fetched from storage and their stored bytes are counted.
+    ``blocks``: those that may be pinned; by default all.
     """
 
     def __init__(

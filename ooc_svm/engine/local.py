@@ -51,16 +51,9 @@ class _Progress:
 class LocalEngine(Engine):
     """Streams a source through passes with several threads; a context manager.
 
-    Parameters
-    ----------
-    source : Source
-    vectors : RowVectors
-    threads : int
-        Threads that compute, and as many that read.
-    cache_bytes : int
-        Memory for pinned blocks.
-    blocks : sequence of int, optional
-        Those that may be pinned; by default all.
+    ``threads``: threads that compute, and as many that read.
+    ``cache_bytes``: memory for pinned blocks.
+    ``blocks``: those that may be pinned; by default all.
     """
 
     def __init__(

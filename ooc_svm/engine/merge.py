@@ -18,9 +18,9 @@ def cut_segments(blocks: Sequence[Span], n_features: int) -> tuple[Segment, ...]
     """Cut the blocks into segments whose sums are kept apart and merged in a fixed tree.
 
     Their number is a power of two that depends on the data alone, never on the machine or on what else
-    is computed in the same read: fewer where a vector of weights is large beside the data, since each segment
-    zeroes and merges such vectors. Segments of a coarser cut are made of whole segments of a finer one, so
-    that workers can hold the rows of the finest; ``n_features`` 0 gives the finest.
+    is computed in the same read: fewer where a vector of weights is large next to the data, since each
+    segment zeroes and merges such vectors. Segments of a coarser cut are made of whole segments of a finer
+    one, so that workers can hold the rows of the finest; ``n_features`` 0 gives the finest.
     """
     if not blocks:
         return ()
@@ -43,35 +43,26 @@ def cut_segments(blocks: Sequence[Span], n_features: int) -> tuple[Segment, ...]
 class MergeTree:
     """Merges the partials of segments pairwise in a fixed binary tree, in whatever order they come.
 
-    Parameters
-    ----------
-    n_segments : int
-        A power of two.
-    merge : callable
-        ``merge(left, right)`` of two neighbours.
+    ``n_segments``: a power of two.
+    ``merge``: ``merge(left, right)`` of two neighbours.
     """
 
     def __init__(self, n_segments: int, merge: Callable[[Any, Any], Any]) -> None:
         self._n_segments = n_segments
         self._merge = merge
-        self._nodes: dict[tuple[int, int], Any] = {}
+        self.nodes: dict[tuple[int, int], Any] = {}  # What is merged so far, by (width, place)
 
     def add(self, place: int, partial: Any, width: int = 1) -> None:
         """Put in the partial of a segment, or of ``width`` of them from ``place * width`` on, and merge."""
         while width < self._n_segments:
-            sibling = self._nodes.pop((width, place ^ 1), None)
+            sibling = self.nodes.pop((width, place ^ 1), None)
             if sibling is None:
                 break
             partial = self._merge(sibling, partial) if place & 1 else self._merge(partial, sibling)
             width, place = 2 * width, place >> 1
-        self._nodes[width, place] = partial
-
-    @property
-    def nodes(self) -> dict[tuple[int, int], Any]:
-        """What is merged so far, by (width, place)."""
-        return self._nodes
+        self.nodes[width, place] = partial
 
     @property
     def total(self) -> Any:
         """The merged partial of all segments."""
-        return self._nodes[self._n_segments, 0]
+        return self.nodes[self._n_segments, 0]

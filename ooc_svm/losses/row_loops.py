@@ -10,15 +10,11 @@ from ooc_svm.ops.compiled import compiled
 def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ignore[no-untyped-def]
     """Add the losses at ``best + t (newest - best) + b`` for each point (t, b) to ``sums``.
 
-    Parameters
-    ----------
-    loss : NamedTuple
-        See `ooc_svm.losses.functions`.
-    best, newest : ndarrays of float64, shape (rows,)
-        Scores at the ends of the segment.
-    targets, costs : ndarrays of float64, shape (rows,)
-    points : ndarray of float64, shape (k, 2)
-    sums : ndarray of float64, shape (k,)
+    ``loss``: see `ooc_svm.losses.functions`.
+    ``best``, ``newest`` (float64, shape (rows,)): scores at the ends of the segment.
+    ``targets``, ``costs``: float64, shape (rows,).
+    ``points``: float64, shape (k, 2).
+    ``sums``: float64, shape (k,).
     """
     first, last = points[:, 0].min(), points[:, 0].max()
     least, most = points[:, 1].min(), points[:, 1].max()

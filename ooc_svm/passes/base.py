@@ -87,8 +87,7 @@ class Position:
         return self.before + self.own >= self.total
 
 
-WHOLE = Position()
-"""Of a pass that is a read of its own."""
+WHOLE = Position()  # Of a pass that is a read of its own
 
 
 class WholeRead:

@@ -11,8 +11,7 @@ from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import RowSlice, WholeRead
 
-# Variance of a column, as a share of its mean square, that counts as none.
-LEAST_VARIANCE = 1e-10
+LEAST_VARIANCE = 1e-10  # Variance of a column, as a share of its mean square, that counts as none
 
 
 @dataclass(slots=True)

@@ -14,10 +14,7 @@ from ooc_svm.passes.linear import LinearPass, LinearSums
 def fuse(passes: Sequence[Pass]) -> list[tuple[Pass, list[int]]]:
     """Join the linear passes that can share one decode and one cache line.
 
-    Returns
-    -------
-    list of (pass, members)
-        Each pass to run, with the positions in ``passes`` that it serves (`split` undoes the joining).
+    Returns each pass to run with its members, the positions in ``passes`` that it serves; `split` undoes it.
     """
     linear: dict[tuple[int, str | None], list[int]] = {}
     fused: list[tuple[Pass, list[int]]] = []

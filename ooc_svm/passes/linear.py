@@ -18,43 +18,25 @@ TILE_ELEMENTS = 1 << 18
 
 @dataclass(slots=True)
 class LinearSums:
-    """Result of a linear pass for each of its models.
+    """Result of a linear pass for each of its models."""
 
-    Attributes
-    ----------
-    vectors : ndarray of float64, shape (n_features, total width of the rules, groups)
-        Sums of the rows, weighted with the rules' coefficients.
-    sums : list of K ndarrays of float64
-        The rules' own sums.
-    tables : list of K ndarrays of float64, shape (cells of the rule, n_features)
-        Sums of the rows in each slot.
-    """
-
+    # shape (n_features, total width of the rules, groups): sums of the rows, weighted with the rules'
+    # coefficients
     vectors: Float64Array
-    sums: list[Float64Array]
-    tables: list[Float64Array]
+    sums: list[Float64Array]  # The rules' own sums
+    tables: list[Float64Array]  # shape (cells of the rule, n_features): sums of the rows in each slot
 
 
 @dataclass(frozen=True, slots=True)
 class LinearPass(WholeRead):
-    """Scores of K weight vectors, a rule for each on its scores, and the weighted sums of the rows.
+    """Scores of K weight vectors, a rule for each on its scores, and the weighted sums of the rows."""
 
-    Parameters
-    ----------
-    weights : ndarray of float64, shape (n_features, K)
-    intercepts : ndarray of float64, shape (K,)
-    rules : tuple of K RowRule
-    groups : int
-        Rows of the same number modulo ``groups`` are summed together.
-    query_starts : str or None
-        A row vector that is 1 where rows that belong together begin: rules see them at once where they are in
-        one block.
-    """
-
-    weights: Float64Array
-    intercepts: Float64Array
+    weights: Float64Array  # shape (n_features, K)
+    intercepts: Float64Array  # shape (K,)
     rules: tuple[RowRule, ...]
-    groups: int = 1
+    groups: int = 1  # Rows of the same number modulo ``groups`` are summed together
+    # A row vector that is 1 where rows that belong together begin: rules see them at once where they are in
+    # one block
     query_starts: str | None = None
     needs_data: ClassVar[bool] = True
 

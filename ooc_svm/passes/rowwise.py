@@ -9,22 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
-from ooc_svm.passes.base import WHOLE, Position, RowSet, RowSlice, WholeRead
+from ooc_svm.passes.base import WHOLE, Position, RowSet, RowSlice
 
 
 @dataclass(frozen=True, slots=True)
 class RowCells:
-    """Sums that rows are added to, some cells for each row.
+    """Sums that rows are added to, some cells for each row."""
 
-    Attributes
-    ----------
-    numbers : ndarray of int32, shape (places, rows)
-        One of the rule's cells for each place.
-    weights : ndarray of float64, shape (places, rows), or None
-        What the rows are added with, not at all where it is 0; None: 1.
-    """
-
-    numbers: npt.NDArray[np.int32]
+    numbers: npt.NDArray[np.int32]  # shape (places, rows): one of the rule's cells for each place
+    # shape (places, rows): what the rows are added with, not at all where it is 0; None: 1
     weights: Float64Array | None
 
 
@@ -34,8 +27,8 @@ class NoCells:
     n_cells: ClassVar[int] = 0
 
 
-class RowRule(Protocol):
-    """What a pass does with the scores of some rows: mathematics of one loss, rows alone."""
+class Rule(Protocol):
+    """What all rules have: row vectors that they read and change, and sums of some shape."""
 
     @property
     def reads(self) -> tuple[str, ...]: ...
@@ -45,6 +38,10 @@ class RowRule(Protocol):
 
     @property
     def sums_shape(self) -> tuple[int, ...]: ...
+
+
+class RowRule(Rule, Protocol):
+    """What a pass does with the scores of some rows: mathematics of one loss, rows alone."""
 
     @property
     def width(self) -> int:
@@ -60,11 +57,18 @@ class RowRule(Protocol):
         """Fill ``coefficients`` (width, rows) from ``scores`` (rows,) and add to ``sums``."""
 
 
+class VectorRule(Rule, Protocol):
+    """What a pass does with row vectors alone."""
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        """Change row vectors in place, and add to ``sums``."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowPass:
     """A rule on row vectors alone, by default of all rows; no block of the matrix is read."""
 
-    rule: RowRule
+    rule: VectorRule
     rows: RowSet | None = None
     needs_data: ClassVar[bool] = False
     position: ClassVar[Position] = WHOLE
@@ -82,40 +86,8 @@ class RowPass:
         return np.zeros(self.rule.sums_shape)
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
-        self.rule(rows, np.empty(0), np.empty((0, 0)), partial)
+        self.rule(rows, partial)
 
     def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
         left += right
         return left
-
-
-class RowFinder(Protocol):
-    """Picks items out of some rows."""
-
-    @property
-    def reads(self) -> tuple[str, ...]: ...
-
-    def __call__(self, rows: RowSlice) -> Float64Array:
-        """The items found in these rows, shape (items, fields)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectPass(WholeRead):
-    """Items that a finder picks from the row vectors, in the order of the rows."""
-
-    finder: RowFinder
-    needs_data: ClassVar[bool] = False
-    writes: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return self.finder.reads
-
-    def empty(self) -> list[Float64Array]:
-        return []
-
-    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[Float64Array]) -> None:
-        partial.append(self.finder(rows))
-
-    def merge(self, left: list[Float64Array], right: list[Float64Array]) -> list[Float64Array]:
-        return left + right

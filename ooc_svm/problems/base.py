@@ -21,38 +21,20 @@ from ooc_svm.rowvectors.collection import RowVectors
 
 @dataclass(frozen=True, slots=True)
 class LabelSet:
-    """The labels of the data.
+    """The labels of the data."""
 
-    Attributes
-    ----------
-    counts : mapping of float to int, or None
-        Rows of each label; None where there are too many labels.
-    names : tuple of str or None
-        Names that the labels 0, 1, ... stand for.
-    has_qid : bool
-    """
-
-    counts: Mapping[float, int] | None
-    names: tuple[str, ...] | None
+    counts: Mapping[float, int] | None  # Rows of each label; None where there are too many labels
+    names: tuple[str, ...] | None  # What the labels 0, 1, ... stand for
     has_qid: bool
 
     def positive(self, options: TrainOptions) -> tuple[float, ...]:
-        """The labels that are named as positive.
-
-        Raises
-        ------
-        InputError, UsageError
-            There is no such label.
-        """
+        """The labels that are named as positive; InputError, UsageError if there is no such label."""
         return tuple(self._label(label) for label in options.positive)
 
     def class_weight(self, options: TrainOptions) -> str | dict[float, float] | None:
         """Class weights by label.
 
-        Raises
-        ------
-        InputError, UsageError
-            There is no such label, or it is given two weights.
+        InputError, UsageError if there is no such label, or it is given two weights.
         """
         weight = options.class_weight
         if not isinstance(weight, Mapping):
@@ -79,24 +61,13 @@ class LabelSet:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model to be trained.
-
-    Attributes
-    ----------
-    C : float
-    loss : NamedTuple
-        See `ooc_svm.losses.functions`.
-    targets : RowTargets or None
-        Of the rows; None where losses are of pairs.
-    pairs : Pairs or None
-    classes : BinaryProblem or None
-        What a positive and a negative score stand for; None for values and ranks.
-    """
+    """One model to be trained."""
 
     C: float
-    loss: Any
-    targets: RowTargets | None = None
+    loss: Any  # See `ooc_svm.losses.functions`
+    targets: RowTargets | None = None  # Of the rows; None where losses are of pairs
     pairs: Pairs | None = None
+    # What a positive and a negative score stand for; None for values and ranks
     classes: BinaryProblem | None = None
 
 
@@ -145,12 +116,7 @@ class Problem(ABC):
 
     @abstractmethod
     def fill(
-        self,
-        vectors: RowVectors,
-        source: Source,
-        labels: LabelSet,
-        options: TrainOptions,
-        sorting_bytes: int,
+        self, vectors: RowVectors, source: Source, labels: LabelSet, options: TrainOptions, sorting_bytes: int
     ) -> Pairs | None:
         """Make the row vectors of the rows held, block by block; the pairs, where losses are of pairs.
 
@@ -170,10 +136,7 @@ class Problem(ABC):
 def fill_weights(vectors: RowVectors, source: Source) -> None:
     """Make the row vector of the weights of the rows held, if the rows have weights.
 
-    Raises
-    ------
-    InputError
-        A negative weight.
+    InputError for a negative weight.
     """
     if not source.has_weight:
         return
@@ -192,13 +155,7 @@ def held_ranges(vectors: RowVectors, source: Source) -> Sequence[tuple[int, int]
 
 
 def read_finite_labels(source: Source, start: int, stop: int, what: str) -> Float64Array:
-    """The labels of some rows.
-
-    Raises
-    ------
-    InputError
-        A row has none; ``what`` names what it lacks.
-    """
+    """The labels of some rows; InputError if a row has none; ``what`` names what it lacks."""
     found = source.read_labels(start, stop)
     if not np.isfinite(found).all():
         row = start + int(np.argmin(np.isfinite(found)))

@@ -31,12 +31,7 @@ class Classification(Problem):
         return len(options.C) * len(self._binary(labels, options)[1])
 
     def fill(
-        self,
-        vectors: RowVectors,
-        source: Source,
-        labels: LabelSet,
-        options: TrainOptions,
-        sorting_bytes: int,
+        self, vectors: RowVectors, source: Source, labels: LabelSet, options: TrainOptions, sorting_bytes: int
     ) -> None:
         """Make the row vectors of class numbers and weights."""
         classes, codes = self.check(labels, options), vectors.create(CODES, np.uint16)

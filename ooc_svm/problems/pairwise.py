@@ -30,22 +30,14 @@ _LABELS = "labels"
 
 # Rows of which the labels are sorted in memory together, and bytes for counting them.
 _SORTED_ROWS, _COUNTING_BYTES = 1 << 14, 1 << 23
-# For the numbers of the groups.
-_NUMBERS_BYTES = 1 << 24
+_NUMBERS_BYTES = 1 << 24  # For the numbers of the groups
 
 
 @dataclass(frozen=True)
 class Pairwise(Problem):
-    """Losses are of pairs of rows of different rank; see `ooc_svm.problems.base.Problem`.
+    """Losses are of pairs of rows of different rank; see `ooc_svm.problems.base.Problem`."""
 
-    Attributes
-    ----------
-    name : {"ordinal", "roc-area", "ranking"}
-    target_bytes : int
-    in_queries : bool
-    """
-
-    name: str
+    name: str  # {"ordinal", "roc-area", "ranking"}
     target_bytes: int
     in_queries: bool = False
     rowwise: bool = False
@@ -53,11 +45,7 @@ class Pairwise(Problem):
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """The labels that rows are told apart by, ascending; empty where there are too many to list.
 
-        Raises
-        ------
-        InputError
-            Fewer than two ranks; more than two labels for "roc-area" and none named; a label named that no
-            row has; labels without an order; no qids for "ranking".
+        InputError for what `check_ranks` refuses, labels without an order, and no qids for "ranking".
         """
         if self.in_queries and not labels.has_qid:
             raise InputError(
@@ -83,12 +71,7 @@ class Pairwise(Problem):
         return (ranks if self.name == "ordinal" else ranks == 0).astype(np.float64)
 
     def fill(
-        self,
-        vectors: RowVectors,
-        source: Source,
-        labels: LabelSet,
-        options: TrainOptions,
-        sorting_bytes: int,
+        self, vectors: RowVectors, source: Source, labels: LabelSet, options: TrainOptions, sorting_bytes: int
     ) -> Pairs:
         """Make the row vectors of ranks, groups and weights, and sum up the weights of all pairs."""
         fill_weights(vectors, source)
@@ -115,19 +98,11 @@ def check_ranks(
 ) -> Float64Array:
     """The labels that rows are told apart by, ascending; empty where there are too many to list.
 
-    Parameters
-    ----------
-    problem : {"ordinal", "roc-area", "ranking"}
-    counts : mapping of label to rows, or None
-        None where there are more labels than are counted.
-    positive : collection of float
-        Labels of the higher rank of "roc-area"; empty: the larger one of two.
-
-    Raises
-    ------
-    InputError
-        Fewer than two ranks; more than two labels for "roc-area" and none named; a label named that no row
-        has.
+    ``problem``: {"ordinal", "roc-area", "ranking"}.
+    ``counts``: None where there are more labels than are counted.
+    ``positive``: labels of the higher rank of "roc-area"; empty: the larger one of two.
+    InputError for fewer than two ranks; more than two labels for "roc-area" and none named; a label named
+        that no row has.
     """
     labels = sorted(label for label, rows in (counts or {}).items() if rows)
     found = ", ".join(label_text(label) for label in labels[:20]) + (", ..." if len(labels) > 20 else "")
@@ -163,24 +138,8 @@ def fill_pairs(
 ) -> Pairs:
     """Make the row vectors of ranks and groups, and sum up the weights of all pairs.
 
-    Parameters
-    ----------
-    vectors : RowVectors
-        With the weights of the rows, if they have any.
-    source : Source
-    problem : {"ordinal", "roc-area", "ranking"}
-    labels : ndarray of float64
-        See `check_ranks`.
-    positive : collection of float
-    weight : str or None
-        Name of the row vector of weights.
-    sorting_bytes : int
-        Memory for sorting.
-
-    Raises
-    ------
-    InputError
-        Rows of a group in several places or of different weights, no pairs at all, too many pairs.
+    ``labels`` are those of `check_ranks`; ``weight`` names the row vector of weights.
+    InputError for rows of a group in several places or of different weights, no pairs at all, too many pairs.
     """
     ranks = vectors.create(RANKS, np.int32)
     if problem == "roc-area":

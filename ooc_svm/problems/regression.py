@@ -25,12 +25,7 @@ class Regression(Problem):
         return np.empty(0)
 
     def fill(
-        self,
-        vectors: RowVectors,
-        source: Source,
-        labels: LabelSet,
-        options: TrainOptions,
-        sorting_bytes: int,
+        self, vectors: RowVectors, source: Source, labels: LabelSet, options: TrainOptions, sorting_bytes: int
     ) -> None:
         """Make the row vectors of values and weights."""
         values = vectors.create(TARGET, np.float64)

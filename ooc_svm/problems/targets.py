@@ -19,10 +19,7 @@ Vectors = Mapping[str, Any]
 class RowTargets(Protocol):
     """Targets and weights of the rows.
 
-    Attributes
-    ----------
-    in_margins : bool
-        Whether a residual is a margin's distance from 1, and so has no unit of the data.
+    ``in_margins``: whether a residual is a margin's distance from 1, and so has no unit of the data.
     """
 
     @property
@@ -38,31 +35,20 @@ class RowTargets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClassTargets:
-    """+1 or -1 by the class of a row.
+    """+1 or -1 by the class of a row."""
 
-    Parameters
-    ----------
-    sign, class_weight : ndarray of float64, shape (classes,)
-        Of each class.
-    codes : str
-        Name of the row vector of class numbers (uint16).
-    row_weight : str or None
-        Name of the row vector of row weights (float64).
-    """
-
+    # shape (classes,): of each class
     sign: Float64Array
     class_weight: Float64Array
-    codes: str = CODES
-    row_weight: str | None = None
+    codes: str = CODES  # Name of the row vector of class numbers (uint16)
+    row_weight: str | None = None  # Name of the row vector of row weights (float64)
     in_margins: ClassVar[bool] = True
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the row vectors."""
         return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
-        """The sign and the weight of each row."""
         codes = vectors[self.codes]
         weight = self.class_weight[codes]
         return self.sign[codes], weight if self.row_weight is None else weight * vectors[self.row_weight]
@@ -70,26 +56,16 @@ class ClassTargets:
 
 @dataclass(frozen=True, slots=True)
 class ValueTargets:
-    """The row's own value.
+    """The row's own value."""
 
-    Parameters
-    ----------
-    value : str
-        Name of the row vector of the values (float64).
-    row_weight : str or None
-        Name of the row vector of row weights (float64).
-    """
-
-    value: str = TARGET
-    row_weight: str | None = None
+    value: str = TARGET  # Name of the row vector of the values (float64)
+    row_weight: str | None = None  # Name of the row vector of row weights (float64)
     in_margins: ClassVar[bool] = False
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the row vectors."""
         return (self.value,) if self.row_weight is None else (self.value, self.row_weight)
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
-        """The value and the weight of each row."""
         t = vectors[self.value]
         return t, np.ones(len(t)) if self.row_weight is None else vectors[self.row_weight]

@@ -26,32 +26,17 @@ Steps = Generator[Request | Overlap, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class DataSize:
-    """The sizes that a plan follows from.
-
-    Attributes
-    ----------
-    n_rows, n_nonzeros : int
-    dimension : int
-        Parameters of one model.
-    n_models : int
-    value_bytes : int
-        Bytes of one stored value in memory: 0 where every value is 1.
-    has_weight : bool
-        Whether rows have weights.
-    n_ranks : int
-        Ranks of the rows, where all of them are compared; 0: they are not, or there are very many.
-    in_queries : bool
-        Whether rows are compared inside queries only.
-    """
+    """The sizes that a plan follows from."""
 
     n_rows: int
     n_nonzeros: int
-    dimension: int
+    dimension: int  # Parameters of one model
     n_models: int
-    value_bytes: int
-    has_weight: bool = False
+    value_bytes: int  # Bytes of one stored value in memory: 0 where every value is 1
+    has_weight: bool = False  # Whether rows have weights
+    # Ranks of the rows, where all of them are compared; 0: they are not, or there are very many
     n_ranks: int = 0
-    in_queries: bool = False
+    in_queries: bool = False  # Whether rows are compared inside queries only
 
     @property
     def elements(self) -> int:
@@ -61,49 +46,24 @@ class DataSize:
 
 @dataclass(frozen=True, slots=True)
 class MemoryItem:
-    """One use of memory.
-
-    Attributes
-    ----------
-    name : str
-    nbytes : int
-    note : str
-        How the bytes come about; "{each}" stands for the size of one of several equal parts.
-    each : int
-        Bytes of that.
-    """
+    """One use of memory."""
 
     name: str
     nbytes: int
-    note: str
-    each: int = 0
+    note: str  # How the bytes come about; "{each}" stands for the size of one of several equal parts
+    each: int = 0  # Bytes of that
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a solver may use, and what an engine will.
+    """What a solver may use, and what an engine will."""
 
-    Attributes
-    ----------
-    nbytes : int
-        Of memory, for all that the solver plans.
-    threads : int
-    block_nbytes : int
-        Bytes of the largest decoded block; 0 for a matrix in memory.
-    blocks_a_thread : int
-        Decoded blocks that are alive for each thread.
-    partials : int
-        Sums of segments that are alive at most.
-    sorting_bytes : int
-        Bytes that sorting takes at least, of ``nbytes``, where rows are sorted.
-    """
-
-    nbytes: int
+    nbytes: int  # Of memory, for all that the solver plans
     threads: int
-    block_nbytes: int
-    blocks_a_thread: int
-    partials: int
-    sorting_bytes: int = 0
+    block_nbytes: int  # Bytes of the largest decoded block; 0 for a matrix in memory
+    blocks_a_thread: int  # Decoded blocks that are alive for each thread
+    partials: int  # Sums of segments that are alive at most
+    sorting_bytes: int = 0  # Bytes of ``nbytes`` that sorting takes at least, where rows are sorted
 
     def blocks(self, count: int) -> MemoryItem:
         """So many blocks alive."""
@@ -112,8 +72,7 @@ class Room:
         )
 
 
-NO_ROOM = Room(0, 1, 0, 1, 1)
-"""Where memory does not matter."""
+NO_ROOM = Room(0, 1, 0, 1, 1)  # Where memory does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +108,11 @@ class SolverPlan:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the solvers of all models share.
-
-    Attributes
-    ----------
-    size : DataSize
-    blocks : sequence of Span
-    value_type : {"ones", "float32", "float64"}
-    space : LinearSpace
-    stopping : Stopping
-    options : TrainOptions
-    """
+    """What the solvers of all models share."""
 
     size: DataSize
     blocks: Sequence[Span]
-    value_type: str
+    value_type: str  # {"ones", "float32", "float64"}
     space: LinearSpace
     stopping: Stopping
     options: TrainOptions
@@ -171,24 +120,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a solver asks for in a typical read, to measure how long one takes.
+    """What a solver asks for in a typical read, to measure how long one takes."""
 
-    Attributes
-    ----------
-    counts : tuple of VectorRequest
-        Requests that come before the passes.
-    passes : tuple of Pass
-        That share a read.
-    n_counts : int
-        How often such requests are made for one read.
-    n_sweeps : int
-        What is computed besides the passes, as a multiple of the time that they take.
-    """
-
-    counts: tuple[VectorRequest, ...]
-    passes: tuple[Pass, ...]
-    n_counts: int = 0
-    n_sweeps: int = 0
+    counts: tuple[VectorRequest, ...]  # Requests that come before the passes
+    passes: tuple[Pass, ...]  # That share a read
+    n_counts: int = 0  # How often such requests are made for one read
+    n_sweeps: int = 0  # What is computed besides the passes, as a multiple of the time that they take
 
 
 class Solver(ABC):

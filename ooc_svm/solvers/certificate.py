@@ -13,25 +13,14 @@ STALL_PASSES = 100
 
 @dataclass(slots=True)
 class Certificate:
-    """Best values found and what they cost.
+    """Best values found and what they cost."""
 
-    Attributes
-    ----------
-    primal, dual : float
-        Smallest primal value and largest lower bound so far.
-    passes : int
-        Reads of the data this solver has taken part in.
-    stop_reason : str or None
-        Why the run ended; None while it goes on.
-    n_support : int
-        Rows inside the margin or on the wrong side of it, ``y f(x) < 1``, at the best point.
-    history : list of (pass, primal, dual)
-    """
-
+    # Smallest primal value and largest lower bound so far
     primal: float = math.inf
     dual: float = -math.inf
-    passes: int = 0
-    stop_reason: str | None = None
+    passes: int = 0  # Reads of the data this solver has taken part in
+    stop_reason: str | None = None  # Why the run ended; None while it goes on
+    # Rows inside the margin or on the wrong side of it, ``y f(x) < 1``, at the best point
     n_support: int = 0
     history: list[tuple[int, float, float]] = field(default_factory=list)
 
@@ -64,7 +53,7 @@ class Certificate:
         return len(self.history) == self.passes and all(len(row) == 3 for row in self.history)
 
     def reopen(self, stopping: Stopping) -> None:
-        """Decide anew whether the run ends: a limit or a gap that ended it before may be another one now."""
+        """Decide again whether the run ends: a limit or a gap that ended it before may be another one now."""
         reason = stopping.reason(self.primal, self.dual, self.passes)
         if reason is not None or self.stop_reason != STALLED:
             self.stop_reason = reason

@@ -11,8 +11,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Pass
 
-# Points that are looked at together.
-GRID = 9
+GRID = 9  # Points that are evaluated together
 
 
 def lowest(
@@ -21,20 +20,12 @@ def lowest(
     high: float,
     tolerance: float,
 ) -> Generator[Pass, Any, tuple[float, float]]:
-    """The smallest value of a convex function, on grids that close in on it.
+    """The smallest value of a convex function, on grids that close in on it: point and value.
 
-    Parameters
-    ----------
-    values : callable
-        Gives the values at some points, by way of passes.
-    low, high : float
-        Where to look first; a minimum at an end is followed outwards.
-    tolerance : float
-        As a share of the value: how far the neighbours of the lowest point may be above it in the end.
-
-    Returns
-    -------
-    point, value : float
+    ``values``: gives the values at some points, by way of passes.
+    ``low``, ``high``: where to look first; a minimum at an end is followed outwards.
+    ``tolerance``: as a share of the value: how far the neighbours of the lowest point may be above it in the
+        end.
     """
     point, value = 0.0, math.inf
     for _ in range(30):

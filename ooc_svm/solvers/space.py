@@ -16,16 +16,10 @@ class LinearSpace:
     Columns are scaled by folding the scale into the weights (``x_ij scale_j w_j``): the data is never
     copied. A penalised bias is the weight of a feature that is 1 in every row (LIBLINEAR's ``-B 1``); it
     comes last and takes part in ``|w|^2``.
-
-    Parameters
-    ----------
-    n_features : int
-    scale : ndarray of float64, shape (n_features,), or None
-    penalized_bias : bool
     """
 
     n_features: int
-    scale: Float64Array | None = None
+    scale: Float64Array | None = None  # shape (n_features,)
     penalized_bias: bool = False
 
     @property
@@ -52,16 +46,8 @@ class LinearSpace:
     def from_data(self, row_sums: Float64Array, coefficient_sums: Float64Array) -> Float64Array:
         """Sums of rows in this space.
 
-        Parameters
-        ----------
-        row_sums : ndarray of float64, shape (n_features, groups)
-            Weighted sums of the rows of the data.
-        coefficient_sums : ndarray of float64, shape (groups,)
-            Sums of their weights.
-
-        Returns
-        -------
-        ndarray of float64, shape (groups, dimension)
+        ``row_sums``, shape (n_features, groups), are weighted sums of the rows of the data;
+        ``coefficient_sums``, shape (groups,), are sums of their weights. Returns shape (groups, dimension).
         """
         sums = np.empty((row_sums.shape[1], self.dimension))
         sums[:, : self.n_features] = row_sums.T

@@ -9,27 +9,16 @@ CERTIFIED = "certified"
 MAX_PASSES = "max-passes"
 TIME_LIMIT = "time-limit"
 SIGNAL = "signal"
-STALLED = "no-progress"
-"""The objective cannot be told from its bound any more in double precision."""
+STALLED = "no-progress"  # The objective cannot be told from its bound any more in double precision
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Limits of a run.
+    """Limits of a run."""
 
-    Parameters
-    ----------
-    tol : float
-        Relative certified gap ``(P - D) / P`` at which a model is done.
-    max_passes : int or None
-        Largest number of passes over the data.
-    deadline : float or None
-        Time on the monotonic clock after which no pass is begun.
-    """
-
-    tol: float = 1e-3
-    max_passes: int | None = None
-    deadline: float | None = None
+    tol: float = 1e-3  # Relative certified gap ``(P - D) / P`` at which a model is done
+    max_passes: int | None = None  # Largest number of passes over the data
+    deadline: float | None = None  # Time on the monotonic clock after which no pass is begun
 
     def certifies(self, primal: float, dual: float) -> bool:
         """Whether the gap of two values is small enough."""

@@ -46,15 +46,7 @@ class _Summed:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """One whole checkpoint.
-
-    Attributes
-    ----------
-    folder : Path
-    place : int
-    content : dict
-    arrays : dict of str to ndarray
-    """
+    """One whole checkpoint."""
 
     folder: Path
     place: int
@@ -82,10 +74,7 @@ class Saved:
     def load(self, saved_name: str, name: str, vectors: RowVectors) -> None:
         """Set the row vector ``name`` from the one saved as ``saved_name``; all of them are float64.
 
-        Raises
-        ------
-        DamageError
-            If there is no such row vector, or it has another length.
+        DamageError if there is no such row vector, or it has another length.
         """
         path = vectors_path(self.folder, self.place)
         size = 8 * vectors.n_rows
@@ -99,18 +88,10 @@ class Saved:
 class Checkpoints:
     """The checkpoints of one run in a folder.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it is missing.
-    keys : sequence of str
-        What the run is, see `ooc_svm.training.keys`: the first is written; a state with none of them is
+    ``folder``: made if it is missing.
+    ``keys``: what the run is, see `ooc_svm.training.keys`: the first is written; a state with none of them is
         refused.
-
-    Raises
-    ------
-    StorageError
-        If the folder cannot be made.
+    StorageError if the folder cannot be made.
     """
 
     def __init__(self, folder: str | os.PathLike[str], keys: Sequence[str]) -> None:
@@ -160,23 +141,17 @@ class Checkpoints:
     def newest_metadata(self) -> dict[str, Any] | None:
         """The metadata saved with the newest whole checkpoint, or None if there is none.
 
-        Raises
-        ------
-        DamageError
-            If there are checkpoints and none is whole, or they are another run's.
+        DamageError if there are checkpoints and none is whole, or they are another run's.
         """
-        found = self._newest()
+        found = newest_saved(self.folder, self._keys)
         return None if found is None else found.metadata
 
     def restore(self, states: Sequence[Any], vectors: RowVectors, names: Sequence[str]) -> dict[str, Any]:
         """Put the newest whole checkpoint into fresh states and the named row vectors; returns its metadata.
 
-        Raises
-        ------
-        DamageError
-            If it does not fit them: arrays of other types, or other row vectors.
+        DamageError if it does not fit them: arrays of other types, or other row vectors.
         """
-        found = self._newest()
+        found = newest_saved(self.folder, self._keys)
         if found is None:
             raise DamageError(f"{self.folder}: there is no checkpoint to go on from; run without resume")
         self._next = 1 - found.place
@@ -190,12 +165,8 @@ class Checkpoints:
                 vectors.load(name, file)
         return found.metadata
 
-    def _newest(self) -> Saved | None:
-        """The newest whole checkpoint of this run."""
-        return newest_saved(self.folder, self._keys)
-
     def _discard(self, place: int) -> None:
-        """Remove the older state, so that it is not seen beside the row vectors of the next one."""
+        """Remove the older state, so that it is not seen next to the row vectors of the next one."""
         path = state_path(self.folder, place)
         try:
             path.unlink(missing_ok=True)
@@ -208,16 +179,8 @@ class Checkpoints:
 def newest_saved(folder: Path, keys: Sequence[str] | None = None) -> Saved | None:
     """The newest whole checkpoint in a folder, or None if there is none.
 
-    Parameters
-    ----------
-    folder : Path
-    keys : sequence of str, optional
-        Of the run that it must belong to; any run's by default.
-
-    Raises
-    ------
-    DamageError
-        If there are checkpoints and none is whole, or they are another run's.
+    ``keys``: of the run that it must belong to; any run's by default.
+    DamageError if there are checkpoints and none is whole, or they are another run's.
     """
     whole: list[Saved] = []
     damage: DamageError | None = None
@@ -251,9 +214,8 @@ def _read(folder: Path, place: int) -> Saved:
     path = state_path(folder, place)
     content, arrays = read_arrays(path, CHECKPOINT_FILE)
     kinds = {"key": str, "pass": int, "facts": dict, "texts": dict, "vectors": dict}
-    if any(not isinstance(content.get(name), kind) for name, kind in kinds.items()):
-        raise DamageError(f"{path}: is not as this release writes it; start the run anew")
-    if not isinstance(content["vectors"].get("names"), list):
+    known = all(isinstance(content.get(name), kind) for name, kind in kinds.items())
+    if not (known and isinstance(content["vectors"].get("names"), list)):
         raise DamageError(f"{path}: is not as this release writes it; start the run anew")
     path = vectors_path(folder, place)
     try:

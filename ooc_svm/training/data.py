@@ -20,22 +20,12 @@ from ooc_svm.store import Store, open_store
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What is trained on.
-
-    Attributes
-    ----------
-    source : Source
-    labels : LabelSet
-    id : callable
-        Gives a text that changes with the content.
-    value_type : {"ones", "float32", "float64"}
-    index_base : int
-    """
+    """What is trained on."""
 
     source: Source
     labels: LabelSet
-    id: Callable[[], str]
-    value_type: str
+    id: Callable[[], str]  # Gives a text that changes with the content
+    value_type: str  # {"ones", "float32", "float64"}
     index_base: int
 
 

@@ -17,19 +17,14 @@ from ooc_svm.system.memory import memory_budget, parse_size
 from ooc_svm.training.memory_plan import Budget, divide
 from ooc_svm.training.prepare import Preparation
 
-# Preloaded by the processes of a local cluster.
-ON_CLUSTER = "ooc_svm.training.on_cluster"
+ON_CLUSTER = "ooc_svm.training.on_cluster"  # Preloaded by the processes of a local cluster
 
 
 @contextmanager
 def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterator[tuple[Engine, Budget]]:
     """Divide the memory, and open an engine.
 
-    Parameters
-    ----------
-    prepared : Preparation
-    kept : mapping of str to int or None
-        The solver's parameters of a saved state that the run goes on from.
+    ``kept``: the solver's parameters of a saved state that the run goes on from.
     """
     source, options = prepared.data.source, prepared.options
     work, total = prepared.workload(), memory_budget(options.memory)

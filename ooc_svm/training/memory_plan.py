@@ -14,63 +14,34 @@ from ooc_svm.pairs.active import sorting_row_bytes
 from ooc_svm.solvers.base import DataSize, MemoryItem, Room, SolverPackage, SolverPlan
 from ooc_svm.system.memory import TRAINER_BYTES, format_size
 
-# Bytes that sorting takes where most of it is in scratch files.
-LEAST_SORTING_BYTES = 16 * 10**6
-
-# Share of the memory that is left unplanned.
-SLACK = 0.05
+LEAST_SORTING_BYTES = 16 * 10**6  # Bytes that sorting takes where most of it is in scratch files
+SLACK = 0.05  # Share of the memory that is left unplanned
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The sizes that the division follows from.
-
-    Attributes
-    ----------
-    size : DataSize
-    target_bytes : int
-        Bytes a row of the row vectors that come from the data.
-    block_nbytes : int
-        Bytes of the largest decoded block; 0 for a matrix in memory.
-    data_nbytes : int
-        Bytes of all decoded blocks.
-    threads : int
-    program_bytes : int
-        Bytes of Python and its libraries.
-    holds_rows : bool
-        Whether row vectors are in this process.
-    """
+    """The sizes that the division follows from."""
 
     size: DataSize
-    target_bytes: int
-    block_nbytes: int
-    data_nbytes: int
+    target_bytes: int  # Bytes a row of the row vectors that come from the data
+    block_nbytes: int  # Bytes of the largest decoded block; 0 for a matrix in memory
+    data_nbytes: int  # Bytes of all decoded blocks
     threads: int
-    program_bytes: int = TRAINER_BYTES
-    holds_rows: bool = True
+    program_bytes: int = TRAINER_BYTES  # Bytes of Python and its libraries
+    holds_rows: bool = True  # Whether row vectors are in this process
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The division of the memory.
+    """The division of the memory."""
 
-    Attributes
-    ----------
-    total : int
-        Bytes allowed.
-    plan : SolverPlan
-    row_vector_bytes, cache_bytes, sorting_bytes : int
-        What row vectors in memory, pinned blocks and sorting for the pairs of rows may use.
-    items : tuple of MemoryItem
-        What is needed, the cache left out.
-    """
-
-    total: int
+    total: int  # Bytes allowed
     plan: SolverPlan
+    # What row vectors in memory, pinned blocks and sorting for the pairs of rows may use
     row_vector_bytes: int
     cache_bytes: int
     sorting_bytes: int
-    items: tuple[MemoryItem, ...]
+    items: tuple[MemoryItem, ...]  # What is needed, the cache left out
 
     @property
     def needed(self) -> int:
@@ -95,21 +66,9 @@ def divide(
 ) -> Budget:
     """Divide ``total`` bytes.
 
-    Parameters
-    ----------
-    work : Workload
-    solver : SolverPackage
-    options : TrainOptions
-    total : int
-    kept : mapping of str to int, optional
-        The solver's parameters that a saved state was made with; no others are tried.
-
-    Raises
-    ------
-    DamageError
-        The parameters kept cannot be those of a run on these data.
-    MemoryBudgetError
-        If not even the smallest division fits; the message holds the sum.
+    ``kept``: the solver's parameters that a saved state was made with; no others are tried.
+    DamageError if the parameters kept cannot be those of a run on these data.
+    MemoryBudgetError if not even the smallest division fits; the message holds the sum.
     """
     try:
         plan = solver.plan(work.size, options, room_of(work, total), kept)
@@ -123,10 +82,7 @@ def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
 
     What is left goes to sorting and row vectors, then to the block cache.
 
-    Raises
-    ------
-    MemoryBudgetError
-        If it does not fit.
+    MemoryBudgetError if it does not fit.
     """
     usable, size = int(total * (1 - SLACK)), work.size
     items = [MemoryItem("Python and libraries", work.program_bytes, "before any data"), *plan.items]

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ooc_svm.cluster.connection import Cluster
+from ooc_svm.cluster.connection import Cluster, Worker
 from ooc_svm.cluster.engine import ClusterEngine
-from ooc_svm.cluster.link import Member
 from ooc_svm.cluster.partition import Partition
 from ooc_svm.cluster.worker import Resources
 from ooc_svm.errors import DamageError, MemoryBudgetError
@@ -26,29 +25,17 @@ from ooc_svm.training.warmup import warm_up
 
 @dataclass(frozen=True, slots=True)
 class StoreOnWorker:
-    """Opens a store in a worker's process, and compiles what its rows will need.
-
-    Attributes
-    ----------
-    path : Path
-    id : str
-        Hash of the store's content.
-    options : TrainOptions
-    """
+    """Opens a store in a worker's process, and compiles what its rows will need."""
 
     path: Path
-    id: str
+    id: str  # Hash of the store's content
     options: TrainOptions
 
     def __call__(self) -> Store:
         """Open it.
 
-        Raises
-        ------
-        DamageError
-            It is another store than the client's.
-        InputError, StorageError
-            There is none.
+        DamageError if it is another store than the client's.
+        InputError, StorageError if there is none.
         """
         store = open_store(self.path, label=self.options.label)
         if store.id != self.id:
@@ -64,7 +51,7 @@ def client_budget(
     prepared: Preparation,
     work: Workload,
     total: int,
-    workers: Sequence[Member],
+    workers: Sequence[Worker],
     kept: Mapping[str, int] | None,
 ) -> Budget:
     """Divide the client's memory.
@@ -72,10 +59,7 @@ def client_budget(
     The solver's parameters fit the smallest worker too, whose memory may be less. Where it has too little for
     any, that is reported when it is assigned rows.
 
-    Raises
-    ------
-    MemoryBudgetError
-        Not even the smallest division fits the client.
+    MemoryBudgetError if not even the smallest division fits the client.
     """
     # No blocks and no row vectors, but what each worker comes back with.
     own = replace(work, block_nbytes=0, data_nbytes=0, threads=len(workers), holds_rows=False)
@@ -86,11 +70,9 @@ def client_budget(
     smallest = min(workers, key=lambda worker: worker.memory)
     there = solver.plan(work.size, options, room_of(replace(work, threads=smallest.threads), smallest.memory))
     shared = solver.shared(budget.plan, there)
-    return (
-        budget
-        if shared == asdict(budget.plan.parameters)
-        else divide(own, solver, options, total, kept=shared)
-    )
+    if shared == asdict(budget.plan.parameters):
+        return budget
+    return divide(own, solver, options, total, kept=shared)
 
 
 @contextmanager
@@ -126,7 +108,7 @@ def _resources_of(
     store: Store,
     work: Workload,
     budget: Budget,
-    member: Member,
+    member: Worker,
     partitions: Sequence[Partition],
 ) -> Resources:
     """Divide a worker's memory."""

@@ -25,8 +25,7 @@ from ooc_svm.training.prepare import Preparation, normal_options, prepare
 from ooc_svm.training.progress import seconds_text
 from ooc_svm.training.warmup import warm_up
 
-# Blocks that are read and worked on to measure the speed.
-SAMPLED_BLOCKS = 3
+SAMPLED_BLOCKS = 3  # Blocks that are read and worked on to measure the speed
 
 
 @dataclass(frozen=True, slots=True)

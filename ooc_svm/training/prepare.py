@@ -34,24 +34,14 @@ VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Data and options, checked against each other.
-
-    Attributes
-    ----------
-    data : Data
-    options : TrainOptions
-    problem : Problem
-    loss : NamedTuple
-    solver : SolverPackage
-    classes : ndarray of float64
-        The labels that rows are told apart by; empty where labels are values or too many.
-    """
+    """Data and options, checked against each other."""
 
     data: Data
     options: TrainOptions
     problem: Problem
     loss: Any
     solver: SolverPackage
+    # The labels that rows are told apart by; empty where labels are values or too many
     classes: Float64Array
 
     def workload(self) -> Workload:
@@ -116,10 +106,7 @@ class Preparation:
 def prepare(data: Data, options: TrainOptions) -> Preparation:
     """Check data and options against each other.
 
-    Raises
-    ------
-    InputError, UsageError
-        Labels that the problem cannot have, options that contradict the data.
+    InputError, UsageError for labels that the problem cannot have, options that contradict the data.
     """
     problem: Problem = load(PROBLEMS[options.problem].home)
     entry = LOSSES[options.resolved_loss]
@@ -131,10 +118,7 @@ def prepare(data: Data, options: TrainOptions) -> Preparation:
 def normal_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options as `TrainOptions` takes them: numbers of Python, C and positive labels in tuples.
 
-    Raises
-    ------
-    UsageError
-        There is no such option.
+    UsageError if there is no such option.
     """
     unknown = set(options) - set(TrainOptions.__dataclass_fields__)
     if unknown:

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from ooc_svm.engine.base import Engine
 from ooc_svm.solvers.certificate import Certificate
 
-# Least time between two reports of blocks, in seconds.
-BLOCK_INTERVAL = 0.2
+BLOCK_INTERVAL = 0.2  # Least time between two reports of blocks, in seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +61,7 @@ def seconds_text(seconds: float) -> str:
 class Recorder:
     """Keeps the history of a run and tells a callback.
 
-    Parameters
-    ----------
-    engine : Engine
-    certificates : callable
-        Gives the certificate of each solver as it is now.
-    tol : float
-    progress : callable or None
+    ``certificates``: gives the certificate of each solver as it is now.
     """
 
     def __init__(

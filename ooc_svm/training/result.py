@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import label_text
 from ooc_svm.engine.base import Engine
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Solver, SolverPlan
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL
-from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.progress import Recorder
 
+if TYPE_CHECKING:
+    from ooc_svm.training.run import Run
 
-def make_model(
-    prepared: Preparation,
-    models: Sequence[ModelSpec],
-    solvers: Sequence[Solver],
-    plan: SolverPlan,
-    scale: Float64Array | None,
-    engine: Engine,
-    recorder: Recorder,
-) -> Model:
+
+def make_model(run: Run) -> Model:
     """The model of the best points so far, with the report of the run."""
+    prepared, models, solvers = run.prepared, run.models, run.solvers
     options, data = prepared.options, prepared.data
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]
@@ -43,9 +36,9 @@ def make_model(
         "loss": options.resolved_loss,
         "solver": options.resolved_solver,
         "kernel": options.kernel,
-        **plan.report,
+        **run.budget.plan.report,
         "value_type": data.value_type,
-        **_run_report(recorder, engine, rows),
+        **_run_report(run.recorder, run.engine, rows),
     }
     classes = prepared.classes if prepared.problem.has_classes else np.empty(0)
     binary = [spec.classes for spec in models if spec.classes is not None]
@@ -54,7 +47,7 @@ def make_model(
         loss=options.resolved_loss,
         solver=options.resolved_solver,
         functions=LinearFunctions(
-            np.array([w for w, _ in solutions]), np.array([bias for _, bias in solutions]), scale
+            np.array([w for w, _ in solutions]), np.array([bias for _, bias in solutions]), run.scale
         ),
         positive=[each.positive for each in binary],
         negative=binary[0].negative if binary else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -15,7 +14,7 @@ from ooc_svm.engine.base import Engine
 from ooc_svm.errors import DamageError, Interrupted
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Solver, WarmStarting
+from ooc_svm.solvers.base import Solver
 from ooc_svm.system import signals
 from ooc_svm.training.checkpoint import Checkpoints, saved_item
 from ooc_svm.training.keys import families
@@ -25,11 +24,8 @@ from ooc_svm.training.progress import Recorder
 from ooc_svm.training.result import make_model
 from ooc_svm.training.warm_start import warm_start
 
-# Reads after which a solver may give a hint.
-HINT_PASSES = 1
-
-# Share of the time that writing checkpoints may take.
-CHECKPOINT_SHARE = 0.1
+HINT_PASSES = 1  # Reads after which a solver may give a hint
+CHECKPOINT_SHARE = 0.1  # Share of the time that writing checkpoints may take
 
 
 @dataclass(slots=True)
@@ -49,19 +45,8 @@ class Run:
 
     def start(self) -> None:
         """Begin where another run ended, if that is asked for."""
-        options, data, vectors = self.prepared.options, self.prepared.data, self.engine.vectors
-        if options.warm_start is None:
-            return
-        found = warm_start(
-            options.warm_start,
-            cast(WarmStarting, self.prepared.solver),
-            self.solvers,
-            self.models,
-            vectors,
-            families(data.id(), options),
-            data.source.blocks,
-        )
-        self.recorder.note(f"starting from {found}")
+        if self.prepared.options.warm_start is not None:
+            self.recorder.note(f"starting from {warm_start(self)}")
 
     def restore(self) -> None:
         """Go on from the newest checkpoint."""
@@ -140,10 +125,7 @@ class Run:
 
     def model(self) -> Model:
         """The model of the best points so far."""
-        plan = self.budget.plan
-        return make_model(
-            self.prepared, self.models, self.solvers, plan, self.scale, self.engine, self.recorder
-        )
+        return make_model(self)
 
     def _saved_vectors(self) -> list[str]:
         """Names of the row vectors that solvers go on from; the others are made again from the data."""

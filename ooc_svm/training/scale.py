@@ -13,10 +13,7 @@ from ooc_svm.passes.columns import ColumnPass, ColumnSums
 def column_scale(engine: Engine, kind: str, index_base: int) -> Float64Array | None:
     """Factors of the columns, from one read of the data; None without scaling.
 
-    Raises
-    ------
-    InputError
-        A column whose spread cannot be divided by.
+    InputError for a column whose spread cannot be divided by.
     """
     if kind == "none":
         return None

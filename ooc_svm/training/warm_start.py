@@ -3,80 +3,54 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ooc_svm.data.source import Span
 from ooc_svm.errors import DamageError, InputError, UsageError
 from ooc_svm.model.file import load_model
 from ooc_svm.model.model import Model
-from ooc_svm.problems.base import ModelSpec
-from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.base import Solver, WarmStarting
+from ooc_svm.solvers.base import WarmStarting
 from ooc_svm.training.checkpoint import Saved, newest_saved, saved_item
+from ooc_svm.training.keys import families
+
+if TYPE_CHECKING:
+    from ooc_svm.training.run import Run
 
 
-def warm_start(
-    path: str | os.PathLike[str],
-    package: WarmStarting,
-    solvers: Sequence[Solver],
-    models: Sequence[ModelSpec],
-    vectors: RowVectors,
-    families: Sequence[str],
-    blocks: Sequence[Span],
-) -> str:
-    """Put the start that is found at ``path`` into fresh solvers.
+def warm_start(run: Run) -> str:
+    """Put the start that the options name into fresh solvers; returns what was found, for people.
 
-    Parameters
-    ----------
-    path : path
-        A model file, or a folder of checkpoints.
-    package : WarmStarting
-    solvers, models : sequences of the same length
-    vectors : RowVectors
-        With the solvers' row vectors.
-    families : sequence of str
-        Keys that runs share whose states differ by C alone.
-    blocks : sequence of Span
-        Of the data.
+    It is a model file, or a folder of checkpoints.
 
-    Returns
-    -------
-    str
-        What was found, for people.
-
-    Raises
-    ------
-    UsageError
-        The saved run was on other data or with other options than C, or the model is for another problem.
-    InputError
-        There is nothing at the path, or the model has another number of features.
-    DamageError
-        The checkpoint or the model is damaged.
+    UsageError if the saved run was on other data or with other options than C, or the model is for another
+        problem.
+    InputError if there is nothing at the path, or the model has another number of features.
+    DamageError if the checkpoint or the model is damaged.
     """
-    place = Path(path)
+    options = run.prepared.options
+    assert options.warm_start is not None
+    place = Path(options.warm_start)
     if not place.exists():
         raise InputError(f"{place} does not exist; give a model file or a folder of checkpoints")
     if not place.is_dir():
-        return _from_model(load_model(place), place, package, solvers, models)
+        return _from_model(load_model(place), place, run)
     saved = newest_saved(place)
     if saved is None:
         raise InputError(f"{place} holds no checkpoint; give a model file or a folder of checkpoints")
-    if saved.metadata.get("family") not in families or not isinstance(saved.metadata.get("C"), list):
+    known = families(run.prepared.data.id(), options)
+    if saved.metadata.get("family") not in known or not isinstance(saved.metadata.get("C"), list):
         raise UsageError(
             f"{place} holds the state of a run on other data, or with other options besides C; "
             "give the options of that run or another folder"
         )
-    _from_state(saved, place, package, solvers, models, vectors, blocks)
+    _from_state(saved, place, run)
     return f"the state in {place}"
 
 
-def _from_model(
-    model: Model, place: Path, package: WarmStarting, solvers: Sequence[Solver], models: Sequence[ModelSpec]
-) -> str:
+def _from_model(model: Model, place: Path, run: Run) -> str:
+    solvers, models, package = run.solvers, run.models, cast(WarmStarting, run.prepared.solver)
     n_features = len(solvers[0].solution()[0])
     if model.n_features != n_features:
         raise InputError(
@@ -93,19 +67,13 @@ def _from_model(
     return f"the model {place}"
 
 
-def _from_state(
-    saved: Saved,
-    place: Path,
-    package: WarmStarting,
-    solvers: Sequence[Solver],
-    models: Sequence[ModelSpec],
-    vectors: RowVectors,
-    blocks: Sequence[Span],
-) -> None:
+def _from_state(saved: Saved, place: Path, run: Run) -> None:
+    models, package = run.models, cast(WarmStarting, run.prepared.solver)
+    vectors, blocks = run.engine.vectors, run.engine.source.blocks
     costs, cut = saved.metadata["C"], saved_item(saved.metadata, "cut", list)
     # Models come by C, and for each C by class.
     n_classes = len(models) // len({spec.C for spec in models})
-    for number, (solver, spec) in enumerate(zip(solvers, models, strict=True)):
+    for number, (solver, spec) in enumerate(zip(run.solvers, models, strict=True)):
         same_class = range(number % n_classes, len(costs), n_classes)
         old = _nearest(spec.C, [(costs[k], k) for k in same_class])
         for name in solver.vectors:

@@ -19,8 +19,7 @@ from ooc_svm.training.prepare import prepare
 # Seconds after which the user is told: loading compiled functions takes less, compiling them takes more.
 PATIENCE = 1.5
 
-# Rows and columns of the data of a warm-up.
-N_ROWS, N_FEATURES = 64, 8
+N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
 
 _done: set[tuple[object, ...]] = set()
 """Combinations of problem, loss, solver and kind of data for which this process is warm."""
@@ -29,14 +28,9 @@ _done: set[tuple[object, ...]] = set()
 def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callable[[str], None]) -> None:
     """Run the solver on a few rows of the kind of data it will see, once a process for each combination.
 
-    Parameters
-    ----------
-    options : TrainOptions
-    value_type : {"ones", "float32", "float64"}
-    weighted : bool
-        Whether rows have weights.
-    note : callable
-        Gets a message where this takes longer than loading what an earlier run compiled.
+    ``value_type``: {"ones", "float32", "float64"}.
+    ``weighted``: whether rows have weights.
+    ``note``: gets a message where this takes longer than loading what an earlier run compiled.
     """
     kind = (
         *(options.problem, options.resolved_loss, options.resolved_solver, options.bias),

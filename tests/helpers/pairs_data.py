@@ -90,7 +90,7 @@ class Setup:
         groups=1,
         scale=None,
         memory=PLENTY,
-        guesses=0,
+        trials=0,
         n_bins=0,
         blocks=6,
         precision=1e-9,
@@ -116,7 +116,7 @@ class Setup:
             space,
             groups,
             precision=precision,
-            guesses=guesses,
+            trials=trials,
             n_bins=n_bins,
         )
         for name in self.oracle.vectors:
@@ -136,7 +136,7 @@ class Setup:
     def solve(self, solver="ocas", *, tol=1e-6, max_passes=2000):
         stopping, dimension = Stopping(tol, max_passes), self.oracle.space.dimension
         if solver == "ocas":
-            run = Ocas(self.oracle, stopping, OcasState.fresh(self.oracle, 600), 1 + self.oracle.guesses)
+            run = Ocas(self.oracle, stopping, OcasState.fresh(self.oracle, 600), 1 + self.oracle.trials)
         else:
             run = CuttingPlane(self.oracle, stopping, CuttingPlaneState.fresh(dimension, 600))
         self.engine.run([run])

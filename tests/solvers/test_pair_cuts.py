@@ -40,7 +40,7 @@ class Read:
 
     def __init__(self, kind, *, groups=1, n_bins=16, forecast=None, blocks=6, size=1.0):
         matrix, labels, qid, weights = data_of(kind)
-        sizes = {"groups": groups, "guesses": 3, "n_bins": 0 if qid is not None else n_bins, "blocks": blocks}
+        sizes = {"groups": groups, "trials": 3, "n_bins": 0 if qid is not None else n_bins, "blocks": blocks}
         self.setup = Setup(matrix, labels, qid=qid, weights=weights, **sizes)
         self.matrix, self.groups, self.weights = matrix, groups, weights
         self.pairs = all_pairs(labels, qid)
@@ -100,7 +100,7 @@ def test_no_cut_is_above_the_loss(kind, groups, n_bins, size):
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "groups" not in kind])
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e300, -1e300])
 def test_a_wrong_forecast_spoils_no_cut(kind, number):
-    size = Setup(*data_of(kind)[:2], guesses=3, n_bins=4).oracle.forecast_size
+    size = Setup(*data_of(kind)[:2], trials=3, n_bins=4).oracle.forecast_size
     with np.errstate(all="ignore"):
         spread = np.concatenate([[number], np.zeros(size - 1)])
         for read in (Read(kind, n_bins=4, forecast=f) for f in (np.full(size, number), spread)):
@@ -173,12 +173,12 @@ def test_the_forecast_is_of_the_rows(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("groups", "guesses", "n_bins"), [(1, 1, 16), (1, 3, 64), (4, 3, 8)])
+@pytest.mark.parametrize(("groups", "trials", "n_bins"), [(1, 1, 16), (1, 3, 64), (4, 3, 8)])
 @pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
 @pytest.mark.parametrize("tol", [1e-5, 1e-4])
-def test_the_primal_value_is_that_of_all_pairs(kind, groups, guesses, n_bins, C, tol):
+def test_the_primal_value_is_that_of_all_pairs(kind, groups, trials, n_bins, C, tol):
     matrix, labels, qid, weights = data_of(kind, seed=4)
-    sizes = {"groups": groups, "guesses": guesses, "precision": 0.01 * tol}
+    sizes = {"groups": groups, "trials": trials, "precision": 0.01 * tol}
     setup = Setup(
         matrix, labels, C, qid=qid, weights=weights, n_bins=0 if qid is not None else n_bins, **sizes
     )
@@ -187,15 +187,15 @@ def test_the_primal_value_is_that_of_all_pairs(kind, groups, guesses, n_bins, C,
 
 
 @pytest.mark.parametrize("kind", ["two ranks", "groups"])
-def test_guessed_points_save_reads(kind):
+def test_trial_points_save_reads(kind):
     qid = np.arange(6000) // 25 if kind == "groups" else None
     reads = np.zeros(2)
     # How many reads one data set takes follows from the last bits, and these from the processor.
     for seed in range(6):
         matrix, labels = ranked_rows(6000, 20, 2 if kind == "two ranks" else 4, seed=seed)
-        for guessed, sizes in enumerate(({}, {"guesses": 3, "n_bins": 0 if qid is not None else 256})):
+        for with_trials, sizes in enumerate(({}, {"trials": 3, "n_bins": 0 if qid is not None else 256})):
             run = Setup(matrix, labels, 3000.0, qid=qid, **sizes).solve(tol=1e-3)
-            reads[guessed] += run.state.certificate.passes
+            reads[with_trials] += run.state.certificate.passes
     assert reads[1] <= 0.9 * reads[0]
 
 
@@ -219,7 +219,7 @@ def test_threads_change_no_bits(kind):
     matrix, labels, qid, weights = data_of(kind)
     found = []
     for threads in (1, 3):
-        sizes = {"groups": 2, "guesses": 3, "n_bins": 0 if qid is not None else 8, "precision": 1e-5}
+        sizes = {"groups": 2, "trials": 3, "n_bins": 0 if qid is not None else 8, "precision": 1e-5}
         setup = Setup(matrix, labels, 10.0, qid=qid, weights=weights, **sizes)
         source = MatrixSource(matrix, labels, spans=cut_rows(matrix, 8))
         with LocalEngine(source, setup.vectors, threads=threads) as setup.engine:

@@ -9,7 +9,7 @@ from helpers.pairs_data import KINDS, Setup, all_pairs, data_of, pair_loss, pair
 import ooc_svm
 from ooc_svm.pairs.request import PairPass
 from ooc_svm.solvers.cutting_plane.pair_oracle import CLOSE
-from ooc_svm.solvers.cutting_plane.pair_ray import FINEST_SEARCH, MOST_RANKS, can_search, look_by_bins
+from ooc_svm.solvers.cutting_plane.pair_ray import FINEST_SEARCH, MOST_RANKS, can_search, evaluate_by_bins
 from ooc_svm.solvers.stopping import CERTIFIED
 
 ONE_GROUP = [kind for kind in KINDS if "groups" not in kind]
@@ -43,7 +43,7 @@ class Ray:
         return pair_loss(self.start + t * (self.end - self.start), self.pairs, self.omega)
 
     def look(self):
-        found = look_by_bins(self.setup.rows, *self.setup.oracle.vectors, self.setup.total)
+        found = evaluate_by_bins(self.setup.rows, *self.setup.oracle.vectors, self.setup.total)
         return self.setup.answer(found)
 
 

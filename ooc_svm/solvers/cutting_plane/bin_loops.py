@@ -17,26 +17,15 @@ def put(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Find the slots of some rows at several places on a ray.
 
-    Parameters
-    ----------
-    scores, best : ndarray of float64, shape (rows,)
-        At the end of the ray (1) and at its beginning (0).
-    thetas, low : ndarray of float64, shape (places,)
-        The places, and where the second bin begins at each; the first and the last one have no end.
-    per_unit : float
-        Bins to a unit of the score.
-    n_bins : int
-    ranks : ndarray of int32, shape (rows,)
-    n_ranks : int
-    weights : ndarray of float64, shape (rows,), or None
-    groups : int
-        Cut groups.
-    first_row : int
-        Number of the first row.
-    numbers : ndarray of int32, shape (places, rows)
-        Out: the slots, those of each place after those of the one before.
-    sums : ndarray of float64, shape (places * slots, 2)
-        Added to: weight of the rows, and weighted sum of their scores.
+    ``scores``, ``best`` (float64, shape (rows,)): at the end of the ray (1) and at its beginning (0).
+    ``thetas``, ``low`` (float64, shape (places,)): the places, and where the second bin begins at each; the
+        first and the last one have no end.
+    ``per_unit``: bins to a unit of the score.
+    ``ranks``: int32, shape (rows,).
+    ``weights``: float64, shape (rows,), or None.
+    ``numbers`` (int32, shape (places, rows)): out: the slots, place after place.
+    ``sums`` (float64, shape (places * slots, 2)): added to: weight of the rows, and weighted sum of their
+        scores.
     """
     last = np.float64(n_bins - 2)
     for k in range(len(thetas)):
@@ -57,15 +46,11 @@ def put(  # type: ignore[no-untyped-def]
 def count(weights, scores, n_bins, plus, minus):  # type: ignore[no-untyped-def]
     """Weigh the pairs of bins of which the mean scores differ by less than 1.
 
-    Parameters
-    ----------
-    weights, scores : ndarray of float64, shape (n_ranks * n_bins, groups)
-        Weight of the rows in each slot of one place, and weighted sum of their scores.
-    n_bins : int
-    plus : ndarray of float64, shape (n_ranks * n_bins, groups)
-        Zeros; gets the weight of the rows below each slot.
-    minus : ndarray of float64, shape (n_ranks * n_bins, groups)
-        Zeros; gets the weight of the rows above each bin (all of its groups), by their group.
+    ``weights``, ``scores`` (float64, shape (n_ranks * n_bins, groups)): weight of the rows in each slot of
+        one place, and weighted sum of their scores.
+    ``plus`` (float64, shape (n_ranks * n_bins, groups)): zeros; gets the weight of the rows below each slot.
+    ``minus`` (float64, shape (n_ranks * n_bins, groups)): zeros; gets the weight of the rows above each bin
+        (all of its groups), by their group.
     """
     n, groups = weights.shape
     totals, means = np.empty(n), np.empty(n)
@@ -90,13 +75,9 @@ def count(weights, scores, n_bins, plus, minus):  # type: ignore[no-untyped-def]
 def moments(best, end, weights, sums):  # type: ignore[no-untyped-def]
     """Add up the rows' weight, and weighted s, d, s^2, s d, d^2 of the scores ``s + t d`` on a ray.
 
-    Parameters
-    ----------
-    best, end : ndarray of float64, shape (rows,)
-        Scores at t = 0 and at t = 1.
-    weights : ndarray of float64, shape (rows,), or None
-    sums : ndarray of float64, shape (6,)
-        Added to.
+    ``best``, ``end`` (float64, shape (rows,)): scores at t = 0 and at t = 1.
+    ``weights``: float64, shape (rows,), or None.
+    ``sums`` (float64, shape (6,)): added to.
     """
     for i in range(len(best)):
         weight = 1.0 if weights is None else weights[i]
@@ -113,18 +94,13 @@ def moments(best, end, weights, sums):  # type: ignore[no-untyped-def]
 def put_on_ray(best, end, t, low, per_unit, n_bins, ranks, weights, sums):  # type: ignore[no-untyped-def]
     """Sum up rows by bins of their scores at one point of a ray.
 
-    Parameters
-    ----------
-    best, end : ndarray of float64, shape (rows,)
-        Scores at t = 0 and at t = 1.
-    t, low, per_unit : float
-        The point, where the second bin begins, and bins to a unit of the score; the first and the last bin
-        have no end.
-    n_bins : int
-    ranks : ndarray of int32, shape (rows,)
-    weights : ndarray of float64, shape (rows,), or None
-    sums : ndarray of float64, shape (n_ranks * n_bins, 3)
-        Added to: weight of the rows, and weighted sums of scores and of their derivatives.
+    ``best``, ``end`` (float64, shape (rows,)): scores at t = 0 and at t = 1.
+    ``t``, ``low``, ``per_unit``: the point, where the second bin begins, and bins to a unit of the score; the
+        first and the last bin have no end.
+    ``ranks``: int32, shape (rows,).
+    ``weights``: float64, shape (rows,), or None.
+    ``sums`` (float64, shape (n_ranks * n_bins, 3)): added to: weight of the rows, and weighted sums of scores
+        and of their derivatives.
     """
     last = np.float64(n_bins - 2)
     for i in range(len(best)):
@@ -143,15 +119,7 @@ def put_on_ray(best, end, t, low, per_unit, n_bins, ranks, weights, sums):  # ty
 def loss(sums, n_bins):  # type: ignore[no-untyped-def]
     """Loss of the active pairs of bins, and its derivative; those of the rows are nearly the same.
 
-    Parameters
-    ----------
-    sums : ndarray of float64, shape (n_ranks * n_bins, 3)
-        See `put_on_ray`. Mean scores ascend from bin to bin.
-    n_bins : int
-
-    Returns
-    -------
-    loss, derivative : float
+    ``sums`` (float64, shape (n_ranks * n_bins, 3)): see `put_on_ray`. Mean scores ascend from bin to bin.
     """
     value = slope = 0.0
     for first in range(n_bins, len(sums), n_bins):

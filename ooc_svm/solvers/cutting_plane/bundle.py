@@ -23,35 +23,17 @@ from ooc_svm.solvers.cutting_plane.master import solve_master
 IDLE_LIMIT = 5
 
 
-def _empty() -> Float64Array:
-    return np.empty(0)
-
-
-def _no_numbers() -> Int64Array:
-    return np.empty(0, dtype=np.int64)
-
-
 @dataclass(slots=True)
 class Bundle:
-    """Cuts, their Gram matrix and multipliers.
+    """Cuts, their Gram matrix and multipliers."""
 
-    Attributes
-    ----------
-    capacity : int
-        Largest number of cuts kept.
-    planes : ndarray of float64, shape (m, dimension)
-    offsets, beta : ndarray of float64, shape (m,)
-    group, idle : ndarray of int64, shape (m,)
-    gram : ndarray of float64, shape (m, m)
-    """
-
-    capacity: int = field(metadata={"saved": False})
-    planes: Float64Array
-    offsets: Float64Array = field(default_factory=_empty)
-    beta: Float64Array = field(default_factory=_empty)
-    group: Int64Array = field(default_factory=_no_numbers)
-    idle: Int64Array = field(default_factory=_no_numbers)
-    gram: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
+    capacity: int = field(metadata={"saved": False})  # Largest number of cuts kept
+    planes: Float64Array  # shape (m, dimension)
+    offsets: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (m,)
+    beta: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (m,)
+    group: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # shape (m,)
+    idle: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # shape (m,)
+    gram: Float64Array = field(default_factory=lambda: np.empty((0, 0)))  # shape (m, m)
     _room: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
 
     @property
@@ -89,12 +71,8 @@ class Bundle:
     def solve(self, C: float, n_groups: int, tolerance: float) -> tuple[Float64Array, float]:
         """Solve the master problem to a duality gap of ``tolerance``.
 
-        Returns
-        -------
-        w : ndarray of float64, shape (dimension,)
-        dual : float
-            Dual value of the multipliers found: a lower bound on the optimum; NaN if products of the cuts
-            overflow.
+        Returns w and the dual value of the multipliers found: a lower bound on the optimum; NaN if products
+        of the cuts overflow.
         """
         if not np.isfinite(self.gram).all():
             return np.zeros(self.planes.shape[1]), math.nan

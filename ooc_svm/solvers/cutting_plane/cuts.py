@@ -1,4 +1,4 @@
-"""What a cut is, whatever the loss."""
+"""What cuts and the row vectors of a ray are, whatever the loss."""
 
 from __future__ import annotations
 
@@ -16,3 +16,19 @@ class Cuts:
 
     planes: Float64Array
     offsets: Float64Array
+
+
+class RayScores:
+    """Names of the row vectors of scores that a line search works on."""
+
+    name: str
+
+    @property
+    def best(self) -> str:
+        """Scores at the best point."""
+        return f"{self.name}/best"
+
+    @property
+    def previous(self) -> str:
+        """Scores at the point of the last read."""
+        return f"{self.name}/previous"

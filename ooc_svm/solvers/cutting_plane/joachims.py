@@ -67,30 +67,12 @@ class CutOracle(Protocol):
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]: ...
 
 
-def sample_of(requests: Generator[Request, Any, Any], oracle: CutOracle) -> Sample:
-    """What an oracle asks for up to its pass over the data."""
-    counts: list[VectorRequest] = []
-    request = next(requests)
-    while isinstance(request, VectorRequest):
-        counts.append(request)
-        request = requests.send(oracle.no_count)
-    return Sample(tuple(counts), (request,), n_counts=oracle.n_counts)
-
-
 @dataclass(slots=True)
 class CuttingPlaneState:
-    """Everything the solver knows between two reads.
+    """Everything the solver knows between two reads."""
 
-    Attributes
-    ----------
-    w : ndarray of float64, shape (dimension,)
-        Where the next cut is taken.
-    best : ndarray of float64, shape (dimension,)
-        The point of the smallest primal value.
-    """
-
-    w: Float64Array
-    best: Float64Array
+    w: Float64Array  # shape (dimension,): where the next cut is taken
+    best: Float64Array  # shape (dimension,): the point of the smallest primal value
     bundle: Bundle
     certificate: Certificate
 
@@ -107,8 +89,30 @@ class CuttingPlaneState:
         return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, oracle.groups)
 
 
+class OracleSolver(Solver):
+    """What the solvers have in common."""
+
+    oracle: CutOracle
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        return self.oracle.scratch_vectors
+
+    def solution(self) -> tuple[Float64Array, float]:
+        return self.oracle.space.to_data(self.state.best)
+
+    def _sample(self, requests: Generator[Request, Any, Any]) -> Sample:
+        """What a read of the oracle asks for up to its pass over the data."""
+        counts: list[VectorRequest] = []
+        request = next(requests)
+        while isinstance(request, VectorRequest):
+            counts.append(request)
+            request = requests.send(self.oracle.no_count)
+        return Sample(tuple(counts), (request,), n_counts=self.oracle.n_counts)
+
+
 @dataclass(slots=True)
-class CuttingPlane(Solver):
+class CuttingPlane(OracleSolver):
     """The solver: `steps` yields one pass an iteration."""
 
     oracle: CutOracle
@@ -116,7 +120,6 @@ class CuttingPlane(Solver):
     state: CuttingPlaneState
 
     def steps(self) -> Generator[Request, Any, None]:
-        """Yield passes until the gap is certified or a limit is reached."""
         oracle, state = self.oracle, self.state
         certificate, bundle = state.certificate, state.bundle
         while certificate.stop_reason is None:
@@ -133,22 +136,10 @@ class CuttingPlane(Solver):
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
-        """Row vectors that the solver goes on from, with types."""
         return self.oracle.cut_vectors
 
-    @property
-    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
-        """Row vectors that are made from others in every iteration, with types."""
-        return self.oracle.scratch_vectors
-
-    def solution(self) -> tuple[Float64Array, float]:
-        """Weights in units of the data, and bias, of the best point."""
-        return self.oracle.space.to_data(self.state.best)
-
     def sample(self) -> Sample:
-        """What one iteration reads."""
-        return sample_of(self.oracle.cut(self.state.w), self.oracle)
+        return self._sample(self.oracle.cut(self.state.w))
 
     def is_sound(self) -> bool:
-        """Whether the state fits the oracle; a saved one may come from anywhere."""
         return self.state.is_sound(self.oracle)

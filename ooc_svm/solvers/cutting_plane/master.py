@@ -42,22 +42,13 @@ def solve_master(
 ) -> MasterSolution:
     """Solve the master problem from a warm start.
 
-    Parameters
-    ----------
-    G : ndarray of float64, shape (m, m)
-        Gram matrix of the cuts.
-    offsets : ndarray of float64, shape (m,)
-    group : ndarray of int64, shape (m,)
-        Number of each cut's group.
-    n_groups : int
-    C : float
-        Upper bound of each group's sum.
-    start : array_like of float64, shape (m,), optional
-        Feasible multipliers to begin with.
-    tolerance : float
-        Largest duality gap of the answer.
-    max_steps : int
-        The best multipliers so far are returned after so many pairwise steps.
+    ``G`` (float64, shape (m, m)): Gram matrix of the cuts.
+    ``offsets``: float64, shape (m,).
+    ``group`` (int64, shape (m,)): number of each cut's group.
+    ``C``: upper bound of each group's sum.
+    ``start`` (array_like of float64, shape (m,), optional): feasible multipliers to begin with.
+    ``tolerance``: largest duality gap of the answer.
+    ``max_steps``: the best multipliers so far are returned after so many pairwise steps.
     """
     beta = np.zeros(len(offsets)) if start is None else np.array(start, dtype=np.float64)
     slack = np.maximum(C - np.bincount(group, weights=beta, minlength=n_groups), 0.0)

@@ -36,12 +36,7 @@ def solve(G, offsets, group, C, beta, slack, gradient, tolerance, max_steps):  #
 
     In the group of the largest gap the variable of the largest gradient takes from the one that gains most
     (second-order choice), until the duality gap is at most ``tolerance``. ``beta``, ``slack`` and
-    ``gradient`` (``offsets - G beta``) are changed in place.
-
-    Returns
-    -------
-    gap : float
-    steps : int
+    ``gradient`` (``offsets - G beta``) are changed in place. Returns the gap and the number of steps.
     """
     m = len(beta)
     n_groups = len(slack)

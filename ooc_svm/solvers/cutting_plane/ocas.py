@@ -10,10 +10,10 @@ The cut is wanted a little behind the best point of the ray, ``w_b + 0.1 (w - w_
 known only after the read. A cut is valid wherever it is taken:
 
 * Where the loss is a sum over rows, it is taken on the ray of the same read, whose scores are row-local
-  combinations, at a place guessed from the t of the last line search: ``t + 0.1 (1 - t)``. Where the data is
-  large beside the number of parameters, five places around t are taken instead, since t jumps from one
-  iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen places save
-  another tenth to fifth of them, for two to three times the computing.
+  combinations, at a trial place that follows from the t of the last line search: ``t + 0.1 (1 - t)``. Where
+  the data is large next to the number of parameters, five places around t are taken instead, since t jumps
+  from one iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen places
+  save another tenth to fifth of them, for two to three times the computing.
 * Where a row's part in the cut depends on the scores of all rows, an exact cut comes one read late, on the
   ray of the read before, and cuts that are nearly exact in the read itself where that is possible.
 
@@ -31,11 +31,11 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
-from ooc_svm.solvers.base import Sample, Solver
+from ooc_svm.solvers.base import Sample
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.joachims import CutOracle, master_tolerance, sample_of
+from ooc_svm.solvers.cutting_plane.joachims import CutOracle, OracleSolver, master_tolerance
 from ooc_svm.solvers.stopping import Stopping
 
 
@@ -63,26 +63,17 @@ class RayOracle(CutOracle, Protocol):
 
 @dataclass(slots=True)
 class OcasState:
-    """Everything the solver knows between two reads, beside the scores in the row vectors.
+    """Everything the solver knows between two reads, besides the scores in the row vectors."""
 
-    Attributes
-    ----------
-    best, w : ndarray of float64, shape (dimension,)
-        The best point and the master problem's newest one.
-    step : float
-        How far the scores of the best point still have to move towards those of the last read.
-    thetas : ndarray of float64
-        Where the next cuts are taken, from ``best`` (0) towards ``w`` (1).
-    forecast : ndarray of float64, shape (forecast size of the problem,)
-        What the problem keeps of a read for the next one.
-    """
-
+    # shape (dimension,): the best point and the master problem's newest one
     best: Float64Array
     w: Float64Array
     bundle: Bundle
     certificate: Certificate
-    thetas: Float64Array
+    thetas: Float64Array  # Where the next cuts are taken, from ``best`` (0) towards ``w`` (1)
+    # shape (forecast size of the problem,): what the problem keeps of a read for the next one
     forecast: Float64Array
+    # How far the scores of the best point still have to move towards those of the last read
     step: float = 0.0
 
     @classmethod
@@ -101,7 +92,7 @@ class OcasState:
 
 
 @dataclass(slots=True)
-class Ocas(Solver):
+class Ocas(OracleSolver):
     """The solver: `steps` yields one read of the data an iteration, and passes over row vectors.
 
     ``points`` cuts are taken at a time, as many as the problem has places for.
@@ -113,10 +104,9 @@ class Ocas(Solver):
     points: int = 1
 
     def steps(self) -> Generator[Request, Any, None]:
-        """Yield passes until the gap is certified or a limit is reached."""
         oracle, state = self.oracle, self.state
         certificate, bundle = state.certificate, state.bundle
-        # What a line search has counted for the next read; it counts anew after a restart.
+        # What a line search has counted for the next read; it counts again after a restart.
         counted = None
         while certificate.stop_reason is None:
             cuts, segment, state.forecast = yield from oracle.read(
@@ -143,25 +133,13 @@ class Ocas(Solver):
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
-        """Row vectors that the solver goes on from, with types."""
         return self.oracle.vectors
 
-    @property
-    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
-        """Row vectors that are made from others in every iteration, with types."""
-        return self.oracle.scratch_vectors
-
-    def solution(self) -> tuple[Float64Array, float]:
-        """Weights in units of the data, and bias, of the best point."""
-        return self.oracle.space.to_data(self.state.best)
-
     def sample(self) -> Sample:
-        """What one iteration reads."""
         thetas = self.oracle.places(0.5, self.points)
         read = self.oracle.read(self.state.w, 0.0, thetas, self.state.forecast, None)
-        return sample_of(read, self.oracle)
+        return self._sample(read)
 
     def is_sound(self) -> bool:
-        """Whether the state fits the oracle; a saved one may come from anywhere."""
         places = len(self.oracle.places(1.0, self.points))
         return len(self.state.thetas) in {1, places} and self.state.is_sound(self.oracle)

@@ -48,21 +48,13 @@ RowCuts = tuple[Float64Array, Float64Array]
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is known of the next read's scores before it, as the numbers that a solver keeps.
+    """What is known of the next read's scores before it, as the numbers that a solver keeps."""
 
-    Attributes
-    ----------
-    spread : float
-        Standard deviation of the scores at the last cut, those far out left aside.
-    at_best, at_end : float
-        Mean scores at the best point and at the end of its ray.
-    mean_row : ndarray of float64, shape (n_features,)
-    """
-
-    spread: float
+    spread: float  # Standard deviation of the scores at the last cut, those far out left aside
+    # Mean scores at the best point and at the end of its ray
     at_best: float
     at_end: float
-    mean_row: Float64Array
+    mean_row: Float64Array  # shape (n_features,)
 
     @classmethod
     def size(cls, n_features: int) -> int:
@@ -89,7 +81,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class _GuessedCuts:
+class _TrialCuts:
     """What both rules have in common: a rule that they go on from, and places on its ray."""
 
     known: RowRule
@@ -108,7 +100,7 @@ class _GuessedCuts:
 
 
 @dataclass(frozen=True, slots=True)
-class BinnedCuts(_GuessedCuts):
+class BinnedCuts(_TrialCuts):
     """Row rule: what ``known`` does, and rows in bins of their scores at places on the ray.
 
     Sums: those of ``known`` (one number), then weights and weighted scores of the slots. The last three are
@@ -179,7 +171,7 @@ class BinnedCuts(_GuessedCuts):
 
 
 @dataclass(frozen=True, slots=True)
-class QueryCuts(_GuessedCuts, NoCells):
+class QueryCuts(_TrialCuts, NoCells):
     """Row rule: what ``known`` does, and the cuts of the queries in a block at places on the ray.
 
     Sums: those of ``known`` (one number), then the offsets.

@@ -27,15 +27,15 @@ from ooc_svm.pairs.request import PairPass, Pairs, PairSlope
 from ooc_svm.passes.base import Request, RowSlice
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import NoCells
-from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
 from ooc_svm.solvers.cutting_plane.pair_cuts import BinnedCuts, Forecast, QueryCuts, RowCuts
-from ooc_svm.solvers.cutting_plane.pair_ray import can_search, look_by_bins
+from ooc_svm.solvers.cutting_plane.pair_ray import can_search, evaluate_by_bins
 from ooc_svm.solvers.cutting_plane.ray import descend
 from ooc_svm.solvers.space import LinearSpace
 
 # Where cuts are taken in the read itself, as (slope, offset) of theta over the t of the last line search, by
 # their number; the best of those tried.
-GUESSES: dict[int, tuple[tuple[float, float], ...]] = {
+TRIALS: dict[int, tuple[tuple[float, float], ...]] = {
     0: (),
     1: ((0.9, 0.1),),
     3: ((0.9, 0.1), (0.5, 0.0), (0.0, 1.0)),
@@ -45,9 +45,7 @@ GUESSES: dict[int, tuple[tuple[float, float], ...]] = {
 # by less, since its cut may then be that of the read before, and nothing moves.
 CLOSE = 0.03
 
-
-# Counts of the pairs of rows in one line search that is not by bins.
-EXPECTED_LOOKS = 3
+EXPECTED_EVALUATIONS = 3  # Counts of the pairs of rows in one line search that is not by bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,54 +89,36 @@ class CountedCut(NoCells):
 
 
 @dataclass(frozen=True, slots=True)
-class PairCutOracle:
-    """What the cutting-plane solvers need to know of a problem over pairs.
-
-    Parameters
-    ----------
-    pairs : Pairs
-    C : float
-    space : LinearSpace
-        Without a bias, which would cancel in every pair.
-    groups : int
-        Cut groups; 1 is the paper's problem.
-    name : str
-        Prefix of this problem's row vectors.
-    precision : float
-        Of the line search: how close the objective has to come to its minimum, as a share.
-    guesses : int
-        Cuts taken in the read that finds the scores of their points, beside one that comes a read late.
-    n_bins : int
-        Bins of the scores that they are made from, where all rows are one group.
-    coefficient_type : data type
-        Of the coefficients of a cut that are kept for each row.
-    """
+class PairCutOracle(RayScores):
+    """What the cutting-plane solvers need to know of a problem over pairs."""
 
     pairs: Pairs
     C: float
-    space: LinearSpace
-    groups: int = 1
-    name: str = "model"
+    space: LinearSpace  # Without a bias, which would cancel in every pair
+    groups: int = 1  # Cut groups; 1 is the paper's problem
+    name: str = "model"  # Prefix of this problem's row vectors
+    # Of the line search: how close the objective has to come to its minimum, as a share
     precision: float = 1e-9
-    guesses: int = 0
-    n_bins: int = 0
-    coefficient_type: npt.DTypeLike = np.float64
+    # Cuts taken in the read that finds the scores of their points, besides one that comes a read late
+    trials: int = 0
+    n_bins: int = 0  # Bins of the scores that they are made from, where all rows are one group
+    coefficient_type: npt.DTypeLike = np.float64  # Of the coefficients of a cut that are kept for each row
 
     @property
     def forecast_size(self) -> int:
         """How many numbers a solver keeps for this from one read to the next."""
-        has_bins = self.guesses > 0 and self.pairs.rows.query_starts is None
+        has_bins = self.trials > 0 and self.pairs.rows.query_starts is None
         return Forecast.size(self.space.n_features) if has_bins else 0
 
     @property
     def searches_by_bins(self) -> bool:
-        """Whether the looks of a line search sum up bins; if not, each of them counts pairs."""
+        """Whether the evaluations of a line search sum up bins; if not, each of them counts pairs."""
         return can_search(self.pairs.rows, self.precision)
 
     @property
     def n_counts(self) -> int:
         """Counts of the pairs for one read: one, and one for each evaluation in a search without bins."""
-        return 1 if self.searches_by_bins else 1 + EXPECTED_LOOKS
+        return 1 if self.searches_by_bins else 1 + EXPECTED_EVALUATIONS
 
     @property
     def no_count(self) -> PairSlope:
@@ -146,24 +126,11 @@ class PairCutOracle:
         return PairSlope(0.0, 0.0, 0.0, np.zeros(self.groups), 0)
 
     @property
-    def best(self) -> str:
-        """Row vector of the scores at the best point."""
-        return f"{self.name}/best"
-
-    @property
-    def previous(self) -> str:
-        """Row vector of the scores at the point of the last read."""
-        return f"{self.name}/previous"
-
-    @property
     def vectors(self) -> dict[str, npt.DTypeLike]:
         """Row vectors that `read` and `cut` go on from, with types."""
         return {self.best: np.float64, self.previous: np.float64}
 
-    @property
-    def cut_vectors(self) -> dict[str, npt.DTypeLike]:
-        """The same."""
-        return self.vectors
+    cut_vectors = vectors
 
     @property
     def scratch_vectors(self) -> dict[str, npt.DTypeLike]:
@@ -176,8 +143,8 @@ class PairCutOracle:
         return tuple(f"{self.name}/cut/group{group}" for group in range(self.groups))
 
     def places(self, t: float, points: int) -> Float64Array:
-        """Where cuts are guessed on the next ray, 0 the best point and 1 the master problem's."""
-        return np.array([slope * t + offset for slope, offset in GUESSES[points - 1]])
+        """Where trial cuts are taken on the next ray, 0 the best point and 1 the master problem's."""
+        return np.array([slope * t + offset for slope, offset in TRIALS[points - 1]])
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
         """One read of the data: the loss at w, rows with a loss, and cuts at the point of the last read."""
@@ -200,7 +167,7 @@ class PairCutOracle:
         """One read of the data: scores of w, cuts, how the next ray begins, and a forecast of the next read.
 
         The best point moves by ``step`` towards the point of the last read. There or close to it an exact cut
-        is taken; ``counted`` is what the line search has counted for that, if it has. Others are guessed at
+        is taken; ``counted`` is what the line search has counted for that, if it has. Trial cuts are taken at
         ``best + theta (w - best)``. Where the exact one is that of the best point and the line search has use
         for it, R(0) and its derivative on the ray from there to w are given too.
         """
@@ -208,11 +175,11 @@ class PairCutOracle:
         weights, _ = self.space.to_data(w)
         rule: CountedCut | BinnedCuts | QueryCuts = known
         rows = self.pairs.rows
-        if self.guesses and rows.query_starts is None:
+        if self.trials and rows.query_starts is None:
             next_one = Forecast.of(forecast).moved(step, weights)
             foreseen = next_one.spread, next_one.at_best, next_one.at_end
             rule = BinnedCuts(known, rows, self.groups, known.best, thetas, self.n_bins, *foreseen)
-        elif self.guesses and rows.query_starts is not None:
+        elif self.trials and rows.query_starts is not None:
             rule = QueryCuts(known, rows, self.groups, known.best, thetas, rows.query_starts)
         result: LinearSums = yield LinearPass(
             weights[:, None], np.zeros(1), (rule,), query_starts=rows.query_starts
@@ -248,13 +215,9 @@ class PairCutOracle:
         """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
 
         A search by bins minimises a loss that is nowhere above R: it ends as far above the minimum of P as
-        that is below R where it ends. Where this is too much, pairs are counted at each look.
+        that is below R where it ends. Where this is too much, pairs are counted at each point.
 
-        Returns
-        -------
-        t, R(t) : float
-        counted : PairSlope or None
-            The count of the cut that the next read takes delayed, where that is at t.
+        Returns t, R(t), and the count of the cut that the next read takes delayed, where that is at t.
         """
         best, previous = self.best, self.previous
         rows, total = self.pairs.rows, self.pairs.total
@@ -266,12 +229,12 @@ class PairCutOracle:
             found: PairSlope = yield PairPass(rows, best, previous, t, names)
             return found.loss / total, found.slope / total, found
 
-        def look(t: float) -> Generator[Request, Any, tuple[float, float]]:
+        def evaluate(t: float) -> Generator[Request, Any, tuple[float, float]]:
             loss, derivative, _ = yield from count(t)
             return loss, derivative
 
         if self.searches_by_bins:
-            by_bins = yield from look_by_bins(rows, best, previous, total)
+            by_bins = yield from evaluate_by_bins(rows, best, previous, total)
             at_start = yield from by_bins(0.0)
             t, nearly = yield from descend(by_bins, at_start, *ray)
             names = self._names(t)
@@ -279,8 +242,8 @@ class PairCutOracle:
             if loss - nearly <= self.precision * at_start[0]:
                 return t, loss, counted if names else None
         if start is None:
-            start = yield from look(0.0)
-        t, loss = yield from descend(look, start, *ray)
+            start = yield from evaluate(0.0)
+        t, loss = yield from descend(evaluate, start, *ray)
         names = self._names(t)
         if not names:
             return t, loss, None

@@ -1,8 +1,8 @@
 """The loss over pairs of rows along a ray, nearly: rows are summed up by fine bins of their scores.
 
 All rows of a bin count as if they had its mean score: that is never more than the loss, and less by about a
-twelfth of the square of a bin's width times the density of pairs at the margin. A look costs a few
-operations a row, without a sort.
+twelfth of the square of a bin's width times the density of pairs at the margin. An evaluation costs a
+few operations a row, without a sort.
 """
 
 from __future__ import annotations
@@ -17,74 +17,69 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.pairs.request import PairRows
 from ooc_svm.passes.base import Request, RowSlice
-from ooc_svm.passes.rowwise import NoCells, RowPass
+from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.cutting_plane import bin_loops
-from ooc_svm.solvers.cutting_plane.ray import Look
+from ooc_svm.solvers.cutting_plane.ray import Evaluate
 
 # Bins of each rank, and the standard deviations of the scores on either side that they cover at first.
 N_BINS, REACH = 8192, 16.0
 
 # The rows between these shares are to be in so many bins at least, or in bins as fine as this (a unit is the
-# margin). If not, as where a few rows are far out, bins are cut anew around them, so many times at most.
+# margin). If not, as where a few rows are far out, bins are cut again around them, so many times at most.
 MIDDLE, FEWEST, FINE, MOST_ZOOMS = (0.01, 0.99), N_BINS // 32, 1024.0, 12
 
-# What is left of a variance after rounding, as a share of the mean square.
-ROUNDING = 1e-14
+ROUNDING = 1e-14  # What is left of a variance after rounding, as a share of the mean square
 
-# More ranks take too long, two by two; a search that has to come closer looks at the rows one by one.
+# More ranks take too long, two by two; a search that has to come closer counts the pairs of rows.
 MOST_RANKS, FINEST_SEARCH = 16, 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class RayMoments(NoCells):
-    """Row rule: first and second moments of the scores on a ray."""
+class _OnRay:
+    """What both rules have in common: the row vectors of a ray, of which they change none."""
 
     rows: PairRows
     best: str
     end: str
     writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
-    sums_shape: ClassVar[tuple[int, ...]] = (6,)
 
     @property
     def reads(self) -> tuple[str, ...]:
         return (self.best, self.end, *self.rows.reads)
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
-        weights = None if self.rows.weight is None else rows.vectors[self.rows.weight]
-        bin_loops.moments(rows.vectors[self.best], rows.vectors[self.end], weights, sums)
+    def scores(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
+        return rows.vectors[self.best], rows.vectors[self.end]
+
+    def weights(self, rows: RowSlice) -> Float64Array | None:
+        return None if self.rows.weight is None else rows.vectors[self.rows.weight]
 
 
 @dataclass(frozen=True, slots=True)
-class RayBins(NoCells):
-    """Row rule: rows in bins of their scores at one point of a ray."""
+class RayMoments(_OnRay):
+    """Rule on row vectors: first and second moments of the scores on a ray."""
 
-    rows: PairRows
-    best: str
-    end: str
+    sums_shape: ClassVar[tuple[int, ...]] = (6,)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        bin_loops.moments(*self.scores(rows), self.weights(rows), sums)
+
+
+@dataclass(frozen=True, slots=True)
+class RayBins(_OnRay):
+    """Rule on row vectors: rows in bins of their scores at one point of a ray."""
+
     t: float
     low: float
     per_unit: float
-    writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.best, self.end, *self.rows.reads)
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
         return (self.rows.n_ranks * N_BINS, 3)
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
-        weights = None if self.rows.weight is None else rows.vectors[self.rows.weight]
-        ray = rows.vectors[self.best], rows.vectors[self.end], self.t
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         ranks = rows.vectors[self.rows.ranks]
-        bin_loops.put_on_ray(*ray, self.low, self.per_unit, N_BINS, ranks, weights, sums)
+        place = self.t, self.low, self.per_unit
+        bin_loops.put_on_ray(*self.scores(rows), *place, N_BINS, ranks, self.weights(rows), sums)
 
 
 def can_search(rows: PairRows, precision: float) -> bool:
@@ -92,21 +87,16 @@ def can_search(rows: PairRows, precision: float) -> bool:
     return rows.query_starts is None and rows.n_ranks <= MOST_RANKS and precision >= FINEST_SEARCH
 
 
-def look_by_bins(rows: PairRows, best: str, end: str, total: float) -> Generator[Request, Any, Look]:
-    """How to look at the loss of one ray, after one pass over its scores.
+def evaluate_by_bins(rows: PairRows, best: str, end: str, total: float) -> Generator[Request, Any, Evaluate]:
+    """How to evaluate the loss along one ray, after one pass over its scores.
 
-    Parameters
-    ----------
-    rows : PairRows
-    best, end : str
-        Row vectors of the scores at t = 0 and at t = 1.
-    total : float
-        Sum of the pairs' weights, by which the loss is divided.
+    ``best``, ``end``: row vectors of the scores at t = 0 and at t = 1.
+    ``total``: sum of the pairs' weights, by which the loss is divided.
     """
     moments: Float64Array = yield RowPass(RayMoments(rows, best, end))
     s, d, ss, sd, dd = (moments[1:] / moments[0]).tolist()
 
-    def look(t: float) -> Generator[Request, Any, tuple[float, float]]:
+    def evaluate(t: float) -> Generator[Request, Any, tuple[float, float]]:
         mean = s + t * d
         variance = ss - s * s + t * (2.0 * (sd - s * d) + t * (dd - d * d))
         spread = math.sqrt(max(variance, ROUNDING * (ss + t * (2.0 * sd + t * dd)), 0.0))
@@ -124,4 +114,4 @@ def look_by_bins(rows: PairRows, best: str, end: str, total: float) -> Generator
         loss, slope = bin_loops.loss(sums, N_BINS)
         return loss / total, slope / total
 
-    return look
+    return evaluate

@@ -27,18 +27,16 @@ from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowLosses, ce
 
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
-# Points where groups are asked for: few reads are wanted then, whatever they cost.
-MOST_POINTS = 13
-# Points where losses are of pairs of rows: one exact cut and guessed ones.
+MOST_POINTS = 13  # Points where groups are asked for: few reads are wanted then, whatever they cost
+# Points where losses are of pairs of rows: one exact cut and trial cuts.
 MANY_PAIR_POINTS, FEW_PAIR_POINTS = 4, 2
 
-# Bins of the scores of each rank that guessed cuts are made from: fewer make cuts that are less tight, with
+# Bins of the scores of each rank that trial cuts are made from: fewer make cuts that are less tight, with
 # 16 of them it takes a fifth to a half more reads. They are as many as cost next to nothing: in numbers, and
 # in elements of the data for each number.
 BIN_CHOICES = (256, 128, 64, 32, 16)
 PLAIN_TABLE, ELEMENTS_A_SUM = 1 << 20, 16
-# Largest number of pairs of bins, which are gone through one by one.
-MOST_PAIRS_OF_BINS = 1 << 24
+MOST_PAIRS_OF_BINS = 1 << 24  # Largest number of pairs of bins, which are gone through one by one
 
 # Cuts kept for each one that a read adds; with less, cuts that are still needed have to go.
 READS_KEPT = 20
@@ -57,42 +55,28 @@ SEARCH_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class CutParameters:
-    """Parameters of the algorithm.
+    """Parameters of the algorithm."""
 
-    Attributes
-    ----------
-    groups, points, max_cuts : int
-        Groups of rows, points that cuts are taken at in one read, and cuts kept by a model.
-    bins : int
-        Over pairs of rows: bins of the scores of each rank, which all points but one are guessed by.
-    """
-
+    # Groups of rows, points that cuts are taken at in one read, and cuts kept by a model
     groups: int = 1
     points: int = 1
     max_cuts: int = 0
+    # Over pairs of rows: bins of the scores of each rank, which all cuts but one are made from
     bins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CuttingPlanes(SolverPackage):
-    """A solver package (`ooc_svm.solvers.base.SolverPackage`).
+    """A solver package (`ooc_svm.solvers.base.SolverPackage`)."""
 
-    Attributes
-    ----------
-    searches : bool
-        Whether there is a line search (OCAS).
-    reads, pair_reads : int
-        Expected of a run, losses being of rows or of pairs.
-    """
-
-    searches: bool
+    searches: bool  # Whether there is a line search (OCAS)
+    # Expected of a run, losses being of rows or of pairs
     reads: int
     pair_reads: int
 
     def plan(
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
     ) -> SolverPlan:
-        """The best of the choices whose cuts fit; see `ooc_svm.solvers.base.SolverPackage`."""
         if kept is not None:
             names = CutParameters.__dataclass_fields__
             parameters = CutParameters(**{name: kept[name] for name in names if name in kept})
@@ -112,7 +96,7 @@ class CuttingPlanes(SolverPackage):
         return found
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
-        """Few cuts; over pairs a guessed one."""
+        """Few cuts; over pairs a trial cut."""
         choice = CutParameters(points=2, bins=4) if options.over_pairs and self.searches else CutParameters()
         return self._with_cuts(size, options, NO_ROOM, choice, (8, 8))
 
@@ -126,7 +110,6 @@ class CuttingPlanes(SolverPackage):
         return asdict(own.parameters)
 
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
-        """A solver for each model."""
         return [self._solver(spec, f"model{k}", plan.parameters, context) for k, spec in enumerate(models)]
 
     def _solver(self, spec: ModelSpec, name: str, parameters: CutParameters, context: Context) -> Solver:
@@ -140,7 +123,7 @@ class CuttingPlanes(SolverPackage):
                 parameters.groups,
                 name,
                 precision=SEARCH_SHARE * options.tol,
-                guesses=parameters.points - 1,
+                trials=parameters.points - 1,
                 n_bins=parameters.bins,
                 coefficient_type=coefficient_type(size),
             )
@@ -205,7 +188,12 @@ class CuttingPlanes(SolverPackage):
             (*items, MemoryItem("cuts", cuts * vector + gram, note, 8 * size.dimension)),
             row_bytes=self._row_bytes(size, options, choice.groups),
             expected_reads=self.pair_reads if options.over_pairs else self.reads,
-            report=_report(parameters),
+            report={
+                "cut_groups": choice.groups,
+                "cut_points": choice.points,
+                "bins": choice.bins,
+                "max_cuts": cuts,
+            },
             sorts_by=choice.groups if options.over_pairs else 0,
         )
 
@@ -222,7 +210,7 @@ def coefficient_type(size: DataSize) -> np.dtype[Any]:
 
 
 def _pair_choices(size: DataSize, groups: int, many: bool) -> list[CutParameters]:
-    """Guessed points with as many bins as cost little, then none."""
+    """Trial points with as many bins as cost little, then none."""
     points = (MANY_PAIR_POINTS, FEW_PAIR_POINTS) if many else (FEW_PAIR_POINTS,)
     if size.in_queries:
         return [CutParameters(groups, points[0]), CutParameters(groups)]
@@ -232,15 +220,6 @@ def _pair_choices(size: DataSize, groups: int, many: bool) -> list[CutParameters
     bins = [b for b in BIN_CHOICES if groups * (b * size.n_ranks) ** 2 <= MOST_PAIRS_OF_BINS]
     fitting = [(p, b) for p in points for b in bins if 0 < (p - 1) * b * each <= most]
     return [*(CutParameters(groups, p, bins=b) for p, b in fitting), CutParameters(groups)]
-
-
-def _report(parameters: CutParameters) -> dict[str, int]:
-    return {
-        "cut_groups": parameters.groups,
-        "cut_points": parameters.points,
-        "bins": parameters.bins,
-        "max_cuts": parameters.max_cuts,
-    }
 
 
 OCAS = CuttingPlanes(searches=True, reads=40, pair_reads=20)

@@ -3,9 +3,9 @@
     phi(t) = slope t + curvature t^2 / 2 + C R(t),     R(t) = c(t) - t d(t),   t >= 0
 
 R is piecewise linear; c(t) and d(t) are sums over the rows active at t and change at the rows' breakpoints.
-The breakpoints are known by bins first; only those of the bin that holds the minimum are looked at one by
-one, so that memory stays bounded whatever the number of rows. Where they are too many even for that (there is
-one for each pair of rows), the minimum is searched for by values and derivatives of R.
+The breakpoints are known by bins first; only those of the bin that holds the minimum are listed one by one,
+so that memory stays bounded whatever the number of rows. Where they are too many even for that (there is one
+for each pair of rows), the minimum is searched for by values and derivatives of R.
 """
 
 from __future__ import annotations
@@ -20,56 +20,37 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
 
-# Breakpoints that are looked at one by one; more of them are split into finer bins first.
-MAX_EVENTS = 1 << 18
+MAX_EVENTS = 1 << 18  # Breakpoints that are listed one by one; more of them are split into finer bins first
+FINEST = 2.0**50  # Finer than this in u, bins are of the size of rounding errors
 
-# Finer than this in u, bins are of the size of rounding errors.
-FINEST = 2.0**50
+# The t of the first evaluation along a ray, and how much further the next one is while phi falls (measured).
+FIRST_T, GROWTH = 0.2, 4.0
 
-# The first look along a ray, and how much further the next one is while phi falls (measured).
-FIRST_LOOK, GROWTH = 0.2, 4.0
+MOST_EVALUATIONS = 60  # A search ends after so many evaluations, which none has needed
 
-# A search ends after so many looks, which none has needed.
-MOST_LOOKS = 60
-
-Look = Callable[[float], Generator[Request, Any, tuple[float, float]]]
+Evaluate = Callable[[float], Generator[Request, Any, tuple[float, float]]]
 Refine = Callable[[float, float], Generator[Request, Any, Float64Array]]
 Collect = Callable[[float, float, int], Generator[Request, Any, Float64Array]]
 
 
 @dataclass(frozen=True, slots=True)
 class RayLoss:
-    """The loss along a segment.
+    """The loss along a segment."""
 
-    Parameters
-    ----------
-    c, d : float
-        Sums over the rows active right behind the segment's start.
-    bins : ndarray of float64, shape (3, n_bins)
-        Number of breakpoints and changes of c and d, by bins of ``u = t / (1 + t)`` in [0, 1).
-    """
-
+    # Sums over the rows active right behind the segment's start
     c: float
     d: float
+    # shape (3, n_bins): number of breakpoints and changes of c and d, by bins of u = t / (1 + t) in [0, 1)
     bins: Float64Array
 
 
 def minimise(
     loss: RayLoss, slope: float, curvature: float, C: float, refine: Refine, collect: Collect
 ) -> Generator[Request, Any, tuple[float, float]]:
-    """Minimise phi.
+    """Minimise phi; returns t and R(t).
 
-    Parameters
-    ----------
-    loss : RayLoss
-    slope, curvature, C : float
-    refine, collect : generators of passes
-        ``refine(low, per_unit)`` counts the breakpoints from ``u = low`` on in finer bins;
-        ``collect(low, per_unit, q)`` lists those of bin q: rows of (u, change of c, change of d).
-
-    Returns
-    -------
-    t, R(t) : float
+    ``refine``, ``collect``: ``refine(low, per_unit)`` counts the breakpoints from ``u = low`` on in finer
+        bins; ``collect(low, per_unit, q)`` lists those of bin q: rows of (u, change of c, change of d).
     """
     c, d, bins = loss.c, loss.d, loss.bins
     if curvature <= 0.0 or slope - C * d >= 0.0:
@@ -119,27 +100,17 @@ class _Point:
 
 
 def descend(
-    look: Look, start: tuple[float, float], slope: float, curvature: float, C: float, precision: float
+    evaluate: Evaluate, start: tuple[float, float], slope: float, curvature: float, C: float, precision: float
 ) -> Generator[Request, Any, tuple[float, float]]:
-    """Minimise phi where only values and derivatives of R can be had.
+    """Minimise phi where only values and derivatives of R can be had; returns t and R(t).
 
     The minimum is kept between two points at which phi falls and rises. The tangents of R there bound phi
-    from below. The next look is where a line through the two derivatives is zero, or halfway where that is
+    from below. The next point is where a line through the two derivatives is zero, or halfway where that is
     slow.
 
-    Parameters
-    ----------
-    look : generator of passes
-        ``look(t)`` gives R(t) and a subgradient of it.
-    start : tuple of float
-        Those at t = 0.
-    slope, curvature, C : float
-    precision : float
-        The search ends when phi is known to be this close to its minimum, as a share of phi(0).
-
-    Returns
-    -------
-    t, R(t) : float
+    ``evaluate``: ``evaluate(t)`` gives R(t) and a subgradient of it.
+    ``start``: those at t = 0.
+    ``precision``: the search ends when phi is known to be this close to its minimum, as a share of phi(0).
     """
 
     def point(t: float, R: float, r: float) -> _Point:
@@ -152,16 +123,16 @@ def descend(
     best, scale, width = low, low.phi, math.inf
     # Where phi would end to fall if R did not bend; the minimum is hardly ever that far.
     end = -(slope + C * low.r) / curvature
-    t = min(FIRST_LOOK, end)
-    high = point(t, *(yield from look(t)))
+    t = min(FIRST_T, end)
+    high = point(t, *(yield from evaluate(t)))
     while high.derivative < 0.0 and t < end:
         further = min(GROWTH * t, -(slope + C * high.r) / curvature)
         if not further > t:
             # It is flat there, up to rounding.
             break
         low, t = high, further
-        high = point(t, *(yield from look(t)))
-    for _ in range(MOST_LOOKS):
+        high = point(t, *(yield from evaluate(t)))
+    for _ in range(MOST_EVALUATIONS):
         best = min(best, high, low, key=lambda known: known.phi)
         left, right, bound = _bounds(low, high, slope, curvature, C)
         if best.phi - bound <= precision * scale or not low.t < 0.5 * (left + right) < high.t:
@@ -170,7 +141,7 @@ def descend(
         slow = right - left > 0.5 * width
         t = 0.5 * (left + right) if slow or not left < secant < right else secant
         width = right - left
-        found = point(t, *(yield from look(t)))
+        found = point(t, *(yield from evaluate(t)))
         if found.derivative < 0.0:
             low = found
         else:

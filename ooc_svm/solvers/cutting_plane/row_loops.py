@@ -20,17 +20,11 @@ from ooc_svm.ops.compiled import compiled
 def cut(loss, scores, targets, weights, row_number, coefficients, sums):  # type: ignore[no-untyped-def]
     """Subgradient of the loss at the scores (Joachims 2006, Algorithm 1, line 6).
 
-    Parameters
-    ----------
-    loss : NamedTuple
-    scores, targets, weights : ndarrays of float64, shape (rows,)
-    row_number : int
-        Number of the first row in the whole data.
-    coefficients : ndarray of float64, shape (1, rows)
-        Gets the slope of the loss, 0 where there is no loss.
-    sums : ndarray of float64, shape (4, groups)
-        The loss, the cut's offset, the sum of the coefficients and the number of rows with a loss are added,
-        in the row's group.
+    ``scores``, ``targets``, ``weights``: float64, shape (rows,).
+    ``row_number``: number of the first row in the whole data.
+    ``coefficients`` (float64, shape (1, rows)): gets the slope of the loss, 0 where there is no loss.
+    ``sums`` (float64, shape (4, groups)): the loss, the cut's offset, the sum of the coefficients and the
+        number of rows with a loss are added, in the row's group.
     """
     groups, kink = sums.shape[1], breakpoint(loss)
     for i in range(len(scores)):
@@ -69,19 +63,14 @@ def trial_cuts(  # type: ignore[no-untyped-def]
     ``best`` becomes ``best + step (previous - best)`` and ``previous`` becomes ``scores``; the cuts are taken
     at ``best + theta (scores - best)``.
 
-    Parameters
-    ----------
-    loss : NamedTuple
-    scores, best, previous, targets, weights : ndarray of float64, shape (rows,)
-    step : float
-    thetas : ndarray of float64, shape (width,)
-    coefficients : ndarray of float64, shape (width, rows)
-    cuts : ndarray of float64, shape (2, width, groups)
-        Each cut's offset and the sum of its coefficients are added.
-    base : ndarray of float64, shape (3,)
-        The loss at the best point and the sums of c and d over the rows active right behind it are added.
-    bins : ndarray of float64, shape (3, n_bins)
-        Number of breakpoints, and changes of the active sums of c and d, by bins of u.
+    ``scores``, ``best``, ``previous``, ``targets``, ``weights``: float64, shape (rows,).
+    ``thetas``: float64, shape (width,).
+    ``coefficients``: float64, shape (width, rows).
+    ``cuts`` (float64, shape (2, width, groups)): each cut's offset and the sum of its coefficients are added.
+    ``base`` (float64, shape (3,)): the loss at the best point and the sums of c and d over the rows active
+        right behind it are added.
+    ``bins`` (float64, shape (3, n_bins)): number of breakpoints, and changes of the active sums of c and d,
+        by bins of u.
     """
     groups, n_bins, kink = cuts.shape[2], bins.shape[1], breakpoint(loss)
     for i in range(len(scores)):
@@ -112,17 +101,10 @@ def trial_cuts(  # type: ignore[no-untyped-def]
 def ends_of_losses(coefficients):  # type: ignore[no-untyped-def]
     """Where on a ray rows have a loss: up to a place, or from a place on.
 
-    Parameters
-    ----------
-    coefficients : ndarray of float64, shape (places, rows)
-        Of each row in the cut of each place: 0, or its own.
-
-    Returns
-    -------
-    cells : ndarray of int32, shape (1, rows)
-        k of a row with a loss up to place k; ``places + k`` of one with a loss behind place k.
-    weights : ndarray of float64, shape (1, rows)
-        Its coefficient; 0 where it has no loss.
+    ``coefficients`` (float64, shape (places, rows)): of each row in the cut of each place: 0, or its own.
+    Returns cells (int32, shape (1, rows)): k of a row with a loss up to place k; ``places + k`` of one with a
+        loss behind place k.
+    Returns weights (float64, shape (1, rows)): its coefficient; 0 where it has no loss.
     """
     places, n_rows = coefficients.shape
     cells, weights = np.zeros((1, n_rows), np.int32), np.zeros((1, n_rows))

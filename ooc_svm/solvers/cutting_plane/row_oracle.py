@@ -15,21 +15,20 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Request, RowSlice
+from ooc_svm.data.blocks import Float64Array, RowBlock
+from ooc_svm.passes.base import Request, RowSlice, WholeRead
 from ooc_svm.passes.linear import LinearPass, LinearSums
-from ooc_svm.passes.rowwise import CollectPass, NoCells, RowCells, RowPass
+from ooc_svm.passes.rowwise import NoCells, RowCells, RowPass
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.cutting_plane import row_loops
-from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
 from ooc_svm.solvers.cutting_plane.ray import RayLoss, minimise
 from ooc_svm.solvers.space import LinearSpace
 
-# Bins of the first look at the breakpoints of a segment.
-BINS = 2048
+BINS = 2048  # Bins that the breakpoints of a segment are counted in first
 
 # Where cuts are taken, as (slope, offset) of theta over the t of the last line search; best of those tried.
-GUESSES = {
+TRIALS = {
     1: ((0.9, 0.1),),
     5: ((0.3, 0.02), (0.5, 0.0), (0.5, 0.05), (1.0, 0.4), (2.0, 0.0)),
     13: (
@@ -40,31 +39,12 @@ GUESSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class RowLosses:
-    """The losses of the rows of one model, and where its scores are kept.
-
-    Parameters
-    ----------
-    targets : RowTargets
-    loss : NamedTuple
-        Piecewise linear, see `ooc_svm.losses.functions`.
-    name : str
-        Prefix of the row vectors.
-    """
+class RowLosses(RayScores):
+    """The losses of the rows of one model, and where its scores are kept."""
 
     targets: RowTargets
-    loss: Any
-    name: str = "model"
-
-    @property
-    def best(self) -> str:
-        """Row vector of the scores at the best point."""
-        return f"{self.name}/best"
-
-    @property
-    def previous(self) -> str:
-        """Row vector of the scores at the point of the last read."""
-        return f"{self.name}/previous"
+    loss: Any  # Piecewise linear, see `ooc_svm.losses.functions`
+    name: str = "model"  # Prefix of the row vectors
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -108,17 +88,12 @@ class TrialCuts:
     these, but once, to a cell for the place; the cut of a place is the sum of the cells up to a place behind
     it and of those from a place before it (`sum_up`). A read costs little more for many cuts than for one,
     and nothing is taken away again, which could leave only rounding of a small sum.
-
-    Parameters
-    ----------
-    thetas : ndarray of float64
-        The places, ascending.
     """
 
     losses: RowLosses
     groups: int
     step: float
-    thetas: Float64Array
+    thetas: Float64Array  # The places, ascending
     width: ClassVar[int] = 0
 
     @property
@@ -173,66 +148,56 @@ def cells_of(places: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LossCount(NoCells):
-    """Row rule: number of rows with a loss at the best point, moved by ``step``."""
+class _OfScores:
+    """What the rules on row vectors alone have in common: they change none."""
 
     losses: RowLosses
-    step: float
     writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
-    sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     @property
     def reads(self) -> tuple[str, ...]:
         return self.losses.reads
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+
+@dataclass(frozen=True, slots=True)
+class LossCount(_OfScores):
+    """Rule on row vectors: number of rows with a loss at the best point, moved by ``step``."""
+
+    step: float
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         targets, _ = self.losses.targets.values(rows.vectors)
         row_loops.count_losses(self.losses.loss, *self.losses.segment(rows), self.step, targets, sums)
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentBins(NoCells):
-    """Row rule: the breakpoints in finer bins, shape (3, BINS)."""
+class SegmentBins(_OfScores):
+    """Rule on row vectors: the breakpoints in finer bins, shape (3, BINS)."""
 
-    losses: RowLosses
     low: float
     per_unit: float
-    writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
+    sums_shape: ClassVar[tuple[int, ...]] = (3, BINS)
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return self.losses.reads
-
-    @property
-    def sums_shape(self) -> tuple[int, ...]:
-        return (3, BINS)
-
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         where = (*self.losses.segment(rows), self.low, self.per_unit)
         targets = self.losses.targets.values(rows.vectors)
         row_loops.refine_bins(self.losses.loss, *where, *targets, sums)
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentEvents:
-    """Row finder: the breakpoints of one bin, shape (events, 3)."""
+class SegmentEvents(_OfScores, WholeRead):
+    """Pass over row vectors: the breakpoints of one bin, an array of shape (events, 3) for each block."""
 
-    losses: RowLosses
     low: float
     per_unit: float
     bin: int
+    needs_data: ClassVar[bool] = False
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return self.losses.reads
+    def empty(self) -> list[Float64Array]:
+        return []
 
-    def __call__(self, rows: RowSlice) -> Float64Array:
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[Float64Array]) -> None:
         place = (self.low, self.per_unit, self.bin)
         targets = self.losses.targets.values(rows.vectors)
         where = (self.losses.loss, *self.losses.segment(rows), *place, *targets)
@@ -240,26 +205,20 @@ class SegmentEvents:
         events = np.empty((count, 3))
         if count:
             row_loops.collect_events(*where, events)
-        return events
+        partial.append(events)
+
+    def merge(self, left: list[Float64Array], right: list[Float64Array]) -> list[Float64Array]:
+        return left + right
 
 
 @dataclass(frozen=True, slots=True)
 class RowCutOracle:
-    """What the cutting-plane solvers need to know of a loss that is a sum over rows.
-
-    Parameters
-    ----------
-    losses : RowLosses
-    C : float
-    space : LinearSpace
-    groups : int
-        Groups of rows with a slack each; 1 is the paper's problem.
-    """
+    """What the cutting-plane solvers need to know of a loss that is a sum over rows."""
 
     losses: RowLosses
     C: float
     space: LinearSpace
-    groups: int = 1
+    groups: int = 1  # Groups of rows with a slack each; 1 is the paper's problem
     forecast_size: ClassVar[int] = 0
     n_counts: ClassVar[int] = 0
     no_count: ClassVar[None] = None
@@ -271,20 +230,17 @@ class RowCutOracle:
 
     @property
     def cut_vectors(self) -> dict[str, npt.DTypeLike]:
-        """Row vectors that `cut` works on: none."""
+        """Row vectors that `cut` works on, and those made in every iteration: none."""
         return {}
 
-    @property
-    def scratch_vectors(self) -> dict[str, npt.DTypeLike]:
-        """Row vectors that are made from others in every iteration: none."""
-        return {}
+    scratch_vectors = cut_vectors
 
     def places(self, t: float, points: int) -> Float64Array:
         """Where the next cuts are taken on the ray, 0 the best point and 1 the master problem's.
 
-        The best place is known after the read only, and guessed from the t of the last line search.
+        The best place is known after the read only, and estimated from the t of the last line search.
         """
-        return np.array([min(slope * t + offset, max(t, 1.0)) for slope, offset in GUESSES[points]])
+        return np.array([min(slope * t + offset, max(t, 1.0)) for slope, offset in TRIALS[points]])
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
         """One read of the data: the loss R(w), the number of rows with a loss, and cuts at w."""
@@ -313,19 +269,14 @@ class RowCutOracle:
     def line_search(
         self, loss: RayLoss, slope: float, curvature: float
     ) -> Generator[Request, Any, tuple[float, float, None]]:
-        """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read.
-
-        Returns
-        -------
-        t, R(t) : float
-        """
+        """Minimise ``slope t + curvature t^2 / 2 + C R(t)`` over t >= 0; row vectors only, no data read."""
 
         def refine(low: float, per_unit: float) -> Generator[Request, Any, Float64Array]:
             bins: Float64Array = yield RowPass(SegmentBins(self.losses, low, per_unit))
             return bins
 
         def collect(low: float, per_unit: float, q: int) -> Generator[Request, Any, Float64Array]:
-            events = yield CollectPass(SegmentEvents(self.losses, low, per_unit, q))
+            events = yield SegmentEvents(self.losses, low=low, per_unit=per_unit, bin=q)
             return np.concatenate([np.empty((0, 3)), *events])
 
         t, found = yield from minimise(loss, slope, curvature, self.C, refine, collect)

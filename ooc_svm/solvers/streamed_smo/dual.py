@@ -12,44 +12,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.losses.row_loops import count_losses, losses_along
-from ooc_svm.passes.base import RowSet, RowSlice
-from ooc_svm.passes.rowwise import NoCells, RowPass
+from ooc_svm.passes.base import RowSlice
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.space import LinearSpace
 
 
 @dataclass(frozen=True, slots=True)
 class DualModel:
-    """One model for a dual solver.
-
-    Parameters
-    ----------
-    targets : RowTargets
-    loss : NamedTuple
-        See `ooc_svm.losses.functions`.
-    C : float
-    space : LinearSpace
-    free_bias : bool
-        Whether b is free of penalty; ``space.penalized_bias`` says whether there is one with a penalty.
-    name : str
-        Prefix of this model's row vectors.
-    """
+    """One model for a dual solver."""
 
     targets: RowTargets
-    loss: Any
+    loss: Any  # See `ooc_svm.losses.functions`
     C: float
     space: LinearSpace
+    # Whether b is free of penalty; ``space.penalized_bias`` says whether there is one with a penalty
     free_bias: bool = False
-    name: str = "model"
-
-    @property
-    def scale2(self) -> Float64Array | None:
-        """Squares of the columns' scales; None without scaling."""
-        return self.space.scale2
+    name: str = "model"  # Prefix of this model's row vectors
 
     @property
     def dual(self) -> str:
@@ -81,31 +61,15 @@ class DualModel:
         t, weight = self.targets.values(rows.vectors)
         return t, self.C * weight
 
-    def losses_at(self, end: str, points: Float64Array, rows: RowSet | None = None) -> RowPass:
-        """Sums of losses at points of the segment from the best scores to others; no data is read.
-
-        ``points`` has shape (k, 2): t and b, the scores being ``best + t (end - best) + b``.
-        """
-        return RowPass(LossesAlong(self, end, points), rows)
-
-    def move_best(self, t: float, rows: RowSet | None = None) -> RowPass:
-        """Set the best scores to ``best + t (newest - best)``; no data is read."""
-        return RowPass(MoveBest(self, t), rows)
-
-    def count_losses(self, b: float, rows: RowSet | None = None) -> RowPass:
-        """Number of rows with a loss at the best scores; no data is read."""
-        return RowPass(LossCount(self, b), rows)
-
 
 @dataclass(frozen=True, slots=True)
-class LossesAlong(NoCells):
-    """Row rule: sums of losses at the points (t, b) of a segment of scores."""
+class LossesAlong:
+    """Rule on row vectors: sums of losses at points (t, b), at scores ``best + t (end - best) + b``."""
 
     model: DualModel
     end: str
-    points: Float64Array
+    points: Float64Array  # shape (k, 2)
     writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -115,20 +79,17 @@ class LossesAlong(NoCells):
     def sums_shape(self) -> tuple[int, ...]:
         return (len(self.points),)
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         best, end = rows.vectors[self.model.best], rows.vectors[self.end]
         losses_along(self.model.loss, best, end, *self.model.target_costs(rows), self.points, sums)
 
 
 @dataclass(frozen=True, slots=True)
-class MoveBest(NoCells):
-    """Row rule: the best scores move towards the newest ones."""
+class MoveBest:
+    """Rule on row vectors: the best scores move towards the newest ones."""
 
     model: DualModel
     t: float
-    width: ClassVar[int] = 0
     sums_shape: ClassVar[tuple[int, ...]] = (0,)
 
     @property
@@ -139,34 +100,24 @@ class MoveBest(NoCells):
     def writes(self) -> tuple[str, ...]:
         return (self.model.best,)
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         best = rows.vectors[self.model.best]
         best += self.t * (rows.vectors[self.model.newest] - best)
 
 
 @dataclass(frozen=True, slots=True)
-class LossCount(NoCells):
-    """Row rule: number of rows with a loss at the best scores."""
+class LossCount:
+    """Rule on row vectors: number of rows with a loss at the best scores."""
 
     model: DualModel
     b: float
     writes: ClassVar[tuple[str, ...]] = ()
-    width: ClassVar[int] = 0
     sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     @property
     def reads(self) -> tuple[str, ...]:
         return (self.model.best, *self.model.targets.reads)
 
-    def __call__(
-        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
-    ) -> None:
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         best = rows.vectors[self.model.best]
         sums[0] += count_losses(self.model.loss, best, self.b, *self.model.target_costs(rows))
-
-
-def joined(targets: Float64Array, costs: Float64Array) -> Float64Array:
-    """Targets and costs side by side, shape (rows, 2), as dual steps take them."""
-    return np.column_stack([targets, costs])

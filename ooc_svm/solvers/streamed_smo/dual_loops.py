@@ -44,17 +44,16 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # order take three to five times as long.
 WINDOW_ELEMENTS = 1 << 13
 
-# Rows are asked for so many steps ahead. Their weights one step ahead, where there are more than a core's own
-# cache holds: a step that nobody can guess, taken or not, keeps a processor from looking further by itself.
-# Of a long row the first elements are enough.
+# Rows are prefetched so many steps ahead. Their weights one step ahead, where there are more than a core's
+# own cache holds: a step that cannot be predicted, taken or not, keeps a processor from looking further by
+# itself. Of a long row the first elements are enough.
 AHEAD = 4
 NEAR_WEIGHTS = 1 << 17
 MOST_AHEAD = np.uint64(1024)
 
 PACKET = 16
 
-# Bits of a row's mark.
-HELD, HELD_AT_START = np.uint8(1), np.uint8(2)
+HELD, HELD_AT_START = np.uint8(1), np.uint8(2)  # Bits of a row's mark
 
 
 @compiled
@@ -143,30 +142,18 @@ def sweep(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Move the multipliers of a piece's rows once, one after another; rows that are held stay as they are.
 
-    Parameters
-    ----------
-    loss : NamedTuple
-        See `ooc_svm.losses.functions`.
-    indptr, indices, values : CSR rows (uint64, uint32, float or None)
-    first, every : uint64
-        The piece's first row in the block, and the distance to the next.
-    seed : uint64
-        Of the order of the steps.
-    scale2 : ndarray of float64, shape (n_features,), or None
-    w : ndarray of float64, shape (n_features,)
-        Changed.
-    rebuilt : ndarray of float64, shape (n_features,) or (0,)
-        The sum of ``v_i x_i`` before the steps; not wanted where it is empty.
-    bias : ndarray of float64, shape (2,)
-        b (changed) and rho.
-    targets : ndarray of float64, shape (m, 2)
-    marks : ndarray of uint8, shape (m,)
-        HELD and HELD_AT_START.
-    dual, step : ndarrays of float64, shape (m,)
-        Multipliers, unchanged, and what the steps add to them (out).
-    keys : ndarray of float64, shape (m,)
-        Out: what a row is worth keeping (-1 where it is held).
-    sums : ndarray of float64, shape (N_SUMS,)
+    ``loss``: see `ooc_svm.losses.functions`.
+    ``first``, ``every``: the piece's first row in the block, and the distance to the next.
+    ``seed``: of the order of the steps.
+    ``scale2``, ``w``: float64, shape (n_features,); w is changed.
+    ``rebuilt`` (float64, shape (n_features,) or (0,)): the sum of ``v_i x_i`` before the steps; not wanted
+        where it is empty.
+    ``bias`` (float64, shape (2,)): b (changed) and rho.
+    ``targets``: float64, shape (m, 2).
+    ``marks`` (uint8, shape (m,)): HELD and HELD_AT_START.
+    ``dual``, ``step`` (float64, shape (m,)): multipliers, unchanged, and what the steps add to them (out).
+    ``keys`` (float64, shape (m,)): out: what a row is worth keeping (-1 where it is held).
+    ``sums``: float64, shape (N_SUMS,).
     """
     b, rho = bias[0], bias[1]
     gap = linear = quadratic = moved = 0.0
@@ -230,21 +217,13 @@ def solve(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Sweep resident rows, those that stay at a bound set aside, until their gaps sum up to ``wanted``.
 
-    Parameters
-    ----------
-    loss, indptr, indices, values : see `sweep`
-    squares : ndarray of float64, shape (m,)
-        See `ooc_svm.ops.rows.row_squares`.
-    scale2, w, bias, targets : see `sweep`
-    dual, stationarity : ndarrays of float64, shape (m,)
-        Multipliers (changed), and how far each row was from being stationary when last looked at.
-    seed : uint64
-    wanted : float
-        Sum of the row gaps, as seen in one sweep of all rows, at which the work ends.
-    most_elements : int
-        Nonzeros and rows after which it ends anyway, at the end of a sweep.
-    sums : ndarray of float64, shape (N_SUMS,)
-        Added to: LINEAR (D without its norm), MOVED, ROWS, ELEMENTS; GAP is set.
+    ``squares`` (float64, shape (m,)): see `ooc_svm.ops.rows.row_squares`.
+    ``dual``, ``stationarity`` (float64, shape (m,)): multipliers (changed), and how far each row was from
+        being stationary when last looked at.
+    ``wanted``: sum of the row gaps, as seen in one sweep of all rows, at which the work ends.
+    ``most_elements``: nonzeros and rows after which it ends anyway, at the end of a sweep.
+    ``sums`` (float64, shape (N_SUMS,)): added to: LINEAR (D without its norm), MOVED, ROWS, ELEMENTS; GAP is
+        set.
     """
     m = len(dual)
     b, rho = bias[0], bias[1]
@@ -334,17 +313,7 @@ def priorities(loss, dual, stationarity, targets, out):  # type: ignore[no-untyp
 def rooms(loss, dual, targets, away, room, inside):  # type: ignore[no-untyped-def]
     """How far each multiplier may move in a direction without a change of its sign.
 
-    Parameters
-    ----------
-    loss : NamedTuple
-    dual : ndarray of float64, shape (m,)
-    targets : ndarray of float64, shape (m, 2)
-    away : float
-        1 or -1.
-    room : ndarray of float64, shape (m,)
-        Out.
-    inside : ndarray of bool, shape (m,)
-        Out: whether it is off its bounds.
+    ``away`` is 1 or -1. ``room`` and ``inside``, whether a multiplier is off its bounds, are filled.
     """
     for i in range(len(dual)):
         v = dual[i]

@@ -15,51 +15,36 @@ NEAR = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How a read is cut, and how far the resident set is solved in each round.
+    """How a read is cut, and how far the resident set is solved in each round."""
 
-    Parameters
-    ----------
-    rounds, max_rounds : int
-        Rounds per read, and their upper limit.
-    max_round_ratio : float
-        A round sweeps at most this multiple of the working set: where that is small there are more rounds.
-    lanes : int
-        Lanes of a round; a power of two.
-    share, early_share, last_share : float
-        The working set is solved until its row gaps sum up to this share of the gaps of all other rows, as
-        last seen: ``share`` in a round; at the end of a read ``last_share``, which is smaller since that w is
-        the next reference, or ``early_share`` as long as the gap is more than `NEAR` times the one wanted.
-    floor : float
-        Share of the gap wanted below which the working set is not solved.
-    sweeps : float
-        Upper limit of the steps of a solve, as a multiple of those of a round.
-    margin_reach : float
-        Rows at a bound are held if a change of their margin by at most this much would move them.
-    offered : float
-        The lanes of a round offer together at most this share of what the resident set may hold. All of that
-        takes more memory, and up to two thirds more reads where little is resident: too many rows leave
-        before their time.
-    """
-
+    # Rounds per read, and their upper limit
     rounds: int
     max_rounds: int
+    # A round sweeps at most this multiple of the working set: where that is small there are more rounds
     max_round_ratio: float
-    lanes: int
+    lanes: int  # Lanes of a round; a power of two
+    # The working set is solved until its row gaps sum up to this share of the gaps of all other rows, as last
+    # seen: ``share`` in a round; at the end of a read ``last_share``, which is smaller since that w is the
+    # next reference, or ``early_share`` as long as the gap is more than `NEAR` times the one wanted
     share: float
     early_share: float
     last_share: float
-    floor: float
-    sweeps: float
+    floor: float  # Share of the gap wanted below which the working set is not solved
+    sweeps: float  # Upper limit of the steps of a solve, as a multiple of those of a round
+    # Rows at a bound are held if a change of their margin by at most this much would move them
     margin_reach: float
+    # The lanes of a round offer together at most this share of what the resident set may hold. All of that
+    # takes more memory, and up to two thirds more reads where little is resident: too many rows leave before
+    # their time.
     offered: float = 0.5
 
 
-# By the number of nonzeros from which on they are worth it (measured): with little data a read is dear beside
-# the steps, with much data the steps are what takes the time. Each lane more takes more reads and memory, and
-# one is enough where solving the resident set keeps another processor busy; only of very large data, which
-# several machines may take part of, there are two. With 2 % resident 20 rounds take 17 and 11 reads (covtype,
-# a9a), 60 take 13 and 8. Rows further from the margin than ``margin_reach`` hardly ever move: without them no
-# data takes more reads, and arXiv two thirds of the time.
+# By the number of nonzeros from which on they are worth it (measured): with little data a read is dear next
+# to the steps, with much data the steps are what takes the time. Each lane more takes more reads and memory,
+# and one is enough where solving the resident set keeps another processor busy; only of very large data,
+# which several machines may take part of, there are two. With 2 % resident 20 rounds take 17 and 11 reads
+# (covtype, a9a), 60 take 13 and 8. Rows further from the margin than ``margin_reach`` hardly ever move:
+# without them no data takes more reads, and arXiv two thirds of the time.
 _LARGE = Effort(5, 20, 2.0, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43)
 EFFORTS = {
     0: Effort(20, 100, 0.8, 1, 0.05, 0.005, 0.005, 0.03, 300.0, 0.67),

@@ -26,42 +26,23 @@ from ooc_svm.solvers.streamed_smo.sweep import Residency, places
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 
-def _no_ids() -> Int64Array:
-    return np.empty(0, dtype=np.int64)
-
-
 @dataclass(slots=True)
 class Multipliers:
-    """All multipliers of a model.
-
-    Attributes
-    ----------
-    working_set : WorkingSet
-    thetas : ndarray of float64, shape (rounds,)
-        The step last taken in each round.
-    returned : ndarray of int64; multipliers : ndarray of float64
-        Rows that have left the working set and that no round has met since.
-    total, linear : float
-    """
+    """All multipliers of a model."""
 
     working_set: WorkingSet = field(metadata={"saved_as": "residents"})
-    thetas: Float64Array
+    thetas: Float64Array  # shape (rounds,): the step last taken in each round
     total: float = 0.0
     linear: float = 0.0
-    returned: Int64Array = field(default_factory=_no_ids)
+    # Rows that have left the working set and that no round has met since
+    returned: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     multipliers: Float64Array = field(default_factory=lambda: np.empty(0))
 
     def residency(self, rows: RowSet, at_start: Int64Array, back: npt.NDArray[np.bool_]) -> Residency:
         """What a round has to know of its rows.
 
-        Parameters
-        ----------
-        rows : RowSet
-            Of the round.
-        at_start : ndarray of int64
-            Rows that were resident at the start of the read.
-        back : ndarray of bool
-            Which of the returned rows the round meets.
+        ``at_start`` are the rows that were resident at the start of the read; ``back`` says which of the
+        returned rows the round meets.
         """
         now = inside(self.working_set.ids, rows)
         return Residency(

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array
-from ooc_svm.data.source import Span
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import (
-    NO_ROOM,
-    Context,
-    DataSize,
-    MemoryItem,
-    Room,
-    Solver,
-    SolverPlan,
-    WarmStarting,
-)
+from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import SmoState, StreamedSmo
-from ooc_svm.solvers.streamed_smo.warm_start import begin_at, take_over
+from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 # Shares of the data that may be held in memory; larger ones take more time than they save, and of little data
@@ -49,25 +37,18 @@ RESIDENT_PART = 0.95
 # together, and of the row when it has left.
 RESIDENT_ROW_BYTES = 352
 
-# Reads to a gap of 1e-3.
-EXPECTED_READS = 5
+EXPECTED_READS = 5  # Reads to a gap of 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class SmoParameters:
-    """Parameters of the algorithm.
+    """Parameters of the algorithm."""
 
-    Attributes
-    ----------
-    capacity : int
-        Nonzeros and rows together that a model holds in memory.
-    """
-
-    capacity: int
+    capacity: int  # Nonzeros and rows together that a model holds in memory
 
 
 @dataclass(frozen=True, slots=True)
-class StreamedSmoPackage(WarmStarting):
+class StreamedSmoPackage(SmoWarmStarting):
     """The solver package (`ooc_svm.solvers.base.SolverPackage`)."""
 
     def plan(
@@ -101,28 +82,11 @@ class StreamedSmoPackage(WarmStarting):
         return asdict(min(own.parameters, worker.parameters, key=lambda found: found.capacity))
 
     def rounds(self, plan: SolverPlan, context: Context) -> Sequence[RowSet]:
-        """The rows of each round."""
         return [each.rows for each in _rounds(plan, context)]
 
     def opening(self, plan: SolverPlan, context: Context) -> tuple[int, ...]:
         """The first blocks of each lane."""
         return opening(_rounds(plan, context))
-
-    def begin_at(self, solver: Any, w: Float64Array, b: float) -> None:
-        """See `ooc_svm.solvers.streamed_smo.warm_start`."""
-        begin_at(solver, w, b)
-
-    def take_over(
-        self,
-        solver: Any,
-        ratio: float,
-        cut: Sequence[int],
-        blocks: Sequence[Span],
-        vectors: Any,
-        fill: Callable[[Any], None],
-    ) -> bool:
-        """See `ooc_svm.solvers.streamed_smo.warm_start`."""
-        return take_over(solver, ratio, cut, blocks, vectors, fill)
 
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
         """A solver with a working set of its own for each model."""

@@ -11,24 +11,16 @@ import numpy as np
 from ooc_svm.data.source import Span
 from ooc_svm.passes.base import Position, RowSet, Segment, StridedRange
 
-# Rows of a lane below which rounds are not worth their overhead.
-MIN_ROWS = 64
+MIN_ROWS = 64  # Rows of a lane below which rounds are not worth their overhead
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The rows of a round, a segment for each lane; where it stands in the read, and what comes behind it.
-
-    Attributes
-    ----------
-    rows : RowSet
-    position : Position
-    prefetch : tuple of int
-        Blocks that the next round begins with; none behind the last round, which may end the run.
-    """
+    """The rows of a round, a segment for each lane; where it stands in the read, and what comes behind it."""
 
     rows: RowSet
     position: Position
+    # Blocks that the next round begins with; none behind the last round, which may end the run
     prefetch: tuple[int, ...]
 
 
@@ -39,13 +31,9 @@ def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Roun
     alike however the rows are sorted, and its lanes a part of the block each. Otherwise lanes are whole
     blocks that follow one another, or even parts of blocks.
 
-    Parameters
-    ----------
-    blocks : sequence of Span
-    n_rounds : int
-        Wanted; there are fewer where there are not enough rows, a few more where blocks do not divide well.
-    n_lanes : int
-        A power of two.
+    ``n_rounds``: wanted; there are fewer where there are not enough rows, a few more where blocks do not
+        divide well.
+    ``n_lanes``: a power of two.
     """
     n_rows = sum(span.stop - span.start for span in blocks)
     n_rounds = max(1, min(n_rounds, n_rows // (MIN_ROWS * n_lanes)))

@@ -36,12 +36,13 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, rows_of
+from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import Sample, Solver, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.dual import DualModel, LossCount, LossesAlong, MoveBest
 from ooc_svm.solvers.streamed_smo.effort import NEAR, Effort
 from ooc_svm.solvers.streamed_smo.multipliers import Multipliers, inside
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
@@ -55,8 +56,7 @@ from ooc_svm.solvers.streamed_smo.sweep import (
 )
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
-# rho of a free bias, as a share of the mean squared norm of a row.
-RHO = 0.1
+RHO = 0.1  # rho of a free bias, as a share of the mean squared norm of a row
 
 # Lowest priority of candidates, as a share of the lowest that the working set last kept: most rows need no
 # copying then (measured: it costs no reads).
@@ -65,47 +65,28 @@ CANDIDATE_SHARE = 0.95
 # Largest distance of the values around the smallest P at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
 
-# Sweeps over as many rows as the data has, which the solves of one read amount to.
-EXPECTED_SWEEPS = 3
-
-# Factor between the sizes of the columns above which a hint is given.
-LARGE_SPREAD = 100.0
+EXPECTED_SWEEPS = 3  # Sweeps over as many rows as the data has, which the solves of one read amount to
+LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 
 
 @dataclass(slots=True)
 class SmoState:
-    """Everything the solver knows between two reads, besides the row vectors.
+    """Everything the solver knows between two reads, besides the row vectors."""
 
-    Attributes
-    ----------
-    w, best : ndarray of float64, shape (n_features,)
-        Weights of the multipliers and of the best point, in units of the data.
-    multipliers : Multipliers
-    gaps : ndarray of float64, shape (rounds,)
-        The sum of the row gaps that each round saw before its steps.
-    certificate : Certificate
-    b, best_b : float
-        Multiplier of the free bias; the bias of the best point.
-    rho : float
-        What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one.
-    visited : float
-        Rows looked at so far.
-    start : ndarray of float64, shape (n_features,) or (0,)
-    start_b : float
-        Weights that the first read scores the rows with, and their bias; none if empty.
-    """
-
+    # shape (n_features,): weights of the multipliers and of the best point, in units of the data
     w: Float64Array
     best: Float64Array
     multipliers: Multipliers = field(metadata={"saved_as": ""})
-    gaps: Float64Array
+    gaps: Float64Array  # shape (rounds,): the sum of the row gaps that each round saw before its steps
     certificate: Certificate
+    # Multiplier of the free bias; the bias of the best point
     b: float = 0.0
     best_b: float = 0.0
+    # What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one
     rho: float = 0.0
-    visited: float = 0.0
-    start: Float64Array = field(default_factory=lambda: np.empty(0))
-    start_b: float = 0.0
+    visited: float = 0.0  # Rows looked at so far
+    start: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
+    start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
 
     @classmethod
     def fresh(cls, n_features: int, n_rounds: int, working_set: WorkingSet) -> SmoState:
@@ -140,26 +121,13 @@ class _Solved:
 
 @dataclass(slots=True)
 class StreamedSmo(Solver):
-    """The solver of one model: `steps` yields the rounds of reads, and passes over row vectors.
-
-    Parameters
-    ----------
-    model : DualModel
-    stopping : Stopping
-    state : SmoState
-    rounds : sequence of Round
-        One read of the data (`ooc_svm.solvers.streamed_smo.rounds`).
-    n_nonzeros : int
-        Of the data.
-    effort : Effort
-    seed : int
-    """
+    """The solver of one model: `steps` yields the rounds of reads, and passes over row vectors."""
 
     model: DualModel
     stopping: Stopping
     state: SmoState
-    rounds: Sequence[Round]
-    n_nonzeros: int
+    rounds: Sequence[Round]  # One read of the data (`ooc_svm.solvers.streamed_smo.rounds`)
+    n_nonzeros: int  # Of the data
     effort: Effort
     seed: int = 0
     _candidates: list[CandidateRows] = field(default_factory=list)
@@ -173,15 +141,12 @@ class StreamedSmo(Solver):
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
-        """Row vectors that the solver works on, with types; it goes on from all of them."""
         return dict.fromkeys(self.model.row_vectors, np.float64)
 
     def solution(self) -> tuple[Float64Array, float]:
-        """Weights in units of the data, and bias, of the best point."""
         return self.state.best, self.state.best_b
 
     def is_sound(self) -> bool:
-        """Whether the state fits the model; a saved one may come from anywhere."""
         return self.state.is_sound(self.model.space.n_features, len(self.rounds))
 
     def metadata(self, n_rows: int) -> dict[str, float]:
@@ -189,7 +154,6 @@ class StreamedSmo(Solver):
         return {"row_visits": self.state.visited / n_rows}
 
     def hint(self) -> str | None:
-        """What a user should know after the first read."""
         spread = self.state.multipliers.working_set.column_spread(self.model.space.n_features)
         if spread <= LARGE_SPREAD or self.model.space.scale is not None:
             return None
@@ -218,7 +182,6 @@ class StreamedSmo(Solver):
         return math.ceil(self.effort.offered * capacity / self.effort.lanes)
 
     def steps(self) -> Steps:
-        """Yield requests until the gap is certified or a limit is reached."""
         state, certificate = self.state, self.certificate
         if state.rho == 0.0:
             state.rho = yield from self._bias_norm()
@@ -238,7 +201,8 @@ class StreamedSmo(Solver):
                 self._adopt()
                 bound = self._bound()
             certificate.record(bound, self.stopping)
-        certificate.n_support = int((yield self.model.count_losses(state.best_b, self._rows))[0])
+        counted = yield RowPass(LossCount(self.model, state.best_b), self._rows)
+        certificate.n_support = int(counted[0])
 
     def rescale(self, ratio: float) -> None:
         """Go on from the state of the same problem whose C, times ``ratio``, is the one here.
@@ -265,13 +229,15 @@ class StreamedSmo(Solver):
         first = next(segment for segment in self.rounds[0].rows.segments if segment)[:1]
         # A part of a read: no read ends with it.
         part = Position(0, 1, 2)
-        squares, n_rows = yield NormPass(self.model.scale2, RowSet((first,)), part, opening(self.rounds))
+        squares, n_rows = yield NormPass(
+            self.model.space.scale2, RowSet((first,)), part, opening(self.rounds)
+        )
         all_rows = sum(p.n_rows for each in self.rounds for segment in each.rows.segments for p in segment)
         # With a small C all multipliers together are small, and have to move b all the same.
         return max(RHO * float(squares / n_rows), 1.0 / (self.model.C * all_rows))
 
     def _inner(self, u: Float64Array, v: Float64Array) -> float:
-        scale2 = self.model.scale2
+        scale2 = self.model.space.scale2
         return float(u @ v) if scale2 is None else float((u / scale2) @ v)
 
     def _dual(self, w: Float64Array, linear: float) -> float:
@@ -302,21 +268,14 @@ class StreamedSmo(Solver):
         self._candidates = []
         for r, each in enumerate(self.rounds):
             back = inside(multipliers.returned, each.rows)
+            least = max(CANDIDATE_SHARE * working_set.cutoff, self._min_priority)
+            place = each.rows, each.position, each.prefetch
             sweep = SweepPass(
-                model,
-                state.w,
-                rebuild,
-                np.array([state.bias, state.rho]),
-                float(multipliers.thetas[r]),
-                multipliers.residency(each.rows, at_start, back),
-                seed_of(self.seed, number),
-                self._room,
-                max(CANDIDATE_SHARE * working_set.cutoff, self._min_priority),
-                each.rows,
-                each.position,
-                each.prefetch,
-            )
-            scores = ScorePass(model, reference, each.rows, each.position, each.prefetch)
+                model, state.w, rebuild, np.array([state.bias, state.rho]), float(multipliers.thetas[r]),
+                multipliers.residency(each.rows, at_start, back), seed_of(self.seed, number), self._room,
+                least, *place,
+            )  # fmt: skip
+            scores = ScorePass(model, reference, *place)
             requests = (sweep, scores) if scored else (sweep,)
             answer: LaneSums = (yield Overlap(requests, self._solve_working_set))[0]
             # Only now: a checkpoint may have been written since.
@@ -381,7 +340,7 @@ class StreamedSmo(Solver):
         self._adopt()
         terms = (dual_loops.MOVED, dual_loops.LINEAR, dual_loops.QUADRATIC)
         moved, linear, quadratic = (float(s[k]) for k in terms)
-        along, square = dual_loops.lane_products(state.w, before, answer.w, self.model.scale2)
+        along, square = dual_loops.lane_products(state.w, before, answer.w, self.model.space.scale2)
         slope = linear - along - state.bias * moved
         curvature = square + state.rho * moved * moved + quadratic
         theta = min(max(slope / curvature, 0.0), 1.0) if curvature > 0.0 else float(slope > 0.0)
@@ -405,12 +364,12 @@ class StreamedSmo(Solver):
 
         def along(t: Float64Array) -> Generator[Pass, Any, Float64Array]:
             points = np.column_stack([t, state.best_b + t * change_b])
-            losses: Float64Array = yield model.losses_at(model.newest, points, self._rows)
+            losses: Float64Array = yield RowPass(LossesAlong(model, model.newest, points), self._rows)
             return 0.5 * (n0 + t * n1 + t**2 * n2) + losses
 
         def over_bias(b: Float64Array) -> Generator[Pass, Any, Float64Array]:
             points = np.column_stack([np.zeros(len(b)), b])
-            losses: Float64Array = yield model.losses_at(model.best, points, self._rows)
+            losses: Float64Array = yield RowPass(LossesAlong(model, model.best, points), self._rows)
             return 0.5 * self._inner(state.best, state.best) + losses
 
         tolerance = FLAT * self.stopping.tol
@@ -419,7 +378,7 @@ class StreamedSmo(Solver):
         if scored:
             t, primal = yield from lowest(along, 0.0, 2.0, tolerance)
             if primal < certificate.primal:
-                yield model.move_best(t, self._rows)
+                yield RowPass(MoveBest(model, t), self._rows)
                 state.best = state.best + t * change
                 state.best_b += t * change_b
                 certificate.primal = primal

@@ -16,32 +16,22 @@ from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, RowBlock, 
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Position, RowSet, RowSlice, StridedRange
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.dual import DualModel, joined
+from ooc_svm.solvers.streamed_smo.dual import DualModel
 
 _MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateRows:
-    """Rows that the working set may take, with what the dual solver knows of them.
+    """Rows that the working set may take, with what the dual solver knows of them."""
 
-    Attributes
-    ----------
-    ids : ndarray of int64, shape (m,)
-        Row numbers.
-    indptr, indices, values
-        Their CSR arrays; ``values`` is None where every stored value is 1.
-    targets : ndarray of float64, shape (m, 2)
-        Target and cost.
-    dual, step, priority : ndarrays of float64, shape (m,)
-        Multipliers before their lane, what the lane wants to add, and what the row is worth keeping.
-    """
-
-    ids: Int64Array
+    ids: Int64Array  # shape (m,): row numbers
+    # Their CSR arrays; ``values`` is None where every stored value is 1
     indptr: Int64Array
     indices: Int32Array
     values: Values | None
-    targets: Float64Array
+    targets: Float64Array  # shape (m, 2): target and cost
+    # shape (m,): multipliers before their lane, what the lane wants to add, and what the row is worth keeping
     dual: Float64Array
     step: Float64Array
     priority: Float64Array
@@ -49,20 +39,13 @@ class CandidateRows:
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """Of the rows of a round: those that the working set holds, held at the read's start, or gave back.
+    """Of the rows of a round: those that the working set holds, held at the read's start, or gave back."""
 
-    Attributes
-    ----------
-    now, at_start, returned : ndarrays of int64
-        Row numbers.
-    multipliers : ndarray of float64
-        Of the returned rows.
-    """
-
+    # Row numbers
     now: Int64Array
     at_start: Int64Array
     returned: Int64Array
-    multipliers: Float64Array
+    multipliers: Float64Array  # Of the returned rows
 
     def marks(self, rows: RowSlice) -> npt.NDArray[np.uint8]:
         """The mark of each row."""
@@ -75,62 +58,30 @@ class Residency:
 
 @dataclass(slots=True)
 class LaneSums:
-    """What the lanes of a round come back with.
+    """What the lanes of a round come back with."""
 
-    Attributes
-    ----------
-    w : ndarray of float64, shape (n_features,)
-        The weights that all began with, plus what each lane added.
-    rebuilt : ndarray of float64, shape (n_features,) or (0,)
-        Sum of ``v_i x_i`` over the rows not held at the read's start, before their steps.
-    sums : ndarray of float64, shape (N_SUMS,)
-    candidates : list of CandidateRows
-        The rows best worth keeping, in the order of the lanes.
-    """
-
-    w: Float64Array
+    w: Float64Array  # shape (n_features,): the weights that all began with, plus what each lane added
+    # shape (n_features,) or (0,): sum of ``v_i x_i`` over the rows not held at the read's start, before their
+    # steps
     rebuilt: Float64Array
-    sums: Float64Array
-    candidates: list[CandidateRows]
+    sums: Float64Array  # shape (N_SUMS,)
+    candidates: list[CandidateRows]  # The rows best worth keeping, in the order of the lanes
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPass:
-    """The dual steps of one round.
-
-    Parameters
-    ----------
-    model : DualModel
-    w : ndarray of float64, shape (n_features,)
-        In units of the data.
-    rebuild : bool
-        Whether the sum of ``v_i x_i`` is wanted.
-    bias : ndarray of float64, shape (2,)
-        b and rho.
-    theta : float
-        The share of this round's last steps that was taken.
-    residency : Residency
-    seed : uint64
-    room : int
-        Nonzeros and rows together that the candidates of a lane may have.
-    min_priority : float
-        Of a candidate.
-    rows : RowSet
-        A segment for each lane.
-    position : Position
-    prefetch : tuple of int
-    """
+    """The dual steps of one round."""
 
     model: DualModel
-    w: Float64Array
-    rebuild: bool
-    bias: Float64Array
-    theta: float
+    w: Float64Array  # shape (n_features,): in units of the data
+    rebuild: bool  # Whether the sum of ``v_i x_i`` is wanted
+    bias: Float64Array  # shape (2,): b and rho
+    theta: float  # The share of this round's last steps that was taken
     residency: Residency
     seed: np.uint64
-    room: int
-    min_priority: float
-    rows: RowSet
+    room: int  # Nonzeros and rows together that the candidates of a lane may have
+    min_priority: float  # Of a candidate
+    rows: RowSet  # A segment for each lane
     position: Position
     prefetch: tuple[int, ...] = ()
     needs_data: ClassVar[bool] = True
@@ -154,15 +105,15 @@ class SweepPass:
         dual += self.theta * step
         back, place = places(self.residency.returned, rows)
         dual[place] = self.residency.multipliers[back]
-        targets, priority = joined(*self.model.target_costs(rows)), np.empty(n_rows)
+        targets, priority = np.column_stack(self.model.target_costs(rows)), np.empty(n_rows)
         # A lane's b follows from its own steps since its start.
         bias = self.bias.copy()
         bias[0] += bias[1] * partial.sums[dual_loops.MOVED]
         first = rows.start - block.start
         dual_loops.sweep(
             self.model.loss, *block.arrays, np.uint64(first), np.uint64(rows.step),
-            seed_of(self.seed, rows.start), self.model.scale2, partial.w, partial.rebuilt, bias, targets,
-            self.residency.marks(rows), dual, step, priority, partial.sums,
+            seed_of(self.seed, rows.start), self.model.space.scale2, partial.w, partial.rebuilt, bias,
+            targets, self.residency.marks(rows), dual, step, priority, partial.sums,
         )  # fmt: skip
         own = first + rows.step * np.arange(n_rows)
         sizes = block.indptr[own + 1] - block.indptr[own] + 1

@@ -15,63 +15,47 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.source import Span
+from ooc_svm.solvers.base import WarmStarting
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds
-from ooc_svm.solvers.streamed_smo.solver import SmoState, StreamedSmo
 
 
-def begin_at(solver: StreamedSmo, w: Float64Array, b: float) -> None:
-    """Let the first read of a fresh solver score the rows with these weights."""
-    solver.state.start, solver.state.start_b = w.copy(), b
+class SmoWarmStarting(WarmStarting):
+    """The part of the solver package that warm starts need."""
 
+    def begin_at(self, solver: Any, w: Float64Array, b: float) -> None:
+        """Let the first read score the rows with these weights."""
+        solver.state.start, solver.state.start_b = w.copy(), b
 
-def take_over(
-    solver: StreamedSmo,
-    ratio: float,
-    cut: Sequence[int],
-    blocks: Sequence[Span],
-    vectors: Any,
-    fill: Callable[[SmoState], None],
-) -> bool:
-    """Put the state of a run with another C into a fresh solver, whose row vectors are those of that run.
-
-    Parameters
-    ----------
-    solver : StreamedSmo
-    ratio : float
-        Of this C to the other one.
-    cut : sequence of int
-        How that run cut a read (`ooc_svm.solvers.base.SolverPlan`).
-    blocks : sequence of Span
-    vectors : RowVectors
-    fill : callable
-        Puts the saved state into a fresh one.
-
-    Returns
-    -------
-    bool
-        Whether the state fits the data; if not, nothing of it is to be used.
-    """
-    if len(cut) != 2 or not all(type(number) is int and number > 0 for number in cut):
-        return False
-    rounds = cut_rounds(blocks, *cut)
-    state, multipliers = solver.state, solver.state.multipliers
-    working_set = multipliers.working_set
-    # The first round makes the rows fit.
-    capacity, working_set.capacity = working_set.capacity, 1 << 62
-    fill(state)
-    thetas, gap, n_rounds = multipliers.thetas, float(state.gaps.sum()), len(solver.rounds)
-    multipliers.thetas, state.gaps = np.zeros(n_rounds), np.full(n_rounds, gap / n_rounds)
-    if thetas.shape != (len(rounds),) or not solver.is_sound():
-        return False
-    working_set.capacity, working_set.cutoff = capacity, 0.0
-    solver.rescale(ratio)
-    dual, step = vectors[solver.model.dual], vectors[solver.model.step]
-    for each, theta in zip(rounds, thetas.tolist(), strict=True):
-        _take_steps(each, theta, dual, step)
-    for span in blocks:
-        dual.write(span.start, dual.read(span.start, span.stop) * ratio)
-        step.write(span.start, np.zeros(span.stop - span.start))
-    return True
+    def take_over(
+        self,
+        solver: Any,
+        ratio: float,
+        cut: Sequence[int],
+        blocks: Sequence[Span],
+        vectors: Any,
+        fill: Callable[[Any], None],
+    ) -> bool:
+        if len(cut) != 2 or not all(type(number) is int and number > 0 for number in cut):
+            return False
+        rounds = cut_rounds(blocks, *cut)
+        state, multipliers = solver.state, solver.state.multipliers
+        working_set = multipliers.working_set
+        # The first round makes the rows fit.
+        capacity, working_set.capacity = working_set.capacity, 1 << 62
+        fill(state)
+        thetas, gap, n_rounds = multipliers.thetas, float(state.gaps.sum()), len(solver.rounds)
+        multipliers.thetas, state.gaps = np.zeros(n_rounds), np.full(n_rounds, gap / n_rounds)
+        if thetas.shape != (len(rounds),) or not solver.is_sound():
+            return False
+        working_set.capacity, working_set.cutoff = capacity, 0.0
+        solver.rescale(ratio)
+        dual, step = vectors[solver.model.dual], vectors[solver.model.step]
+        for each, theta in zip(rounds, thetas.tolist(), strict=True):
+            _take_steps(each, theta, dual, step)
+        for span in blocks:
+            dual.write(span.start, dual.read(span.start, span.stop) * ratio)
+            step.write(span.start, np.zeros(span.stop - span.start))
+        return True
 
 
 def _take_steps(of: Round, theta: float, dual: Any, step: Any) -> None:

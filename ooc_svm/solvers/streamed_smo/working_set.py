@@ -15,73 +15,40 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priority
 
-# Number of elements from which the spread of the columns is estimated.
-_SAMPLE = 1 << 18
-
-
-def _floats() -> Float64Array:
-    return np.empty(0)
+_SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
 
 
 @dataclass(slots=True)
 class WorkingSet:
-    """Rows held in memory.
+    """Rows held in memory."""
 
-    Attributes
-    ----------
-    capacity : int
-        Nonzeros and rows together that are held at most.
-    values : ndarray of the data's type
-        Empty where every stored value is 1.
-    ids : ndarray of int64, shape (m,)
-        Row numbers.
-    indptr : ndarray of int64, shape (m + 1,)
-    indices : ndarray of int32
-    targets : ndarray of float64, shape (m, 2)
-        Target and cost of each row.
-    dual, stationarity : ndarray of float64, shape (m,)
-        Multipliers, and how far each row was from being stationary when last looked at.
-    cutoff : float
-        The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
-        all; rows below it need not be candidates.
-    all_ones : bool
-        Whether there are no values.
-    squares : ndarray of float64, shape (k,)
-        Squared norms of the first rows; those that came since the last solving have none yet.
-    """
-
-    capacity: int = field(metadata={"saved": False})
-    values: Values
-    all_ones: bool = field(metadata={"saved": False})
-    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    capacity: int = field(metadata={"saved": False})  # Nonzeros and rows together that are held at most
+    values: Values  # Empty where every stored value is 1
+    all_ones: bool = field(metadata={"saved": False})  # Whether there are no values
+    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # shape (m,): row numbers
+    indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # shape (m + 1,)
     indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    # shape (m, 2): target and cost of each row
     targets: Float64Array = field(default_factory=lambda: np.empty((0, 2)))
-    dual: Float64Array = field(default_factory=_floats)
-    stationarity: Float64Array = field(default_factory=_floats)
+    # shape (m,): multipliers, and how far each row was from being stationary when last looked at
+    dual: Float64Array = field(default_factory=lambda: np.empty(0))
+    stationarity: Float64Array = field(default_factory=lambda: np.empty(0))
+    # The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
+    # all; rows below it need not be candidates
     cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
-    squares: Float64Array = field(default_factory=_floats, metadata={"saved": False})
+    # shape (k,): squared norms of the first rows; those that came since the last solving have none yet
+    squares: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    _values_room: Values = field(default_factory=_floats)
+    _values_room: Values = field(default_factory=lambda: np.empty(0))
 
     def take(
         self, model: DualModel, candidates: Sequence[CandidateRows], theta: float, min_priority: float = 0.0
     ) -> tuple[Int64Array, Float64Array]:
         """Keep the best of the candidates and of the rows here.
 
-        Parameters
-        ----------
-        model : DualModel
-        candidates : sequence of CandidateRows
-        theta : float
-            The share of their steps that was taken.
-        min_priority : float
-            Rows of a lower priority are not kept.
-
-        Returns
-        -------
-        ids, multipliers : ndarrays of int64 and float64
-            Of the rows that leave.
+        ``theta``: the share of their steps that was taken.
+        ``min_priority``: rows of a lower priority are not kept.
+        Returns ids and multipliers of the rows that leave.
         """
         own_priority = np.empty(len(self.ids))
         dual_loops.priorities(model.loss, self.dual, self.stationarity, self.targets, own_priority)
@@ -120,15 +87,12 @@ class WorkingSet:
     ) -> Float64Array:
         """Improve the multipliers here until their gaps sum up to ``wanted``; w and b follow.
 
-        Returns
-        -------
-        ndarray of float64, shape (N_SUMS,)
-            See `dual_loops.solve`.
+        Returns the sums of `dual_loops.solve`, shape (N_SUMS,).
         """
         sums = np.zeros(dual_loops.N_SUMS)
         if len(self.ids):
             dual_loops.solve(
-                model.loss, *self.matrix, self._all_squares(model), model.scale2, w, bias, self.targets,
+                model.loss, *self.matrix, self._all_squares(model), model.space.scale2, w, bias, self.targets,
                 self.dual, self.stationarity, seed, wanted, most_elements, sums,
             )  # fmt: skip
         return sums
@@ -136,7 +100,7 @@ class WorkingSet:
     def sum_of_rows(self, model: DualModel) -> Float64Array:
         """Sum of ``v_i x_i`` over the rows here, in units of the data."""
         total = np.zeros(model.space.n_features)
-        row_ops.add_rows(*self.matrix, model.scale2, self.dual, total)
+        row_ops.add_rows(*self.matrix, model.space.scale2, self.dual, total)
         return total
 
     def absorb(self, model: DualModel, excess: float, w: Float64Array) -> tuple[float, float]:
@@ -145,17 +109,11 @@ class WorkingSet:
         Those off their bounds go first, since D does not feel them in first order; no multiplier changes its
         sign.
 
-        Returns
-        -------
-        gain, rest : float
-            Change of D without its norm, and what could not be taken away.
+        Returns the change of D without its norm, and what could not be taken away.
         """
         away = -np.sign(excess)
-        room, inside, change = (
-            np.empty(len(self.dual)),
-            np.empty(len(self.dual), np.bool_),
-            np.zeros(len(self.dual)),
-        )
+        m = len(self.dual)
+        room, inside, change = np.empty(m), np.empty(m, np.bool_), np.zeros(m)
         dual_loops.rooms(model.loss, self.dual, self.targets, away, room, inside)
         rest = abs(excess)
         for tier in (inside, ~inside):
@@ -164,9 +122,9 @@ class WorkingSet:
                 part = min(1.0, rest / most)
                 change[tier] = away * part * room[tier]
                 rest = rest - most if part == 1.0 else 0.0
-        gains = np.empty(len(self.dual))
+        gains = np.empty(m)
         dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
-        row_ops.add_rows(*self.matrix, model.scale2, change, w)
+        row_ops.add_rows(*self.matrix, model.space.scale2, change, w)
         return float(gains.sum()), max(rest, 0.0)
 
     def column_spread(self, n_features: int) -> float:
@@ -209,7 +167,7 @@ class WorkingSet:
     def _all_squares(self, model: DualModel) -> Float64Array:
         new = np.arange(len(self.squares), len(self.ids))
         squares = np.empty(len(new))
-        row_ops.row_squares(*self.matrix, model.scale2, new, squares)
+        row_ops.row_squares(*self.matrix, model.space.scale2, new, squares)
         self.squares = np.concatenate([self.squares, squares])
         return self.squares
 
