@@ -157,7 +157,7 @@ class Checkpoints:
         self._next = 1 - found.place
         if found.names != list(names):
             path = state_path(self.folder, found.place)
-            raise DamageError(f"{path}: has other row vectors than this run; start it anew")
+            raise DamageError(f"{path}: has other row vectors than this run; start it again")
         for model, state in enumerate(states):
             found.fill(model, state)
         with vectors_path(self.folder, found.place).open("rb") as file:
@@ -216,7 +216,7 @@ def _read(folder: Path, place: int) -> Saved:
     kinds = {"key": str, "pass": int, "facts": dict, "texts": dict, "vectors": dict}
     known = all(isinstance(content.get(name), kind) for name, kind in kinds.items())
     if not (known and isinstance(content["vectors"].get("names"), list)):
-        raise DamageError(f"{path}: is not as this release writes it; start the run anew")
+        raise DamageError(f"{path}: is not as this release writes it; start the run again")
     path = vectors_path(folder, place)
     try:
         with path.open("rb") as file:
@@ -308,7 +308,7 @@ def _unflatten(
             text = texts.get(path)
             setattr(owner, name, text if isinstance(text, str) else None)
         elif not _fits(value, arrays.get(path)):
-            raise DamageError(f"the checkpoint has no fitting {name}; start the run anew")
+            raise DamageError(f"the checkpoint has no fitting {name}; start the run again")
         elif isinstance(value, np.ndarray):
             setattr(owner, name, arrays[path].copy())
         elif isinstance(value, list):
