@@ -23,6 +23,8 @@ from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.passes.base import rows_of
 from ooc_svm.passes.columns import ColumnPass
+from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.solvers.streamed_smo.dual import LossCount, MoveBest
 from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
 
 pytestmark = pytest.mark.fault
@@ -97,8 +99,8 @@ class Run:
         held = held_rows(N_ROWS)
         for each in self.reads:
             yield requests_of(self.model, each, held=held, room=400)
-        yield (self.model.move_best(0.3, rows_of(self.rounds)),)
-        yield (self.model.count_losses(0.1, rows_of(self.rounds)),)
+        yield (RowPass(MoveBest(self.model, 0.3), rows_of(self.rounds)),)
+        yield (RowPass(LossCount(self.model, 0.1), rows_of(self.rounds)),)
         yield (ColumnPass(self.source.n_features),)
 
     def on(self, engine, before=lambda number: None):

@@ -25,6 +25,8 @@ from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.passes.base import WHOLE, Overlap, RowSet
 from ooc_svm.passes.columns import ColumnPass
+from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.solvers.streamed_smo.dual import LossCount
 from ooc_svm.solvers.streamed_smo.sweep import NormPass
 
 
@@ -214,7 +216,7 @@ class TestAnswers:
         model, done = models[0], []
         engine = build(name, source, vectors, rounds)
         sweep, scores = requests_of(model, rounds[0])
-        losses, total = model.count_losses(0.0, rounds[0].rows), Total("target")
+        losses, total = RowPass(LossCount(model, 0.0), rounds[0].rows), Total("target")
 
         def work():
             done.append(True)

@@ -18,6 +18,8 @@ from helpers.engine_data import (
 from ooc_svm.engine.local import BLOCKS_A_THREAD, LocalEngine
 from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.passes.base import Overlap, rows_of
+from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.solvers.streamed_smo.dual import LossCount
 from ooc_svm.solvers.streamed_smo.rounds import cut_rounds, opening
 
 
@@ -61,7 +63,7 @@ def test_each_block_is_read_once(n_blocks, threads):
     source, models, vectors, rounds = sweep_setup(n_blocks)
     with LocalEngine(source, vectors, threads=threads) as engine:
         swept(engine, models, rounds, work=threading.Event().is_set)
-        engine.stream([models[0].count_losses(0.0)])
+        engine.stream([RowPass(LossCount(models[0], 0.0))])
         assert engine.counters.passes == 2
         engine.stream(requests_of(models[0], rounds[0]))
     most = np.full(len(source.blocks), 2)
@@ -149,7 +151,7 @@ def test_a_read_in_rounds_is_one_pass_of_a_run(build, name):
                     sweep, scores = requests_of(self.model, each)
                     answers = yield Overlap((sweep, scores), lambda: None)
                     assert len(answers[0].w) == 40
-                yield self.model.count_losses(0.0, rows_of([each.rows for each in rounds]))
+                yield RowPass(LossCount(self.model, 0.0), rows_of([each.rows for each in rounds]))
 
     sweepers = [Sweeper(models[0], 2), Sweeper(models[1], 3)]
     engine.run(sweepers, between=lambda: calls.append(engine.counters.passes))
