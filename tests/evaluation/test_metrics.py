@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.metrics
+from helpers.thinning import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,7 +140,7 @@ def test_groups_of_any_distribution_in_any_memory(name, memory):
 
 
 @given(st.lists(st.tuples(tied | ordinary, st.sampled_from([-1, 1])), max_size=300), st.integers(0, 5000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_groups_equal_plain_counting(rows, memory):
     scores = np.array([score for score, _ in rows], np.float64)
     targets = np.array([target for _, target in rows], np.int8)
@@ -268,7 +269,7 @@ def test_binary_metrics_equal_scikit_learn(memory, decimals, share):
     st.lists(st.tuples(tied | st.floats(-3, 3), st.sampled_from([-1, 1])), min_size=2, max_size=80),
     st.integers(0, 5000),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_auc_and_prbep_equal_counting_by_definition(rows, memory):
     scores = np.array([score for score, _ in [*rows, (0.0, 1), (0.0, -1)]])
     targets = np.array([target for _, target in [*rows, (0.0, 1), (0.0, -1)]])

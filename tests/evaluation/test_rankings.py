@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.metrics
+from helpers.thinning import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
@@ -138,7 +139,7 @@ def test_metrics_of_many_groups(decimals):
 
 
 @given(st.lists(st.tuples(scores_of_rows, any_grades), min_size=1, max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_pairs_equal_counting_by_definition(rows):
     scores, grades = (np.array(column) for column in zip(*rows, strict=True))
     counts = in_memory([(scores, grades)]).pair_counts()
@@ -310,7 +311,7 @@ def test_large_groups_equal_counting_by_definition(rows):
 
 
 @given(st.lists(st.tuples(scores_of_rows, any_grades), min_size=1, max_size=60), st.integers(1, 70))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_top_rows_of_any_pieces(rows, k):
     scores, grades = (np.array(column) for column in zip(*rows, strict=True))
     whole, pieces = TopRows(k), TopRows(k)

@@ -9,6 +9,7 @@ import pytest
 from helpers import losses
 from helpers.dual_data import dual_data
 from helpers.losses import LOSSES, SMALL, Row, best_multiplier, make_loss, plain_losses, rows
+from helpers.thinning import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
@@ -28,7 +29,7 @@ LOOPS = {"dual": (dual_loops, row_loops), "piecewise linear": (cut_loops,)}
 
 class TestValue:
     @given(rows(), SMALL)
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     def test_the_value_is_the_loss(self, row, score):
         expected = plain_losses(row.name, row.t, score, row.cost, row.eps)
         assert losses.value(row.loss, row.t - score, *row.own) == pytest.approx(expected, abs=1e-12)
@@ -48,7 +49,7 @@ class TestValue:
             assert losses.value(data.functions, r, t, cost) == pytest.approx(-found.fun, abs=1e-6)
 
     @given(rows(), SMALL)
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     def test_the_slope_is_the_derivative(self, row, r):
         slope, h = losses.slope(row.loss, r, *row.own), 1e-6
         behind, ahead = ((row.loss_at(r + s) - row.loss_at(r)) / s for s in (-h, h))
@@ -57,14 +58,14 @@ class TestValue:
         assert (slope != 0.0) == (losses.value(row.loss, r, *row.own) > 0.0)
 
     @given(rows())
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=examples(200))
     def test_bounds_and_the_conjugate(self, row):
         assert losses.bounds(row.loss, *row.own) == (row.low, row.high)
         expected = row.eps * abs(row.v) + 0.5 * row.damping * row.v**2
         assert losses.conjugate(row.loss, row.v, *row.own) == pytest.approx(expected, rel=1e-14)
 
     @given(rows(), SMALL)
-    @settings(deadline=None, max_examples=500)
+    @settings(deadline=None, max_examples=examples(500))
     def test_value_and_conjugate_enclose_the_product(self, row, r):
         """Fenchel and Young: never less than ``r v``, and equal at the slope, which is within the bounds."""
         both = losses.value(row.loss, r, *row.own) + losses.conjugate(row.loss, row.v, *row.own)
@@ -76,7 +77,7 @@ class TestValue:
         assert losses.violation(row.loss, v, r, *row.own) <= 1e-12
 
     @given(rows(), SMALL)
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     def test_a_piecewise_linear_loss_begins_at_its_breakpoint(self, row, r):
         if "breakpoint" not in implemented(type(row.loss)):
             return
@@ -87,7 +88,7 @@ class TestValue:
 
 class TestStep:
     @given(rows(), SMALL, st.sampled_from([0.0, 0.3, 1.0, 20.0]))
-    @settings(deadline=None, max_examples=500)
+    @settings(deadline=None, max_examples=examples(500))
     @example(Row("hinge", 1.0, 1.0, 0.0, 0.4), 0.0, 0.0)
     @example(Row("epsilon-insensitive", 0.0, 1.0, 0.5, 0.4), 0.1, 0.0)
     @example(Row("epsilon-insensitive", 0.0, 1.0, 0.5, -1.0), 0.5, 0.0)
@@ -104,7 +105,7 @@ class TestStep:
         assert value(new) == pytest.approx(value(best), abs=1e-9)
 
     @given(rows(), SMALL, st.sampled_from([0.0, 0.3, 1.0, 20.0]))
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=examples(200))
     def test_no_multiplier_of_a_grid_is_better(self, row, r, curvature):
         """By the definition of D: without the closed form of the conjugate's parabola."""
 
@@ -122,7 +123,7 @@ class TestStep:
         assert math.isnan(losses.dual_step(make_loss(loss, 0.1), 0.0, 3.0, 1.0, 1.0, math.inf))
 
     @given(rows(), SMALL)
-    @settings(deadline=None, max_examples=500)
+    @settings(deadline=None, max_examples=examples(500))
     def test_a_violation_is_the_steepest_allowed_direction(self, row, d):
         r, d = row.residual(d)
         allowed = []
@@ -137,7 +138,7 @@ class TestStep:
             assert found <= 0.0
 
     @given(rows(), SMALL, st.sampled_from([0.0, 1.0]))
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     def test_a_row_moves_only_where_it_violates_and_not_twice(self, row, d, curvature):
         r, _ = row.residual(d)
         new = losses.dual_step(row.loss, row.v, r, *row.own, curvature)
@@ -147,7 +148,7 @@ class TestStep:
         assert losses.violation(row.loss, new, now, *row.own) <= 1e-12
 
     @given(rows())
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     def test_free_is_off_the_bounds_and_the_kink(self, row):
         expected = row.low < row.v < row.high and (row.v != 0.0 or row.eps == 0.0)
         assert losses.is_free(row.loss, row.v, *row.own) == expected
@@ -163,7 +164,7 @@ def moves(draw):
 
 class TestMove:
     @given(moves())
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     def test_the_gain_is_the_difference_of_the_terms(self, move):
         row, new = move
 
@@ -174,7 +175,7 @@ class TestMove:
         assert losses.gain(row.loss, row.v, new, *row.own) == expected
 
     @given(moves(), st.floats(0.0, 1.0))
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     def test_the_parabola_is_that_of_the_terms_along_a_step(self, move, theta):
         row, new = move
         end = losses.parabola_end(row.loss, row.v, new)

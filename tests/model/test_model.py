@@ -18,6 +18,7 @@ import google_crc32c
 import numpy as np
 import pytest
 from helpers.scored_data import model_of
+from helpers.thinning import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -118,7 +119,9 @@ def models(draw: st.DrawFn) -> Model:
 
 
 @given(models())
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path, trained):
     save_model(trained, tmp_path / "m")
     assert_same(load_model(tmp_path / "m"), trained)
@@ -292,7 +295,9 @@ def test_a_file_cut_anywhere_or_grown_is_found(tmp_path):
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_random_bytes_after_the_magic_are_damage(tmp_path, tail):
     (tmp_path / "m").write_bytes(MODEL_FILE.magic + tail)
     with pytest.raises(DamageError):

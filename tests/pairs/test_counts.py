@@ -9,6 +9,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from helpers.thinning import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -124,14 +125,18 @@ def small_parts():
         yield
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(ROWS, st.integers(1, 41), st.booleans(), st.sampled_from([1, 2, 8]), st.integers(0, 5))
 def test_counts_are_those_of_all_pairs(rows, n_labels, weighted, slacks, first_row):
     scores, labels, weights = (np.array([row[k] for row in rows], float) for k in range(3))
     check(scores, labels % n_labels, weights if weighted else None, slacks, first_row)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(ROWS, st.integers(1, 41), st.booleans(), st.sampled_from([1, 3]), st.sampled_from([1.0, 0.0, 2.5]))
 def test_counts_are_the_same_in_small_parts(small_parts, rows, n_labels, weighted, slacks, margin):
     scores, labels, weights = (np.array([row[k] for row in rows], float) for k in range(3))
@@ -166,7 +171,9 @@ def check_look_up(scores, labels, slacks, first_row, margin):
         np.testing.assert_array_equal(column.read(0, len(scores)), active[blocks_of == slack].sum(axis=0))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(TWO_RANKS, st.sampled_from([1, 2, 5]), st.integers(0, 5), MARGINS)
 def test_look_up_of_two_ranks_finds_all_pairs(small_parts, rows, slacks, first_row, margin):
     scores, labels = np.array([row[0] for row in rows], float), np.array([row[1] for row in rows], int)

@@ -7,6 +7,7 @@ import pytest
 from helpers import losses
 from helpers.dual_data import dual_data, spread_columns
 from helpers.losses import LOSSES, SMALL, best_multiplier, plain_losses, rows
+from helpers.thinning import examples
 from hypothesis import given, settings
 
 from ooc_svm.ops import rows as row_ops
@@ -14,7 +15,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 
 
 @given(rows(), rows(), SMALL, SMALL)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_priorities(one, other, d, other_d):
     """Non-bound rows come first, then the violating, then the others; each by the violation."""
 

@@ -18,6 +18,7 @@ from helpers.dual_data import (
 )
 from helpers.losses import LOSSES, plain_losses
 from helpers.problems_data import MatrixSource, cut_rows
+from helpers.thinning import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -51,7 +52,7 @@ def block_lengths(draw):
 
 class TestCutRounds:
     @given(block_lengths(), st.integers(1, 40), st.sampled_from([1, 2, 4, 8]))
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     @example([1000, 3], 20, 4)
     @example([5000, 1, 5000], 20, 4)
     @example([1], 20, 4)
@@ -84,7 +85,7 @@ class TestCutRounds:
         assert (visits == 1).all()
 
     @given(st.integers(1, 400), st.integers(1, 2000), st.integers(1, 40), st.sampled_from([1, 2, 4]))
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=examples(200))
     def test_about_as_many_rounds_as_wanted(self, n_blocks, length, n_rounds, n_lanes):
         rounds = cut_rounds(spans_of([length] * n_blocks), n_rounds, n_lanes)
         possible = max(1, min(n_rounds, n_blocks * length // (MIN_ROWS * n_lanes)))

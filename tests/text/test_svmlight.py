@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.reference_parser import Row, Verdict, parse
+from helpers.thinning import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,9 @@ from ooc_svm.text.svmlight import (
 )
 from ooc_svm.text.writer import format_rows
 
-EXAMPLES = settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(
+    max_examples=examples(150), deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def parse_text(text: bytes, index_base: int = 1, dtype: str = "float32") -> tuple[int, RowArrays]:
