@@ -20,6 +20,7 @@ from ooc_svm.store.parallel_writer import ChunkRun, RunWriter, WrittenRun
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.records import RecordFile, append_record
 from ooc_svm.text.inputs import display_name
+from ooc_svm.text.label_names import LabelNames
 from ooc_svm.text.reader import TextCounts, TextSegment, TextStart
 
 
@@ -28,12 +29,15 @@ class SegmentScan:
     """What was found in a segment of a text.
 
     ``counts`` are those of the segment alone, except for `n_features`. ``qid_rule`` says whether rows have a
-    qid, after the segment; ``ones``, whether every value is 1. ``columns`` is the file for `read_columns`,
-    and ``rejected`` the file with the bad lines, if it was asked for.
+    qid, after the segment; ``label_names`` are the names of its labels, where labels are names, and
+    ``source`` the name of the input; ``ones``, whether every value is 1. ``columns`` is the file for
+    `read_columns`, and ``rejected`` the file with the bad lines, if it was asked for.
     """
 
     counts: TextCounts
     qid_rule: int
+    label_names: list[str] | None
+    source: str
     ones: bool
     columns: Path
     n_records: int
@@ -72,7 +76,9 @@ def scan_segment(
         if exact:
             raise
         return None
-    return SegmentScan(rows.counts - start.counts, rows.qid_rule, ones, columns, n_records, rejected)
+    names = None if rows.label_names is None else list(rows.label_names)
+    counts, source = rows.counts - start.counts, display_name(segment.path)
+    return SegmentScan(counts, rows.qid_rule, names, source, ones, columns, n_records, rejected)
 
 
 def _put_columns(path: Path, labelled: LabelledRows) -> None:
@@ -82,8 +88,17 @@ def _put_columns(path: Path, labelled: LabelledRows) -> None:
     append_record(path, [sizes, lengths, labelled.labels, *qids])
 
 
-def read_columns(scan: SegmentScan) -> Iterator[tuple[Int64Array, Float64Array, Int64Array | None]]:
+def no_names_yet(options: ConvertOptions) -> LabelNames | None:
+    """Where the names of the labels of all segments go, where labels are names."""
+    return LabelNames() if options.labels == "text" else None
+
+
+def read_columns(
+    scan: SegmentScan, names: LabelNames | None = None
+) -> Iterator[tuple[Int64Array, Float64Array, Int64Array | None]]:
     """Lengths, labels and qids of the rows of a segment, block by block; the file is removed at the end.
+
+    Labels that are names are numbered by `names`, which get those that are new.
 
     Raises StorageError where reading failed, or what is read is not what was written.
     """
@@ -97,6 +112,8 @@ def read_columns(scan: SegmentScan) -> Iterator[tuple[Int64Array, Float64Array, 
             lengths, labels = file.read(n_rows, np.int32), file.read(n_rows, np.float64)
             qids = file.read(n_rows, np.int64) if has_qids else None
             file.end_record()
+            if names is not None:
+                labels = names.renumber(labels, scan.label_names, scan.source)
             yield lengths.astype(np.int64), labels, qids
     scan.columns.unlink()
 
@@ -125,5 +142,6 @@ def write_chunks(
         for labelled in blocks:
             writer.append(labelled.rows.indices, labelled.rows.values)
             if writer.missing <= 0:
+                rows.require_unchanged()
                 return writer.finish()
         raise InputError(f"{display_name(segments[-1].path)}: the file changed after the start: start again")

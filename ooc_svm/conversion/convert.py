@@ -8,15 +8,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from ooc_svm.conversion.formats import FORMATS
+from ooc_svm.conversion.formats import FORMATS, format_of
+from ooc_svm.conversion.from_anndata import convert_anndata, is_anndata
 from ooc_svm.conversion.matrix import LabelledMatrix
-from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.options import CONVERT_KINDS, INPUTS, ConvertOptions
 from ooc_svm.conversion.output import commit, writing
 from ooc_svm.conversion.reorder import group_rows, shuffle_rows
 from ooc_svm.conversion.report import ConvertReport, Meter, Progress
+from ooc_svm.errors import UsageError, parameter
+from ooc_svm.parameters import ARRAY, CALLBACK, MATRIX, TEXT, checks
+from ooc_svm.store.feature_names import given_names
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.reader import InputPath
@@ -27,13 +32,16 @@ __all__ = ["ConvertReport", "convert", "convert_matrix"]
 _USUAL_GROWTH = 2
 
 
+@checks(**CONVERT_KINDS, inputs=INPUTS, progress=CALLBACK)
 def convert(
     inputs: Sequence[InputPath] | InputPath,
     output: str | os.PathLike[str],
     *,
     index_base: int = 1,
     features: int | None = None,
+    feature_names: Any = None,
     dtype: str = "float32",
+    labels: Literal["numbers", "text"] = "numbers",
     overwrite: bool = False,
     bad_lines: Literal["stop", "skip"] = "stop",
     max_bad_lines: int | None = None,
@@ -44,9 +52,14 @@ def convert(
     engine: Literal["local", "dask"] = "local",
     scheduler: str | None = None,
     insecure_cluster: bool = False,
+    layer: str | None = None,
+    labels_file: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> ConvertReport:
-    """Convert SVMlight text to a store.
+    """Convert SVMlight text, AnnData, a matrix of SciPy in a file or Parquet to a store.
+
+    AnnData (``.h5ad``, or a Zarr store of another program, with a CSR, CSC or dense matrix) becomes an
+    AnnData store of CSR rows with the names and the columns of its cells and genes.
 
     The bytes of the store follow from the text and the options, not from threads or memory. Whatever
     happens, the output is absent, the old store or the new one, complete and on the disk.
@@ -54,15 +67,25 @@ def convert(
     Parameters
     ----------
     inputs : path or sequence of paths
-        Files, plain or compressed, read one after another; ``-`` is standard input.
+        Files, plain or compressed, read one after another; ``-`` is standard input. Or one AnnData file, for
+        which `dtype`, `overwrite`, `threads`, `memory` and `layer` hold; or one file of SciPy (``.npz`` with
+        a CSR or CSC matrix), with `labels_file`; or files of Parquet with the columns ``indices`` and
+        ``values`` (lists of numbers), ``label``, and ``qid`` and ``weight`` where there are any.
     output : path
         The store.
-    index_base : {1, 0}
+    index_base : {0, 1}
         Index of the first column in the text.
     features : int, optional
-        Number of columns; by default up to the last one that the text names.
+        Number of columns; by default that of `feature_names`, without these up to the last one that the text
+        names.
+    feature_names : path or sequence of str, optional
+        Names of the columns, all different: a file of UTF-8 text with a name on each line, or the names. The
+        store keeps them, and models that are trained on it.
     dtype : {"float32", "float64"}
         Type of the values.
+    labels : {"numbers", "text"}
+        What stands for the labels in the text: numbers, or names of at most 1000 classes, without blanks and
+        colons. The label of a row is then the place of its name among the sorted names.
     overwrite : bool
         Replace a store that this package has written.
     bad_lines : {"stop", "skip"}
@@ -88,6 +111,10 @@ def convert(
         machines must see inputs and output under the same path.
     insecure_cluster : bool
         Allow an address other than ``tls://``.
+    layer : str, optional
+        Of AnnData, the layer that is taken instead of X.
+    labels_file : path, optional
+        Labels for a file of SciPy: a ``.npy`` file, or text with a number on each line.
     progress : callable, optional
         ``progress(bytes_done, bytes_total or None, rows)`` is called after every block. With `shuffle` or
         `group`, and on a cluster, the bytes count twice: read, and written.
@@ -108,12 +135,14 @@ def convert(
     MemoryBudgetError
         The memory is too small for any conversion, or for a line of the text.
     """
-    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
+    names = cast(list[InputPath], inputs)  # their kind makes it a list
     options = ConvertOptions(
         Path(output),
         index_base=index_base,
         features=features,
+        feature_names=given_names(feature_names),
         dtype=dtype,
+        labels=labels,
         overwrite=overwrite,
         bad_lines=bad_lines,
         max_bad_lines=max_bad_lines,
@@ -124,7 +153,20 @@ def convert(
         engine=engine,
         scheduler=scheduler,
         insecure_cluster=insecure_cluster,
+        layer=layer,
+        labels_file=labels_file,
     )
+    if any(map(is_anndata, names)):
+        return convert_anndata(names, options, progress)
+    if layer is not None:
+        raise UsageError(f"{parameter('layer')} is for AnnData; leave it out")
+    format_name = format_of(names)
+    if format_name != "svmlight":
+        return _convert_files(format_name, names, options, progress)
+    if labels_file is not None:
+        raise UsageError(
+            f"{parameter('labels_file')} is for a file of SciPy (.npz); text has labels of its own"
+        )
     if engine == "dask":
         from ooc_svm.conversion.on_cluster import convert_on_cluster
 
@@ -132,6 +174,14 @@ def convert(
     return _convert("svmlight", names, options, progress)
 
 
+@checks(
+    **CONVERT_KINDS | {"labels": ARRAY},
+    matrix=MATRIX,
+    qid=ARRAY,
+    weight=ARRAY,
+    label=TEXT,
+    progress=CALLBACK,
+)
 def convert_matrix(
     matrix: Any,
     labels: Any,
@@ -139,8 +189,11 @@ def convert_matrix(
     *,
     qid: Any = None,
     weight: Any = None,
+    label: str | None = None,
+    layer: str | None = None,
     index_base: int = 1,
     features: int | None = None,
+    feature_names: Any = None,
     dtype: str = "float32",
     overwrite: bool = False,
     shuffle: int | None = None,
@@ -153,19 +206,26 @@ def convert_matrix(
 
     Parameters
     ----------
-    matrix : scipy sparse matrix or array, or 2-d ndarray, shape (n_rows, n_columns)
-        Explicit zeros are dropped, duplicates summed.
+    matrix : matrix of shape (n_rows, n_columns)
+        A sparse matrix or array of SciPy in any format, or what NumPy makes a 2-d array of real numbers of.
+        Explicit zeros are dropped, duplicates summed. Or an AnnData object.
     labels : array_like, shape (n_rows,)
+        Numbers, or text for the names of at most 1000 classes, as for `convert`. None for those of an AnnData
+        object.
     output : path
         The store.
     qid : array_like of int, shape (n_rows,), optional
         Groups, not negative.
     weight : array_like of float, shape (n_rows,), optional
         Weights of the rows, not negative.
-    index_base : {1, 0}
+    label, layer : str, optional
+        Of an AnnData object: the column of ``obs`` with the labels, and the layer that is taken instead of X.
+    index_base : {0, 1}
         Index of the first column in text made from the store.
     features : int, optional
         Number of columns; by default those of the matrix.
+    feature_names : path or sequence of str, optional
+        As for `convert`; by default those of an AnnData object.
     memory : int or str, optional
         Bytes for the whole process without the matrix.
     dtype, overwrite, shuffle, group, threads, progress
@@ -180,10 +240,15 @@ def convert_matrix(
     UsageError, InputError, StorageError, MemoryBudgetError
         As for `convert`.
     """
+    data = LabelledMatrix(matrix, labels, qid, weight).of_anndata(label, layer)
+    names = given_names(feature_names)
+    if names is None and features is None:
+        names = data.feature_names
     options = ConvertOptions(
         Path(output),
         index_base=index_base,
         features=features,
+        feature_names=names,
         dtype=dtype,
         overwrite=overwrite,
         shuffle=shuffle,
@@ -191,7 +256,25 @@ def convert_matrix(
         threads=threads,
         memory=memory,
     )
-    return _convert("matrix", LabelledMatrix(matrix, labels, qid, weight), options, progress)
+    return _convert("matrix", data, options, progress)
+
+
+def _convert_files(
+    format_name: str, names: list[InputPath], options: ConvertOptions, progress: Progress | None
+) -> ConvertReport:
+    """Convert files of one of the formats that are no text."""
+    for name, default in (("bad_lines", "stop"), ("labels", "numbers"), ("engine", "local")):
+        if getattr(options, name) != default:
+            raise UsageError(
+                f"{parameter(name)} is for text, and {os.fspath(names[0])} is none; leave it out"
+            )
+    if format_name == "npz":
+        if len(names) > 1:
+            raise UsageError(f"{os.fspath(names[0])} and {len(names) - 1} more: give one file of SciPy")
+        return _convert(format_name, Path(names[0]), options, progress)
+    if options.labels_file is not None:
+        raise UsageError(f"{parameter('labels_file')} is for a file of SciPy (.npz); leave it out")
+    return _convert(format_name, names, options, progress)
 
 
 def _convert(
@@ -201,6 +284,7 @@ def _convert(
     meter = Meter(progress, options.reorders)
     scratch = Scratch(options.output)
     rows = FORMATS[format_name](data, options, scratch.path, meter.read)
+    options = replace(options, labels="numbers" if rows.label_names is None else "text")
     meter.total = rows.total_bytes
     with (
         writing(StoreWriter, options, scratch, rows.plan.write_threads) as writer,
@@ -220,4 +304,4 @@ def _convert(
             writer.append(labelled, weights)
             if options.reorders:
                 meter.written(labelled.rows.stop, meter.rows)
-        return commit(writer, options, rows.counts, rows.inputs, rows.reject_file, meter)
+        return commit(writer, options, rows.counts, rows.inputs, rows.reject_file, meter, rows.label_names)

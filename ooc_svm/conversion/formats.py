@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from ooc_svm.conversion.matrix import MatrixRows
+from ooc_svm.conversion.npz import NpzRows
 from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.parquet import ParquetRows
 from ooc_svm.conversion.plan import ConversionPlan
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.text import TextBlocks
-from ooc_svm.text.inputs import InputMetadata
+from ooc_svm.text.inputs import InputMetadata, check_text, display_name
 from ooc_svm.text.reader import TextCounts
 
 
@@ -27,6 +30,8 @@ class InputRows(Protocol):
         Of the blocks yielded so far.
     inputs : sequence of InputMetadata
         The inputs read so far.
+    label_names : sequence of str or None
+        The names of the labels in the blocks yielded so far, where they are names.
     reject_file : Path or None
         File in the scratch folder that gets the rows that break a rule; None if they are errors.
     """
@@ -41,13 +46,43 @@ class InputRows(Protocol):
     @property
     def inputs(self) -> Sequence[InputMetadata]: ...
 
+    @property
+    def label_names(self) -> Sequence[str] | None: ...
+
     def blocks(self) -> Generator[WeightedRows, None, None]:
         """The rows without explicit zeros, in order, with their weights if there are any; once."""
+
+
+_MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet"}
+
+
+def format_of(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """The name of the format of files, from the first bytes of the first one; text if it is none of ours."""
+    return _MAGIC.get(_head(paths[0]), "svmlight")
+
+
+def refuse_other_formats(paths: Sequence[str]) -> None:
+    """Raise InputError, which says how they are converted, for files that are no text."""
+    for path in paths:
+        check_text(_head(path), display_name(path), path)
+
+
+def _head(path: str | os.PathLike[str]) -> bytes:
+    """The first bytes of a file; none where it cannot be read: what reads it names the reason."""
+    if not os.path.isfile(path):
+        return b""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4)
+    except OSError:
+        return b""
 
 
 FORMATS: dict[str, Callable[[Any, ConvertOptions, Path, Callable[[int], None]], InputRows]] = {
     "svmlight": TextBlocks,
     "matrix": MatrixRows,
+    "npz": NpzRows,
+    "parquet": ParquetRows,
 }
 """How each format is opened: with the data, the options, the path of the scratch folder (which is not there
 yet), and a function that is called with the number of bytes read so far. What is wrong with the data and can

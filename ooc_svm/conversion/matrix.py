@@ -11,10 +11,13 @@ import numpy as np
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
+from ooc_svm.data.annotated import is_annotated, read_annotated
 from ooc_svm.data.blocks import LabelledRows, RowBlock
-from ooc_svm.data.matrix import MatrixSource, qid_column
-from ooc_svm.errors import InputError
+from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.data.matrix import MatrixSource
+from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.text.inputs import InputMetadata
+from ooc_svm.text.label_names import LabelNames
 from ooc_svm.text.reader import TextCounts
 
 
@@ -25,6 +28,23 @@ class LabelledMatrix(NamedTuple):
     labels: Any
     qid: Any
     weight: Any
+    feature_names: FeatureNames | None = None
+
+    def of_anndata(self, label: str | None, layer: str | None) -> LabelledMatrix:
+        """The matrix and the columns of an AnnData object; any other matrix as it is."""
+        if not is_annotated(self.matrix):
+            for name, given in (("label", label), ("layer", layer)):
+                if given is not None:
+                    raise UsageError(f"{parameter(name)} is for an AnnData object; leave it out")
+            return self
+        own = read_annotated(self.matrix, label, layer, labelled=self.labels is None)
+        labels = own.labels if self.labels is None else self.labels
+        if self.labels is None and own.label_names is not None:
+            labels = np.array(own.label_names, object)[own.labels.astype(np.int64)]
+        qid, weight = own.qids if self.qid is None else self.qid, self.weight
+        return LabelledMatrix(
+            own.matrix, labels, qid, own.weights if weight is None else weight, own.feature_names
+        )
 
 
 class MatrixRows:
@@ -35,14 +55,15 @@ class MatrixRows:
     ) -> None:
         self.plan = plan_conversion(options)
         self.reject_file: Path | None = None
-        self._source = source = MatrixSource(data.matrix, data.labels)
+        self._source = source = MatrixSource(
+            data.matrix, data.labels, data.weight, qids=data.qid, names=("matrix", "weight")
+        )
+        self.label_names = None if source.label_names is None else _stored_names(source.label_names)
         if options.features is not None and options.features < source.n_features:
             raise InputError(
-                f"the matrix has {source.n_features} columns, but features is {options.features}: "
-                "give as many or more, or leave it out"
+                f"the matrix has {source.n_features} columns, but {parameter('features')} is "
+                f"{options.features}: give as many or more, or leave it out"
             )
-        self._qids = None if data.qid is None else qid_column(data.qid, source.n_rows)
-        self._weights = None if data.weight is None else _weight_column(data.weight, source.n_rows)
         self._progress = progress
         self.counts = TextCounts(n_features=source.n_features)
         self.total_bytes: int | None = sum(span.nbytes for span in source.blocks)
@@ -51,18 +72,26 @@ class MatrixRows:
     def blocks(self) -> Generator[WeightedRows, None, None]:
         """The rows in order; the bytes of all blocks yielded so far are reported as progress."""
         done = 0
-        for index, span in enumerate(self._source.blocks):
-            block = self._source.read_block(index)
+        source = self._source
+        for index, span in enumerate(source.blocks):
+            block = source.read_block(index)
             rows = _without_zeros(block)
-            own = slice(span.start, span.stop)
-            labels = self._source.read_labels(span.start, span.stop)
+            own = span.start, span.stop
             self.counts.rows += rows.n_rows
             self.counts.nonzeros += len(rows.indices)
             self.counts.explicit_zeros += len(block.indices) - len(rows.indices)
-            qids = None if self._qids is None else self._qids[own]
-            yield LabelledRows(rows, labels, qids), None if self._weights is None else self._weights[own]
+            qids = source.read_qids(*own) if source.has_qid else None
+            weights = source.read_weights(*own) if source.has_weight else None
+            yield LabelledRows(rows, source.read_labels(*own), qids), weights
             done += span.nbytes
             self._progress(done)
+
+
+def _stored_names(names: tuple[str, ...]) -> LabelNames:
+    """Names of labels, in their order, if a store takes them; InputError otherwise."""
+    known = LabelNames()
+    known.renumber(np.arange(len(names), dtype=np.float64), names, "the matrix")
+    return known
 
 
 def _without_zeros(block: RowBlock) -> RowBlock:
@@ -72,12 +101,3 @@ def _without_zeros(block: RowBlock) -> RowBlock:
     before = np.zeros(len(stored) + 1, np.int64)
     np.cumsum(stored, out=before[1:])
     return RowBlock(block.start, before[block.indptr], block.indices[stored], block.values[stored])
-
-
-def _weight_column(column: Any, n_rows: int) -> Any:
-    array = np.asarray(column)
-    if array.shape != (n_rows,):
-        raise InputError(f"{n_rows} rows but weight of shape {array.shape}; one weight a row is needed")
-    if array.dtype.kind not in "iufb":
-        raise InputError(f"weight has the type {array.dtype}; numbers are needed")
-    return array.astype(np.float64)

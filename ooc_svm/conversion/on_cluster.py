@@ -19,7 +19,13 @@ from typing import Any
 
 from ooc_svm.cluster.connection import Cluster, Worker, connect
 from ooc_svm.cluster.tasks import run_all
-from ooc_svm.conversion.cluster_tasks import SegmentScan, read_columns, scan_segment, write_chunks
+from ooc_svm.conversion.cluster_tasks import (
+    SegmentScan,
+    no_names_yet,
+    read_columns,
+    scan_segment,
+    write_chunks,
+)
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.output import check_rejected, commit, writing
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
@@ -28,7 +34,7 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.store.layout import chunk_count
 from ooc_svm.store.parallel_writer import ChunkRun, ParallelWriter
 from ooc_svm.system.folders import Scratch
-from ooc_svm.system.memory import INTERPRETER_BYTES, parse_size
+from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, parse_size, size_needed
 from ooc_svm.text.reader import InputPath, TextCounts, TextSegment, TextStart, require_rows
 from ooc_svm.text.split import segment_bytes, split_text
 from ooc_svm.text.svmlight import QID_UNKNOWN
@@ -45,6 +51,8 @@ def convert_on_cluster(
     if options.bad_lines == "skip":
         check_rejected(options.rejected, inputs)
     text = split_text(inputs, options.thread_count)
+    # Workers may have other working directories.
+    options = replace(options, output=options.output.absolute())
     scratch = Scratch(options.output)
     with (
         writing(ParallelWriter, options, scratch, _WRITE_THREADS) as writer,
@@ -62,26 +70,35 @@ def convert_on_cluster(
         meter.total = text.n_bytes
         cluster.require_visible(writer.folder, *(Path(segment.path) for segment in text.segments))
         plan = _plan(options, workers, inputs)
-        conversion = _Conversion(cluster, options, plan, text.segments, writer, scratch.make(), meter)
+        unnamed = replace(options, feature_names=None)  # workers need no names
+        conversion = _Conversion(cluster, unnamed, plan, text.segments, writer, scratch.make(), meter)
         conversion.scan()
         require_rows(conversion.total.rows, text.inputs)
         reject_file = conversion.gather_rejected() if options.bad_lines == "skip" else None
         conversion.write()
-        return commit(writer, options, conversion.total, text.inputs, reject_file, meter)
+        names = conversion.label_names
+        return commit(writer, options, conversion.total, text.inputs, reject_file, meter, names)
 
 
 def _plan(options: ConvertOptions, workers: Sequence[Worker], inputs: Sequence[InputPath]) -> ConversionPlan:
     """Sizes that fit every worker, each thread of which does a task of its own."""
-    plans = []
+    plans, refusals = [], []
     for worker in workers:
         memory = INTERPRETER_BYTES + (worker.memory - INTERPRETER_BYTES) // worker.threads
         try:
             plans.append(plan_conversion(replace(options, threads=1, memory=memory), inputs))
         except MemoryBudgetError as error:
-            raise MemoryBudgetError(
-                f"for each of the {worker.threads} thread(s) of the worker {worker.address}: {error}, or "
-                "start workers with fewer threads"
-            ) from error
+            needed = INTERPRETER_BYTES + worker.threads * (error.needed - INTERPRETER_BYTES)
+            refusals.append(
+                MemoryBudgetError(
+                    f"a conversion needs at least {size_needed(needed)} of memory for the {worker.threads} "
+                    f"thread(s) of the worker {worker.address}, and {format_size(worker.memory)} are "
+                    "allowed: allow more, or start workers with fewer threads",
+                    needed,
+                )
+            )
+    if refusals:
+        raise max(refusals, key=lambda each: each.needed)
     return min(plans, key=lambda plan: (plan.max_line_bytes, plan.chunk_bytes))
 
 
@@ -95,7 +112,10 @@ class _Scanned:
 
 
 class _Conversion:
-    """The two readings of one text; ``total`` counts all segments read so far, in order."""
+    """The two readings of one text; ``total`` counts all segments read so far, in order.
+
+    ``label_names`` are the names of their labels, in the order of the text, where labels are names.
+    """
 
     def __init__(
         self,
@@ -108,6 +128,7 @@ class _Conversion:
         meter: Meter,
     ) -> None:
         self.total = TextCounts()
+        self.label_names = no_names_yet(options)
         self._cluster, self._options, self._plan = cluster, options, plan
         self._segments, self._writer = segments, writer
         self._scratch, self._meter = scratch, meter
@@ -163,7 +184,7 @@ class _Conversion:
 
     def _accept(self, scanned: _Scanned) -> None:
         """Count a segment, and outline its rows."""
-        for lengths, labels, qids in read_columns(scanned.scan):
+        for lengths, labels, qids in read_columns(scanned.scan, self.label_names):
             self._writer.outline(lengths, labels, qids)
         self._scanned.append(scanned)
         self.total += scanned.scan.counts

@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ooc_svm.errors import UsageError
-from ooc_svm.options import ENGINES
+from ooc_svm.errors import UsageError, parameter
+from ooc_svm.options import ENGINES, check_engine
+from ooc_svm.parameters import (
+    DTYPE,
+    FEATURE_NAMES,
+    FLAG,
+    INDEX_BASE,
+    PATH,
+    SIZE,
+    TEXT,
+    THREADS,
+    Kind,
+    at_least,
+    checked_fields,
+    choice,
+    read_items,
+)
+
+if TYPE_CHECKING:
+    from ooc_svm.data.feature_names import FeatureNames
+
+# Features that a store can have: column ids are int32.
+_MOST_FEATURES = 2**31 - 1
 
 
+def _read_inputs(value: Any) -> list[Any]:
+    names = (
+        [PATH.convert(value)]
+        if isinstance(value, str | PathLike)
+        else [*map(PATH.convert, read_items(value))]
+    )
+    if not names:
+        raise ValueError
+    return names
+
+
+INPUTS = Kind("path or sequence of paths", "a path or a sequence of paths, at least one", _read_inputs)
+
+
+def _option(kind: Kind, default: Any) -> Any:
+    return field(default=default, metadata={"kind": kind})
+
+
+@checked_fields
 @dataclass(frozen=True)
 class ConvertOptions:
     """The options that `ooc_svm.conversion.convert.convert` documents: plain data, for any process.
@@ -18,39 +59,49 @@ class ConvertOptions:
     Raises UsageError for a value that is not possible, or options that contradict each other.
     """
 
-    output: Path
-    index_base: int = 1
-    features: int | None = None
-    dtype: str = "float32"
-    overwrite: bool = False
-    bad_lines: Literal["stop", "skip"] = "stop"
-    max_bad_lines: int | None = None
-    shuffle: int | None = None
-    group: bool = False
-    threads: int | None = None
-    memory: str | int | None = None
-    engine: str = "local"
-    scheduler: str | None = None
-    insecure_cluster: bool = False
+    output: Path = field(metadata={"kind": PATH})
+    index_base: int = _option(INDEX_BASE, 1)
+    features: int | None = _option(at_least(1, _MOST_FEATURES), None)
+    feature_names: FeatureNames | None = _option(FEATURE_NAMES, None)  # noqa: RUF009
+    dtype: str = _option(DTYPE, "float32")
+    labels: Literal["numbers", "text"] = _option(choice("numbers", "text"), "numbers")
+    overwrite: bool = _option(FLAG, False)
+    bad_lines: Literal["stop", "skip"] = _option(choice("stop", "skip"), "stop")
+    max_bad_lines: int | None = _option(at_least(0), None)
+    shuffle: int | None = _option(at_least(0, 2**64 - 1), None)
+    group: bool = _option(FLAG, False)
+    threads: int | None = _option(THREADS, None)
+    memory: str | int | None = _option(SIZE, None)
+    engine: str = _option(choice(*ENGINES), "local")
+    scheduler: str | None = _option(TEXT, None)
+    insecure_cluster: bool = _option(FLAG, False)
+    layer: str | None = _option(TEXT, None)
+    labels_file: str | PathLike[str] | None = _option(PATH, None)  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        if self.shuffle is not None and not 0 <= self.shuffle < 2**64:
-            raise UsageError(f"the seed of the shuffle is {self.shuffle}: from 0 to 2^64 - 1")
-        if self.shuffle is not None and self.group:
-            raise UsageError("--shuffle and --group are two orders of the rows: choose one")
-        if self.dtype not in ("float32", "float64"):
-            raise UsageError(f"dtype is {self.dtype!r:.80}: float32 or float64")
-        if self.engine not in ENGINES:
-            raise UsageError(f"engine {self.engine!r:.80} is not known; choose from: {', '.join(ENGINES)}")
-        if self.engine != "dask" and (self.scheduler is not None or self.insecure_cluster):
-            raise UsageError("a scheduler is for the engine 'dask'; choose it as well")
-        if self.engine == "dask" and self.reorders:
-            option = "--group" if self.group else "--shuffle"
+        if not self.output.name:
             raise UsageError(
-                f"{option} needs all rows in one process: leave it out, or leave out --engine dask"
+                f"{parameter('output')} must be the path of a new folder, not {str(self.output)!r}"
             )
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"threads is {self.threads}: at least 1")
+        if self.shuffle is not None and self.group:
+            raise UsageError(
+                f"{parameter('shuffle')} and {parameter('group')} are two orders of the rows: choose one"
+            )
+        if self.max_bad_lines is not None and self.bad_lines == "stop":
+            raise UsageError(f"{parameter('max_bad_lines')} needs {parameter('bad_lines', 'skip')}: add it")
+        if self.feature_names is not None:
+            if self.features is not None:
+                from ooc_svm.store.feature_names import check_count
+
+                check_count(self.feature_names, self.features, f"{parameter('features', self.features)}")
+            object.__setattr__(self, "features", len(self.feature_names))
+        check_engine(self.engine, self.scheduler, self.insecure_cluster)
+        if self.engine == "dask" and self.reorders:
+            order = parameter("group" if self.group else "shuffle")
+            raise UsageError(
+                f"{order} needs all rows in one process: leave it out, or leave out "
+                f"{parameter('engine', 'dask')}"
+            )
 
     @property
     def reorders(self) -> bool:
@@ -66,3 +117,12 @@ class ConvertOptions:
     def rejected(self) -> Path:
         """File for the bad lines that are skipped."""
         return self.output.with_name(f"{self.output.name}.rejected")
+
+
+READING = ("index_base", "features", "dtype", "labels", "bad_lines", "max_bad_lines")
+"""Names of the options that say how text is read."""
+
+CONVERT_KINDS: dict[str, Kind] = {
+    name: item.metadata["kind"] for name, item in ConvertOptions.__dataclass_fields__.items()
+}
+"""The kinds of the options by name."""

@@ -17,14 +17,14 @@ from ooc_svm.conversion.report import ConvertReport, Meter, make_report
 from ooc_svm.errors import UsageError
 from ooc_svm.store.parallel_writer import ParallelWriter
 from ooc_svm.store.writer import StoreWriter
-from ooc_svm.system.files import storage_errors
+from ooc_svm.system.files import is_same_file, status_of, storage_errors
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import InputPath, TextCounts
 
 ADVICE = "free some space or check the disk, then run again"
 
-_RECORDED_OPTIONS = ("index_base", "features", "dtype", "shuffle", "group")
+_RECORDED_OPTIONS = ("index_base", "features", "dtype", "labels", "shuffle", "group")
 
 Writer = TypeVar("Writer", StoreWriter, ParallelWriter)
 
@@ -37,6 +37,8 @@ def writing(kind: type[Writer], options: ConvertOptions, scratch: Scratch, threa
         dtype=options.dtype,
         index_base=options.index_base,
         n_features=options.features,
+        feature_names=options.feature_names,
+        named_labels=options.labels == "text",
         overwrite=options.overwrite,
         threads=threads,
     )
@@ -51,10 +53,12 @@ def commit(
     inputs: Sequence[InputMetadata],
     reject_file: Path | None,
     meter: Meter,
+    label_names: Sequence[str] | None = None,
 ) -> ConvertReport:
     """Put the store, and the bad lines of `reject_file`, in their places.
 
-    The manifest keeps where the rows came from; only `created` differs between two runs.
+    `label_names` are those of labels that are names. The manifest keeps where the rows came from; only
+    `created` differs between two runs.
     """
     rejected = None if reject_file is None else _publish(reject_file, options.rejected, counts.bad_lines)
     try:
@@ -65,7 +69,7 @@ def commit(
             "version": version("ooc-svm"),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        written = writer.commit(n_features=counts.n_features, provenance=provenance)
+        written = writer.commit(n_features=counts.n_features, provenance=provenance, label_names=label_names)
     except BaseException:
         if rejected is not None:
             rejected.unlink(missing_ok=True)
@@ -75,11 +79,12 @@ def commit(
 
 def check_rejected(target: Path, inputs: Sequence[InputPath]) -> None:
     """Raise UsageError where the bad lines cannot go to their place, before anything is read."""
-    if not os.path.lexists(target):
+    status = status_of(target, follow=False)
+    if status is None:
         return
-    if not stat.S_ISREG(os.lstat(target).st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{target} is no regular file, but the bad lines go there: move it away")
-    if any(os.path.exists(name) and os.path.samefile(name, target) for name in inputs):
+    if any(is_same_file(name, target) for name in inputs):
         raise UsageError(f"{target} is an input, but the bad lines go there: rename it")
 
 

@@ -11,7 +11,7 @@ from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.store.layout import CHUNK_ELEMENTS
 from ooc_svm.system.malloc import return_freed_memory
-from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget
+from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget, size_needed
 from ooc_svm.text.compression import window_bytes
 from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES
 from ooc_svm.text.reader import InputPath
@@ -60,13 +60,18 @@ def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
     return int(texts + 1 + parsed * rows + copies) + 1
 
 
-def plan_conversion(options: ConvertOptions, inputs: Sequence[InputPath] = ()) -> ConversionPlan:
-    """Divide the memory that the options allow; raises MemoryBudgetError where it is too small."""
+def plan_conversion(
+    options: ConvertOptions, inputs: Sequence[InputPath] = (), *, sorts: bool = False
+) -> ConversionPlan:
+    """Divide the memory that the options allow; raises MemoryBudgetError where it is too small.
+
+    `sorts`: rows are put together from parts, as much as if they were put into another order.
+    """
     plan = divide_memory(
         memory_budget(options.memory),
         options.thread_count,
         np.dtype(options.dtype).itemsize,
-        reorder=options.reorders,
+        reorder=options.reorders or sorts,
         window=max(map(window_bytes, inputs), default=0),
     )
     return_freed_memory()
@@ -107,7 +112,9 @@ def _too_little(budget: int, writer: int, text: int, reorder: int, window: int) 
         "another order of the rows": reorder and text + reorder,
     }
     listed = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in parts.items() if nbytes)
+    needed = sum(parts.values())
     return MemoryBudgetError(
-        f"a conversion needs at least {format_size(sum(parts.values()))} of memory ({listed}), "
-        f"and {format_size(budget)} are allowed: allow more"
+        f"a conversion needs at least {size_needed(needed)} of memory ({listed}), "
+        f"and {format_size(budget)} are allowed: allow more",
+        needed,
     )

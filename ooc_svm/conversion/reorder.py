@@ -19,7 +19,7 @@ import numpy as np
 
 from ooc_svm.conversion.external_sort import KEY_BITS, RowSorter, numbered, with_keys
 from ooc_svm.conversion.spill import KeyedRows, WeightedRows
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, parameter
 from ooc_svm.ops.hashing import mix_keys, row_keys
 
 _NUMBER = "number"
@@ -65,7 +65,10 @@ def _with_qid_keys(rows: Iterable[WeightedRows]) -> Iterator[KeyedRows]:
     """Rows with their qids as keys, hashed: buckets of keys have similar sizes whatever the qids."""
     for labelled, weights in rows:
         if labelled.qids is None:
-            raise InputError("--group puts rows of equal qid together, and these have none: leave it out")
+            raise InputError(
+                f"{parameter('group', True)} puts rows of equal qid together, and these have none: "
+                "leave it out"
+            )
         keys = np.empty(labelled.rows.n_rows, np.uint64)
         mix_keys(labelled.qids.view(np.uint64), keys)
         keyed = with_keys(labelled, weights, keys)

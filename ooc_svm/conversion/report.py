@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from ooc_svm.conversion.spill import WeightedRows
-from ooc_svm.store.label_summary import LabelSummary
+from ooc_svm.errors import parameter, shown
+from ooc_svm.store.label_summary import LabelSummary, runs_by_chance
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.text.reader import TextCounts
 
 Progress = Callable[[int, int | None, int], None]
-
-# Share of the label runs of random order below which rows count as sorted.
-_SORTED_SHARE = 0.1
-# Smallest number of rows that are checked for being sorted.
-_FEWEST_ROWS_TO_JUDGE = 1000
 
 
 @dataclass
@@ -82,8 +78,13 @@ class ConvertReport:
         Time from the call to the store on the disk.
     rejected : Path or None
         The file with the bad lines, if there are any.
+    label_names : tuple of str or None
+        Where the labels are names: a label is the place of its name here.
     warnings : list of str
         What may spoil training.
+    columns : tuple of str
+        Columns of cells that were kept, of AnnData; its `id`, `labels` and `label_runs` are empty: they
+        depend on the column that is taken for the labels.
     """
 
     path: Path
@@ -103,7 +104,9 @@ class ConvertReport:
     bytes_out: int
     seconds: float
     rejected: Path | None = None
+    label_names: tuple[str, ...] | None = None
     warnings: list[str] = field(default_factory=list)
+    columns: tuple[str, ...] = ()
 
 
 def make_report(
@@ -128,6 +131,7 @@ def make_report(
         bytes_out=written.n_bytes,
         seconds=time.monotonic() - meter.started,
         rejected=rejected,
+        label_names=written.label_names,
     )
     report.warnings.extend(find_warnings(report))
     return report
@@ -136,19 +140,22 @@ def make_report(
 def find_warnings(report: ConvertReport) -> Iterator[str]:
     """Sentences about a finished conversion."""
     if report.bad_lines:
-        yield f"{report.bad_lines} bad lines were left out; they are in {report.rejected}"
+        where = report.rejected and f"they are in {report.rejected}"
+        keep = f"keep the store ({parameter('store')}), and they are kept beside it"
+        yield f"{report.bad_lines} bad lines were left out; {where or keep}"
     if report.explicit_zeros:
         yield f"{report.explicit_zeros} explicit zeros were dropped; they count for the number of columns"
     counts = report.labels.counts
     if counts is None:
         return
     if len(counts) == 1:
-        yield f"all rows have the label {next(iter(counts)):.17g}; classification needs two labels"
+        [label] = counts
+        text = f"{label:.17g}" if report.label_names is None else shown(report.label_names[int(label)])
+        yield f"all rows have the label {text}; classification needs two labels"
         return
-    n = report.rows
-    by_chance = 1 + (n - 1) * (1 - sum((count / n) ** 2 for count in counts.values()))
-    if n >= _FEWEST_ROWS_TO_JUDGE and report.label_runs < _SORTED_SHARE * by_chance:
+    by_chance = runs_by_chance(counts, report.label_runs)
+    if by_chance is not None:
         yield (
             f"the labels come in {report.label_runs} runs where random order has about {by_chance:.0f}: "
-            "training on sorted rows needs more passes; convert with --shuffle"
+            f"training on sorted rows needs more passes; convert with {parameter('shuffle', 0)}"
         )

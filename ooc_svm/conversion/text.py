@@ -44,6 +44,10 @@ class TextBlocks:
         return self._rows.counts
 
     @property
+    def label_names(self) -> Sequence[str] | None:
+        return self._rows.label_names
+
+    @property
     def inputs(self) -> Sequence[InputMetadata]:
         return self._rows.opened
 
@@ -70,6 +74,7 @@ def text_rows(
         start=start,
         index_base=options.index_base,
         dtype=options.dtype,
+        labels=options.labels,
         threads=plan.threads,
         bad_lines=options.bad_lines,
         max_bad_lines=None if uncounted else options.max_bad_lines,

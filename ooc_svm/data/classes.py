@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, parameter
 
 MAX_CLASSES = 1000
 
@@ -32,22 +32,24 @@ def label_text(label: float) -> str:
     return str(int(label)) if float(label).is_integer() and abs(label) < 2**53 else repr(float(label))
 
 
+def _takes(what: str) -> str:
+    classifier, regressor = parameter("problem", "svc"), parameter("problem", "svr")
+    return f"a classifier ({classifier}) takes {what}, values are for {regressor}"
+
+
 def check_classes(counts: Mapping[float, int] | None) -> Float64Array:
     """Return the labels, ascending.
 
     InputError if there are fewer than two labels or too many, or if they are not whole numbers.
     """
     if counts is None or len(counts) > MAX_CLASSES:
-        raise InputError(
-            f"there are more than {MAX_CLASSES} different labels; a classifier (--problem svc) takes "
-            "classes, values are for --problem svr"
-        )
+        raise InputError(f"there are more than {MAX_CLASSES} different labels; {_takes('classes')}")
     labels = np.array(sorted(label for label, count in counts.items() if count), dtype=np.float64)
     broken = labels[labels != np.round(labels)]
     if len(broken):
         raise InputError(
             f"the labels are values, not classes (for example {label_text(float(broken[0]))}); "
-            "a classifier (--problem svc) takes whole numbers, values are for --problem svr"
+            f"{_takes('whole numbers')}"
         )
     if len(labels) < 2:
         found = ", ".join(label_text(label) for label in labels)
@@ -61,13 +63,15 @@ def binary_problems(
     counts: Mapping[float, int] | None,
     positive: Sequence[float] = (),
     class_weight: str | Mapping[float, float] | None = None,
+    trained: Mapping[float, int] | None = None,
 ) -> tuple[Float64Array, list[BinaryProblem]]:
     """The classes, ascending, and the binary problems of classification.
 
     With two labels, the larger one is positive; with more, there is one problem for each label against the
     rest. With ``positive``, there is one problem: these labels against all others. "balanced" weighs the two
-    sides of each problem with ``n / (2 n_side)``; weights by label are for the rows of that label, 1 by
-    default. InputError if the labels cannot be classes, or no row has a label that is named.
+    sides of each problem with ``n / (2 n_side)``, counting the rows of each label that are ``trained`` on
+    where these are not all; weights by label are for the rows of that label, 1 by default. InputError if the
+    labels cannot be classes, or no row has a label that is named.
     """
     classes = check_classes(counts)
     assert counts is not None
@@ -82,7 +86,7 @@ def binary_problems(
         sides = [{float(classes[1])}]
     else:
         sides = [{float(label)} for label in classes]
-    sizes = np.array([counts[label] for label in classes], dtype=np.float64)
+    sizes = np.array([(trained or counts)[label] for label in classes], dtype=np.float64)
     one_against_rest = not positive and len(classes) > 2
     return classes, [_problem(classes, sizes, side, class_weight, one_against_rest) for side in sides]
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, tiles
 from ooc_svm.data.source import Span
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, parameter, shown
 
 # Maximum number of elements and of rows of a block.
 BLOCK_ELEMENTS = 1 << 20
@@ -19,6 +21,9 @@ BLOCK_ROWS = 1 << 17
 
 # Maximum number of features: column ids are int32.
 LARGEST_FEATURE_COUNT = 2**31 - 1
+
+# Kinds of the types of real numbers: bool, integers, floats.
+_REAL = "biuf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,15 @@ class MatrixSpan:
 class MatrixSource:
     """A CSR matrix in memory (scipy sparse or 2-d ndarray) as a source of row blocks.
 
-    Labels, weights (of each row's loss) and qids (group numbers) have one entry a row. `spans` are the row
-    ranges of the blocks; by default about a million stored values each. InputError if shapes do not match,
-    values are not finite, labels are not numbers or group numbers are not integers.
+    Labels, weights (of each row's loss) and qids (group numbers) have one entry a row; labels that are None
+    are 0. Labels that are text have names: they are positions in `label_names`. `spans` are the row ranges of
+    the blocks; by default about a million stored values each. `names` are those of matrix and weights in
+    messages. With `skip_unlabelled`, rows without a label (NaN, None, empty text) are left out;
+    `n_unlabelled` is their number. InputError if shapes do not match, values are not finite, labels are
+    neither numbers nor text, weights are negative, or group numbers are not integers of at least 0.
     """
+
+    label_names: tuple[str, ...] | None
 
     def __init__(
         self,
@@ -46,14 +56,24 @@ class MatrixSource:
         weights: Any = None,
         spans: Sequence[Span] | None = None,
         qids: Any = None,
+        *,
+        names: tuple[str, str] = ("matrix", "weights"),
+        skip_unlabelled: bool = False,
     ) -> None:
-        csr = _checked_csr(matrix)
-        values = csr.data if csr.data.dtype in (np.float32, np.float64) else csr.data.astype(np.float64)
-        if not np.isfinite(values).all():
-            raise InputError("the matrix has values that are not finite; remove or replace them first")
-        self._labels = _column("labels", labels, csr.shape[0])
+        matrix_name, weights_name = names
+        csr = _checked_csr(matrix, matrix_name)
+        n_rows, self.n_unlabelled = csr.shape[0], 0
+        if skip_unlabelled and labels is not None:
+            csr, labels, weights, qids = _labelled_rows(csr, labels, (weights_name, weights), ("qid", qids))
+            self.n_unlabelled = n_rows - csr.shape[0]
+        values = csr.data
+        self._labels, self.label_names = np.zeros(csr.shape[0]), None
+        if labels is not None:
+            self._labels, self.label_names = label_column(labels, csr.shape[0])
         self.has_weight = weights is not None
-        self._weights = _column("weights", weights, csr.shape[0]) if self.has_weight else np.empty(0)
+        self._weights = np.empty(0)
+        if self.has_weight:
+            self._weights = weight_column(weights_name, weights, csr.shape[0])
         self.has_qid = qids is not None
         self._qids = qid_column(qids, csr.shape[0]) if self.has_qid else np.empty(0, np.int64)
         self.n_rows, self.n_features = int(csr.shape[0]), int(csr.shape[1])
@@ -64,9 +84,9 @@ class MatrixSource:
         self.value_type = "ones" if self._values is None else str(values.dtype)
         self.blocks: Sequence[Span] = self._cut() if spans is None else spans
 
-    @property
+    @cached_property
     def id(self) -> str:
-        """Hash of the content."""
+        """Hash of the content as it is when this is first asked for."""
         digest = hashlib.sha256(f"{self.n_rows} {self.n_features} {self.value_type}".encode())
         columns = (self._labels, self._weights, *((self._qids,) if self.has_qid else ()))
         for array in (self._indptr, self._indices, self._values, *columns):
@@ -108,45 +128,194 @@ class MatrixSource:
         return self._weights[start:stop]
 
 
-def _checked_csr(matrix: Any) -> Any:
-    """The matrix as valid CSR with ascending ids, as compiled functions need it."""
+def _checked_csr(matrix: Any, name: str) -> Any:
+    """The matrix as valid CSR of float32 or float64 with ascending ids, as compiled functions need it."""
     from scipy import sparse
 
     try:
-        csr = sparse.csr_array(matrix)
-        csr.check_format(full_check=True)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"not a valid matrix: {str(error)[:200]}; give rows of numbers") from error
-    if csr.ndim != 2 or csr.data.dtype.kind not in "biuf":
+        csr = _csr_of_sparse(matrix) if sparse.issparse(matrix) else sparse.csr_array(_dense(matrix))
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise InputError(
-            f"a matrix of shape {csr.shape} and type {csr.data.dtype} cannot be used; "
-            "two dimensions and real numbers are needed"
-        )
+            f"{parameter(name)} is not a valid matrix: {str(error)[:200]}; give rows of real numbers"
+        ) from error
     if csr.shape[1] > LARGEST_FEATURE_COUNT:
-        raise InputError(f"{csr.shape[1]} features; at most {LARGEST_FEATURE_COUNT} are possible")
+        raise InputError(
+            f"{parameter(name)} has {csr.shape[1]} columns; at most {LARGEST_FEATURE_COUNT} are possible"
+        )
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
+    finite = np.isfinite(csr.data)
+    if not finite.all():
+        place = int(np.argmin(finite))
+        row = int(np.searchsorted(csr.indptr, place, side="right")) - 1
+        raise InputError(
+            f"{parameter(name)} has values that are not finite: {csr.data[place]} in row {row}, column "
+            f"{csr.indices[place]}, from 0; remove or replace them first"
+        )
     return csr
 
 
-def _column(name: str, entries: Any, n_rows: int) -> Float64Array:
+def _dense(matrix: Any) -> npt.NDArray[Any]:
+    array = _array(matrix)
+    _check_form(array)
+    floats: npt.NDArray[Any] = _floats(array)
+    return floats
+
+
+def _csr_of_sparse(matrix: Any) -> Any:
+    """A sparse matrix of any format as CSR; its ids are checked before compiled functions use them."""
+    from scipy import sparse
+
+    _check_form(matrix)
+    checked = {"csr": sparse.csr_array, "csc": sparse.csc_array, "bsr": sparse.bsr_array}.get(matrix.format)
+    if checked is not None:
+        matrix = checked(matrix)
+        matrix.check_format(full_check=True)
+    elif matrix.format == "coo":
+        for ids, size in zip((matrix.row, matrix.col), matrix.shape, strict=True):
+            if ids.shape != matrix.data.shape or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
+                raise ValueError("its ids are not those of its shape")
+    csr = sparse.csr_array(_floats(matrix))
+    if matrix.format != "csr":
+        csr.check_format(full_check=True)
+    return csr
+
+
+def _check_form(matrix: Any) -> None:
+    """Raise ValueError unless there are two dimensions and real numbers."""
+    if len(matrix.shape) != 2:
+        raise ValueError(f"its shape is {matrix.shape}, not of two dimensions")
+    if matrix.dtype.kind not in _REAL:
+        raise ValueError(f"its type is {matrix.dtype}")
+
+
+def _floats(array: Any) -> Any:
+    """An array of float32 or float64: sums of duplicates do not overflow as those of integers do."""
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def _array(entries: Any) -> npt.NDArray[Any]:
+    """Any sequence as an array; TypeError or ValueError for what is none."""
+    if np.ma.is_masked(entries):
+        raise ValueError("some entries are masked")
+    return np.asarray(entries)
+
+
+def _column(name: str, entries: Any, n_rows: int) -> npt.NDArray[Any]:
+    """An array with one entry a row."""
     try:
-        column = np.asarray(entries, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the {name} are not numbers: {str(error)[:100]}; give one number a row") from error
-    if column.shape != (n_rows,):
-        raise InputError(f"{n_rows} rows but {name} of shape {column.shape}; one entry a row is needed")
-    if not np.isfinite(column).all():
-        raise InputError(f"the {name} have values that are not finite; remove those rows or mend the values")
+        array = _array(entries)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(_no_numbers(name, str(error)[:100])) from error
+    if array.shape != (n_rows,):
+        raise InputError(
+            f"{n_rows} rows but {parameter(name)} of shape {array.shape}; one entry a row is needed"
+        )
+    return array
+
+
+def _entries(name: str, entries: Any, n_rows: int) -> npt.NDArray[Any]:
+    """An array with one real number a row."""
+    array = _column(name, entries, n_rows)
+    if array.dtype.kind not in _REAL and n_rows:
+        raise InputError(_no_numbers(name, f"{shown(array[0])} of type {array.dtype}"))
+    return array
+
+
+def _no_numbers(name: str, found: str) -> str:
+    return f"{parameter(name)} are not numbers: {found}; give one number a row"
+
+
+def _labelled_rows(csr: Any, labels: Any, *columns: tuple[str, Any]) -> tuple[Any, ...]:
+    """The rows that have a label, with their labels and their entries in other columns."""
+    array = _column("labels", labels, csr.shape[0])
+    if array.dtype.kind in "OTU":
+        array = _as_objects(labels)
+        kept = np.array([not _is_missing(each) for each in array], bool)
+    else:
+        array = _entries("labels", labels, csr.shape[0])
+        kept = ~np.isnan(array.astype(np.float64))
+    given = [None if own is None else _entries(name, own, csr.shape[0])[kept] for name, own in columns]
+    return csr[kept], array[kept], *given
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or label == "" or (isinstance(label, float) and np.isnan(label))
+
+
+def label_column(labels: Any, n_rows: int) -> tuple[Float64Array, tuple[str, ...] | None]:
+    """Labels, one a row, and their names where they are text, sorted: a label is a position in these.
+
+    InputError for what is neither numbers nor text.
+    """
+    array = _column("labels", labels, n_rows)
+    # Of a list, NumPy makes text of a number beside text.
+    is_text = array.dtype.kind == "U" and isinstance(labels, np.ndarray)
+    if not is_text and array.dtype.kind in "OTU" and n_rows:
+        array = _as_objects(labels)
+        texts = [isinstance(each, str) for each in array]
+        is_text = texts[0]
+        if is_text and not all(texts):
+            row = texts.index(False)
+            raise InputError(
+                f"{parameter('labels')} are text, but that of row {row}, from 0, is {shown(array[row])}; "
+                "give text for each row, or leave such rows out"
+            )
+    if not is_text:
+        return number_column("labels", labels, n_rows), None
+    names, codes = np.unique(array, return_inverse=True)
+    return codes.astype(np.float64), tuple(map(str, names))
+
+
+def _as_objects(entries: Any) -> npt.NDArray[Any]:
+    """The items of a sequence as they are."""
+    if hasattr(entries, "dtype"):
+        return _array(entries).astype(object)
+    array = np.empty(len(entries), object)
+    array[:] = list(entries)
+    return array
+
+
+def number_column(name: str, entries: Any, n_rows: int) -> Float64Array:
+    """Finite numbers, one a row; raises InputError."""
+    column = _entries(name, entries, n_rows).astype(np.float64)
+    finite = np.isfinite(column)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        if name == "labels" and np.isnan(column[row]):
+            raise InputError(
+                f"{np.count_nonzero(np.isnan(column))} of {n_rows} {parameter(name)} are missing (NaN), the "
+                f"first in row {row}, from 0; leave such rows out ({parameter('unlabelled', 'skip')})"
+            )
+        raise InputError(
+            f"{parameter(name)} have values that are not finite: {column[row]} in row {row}, from 0; "
+            "remove those rows or mend the values"
+        )
+    return column
+
+
+def weight_column(name: str, weights: Any, n_rows: int) -> Float64Array:
+    """Weights of rows, not negative; raises InputError."""
+    column = number_column(name, weights, n_rows)
+    if column.min(initial=0.0) < 0.0:
+        row = int(np.argmin(column))
+        raise InputError(
+            f"row {row} has the negative weight {column[row]} in {parameter(name)}; weights are 0 or more"
+        )
     return column
 
 
 def qid_column(qids: Any, n_rows: int) -> Int64Array:
     """Group numbers, one a row, as int64; raises InputError."""
-    array = np.asarray(qids)
-    if array.shape != (n_rows,):
-        raise InputError(f"{n_rows} rows but qid of shape {array.shape}; one qid a row is needed")
-    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.max(initial=0) >= 2**63):
-        raise InputError(f"qid has the type {array.dtype}; whole numbers below 2^63 are needed")
+    array = _entries("qid", qids, n_rows)
+    if array.dtype.kind not in "iu" and n_rows:
+        raise InputError(
+            f"{parameter('qid')} has the type {array.dtype}, as {array[0]}; integers from 0 on are needed"
+        )
+    if n_rows and not 0 <= int(array.min()) <= int(array.max()) < 2**63:
+        row = int(np.argmin(array) if array.min() < 0 else np.argmax(array))
+        raise InputError(
+            f"row {row} has {array[row]} in {parameter('qid')}; integers from 0 to 2^63 - 1 are needed"
+        )
     return array.astype(np.int64)

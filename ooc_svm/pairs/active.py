@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.pairs.counts import SliceSums, add_slices, count_in_queries, slice_sums
 from ooc_svm.pairs.lookup import TwoRanks, can_look_up
-from ooc_svm.pairs.request import PairPass, PairRows, PairSlope
+from ooc_svm.pairs.request import SUMMED_ROWS, PairPass, PairRows, PairSlope, SwappedPairs
 from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.vector import SLICE_ROWS, MemoryVector, RowVector, row_slices
@@ -31,8 +31,8 @@ MARGIN = 1.0
 
 # Fewest rows for each thread; with fewer, threads take longer to start than they save.
 _THREAD_ROWS = 1 << 17
-# Rows that are added up at a time; with their buffers they fit a core's cache.
-_SUMMED_ROWS = 1 << 15
+
+_SUMMED_ROWS = SUMMED_ROWS
 
 # Bytes for each row that is counted in memory, and in addition for each slack block.
 _SORTED_BYTES, _SLACK_BYTES = 80, 24
@@ -75,11 +75,43 @@ def count_active_pairs(
     )
 
 
-def sum_of_pairs(rows: PairRows, vectors: RowVectors, sorting_bytes: int) -> float:
-    """Sum of the weights of all pairs: those that are active where all scores are equal."""
+def swapped_share(request: SwappedPairs, vectors: RowVectors, sorting_bytes: int, threads: int = 1) -> float:
+    """Serve a `SwappedPairs` whose row vectors are among `vectors`; exact but for the last division."""
+    scores = PointVector(vectors[request.start], vectors[request.end], request.t)
+    rows, marked = replace(request.rows, weight=None), _marked(request, vectors)
+    threads = max(min(threads, scores.n_rows // _THREAD_ROWS), 1)
+    counting = _Counting(vectors, 1, sorting_bytes, threads, margin=0.0)
+
+    def below(entries: RowVector) -> int:
+        """Pairs whose higher row has the smaller entry."""
+        found = 0
+        for counted in counting.run(rows, entries, marked):
+            slices = row_slices(counted.plus.n_rows)
+            found += sum(int(counted.plus.read(start, stop).sum()) for start, stop in slices)
+        return found
+
+    swapped, ordered = below(scores), below(MappedVector(scores, np.float64, lambda entries: 0.0 - entries))
+    pairs = int(sum_of_pairs(rows, vectors, sorting_bytes, marked))
+    return (pairs - ordered + swapped) / (2 * pairs) if pairs else math.nan
+
+
+def _marked(request: SwappedPairs, vectors: RowVectors) -> RowVector | None:
+    """1.0 for rows that make pairs and 0.0 for others; None where all do."""
+    if request.marks is None:
+        return None
+    return MappedVector(vectors[request.marks], np.float64, lambda entries: entries == request.mark)
+
+
+def sum_of_pairs(
+    rows: PairRows, vectors: RowVectors, sorting_bytes: int, weight: RowVector | None = None
+) -> float:
+    """Sum of the weights of all pairs: those that are active where all scores are equal.
+
+    ``weight``: in place of that of the rows.
+    """
     zeros = ConstantVector(vectors.n_rows, np.float64, 0.0)
     sums: list[float] = []
-    for counted in _Counting(vectors, 1, sorting_bytes).run(rows, zeros):
+    for counted in _Counting(vectors, 1, sorting_bytes).run(rows, zeros, weight):
         slices = row_slices(counted.plus.n_rows)
         sums.append(math.fsum(counted.plus.read(start, stop).sum() for start, stop in slices))
     return math.fsum(sums)
@@ -128,11 +160,16 @@ class _Counting:
     n_slacks: int
     sorting_bytes: int
     threads: int = 1
+    margin: float = MARGIN
 
-    def run(self, rows: PairRows, scores: RowVector) -> Iterator[_Counted]:
-        """Counts of all rows, in slices; each is valid until the next one is taken."""
+    def run(self, rows: PairRows, scores: RowVector, weight: RowVector | None = None) -> Iterator[_Counted]:
+        """Counts of all rows, in slices; each is valid until the next one is taken.
+
+        ``weight``: in place of that of the rows.
+        """
         ranks = self.vectors[rows.ranks]
-        weight = None if rows.weight is None else self.vectors[rows.weight]
+        if weight is None and rows.weight is not None:
+            weight = self.vectors[rows.weight]
         if rows.query_starts is None:
             yield from self._one_query(scores, ranks, rows.n_ranks, weight, 0)
             return
@@ -152,7 +189,7 @@ class _Counting:
         n_rows, n_slacks = scores.n_rows, self.n_slacks
         fits = n_rows * sorting_row_bytes(n_slacks) <= self.sorting_bytes
         if fits and can_look_up(n_rows, n_ranks, weight is not None):
-            found = TwoRanks(scores, ranks, n_slacks, first_row, MARGIN, self.threads)
+            found = TwoRanks(scores, ranks, n_slacks, first_row, self.margin, self.threads)
             yield _Counted(first_row, found.plus, found.minus)
             return
         with scratch_vectors(n_rows, n_slacks, self.vectors, self.sorting_bytes) as (scratch, most):
@@ -160,7 +197,7 @@ class _Counting:
             counts = np.int64 if weight is None else np.float64
             plus = scratch.create("plus", counts)
             minus = [scratch.create(f"minus {slack}", counts) for slack in range(n_slacks)]
-            sweep.count(MARGIN, first_row, plus, minus)
+            sweep.count(self.margin, first_row, plus, minus)
             yield _Counted(first_row, plus, minus)
 
     def _short_queries(
@@ -173,7 +210,7 @@ class _Counting:
         counts = np.int64 if weights is None else np.float64
         plus, minus = np.empty(last - first, counts), np.empty((last - first, self.n_slacks), counts)
         inside = scores.read(first, last), ranks.read(first, last), own
-        count_in_queries(*inside, plus, minus, weights=weights, first_row=first, margin=MARGIN)
+        count_in_queries(*inside, plus, minus, weights=weights, first_row=first, margin=self.margin)
         return _Counted(first, MemoryVector.wrap(plus), [MemoryVector.wrap(column) for column in minus.T])
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from ooc_svm.data.blocks import Float64Array
 
+SUMMED_ROWS = 1 << 15  # Rows whose losses are added one after another; the sums of these are added exactly
+
 
 @dataclass(frozen=True, slots=True)
 class PairRows:
@@ -80,3 +82,34 @@ class PairPass:
         from ooc_svm.pairs.active import count_active_pairs
 
         return count_active_pairs(self, vectors, memory_bytes, threads)
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedPairs:
+    """The share of the pairs in the wrong order at the scores ``start + t (end - start)``, ties counted half.
+
+    Weights do not count: each pair is as much as any other. NaN if there is no pair.
+
+    Attributes
+    ----------
+    rows : PairRows
+    start, end : str
+    t : float
+    marks : str or None
+        Row vector; rows whose entry is not `mark` make no pair. All rows of a query have the same. None: all
+        rows make pairs.
+    mark : int
+    """
+
+    rows: PairRows
+    start: str
+    end: str
+    t: float
+    marks: str | None = None
+    mark: int = 1
+
+    def serve(self, vectors: Any, memory_bytes: int, threads: int) -> float:
+        """Count the pairs; see `ooc_svm.passes.base.VectorRequest`."""
+        from ooc_svm.pairs.active import swapped_share
+
+        return swapped_share(self, vectors, memory_bytes, threads)

@@ -1,4 +1,4 @@
-"""Statistics of the columns."""
+"""Statistics of the columns, and what bounds on rounding follow from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.passes.base import RowSlice, WholeRead
+from ooc_svm.passes.base import WHOLE, Position, RowSlice, WholeRead
 
 LEAST_VARIANCE = 1e-10  # Variance of a column, as a share of its mean square, that counts as none
 
@@ -53,3 +53,87 @@ class ColumnPass(WholeRead):
         left.total += right.total
         left.squares += right.squares
         return left
+
+
+@dataclass(slots=True)
+class Magnitudes:
+    """How large the values of the data are, and how many of them are added one after another."""
+
+    columns: Float64Array  # shape (n_features,): weighted sums of ``|x_ij|`` over the rows, or the largest
+    weight: float = 0.0  # Sum of the rows' weights
+    square: float = 0.0  # Largest squared norm of a row, where the largest values are asked for
+    nonzeros: int = 0  # Of the row that has most
+    rows: int = 0
+    # Largest number of additions that a row's part in a sum over all rows goes through
+    chain: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _MagnitudePass:
+    """What both passes have in common."""
+
+    n_features: int
+    position: Position = WHOLE
+    rows: ClassVar[None] = None
+    prefetch: ClassVar[tuple[int, ...]] = ()
+    needs_data: ClassVar[bool] = True
+    writes: ClassVar[tuple[str, ...]] = ()
+
+    def empty(self) -> Magnitudes:
+        return Magnitudes(np.zeros(self.n_features))
+
+    def _count(self, block: RowBlock, partial: Magnitudes) -> None:
+        lengths = np.diff(block.indptr)
+        partial.nonzeros = max(partial.nonzeros, int(lengths.max(initial=0)))
+        partial.rows += len(lengths)
+        partial.chain += len(lengths)
+
+    def merge(self, left: Magnitudes, right: Magnitudes) -> Magnitudes:
+        self._join(left.columns, right.columns)
+        left.weight += right.weight
+        left.square = max(left.square, right.square)
+        left.nonzeros = max(left.nonzeros, right.nonzeros)
+        left.rows += right.rows
+        left.chain = max(left.chain, right.chain) + 1
+        return left
+
+    def _join(self, left: Float64Array, right: Float64Array) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class MagnitudeSums(_MagnitudePass):
+    """Sums of ``|x_ij|`` over the rows, with their weights; equal requests are answered once."""
+
+    weight: str | None = None  # Name of the row vector of weights
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return () if self.weight is None else (self.weight,)
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Magnitudes) -> None:
+        assert block is not None
+        weights = np.ones(rows.stop - rows.start) if self.weight is None else rows.vectors[self.weight]
+        row_ops.add_magnitudes(*block.arrays, weights, partial.columns)
+        partial.weight += float(weights.sum())
+        self._count(block, partial)
+
+    def _join(self, left: Float64Array, right: Float64Array) -> None:
+        left += right
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LargestMagnitudes(_MagnitudePass):
+    """The largest ``|x_ij|`` of each column, and the largest norm of a row."""
+
+    scale2: Float64Array | None = None  # Squares of the columns' scales, for the norms
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Magnitudes) -> None:
+        assert block is not None
+        most = row_ops.largest_magnitudes(*block.arrays, self.scale2, partial.columns)
+        partial.square = max(partial.square, most)
+        self._count(block, partial)
+
+    def _join(self, left: Float64Array, right: Float64Array) -> None:
+        np.maximum(left, right, out=left)

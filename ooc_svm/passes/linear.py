@@ -9,7 +9,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, RowBlock, tiles
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.passes.base import RowSlice, WholeRead, union
+from ooc_svm.passes.base import WHOLE, Position, RowSlice, union
 from ooc_svm.passes.rowwise import RowRule
 
 # Elements of one tile: scores and the sum of rows of a tile are computed while its rows are in the cache.
@@ -28,7 +28,7 @@ class LinearSums:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearPass(WholeRead):
+class LinearPass:
     """Scores of K weight vectors, a rule for each on its scores, and the weighted sums of the rows."""
 
     weights: Float64Array  # shape (n_features, K)
@@ -38,6 +38,9 @@ class LinearPass(WholeRead):
     # A row vector that is 1 where rows that belong together begin: rules see them at once where they are in
     # one block
     query_starts: str | None = None
+    position: Position = WHOLE
+    rows: ClassVar[None] = None
+    prefetch: ClassVar[tuple[int, ...]] = ()
     needs_data: ClassVar[bool] = True
 
     @property

@@ -65,6 +65,26 @@ class VectorRule(Rule, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class CopyScores:
+    """Rule on row vectors: one becomes a copy of another."""
+
+    source: str
+    target: str
+    sums_shape: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.target,)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        rows.vectors[self.target][:] = rows.vectors[self.source]
+
+
+@dataclass(frozen=True, slots=True)
 class RowPass:
     """A rule on row vectors alone, by default of all rows; no block of the matrix is read."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, parameter
 from ooc_svm.rowvectors.growing import GrowingVector
 from ooc_svm.rowvectors.vector import row_slices
 
@@ -51,7 +51,8 @@ class GroupNumbers:
                 number = numbers[int(np.argmax(repeated))]
                 raise InputError(
                     f"{source}: rows of the group qid:{number} are in several places; "
-                    "rows of a group must follow one another: sort the rows by qid, or convert with --group"
+                    "rows of a group must follow one another: sort the rows by qid, or convert with "
+                    f"{parameter('group', True)}"
                 )
 
     def close(self) -> None:

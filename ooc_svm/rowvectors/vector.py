@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.errors import StorageError
+from ooc_svm.errors import StorageError, parameter
 from ooc_svm.system.memory import format_size
 
 AnyArray = npt.NDArray[Any]
@@ -185,7 +185,7 @@ class DiskVector(RowVector):
     def _failure(self, error: OSError) -> StorageError:
         return StorageError(
             f"scratch data ({format_size(self.nbytes)}) in {self._folder}: {error.strerror}; "
-            "free space there, name another folder in TMPDIR, or allow more --memory"
+            f"free space there, name another folder in TMPDIR, or allow more {parameter('memory')}"
         )
 
 

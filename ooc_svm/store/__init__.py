@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ooc_svm.store.blocks import BlockBuffers, BlockSpan
+    from ooc_svm.store.info import store_info
     from ooc_svm.store.label_summary import LabelSummary
     from ooc_svm.store.open import open_store
-    from ooc_svm.store.reader import Store, store_info
+    from ooc_svm.store.reader import Store
     from ooc_svm.store.verify import VerifyReport, verify_store
     from ooc_svm.store.writer import StoreWriter
 
@@ -24,7 +25,7 @@ _HOMES = {
     "StoreWriter": "writer",
     "VerifyReport": "verify",
     "open_store": "open",
-    "store_info": "reader",
+    "store_info": "info",
     "verify_store": "verify",
 }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.store import layout
 from ooc_svm.store.layout import chunk_count
 from ooc_svm.store.manifest import ListedArray
 from ooc_svm.store.zarr_files import StoreFiles
@@ -17,8 +19,9 @@ class GrowingArray:
     """One array of the store, appended to, in chunks of ``chunk`` elements.
 
     ``fill_value`` is what other programs read for a lost chunk: never something that looks like data. Chunks
-    before number ``first`` are written elsewhere. ``sizes`` and ``checksums``, the bytes and the crc32c of
-    every chunk file, are complete when `StoreFiles.wait` has returned.
+    before number ``first`` are written elsewhere. ``encode`` turns a chunk of strings (dtype object) into
+    bytes. ``sizes`` and ``checksums``, the bytes and the crc32c of every chunk file, are complete when
+    `StoreFiles.wait` has returned.
     """
 
     def __init__(
@@ -28,14 +31,21 @@ class GrowingArray:
         dtype: npt.DTypeLike,
         chunk: int,
         *,
-        fill_value: float,
+        fill_value: float | str,
         first: int = 0,
+        encode: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
     ) -> None:
-        self.name, self.sizes, self.checksums = name, array("q"), array("I")
-        self._array = files.create_array(name, dtype, chunk, fill_value)
-        self._files, self._fill_value, self._first = files, fill_value, first
-        self._dtype, self._chunk = np.dtype(dtype), chunk
-        self._buffer = np.empty(chunk, self._dtype)
+        self.name = name
+        self._files, self._fill_value, self._first, self._encode = files, fill_value, first, encode
+        self._chunk = chunk
+        self._begin(np.dtype(dtype))
+
+    def _begin(self, dtype: np.dtype[Any]) -> None:
+        """Begin with no elements."""
+        self._dtype = dtype
+        self._array = self._files.create_array(self.name, dtype, self._chunk, self._fill_value)
+        self.sizes, self.checksums = array("q"), array("I")
+        self._buffer = np.empty(self._chunk, dtype)
         self._filled = 0
 
     @property
@@ -70,6 +80,8 @@ class GrowingArray:
 
     def _write(self, index: int, content: npt.NDArray[Any]) -> None:
         number = self._first + index
+        if self._encode is not None:
+            content = self._encode(content)
         self.sizes[index], self.checksums[index] = self._files.write_chunk(self.name, number, content)
 
     def finish(self) -> ListedArray:
@@ -80,6 +92,30 @@ class GrowingArray:
             self._flush()
         self._array.resize((length,))
         return ListedArray(self.name, self._dtype.name, length, self._chunk)
+
+
+class PointerArray(GrowingArray):
+    """Row pointers: int32 as long as they fit, as programs that take no 64-bit indices need them.
+
+    The first one that does not fit makes all of them int64: what was written by then is written again.
+    """
+
+    def __init__(self, files: StoreFiles, name: str, chunk: int) -> None:
+        super().__init__(files, name, np.int32, chunk, fill_value=-1)
+
+    def extend(self, elements: npt.NDArray[Any]) -> None:
+        """Append pointers, none less than those before."""
+        if self._dtype.itemsize == 4 and len(elements) and elements[-1] > layout.LARGEST_NARROW:
+            self._widen()
+        super().extend(elements)
+
+    def _widen(self) -> None:
+        self._files.wait()
+        n_chunks, narrow, rest = len(self.sizes), self._dtype, self._buffer[: self._filled]
+        self._begin(np.dtype(np.int64))
+        for index in range(n_chunks):  # a chunk is read before the one in its place is written
+            super().extend(self._files.read_chunk(self.name, index, narrow, self._chunk))
+        super().extend(rest)
 
 
 class AdoptedArray:

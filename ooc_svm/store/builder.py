@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -14,90 +12,81 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.errors import InputError, UsageError
+from ooc_svm.errors import InputError, UsageError, parameter
+from ooc_svm.parameters import (
+    DTYPE,
+    FEATURE_NAMES,
+    FLAG,
+    INDEX_BASE,
+    JSON,
+    THREADS,
+    Kind,
+    at_least,
+    checked_fields,
+)
 from ooc_svm.store import layout
 from ooc_svm.store.array_writer import AdoptedArray, GrowingArray
 from ooc_svm.store.blocks import BlockCutter
-from ooc_svm.store.layout import LARGEST_FEATURE_COUNT, MANIFEST
+from ooc_svm.store.feature_names import check_count, given_names
+from ooc_svm.store.label_summary import LabelSummary, label_ranks
+from ooc_svm.store.layout import LABEL, LARGEST_FEATURE_COUNT, MANIFEST
 from ooc_svm.store.manifest import CHECKSUMS, HEADER, SIZES, Manifest, StoreMetadata, ValueType, root_mark
-from ooc_svm.store.open import is_ours
+from ooc_svm.store.names_writer import write_label_names, write_names
 from ooc_svm.store.row_columns import NO_TAIL, RowColumns, TailArrays
-from ooc_svm.store.zarr_files import StoreFiles
-from ooc_svm.system.files import storage_errors
-from ooc_svm.system.folders import Building
+from ooc_svm.store.unpublished import UnpublishedStore
 
-_ADVICE = "free some space or check the disk, then run again"
+N_FEATURES = at_least(0, LARGEST_FEATURE_COUNT)
+_SIZE = at_least(1, 2**31 - 1)
 
 
+def _option(kind: Kind, default: Any) -> Any:
+    return field(default=default, metadata={"kind": kind})
+
+
+@checked_fields
 @dataclass(frozen=True)
 class StoreOptions:
     """How a store is written; raises UsageError for a value that is not possible.
 
     Where every value is 1 no values are kept, whatever `dtype`. `index_base` is kept as information: column
-    ids here count from 0. `n_features` is by default one more than the largest column id. `overwrite` allows
-    to replace a store of ours. `threads` is the number of chunks compressed at once. `provenance` is anything
-    that JSON can hold: sources, options, versions. For `block_chunks` and `block_rows` see
+    ids here count from 0. `n_features` is by default the number of `feature_names` (a sequence of str, or a
+    file with one a line), without these one more than the largest column id. `overwrite` allows to replace a
+    store of ours. `threads` is the number of chunks compressed at once. `provenance` is anything that JSON
+    can hold: sources, options, versions. For `block_chunks` and `block_rows` see
     `ooc_svm.store.blocks.BlockCutter`.
     """
 
-    dtype: str = "float32"
-    index_base: int = 1
-    n_features: int | None = None
-    overwrite: bool = False
-    threads: int = 1
-    provenance: dict[str, Any] = field(default_factory=dict)
-    chunk_elements: int = layout.CHUNK_ELEMENTS
-    chunk_rows: int = layout.CHUNK_ROWS
-    block_chunks: int = layout.BLOCK_CHUNKS
-    block_rows: int = layout.BLOCK_ROWS
-
-    def __post_init__(self) -> None:
-        if self.dtype not in ("float32", "float64"):
-            raise UsageError(f"values are stored as float32 or float64, not as {self.dtype!r:.80}")
-        if self.index_base not in (0, 1):
-            raise UsageError(f"features are counted from 0 or from 1, not from {self.index_base!r:.80}")
-        if self.n_features is not None and not 0 <= self.n_features <= LARGEST_FEATURE_COUNT:
-            raise UsageError(
-                f"the number of features must be from 0 to {LARGEST_FEATURE_COUNT}, not {self.n_features}"
-            )
-        sizes = (self.chunk_elements, self.chunk_rows, self.block_chunks, self.block_rows)
-        if min(self.threads, *sizes) < 1:
-            raise UsageError("threads, chunks and blocks must be at least 1")
+    dtype: str = _option(DTYPE, "float32")
+    index_base: int = _option(INDEX_BASE, 1)
+    n_features: int | None = _option(N_FEATURES, None)
+    feature_names: Any = _option(FEATURE_NAMES, None)  # noqa: RUF009
+    named_labels: bool = _option(FLAG, False)
+    overwrite: bool = _option(FLAG, False)
+    threads: int = _option(THREADS, 1)
+    provenance: dict[str, Any] = field(default_factory=dict, metadata={"kind": JSON})
+    chunk_elements: int = _option(_SIZE, layout.CHUNK_ELEMENTS)
+    chunk_rows: int = _option(_SIZE, layout.CHUNK_ROWS)
+    block_chunks: int = _option(_SIZE, layout.BLOCK_CHUNKS)
+    block_rows: int = _option(_SIZE, layout.BLOCK_ROWS)
 
 
-class StoreBuilder:
+class StoreBuilder(UnpublishedStore):
     """A store that is being written, but for the elements of its rows: those are up to its owner.
 
-    Raises UsageError where the path exists and may not be replaced, and StorageError where another run is
-    writing there, or the folder cannot be written.
+    Raises what `UnpublishedStore` does.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: StoreOptions) -> None:
         self.options = options
+        self._names = given_names(options.feature_names)
         self._cutter = BlockCutter(options.chunk_elements, options.block_chunks, options.block_rows)
-        with ExitStack() as stack:
-            self._building = stack.enter_context(Building(Path(path), is_ours, overwrite=options.overwrite))
-            self.path, self.folder = self._building.target, self._building.folder
-            self.files = stack.enter_context(StoreFiles(self.folder, options.threads))
-            with storage_errors("writing", self.path, _ADVICE):
-                names = ("", "X", "obs", "var", "uns", MANIFEST)
-                self._groups = {name: self.files.create_group(name) for name in names}
-                self.rows = RowColumns(self.files, options.chunk_rows, self.path)
-                self.tails = TailArrays(self.files, options.chunk_rows, options.dtype)
-            self._resources = stack.pop_all()
-        self._is_open = True
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Name the store in what goes wrong, and close: what was not written must never be committed."""
-        if not self._is_open:
-            raise UsageError(f"the writer of {self.path} is closed")
-        try:
-            with storage_errors("writing", self.path, _ADVICE):
-                yield
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(path, overwrite=options.overwrite, threads=options.threads)
+        with self.writing():
+            names: tuple[str, ...] = ("", "X", "obs", "var", "uns", MANIFEST)
+            names += (LABEL,) if options.named_labels else ()
+            self._groups = {name: self.files.create_group(name) for name in names}
+            self.rows = RowColumns(self.files, options.chunk_rows, self.path, options.named_labels)
+            self.tails = TailArrays(self.files, options.chunk_rows, options.dtype)
 
     def append(
         self, indptr: Int64Array, labels: Float64Array, qids: Int64Array | None, weights: Float64Array | None
@@ -112,34 +101,51 @@ class StoreBuilder:
         elements: Sequence[GrowingArray | AdoptedArray],
         n_features: int,
         provenance: dict[str, Any] | None,
+        label_names: Sequence[str] | None = None,
     ) -> StoreMetadata:
         """Write what is left, the manifest last, and put the store in its place.
 
         `elements` are ``X/indices`` and ``X/data``, complete but for their ends; `n_features` is for options
-        that have none; `provenance` is added to that of the options. Raises InputError where there are no
+        that have none; `provenance` is added to that of the options; `label_names` has the
+        names of labels that are its places. Raises InputError where there are no
         rows, and StorageError where writing failed; nothing is left behind.
         """
         if not self.rows.n_rows:
             raise InputError(f"there are no rows to write to {self.path}; check the input")
+        names = self._names
         if self.options.n_features is not None:
             n_features = self.options.n_features
+        elif names is not None:
+            n_features = len(names)
+        check_count(names, n_features, "the store")
+        labels = self._label_summary(label_names)
         arrays = self._finish_arrays(elements, n_features)
-        manifest = self._manifest(arrays, n_features, self.options.provenance | (provenance or {}))
+        if label_names is not None:
+            arrays.append(write_label_names(self.files, label_names))
+        manifest = self._manifest(arrays, n_features, self.options.provenance | (provenance or {}), labels)
         self.files.settle()
         self._write_manifest(manifest)
-        self._building.publish()
-        self._is_open = False
-        return manifest.store_metadata(self.path)
+        self.publish()
+        return manifest.store_metadata(self.path, None if label_names is None else tuple(sorted(label_names)))
+
+    def _label_summary(self, names: Sequence[str] | None) -> LabelSummary:
+        """The labels as readers see them: those that are places of names, as places of the sorted names."""
+        labels = self.rows.labels.summary()
+        if names is None and not self.options.named_labels:
+            return labels
+        if names is None or labels.counts is None or not set(labels.counts) <= set(range(len(set(names)))):
+            raise UsageError(
+                f"{parameter('label_names')} are for {parameter('named_labels', True)}: different names, one "
+                "for each of the labels, which count from 0"
+            )
+        return labels.ranked(label_ranks(names))
 
     def _finish_arrays(
         self, elements: Sequence[GrowingArray | AdoptedArray], n_features: int
     ) -> list[GrowingArray | AdoptedArray]:
         """All arrays of the data in the order of the manifest, each lacking no more than `finish`."""
         chunk, rows, tails = self.options.chunk_rows, self.rows, self.tails
-        features = GrowingArray(self.files, "var/_index", np.int32, chunk, fill_value=-1)
-        for start in range(0, n_features, chunk):
-            stop = min(start + chunk, n_features)
-            features.extend(np.arange(start, stop, dtype=np.int64) + self.options.index_base)
+        features = self._features(n_features)
         tables = []
         for name, table in zip(("block_rows", "block_nonzeros"), self._cutter.finish(), strict=True):
             tables.append(GrowingArray(self.files, f"{MANIFEST}/{name}", np.int64, chunk, fill_value=-1))
@@ -148,8 +154,23 @@ class StoreBuilder:
         optional = [array for array in (rows.qids, rows.weights, tails.values) if array]
         return [*elements, *rows.arrays, features, *tables, tails.pointers, tails.indices, *optional]
 
+    def _features(self, n_features: int) -> GrowingArray:
+        """The names of the features, or their numbers in the source."""
+        names, chunk = self._names, self.options.chunk_rows
+        if names is not None:
+            return write_names(self.files, names, chunk)
+        features = GrowingArray(self.files, "var/_index", np.int32, chunk, fill_value=-1)
+        for start in range(0, n_features, chunk):
+            stop = min(start + chunk, n_features)
+            features.extend(np.arange(start, stop, dtype=np.int64) + self.options.index_base)
+        return features
+
     def _manifest(
-        self, arrays: Sequence[GrowingArray | AdoptedArray], n_features: int, provenance: dict[str, Any]
+        self,
+        arrays: Sequence[GrowingArray | AdoptedArray],
+        n_features: int,
+        provenance: dict[str, Any],
+        labels: LabelSummary,
     ) -> Manifest:
         """Write the ends of all arrays and list them."""
         listed = tuple(array.finish() for array in arrays)
@@ -160,6 +181,8 @@ class StoreBuilder:
         self._groups["var"].update_attributes(layout.dataframe_attributes([]))
         for name in ("uns", MANIFEST):
             self._groups[name].update_attributes(layout.DICT_ATTRIBUTES)
+        if options.named_labels:
+            self._groups[LABEL].update_attributes(layout.CATEGORICAL_ATTRIBUTES)
         metadata = self.files.metadata()
         del metadata[layout.METADATA]
         value_type: ValueType = "float32" if options.dtype == "float32" else "float64"
@@ -171,7 +194,7 @@ class StoreBuilder:
             index_base=options.index_base,
             has_qid=rows.qids is not None,
             has_weight=rows.weights is not None,
-            labels=rows.labels.summary(),
+            labels=labels,
             label_runs=rows.label_runs.n_runs,
             qid_groups=rows.qid_groups.n_runs,
             block_chunks=options.block_chunks,
@@ -181,6 +204,8 @@ class StoreBuilder:
             provenance=provenance,
             sizes=np.concatenate([np.array(array.sizes, np.int64) for array in arrays]),
             checksums=np.concatenate([np.array(array.checksums, np.uint32) for array in arrays]),
+            has_names=self._names is not None,
+            named_labels=options.named_labels,
         )
 
     def _write_manifest(self, manifest: Manifest) -> None:
@@ -195,10 +220,6 @@ class StoreBuilder:
             array.extend(table)
             array.finish()
         self.files.settle()
-        self._groups[""].update_attributes(layout.ROOT_ATTRIBUTES | root_mark(header))
-        self.files.seal()
-
-    def close(self) -> None:
-        """Release everything; what was not committed is removed."""
-        self._is_open = False
-        self._resources.close()
+        self._groups[""].update_attributes(
+            layout.ROOT_ATTRIBUTES | root_mark(manifest.format_version, header)
+        )

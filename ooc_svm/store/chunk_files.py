@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs import blosc
 
+from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
 from ooc_svm.store.metadata import ArrayInfo
-from ooc_svm.store.storage import ADVICE, Bytes, Storage
+from ooc_svm.store.storage import ADVICE, READ_ADVICE, Bytes, Storage
 
 # Bytes of the header of a blosc frame; the size of the frame is in the last four.
 _HEADER_BYTES = 16
@@ -42,11 +43,15 @@ class Elements(Protocol):
 class ChunkFiles:
     """An array encoded as our stores are: its chunk files are blosc frames, each followed by its crc32c.
 
-    ``checksums`` are those of all chunks, from the manifest.
+    ``sizes`` and ``checksums`` are those of all chunk files, from the manifest as it was when the store was
+    opened. Every read is checked against them: a file that took a chunk's place has a checksum of its own
+    that is right.
     """
 
-    def __init__(self, storage: Storage, info: ArrayInfo, checksums: npt.NDArray[np.uint32]) -> None:
-        self._storage, self._info, self._checksums = storage, info, checksums
+    def __init__(
+        self, storage: Storage, info: ArrayInfo, sizes: Int64Array, checksums: npt.NDArray[np.uint32]
+    ) -> None:
+        self._storage, self._info, self._sizes, self._checksums = storage, info, sizes, checksums
 
     def announce(self, start: int, stop: int) -> None:
         """See `Elements`."""
@@ -59,7 +64,7 @@ class ChunkFiles:
         for index in self._chunks(start, stop):
             first, last = max(start, index * chunk), min(stop, (index + 1) * chunk)
             part = out[first - start : last - start]
-            if last - first == chunk:
+            if last - first == chunk and part.dtype == self._info.dtype:
                 self._decode(index, part)
                 continue
             whole = _buffer("decoded", chunk * self._info.dtype.itemsize).view(self._info.dtype)
@@ -69,30 +74,53 @@ class ChunkFiles:
     def _chunks(self, start: int, stop: int) -> range:
         return range(start // self._info.chunk, -(-stop // self._info.chunk))
 
-    def _decode(self, index: int, out: npt.NDArray[Any]) -> None:
-        """Read a chunk's file, check it, and decompress it into ``out``."""
+    def check(self) -> None:
+        """Check the bytes of all chunks; raises as `read_into` does."""
+        for index in range(len(self._sizes)):
+            self._frame(index)
+
+    def _frame(self, index: int) -> Bytes:
+        """Read a chunk's file and check it; the frame lasts until the next one of this thread."""
         key = self._info.key(index)
-        content = self._storage.read(key, buffer=partial(_buffer, "stored"))
-        frame, checksum = content[:-CHECKSUM_BYTES], int.from_bytes(content[-CHECKSUM_BYTES:], "little")
-        chunk = f"the chunk {self._storage.location}/{key}"
-        if len(frame) < _HEADER_BYTES or google_crc32c.value(frame) != checksum:
+        content = self._storage.read(key, 0, int(self._sizes[index]), buffer=partial(_buffer, "stored"))
+        frame, stored = content[:-CHECKSUM_BYTES], int.from_bytes(content[-CHECKSUM_BYTES:], "little")
+        found, expected = google_crc32c.value(frame), self._checksums[index]
+        if not found == stored == expected:
+            if expected not in (found, stored):
+                raise not_the_chunk(self._chunk(index))
             raise DamageError(
-                f"{chunk} cannot be decoded (its checksum is not that of its content); {ADVICE}"
+                f"{self._chunk(index)} cannot be decoded (its checksum is not that of its content); "
+                f"{READ_ADVICE}"
             )
-        if checksum != self._checksums[index]:
-            raise not_the_chunk(chunk)
-        sizes = np.frombuffer(frame[:_HEADER_BYTES], "<u4")
-        if (int(sizes[1]), int(sizes[3])) != (out.nbytes, len(frame)):
-            raise DamageError(f"{chunk} is no blosc frame of {out.nbytes} bytes; {ADVICE}")
+        return frame
+
+    def _decode(self, index: int, out: npt.NDArray[Any]) -> None:
+        """Read and check a chunk, and decompress it into ``out``."""
+        frame = self._frame(index)
+        header = frame[:_HEADER_BYTES]
+        if len(header) < _HEADER_BYTES or header.view("<u4")[1::2].tolist() != [out.nbytes, len(frame)]:
+            raise DamageError(f"{self._chunk(index)} is no blosc frame of {out.nbytes} bytes; {ADVICE}")
         try:
             blosc.decompress(frame, out)
         except (RuntimeError, ValueError) as error:
-            raise DamageError(f"{chunk} cannot be decoded ({str(error)[:80]}); {ADVICE}") from error
+            reason = f"cannot be decoded ({str(error)[:80]})"
+            raise DamageError(f"{self._chunk(index)} {reason}; {ADVICE}") from error
+
+    def _chunk(self, index: int) -> str:
+        """A chunk in messages."""
+        return f"the chunk {self._storage.location}/{self._info.key(index)}"
+
+
+def largest_file(n_bytes: int) -> int:
+    """Largest file of a chunk of so many bytes: what does not get smaller is stored as it is."""
+    return n_bytes + _HEADER_BYTES + CHECKSUM_BYTES
 
 
 def not_the_chunk(chunk: str) -> DamageError:
     """Return the error for a chunk whose checksum is not the manifest's."""
-    return DamageError(f"{chunk} is not the one written there (its checksum is not the manifest's); {ADVICE}")
+    return DamageError(
+        f"{chunk} is not the one written there (its checksum is not the manifest's); {READ_ADVICE}"
+    )
 
 
 def _buffer(name: str, size: int) -> Bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,9 @@ from ooc_svm.data.blocks import Float64Array
 
 MOST_COUNTED = 1000
 """Number of distinct labels above which only minimum, maximum and mean are kept."""
+
+# Labels come in runs if there are fewer of them than this share of what random order has; of so many rows.
+_SORTED_SHARE, _FEWEST_ROWS_TO_JUDGE = 0.1, 1000
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,13 @@ class LabelSummary:
     maximum: float
     mean: float
 
+    def ranked(self, ranks: Float64Array) -> LabelSummary:
+        """The summary where each label, a place in `ranks`, is what stands there."""
+        assert self.counts is not None
+        counts = {float(ranks[int(label)]): n for label, n in self.counts.items()}
+        total, n_rows = sum(label * n for label, n in counts.items()), sum(counts.values())
+        return LabelSummary(dict(sorted(counts.items())), min(counts), max(counts), total / n_rows)
+
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; counts are a list of pairs, since JSON keys are text."""
         counts = None if self.counts is None else [[label, n] for label, n in self.counts.items()]
@@ -38,6 +49,20 @@ class LabelSummary:
         if counts is not None:
             counts = {float(label): int(n) for label, n in counts}
         return cls(counts, float(record["min"]), float(record["max"]), float(record["mean"]))
+
+
+def runs_by_chance(counts: Mapping[float, int], n_runs: int) -> float | None:
+    """Runs that labels in random order would have, if they come in far fewer: they are sorted, or nearly."""
+    n = sum(counts.values())
+    by_chance = 1 + (n - 1) * (1 - sum((count / n) ** 2 for count in counts.values()))
+    return by_chance if n >= _FEWEST_ROWS_TO_JUDGE and n_runs < _SORTED_SHARE * by_chance else None
+
+
+def label_ranks(names: Sequence[str]) -> Float64Array:
+    """The place of each name among the sorted names: the label that stands for it."""
+    ranks = np.empty(len(names))
+    ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return ranks
 
 
 class RunCounter:

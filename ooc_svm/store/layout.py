@@ -5,7 +5,8 @@
     <store>/zarr.json            attributes: encoding of AnnData; format version and hash of the manifest
     <store>/X/{data,indices,indptr}          CSR rows
     <store>/obs/{_index,label,qid,weight}    one entry a row (qid and weight where the data have them)
-    <store>/var/_index                       one entry a feature: its number in the source
+    <store>/obs/label/{codes,categories}     in place of label, where the labels are names
+    <store>/var/_index                       one entry a feature: its name, or its number in the source
     <store>/uns/ooc_svm/...                  the manifest (`ooc_svm.store.manifest`)
 """
 
@@ -13,7 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version 2: features and labels may have names, and row pointers four bytes. Version 1 is read as ever."""
 
 CHUNK_ELEMENTS = 2**20
 """Number of elements in a chunk of ``X/data`` and ``X/indices``."""
@@ -30,14 +32,26 @@ BLOCK_ROWS = 2**19
 BLOCK_ROWS_SLACK = 4
 """Multiple of `BLOCK_ROWS` at which a block ends anywhere."""
 
+LARGEST_NARROW = 2**31 - 1
+"""Largest row pointer that is stored in four bytes; larger ones make all eight bytes long."""
+
 LARGEST_FEATURE_COUNT = 2**31 - 1
 """Largest number of columns: column ids are int32."""
 
 MARK = "ooc_svm"
 """Name of our root attribute and of our folder under ``uns``."""
 
+SOURCE = "ooc_svm_source"
+"""Name of the root attribute of an AnnData store that was converted: it has no manifest."""
+
 MANIFEST = f"uns/{MARK}"
 """Path of the manifest in a store."""
+
+LABEL = "obs/label"
+"""The labels, or the group of their names and codes."""
+
+CODES, CATEGORIES = f"{LABEL}/codes", f"{LABEL}/categories"
+"""Where labels are names: the place of each row's name among the names, and the names as they appeared."""
 
 METADATA = "zarr.json"
 """Name of the metadata file of an array or a group."""
@@ -45,6 +59,12 @@ METADATA = "zarr.json"
 ROOT_ATTRIBUTES = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
 DICT_ATTRIBUTES = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 ARRAY_ATTRIBUTES: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
+CATEGORICAL_ATTRIBUTES: dict[str, Any] = {
+    "encoding-type": "categorical",
+    "encoding-version": "0.2.0",
+    "ordered": False,
+}
+STRING_ATTRIBUTES: dict[str, Any] = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 
 
 def csr_attributes(n_rows: int, n_features: int) -> dict[str, Any]:

@@ -19,21 +19,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
+from ooc_svm.store import layout
+from ooc_svm.store.chunk_files import largest_file
+from ooc_svm.store.codecs import MEAN_TEXT_BYTES
+from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.label_summary import LabelSummary
-from ooc_svm.store.layout import FORMAT_VERSION, LARGEST_FEATURE_COUNT, MANIFEST, MARK, METADATA, chunk_count
-from ooc_svm.store.metadata import chunk_sizes, read_array
-from ooc_svm.store.storage import ADVICE, Storage
-from ooc_svm.store.zarr_access import ZarrElements
+from ooc_svm.store.layout import (
+    CATEGORIES,
+    CODES,
+    FORMAT_VERSION,
+    LABEL,
+    LARGEST_FEATURE_COUNT,
+    MANIFEST,
+    MARK,
+    METADATA,
+    chunk_count,
+)
+from ooc_svm.store.metadata import LARGEST_LENGTH, chunk_versions, read_array
+from ooc_svm.store.storage import ADVICE, Storage, damage_in
 
 ValueType = Literal["ones", "float32", "float64"]
 
@@ -49,6 +63,7 @@ class StoreMetadata:
 
     path: Path
     id: str
+    shared_id: str
     n_rows: int
     n_features: int
     n_nonzeros: int
@@ -62,6 +77,8 @@ class StoreMetadata:
     format_version: int | None
     n_chunks: int
     n_bytes: int
+    remark: str | None = None
+    n_unlabelled: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,7 +103,8 @@ class Manifest:
     ``label_runs`` and ``qid_groups`` count runs of equal labels and qids in row order; ``block_chunks`` and
     ``block_rows`` are the rule that cut the blocks. ``metadata`` has the crc32c of every metadata file but
     the root's and those of the first three manifest arrays. ``provenance`` is what the caller gave,
-    ``index_base`` what the source counts its features from.
+    ``index_base`` what the source counts its features from. ``has_names`` says whether features have names,
+    ``named_labels`` whether labels have.
     """
 
     n_rows: int
@@ -106,25 +124,35 @@ class Manifest:
     provenance: dict[str, Any]
     sizes: Int64Array
     checksums: npt.NDArray[np.uint32]
+    has_names: bool = False
+    named_labels: bool = False
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def pointer_type(self) -> str:
+        """Type of the row pointers: four bytes where they fit, but in stores of version 1."""
+        return "int32" if self.format_version > 1 and self.n_nonzeros <= layout.LARGEST_NARROW else "int64"
 
     def header(self) -> bytes:
         """The header as it is stored."""
-        record = {"format_version": FORMAT_VERSION, **self._record(), "provenance": self.provenance}
+        record = {"format_version": self.format_version, **self._record(), "provenance": self.provenance}
         return json.dumps(record, sort_keys=True, allow_nan=True).encode()
 
     def content_id(self) -> str:
         """Hash of everything but the provenance: the same data make the same id."""
         return _sha256(json.dumps(self._record(), sort_keys=True).encode())
 
-    def store_metadata(self, path: Path) -> StoreMetadata:
-        """What is known of the store with this manifest."""
+    def store_metadata(self, path: Path, label_names: tuple[str, ...] | None) -> StoreMetadata:
+        """What is known of the store with this manifest, and with these sorted names of labels."""
         same = ["n_rows", "n_features", "n_nonzeros", "value_type", "index_base"]
         same += ["labels", "label_runs", "qid_groups", "provenance"]
+        content_id = self.content_id()
         return StoreMetadata(
             path=path,
-            id=self.content_id(),
-            label_names=None,
-            format_version=FORMAT_VERSION,
+            id=content_id,
+            shared_id=content_id,
+            label_names=label_names,
+            format_version=self.format_version,
             n_chunks=len(self.sizes),
             n_bytes=int(self.sizes.sum()),
             **{name: getattr(self, name) for name in same},
@@ -132,6 +160,7 @@ class Manifest:
 
     def _record(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
+        plain |= {name: True for name in _FLAGS if getattr(self, name)}
         return plain | {
             "labels": self.labels.to_json(),
             "arrays": [asdict(array) for array in self.arrays],
@@ -141,6 +170,12 @@ class Manifest:
     def table_hashes(self) -> dict[str, str]:
         """SHA-256 of both tables."""
         return {"sizes": _table_hash(self.sizes), "checksums": _table_hash(self.checksums)}
+
+    @property
+    def unread(self) -> set[str]:
+        """Arrays that no computation reads: numbers of rows and features, and the values where all are 1."""
+        unread = {"obs/_index"} if self.has_names else {"obs/_index", "var/_index"}
+        return unread | ({"X/data"} if self.value_type == "ones" else set())
 
     def chunks(self) -> Iterator[tuple[ListedArray, int, int]]:
         """Each listed array with the range of its chunks in the tables."""
@@ -152,6 +187,8 @@ class Manifest:
 
 _COUNTS = ("n_rows", "n_features", "n_nonzeros", "label_runs", "qid_groups", "block_chunks", "block_rows")
 _PLAIN = (*_COUNTS, "value_type", "index_base", "has_qid", "has_weight", "metadata")
+
+_FLAGS = ("has_names", "named_labels")  # False where they are left out
 
 _TABLES = {
     "block_rows": "int64",
@@ -169,11 +206,14 @@ def _expected_arrays(manifest: Manifest) -> dict[str, tuple[str, int | None]]:
     arrays: dict[str, tuple[str, int | None]] = {
         "X/indices": ("int32", nnz),
         "X/data": ("uint8" if ones else manifest.value_type, nnz),
-        "X/indptr": ("int64", n + 1),
+        "X/indptr": (manifest.pointer_type, n + 1),
         "obs/_index": ("int64", n),
-        "obs/label": ("float64", n),
-        "var/_index": ("int32", manifest.n_features),
+        "var/_index": ("object" if manifest.has_names else "int32", manifest.n_features),
     }
+    if manifest.named_labels:
+        arrays |= {CODES: ("int16", n), CATEGORIES: ("object", None)}
+    else:
+        arrays[LABEL] = ("float64", n)
     if manifest.has_qid:
         arrays["obs/qid"] = ("int64", n)
     if manifest.has_weight:
@@ -184,30 +224,64 @@ def _expected_arrays(manifest: Manifest) -> dict[str, tuple[str, int | None]]:
     return arrays
 
 
+def _flags(manifest: Manifest) -> list[Any]:
+    return [getattr(manifest, name) for name in ("has_qid", "has_weight", *_FLAGS)]
+
+
+def _is_plain(manifest: Manifest) -> bool:
+    """Whether counts are counts, and everything else has its type and one of its values."""
+    counts = [getattr(manifest, name) for name in (*_COUNTS, "index_base")]
+    counts += [number for array in manifest.arrays for number in (array.length, array.chunk)]
+    counts += manifest.metadata.values()
+    if not all(type(count) is int and 0 <= count <= LARGEST_LENGTH for count in counts):
+        return False
+    labels, chunks = manifest.labels, [array.chunk for array in manifest.arrays]
+    numbers = (labels.minimum, labels.maximum, labels.mean, *(labels.counts or ()))
+    return (
+        manifest.value_type in ("ones", "float32", "float64")
+        and manifest.index_base <= 1
+        and manifest.n_features <= LARGEST_FEATURE_COUNT
+        and min(manifest.n_rows, manifest.block_chunks, manifest.block_rows, *chunks) >= 1
+        and all(type(flag) is bool for flag in _flags(manifest))
+        and all(map(math.isfinite, numbers))
+        and isinstance(manifest.provenance, dict)
+    )
+
+
 def _is_consistent(manifest: Manifest) -> bool:
-    """Whether counts are counts, and exactly the arrays and metadata files that there must be are listed.
+    """Whether exactly the arrays and metadata files that there must be are listed.
 
     Only names that pass this check are ever opened.
     """
-    counts = [getattr(manifest, name) for name in _COUNTS]
-    counts += [number for array in manifest.arrays for number in (array.length, array.chunk)]
-    counts += manifest.metadata.values()
-    if not all(type(count) is int and count >= 0 for count in counts):
-        return False
-    if manifest.value_type not in ("ones", "float32", "float64") or manifest.index_base not in (0, 1):
-        return False
-    if manifest.n_features > LARGEST_FEATURE_COUNT or min(manifest.block_chunks, manifest.block_rows) < 1:
-        return False
     expected = _expected_arrays(manifest)
     listed = {array.name: array for array in manifest.arrays}
     if len(listed) != len(manifest.arrays) or listed.keys() != expected.keys():
         return False
-    if set(manifest.metadata) != {f"{name}/{METADATA}" for name in (*_GROUPS, *expected)}:
+    groups = (*_GROUPS, LABEL) if manifest.named_labels else _GROUPS
+    if set(manifest.metadata) != {f"{name}/{METADATA}" for name in (*groups, *expected)}:
         return False
     return all(
         listed[name].dtype == dtype and length in (None, listed[name].length)
         for name, (dtype, length) in expected.items()
     )
+
+
+def _has_tables_of_chunks(manifest: Manifest) -> bool:
+    """Whether each chunk has a checksum and a size that it can have."""
+    n_chunks = sum(array.n_chunks for array in manifest.arrays)
+    if not len(manifest.sizes) == len(manifest.checksums) == n_chunks:
+        return False
+    return all(
+        manifest.sizes[first:last].max(initial=0) <= largest_file(_chunk_bytes(array))
+        for array, first, last in manifest.chunks()
+    )
+
+
+def _chunk_bytes(array: ListedArray) -> int:
+    """Bytes of a chunk, of strings at most, before it is compressed."""
+    if array.dtype == "object":
+        return 4 + array.chunk * (4 + MEAN_TEXT_BYTES)
+    return array.chunk * np.dtype(array.dtype).itemsize
 
 
 def _sha256(content: bytes) -> str:
@@ -218,18 +292,18 @@ def _table_hash(table: npt.NDArray[Any]) -> str:
     return _sha256(np.ascontiguousarray(table, table.dtype.newbyteorder("<")).tobytes())
 
 
-def root_mark(header: bytes) -> dict[str, Any]:
+def root_mark(format_version: int, header: bytes) -> dict[str, Any]:
     """The root attribute that marks a store of ours and names its manifest by a hash."""
-    return {MARK: {"format_version": FORMAT_VERSION, "manifest_sha256": _sha256(header)}}
+    return {MARK: {"format_version": format_version, "manifest_sha256": _sha256(header)}}
 
 
 def _read_table(storage: Storage, name: str, dtype: npt.DTypeLike, limit: int) -> npt.NDArray[Any]:
     info = read_array(storage, name)
     if info.dtype != np.dtype(dtype) or info.length > limit or info.chunk > limit:
         raise DamageError(f"{storage.location}/{name} is not the table it must be; the manifest is damaged")
-    chunk_sizes(storage, info)
+    chunk_versions(storage, info)
     table = np.empty(info.length, dtype)
-    ZarrElements(storage, info).read_into(0, info.length, table)
+    EncodedChunks(storage, info).read_into(0, info.length, table)
     return table
 
 
@@ -250,22 +324,24 @@ def read_manifest(storage: Storage, mark: Any) -> Manifest:
     header = _read_table(storage, HEADER, np.uint8, LARGEST_HEADER).tobytes()
     if _sha256(header) != mark.get("manifest_sha256"):
         raise DamageError(f"the manifest of {folder} does not match its checksum; {ADVICE}")
-    malformed = DamageError(f"the manifest of {folder} is malformed; {ADVICE}")
-    try:
+    with damage_in(f"the manifest of {folder} is malformed", ADVICE):
         record = json.loads(header)
-        arrays = tuple(ListedArray(**array) for array in record["arrays"])
-        n_chunks = sum(array.n_chunks for array in arrays)
         manifest = Manifest(
             **{name: record[name] for name in _PLAIN},
             labels=LabelSummary.from_json(record["labels"]),
-            arrays=arrays,
+            arrays=tuple(ListedArray(**array) for array in record["arrays"]),
             provenance=record["provenance"],
-            sizes=_read_table(storage, SIZES, np.int64, n_chunks),
-            checksums=cast("npt.NDArray[np.uint32]", _read_table(storage, CHECKSUMS, np.uint32, n_chunks)),
+            sizes=np.empty(0, np.int64),
+            checksums=np.empty(0, np.uint32),
+            format_version=version,
+            **{name: record.get(name, False) for name in _FLAGS},
         )
-        consistent = _is_consistent(manifest) and manifest.table_hashes() == record["tables"]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as error:
-        raise malformed from error
-    if not consistent or len(manifest.sizes) != n_chunks or len(manifest.checksums) != n_chunks:
-        raise malformed
+        if not _is_plain(manifest) or not _is_consistent(manifest):
+            raise ValueError("its header contradicts itself")
+        n_chunks = sum(array.n_chunks for array in manifest.arrays)
+        sizes = _read_table(storage, SIZES, np.int64, n_chunks)
+        checksums = _read_table(storage, CHECKSUMS, np.uint32, n_chunks)
+        manifest = replace(manifest, sizes=sizes, checksums=checksums)
+        if manifest.table_hashes() != record["tables"] or not _has_tables_of_chunks(manifest):
+            raise ValueError("its tables are not those of its header")
     return manifest

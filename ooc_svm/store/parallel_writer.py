@@ -13,6 +13,7 @@ import secrets
 import shutil
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
@@ -195,11 +196,15 @@ class ParallelWriter:
             self._n_stored += 1
 
     def commit(
-        self, *, n_features: int | None = None, provenance: dict[str, Any] | None = None
+        self,
+        *,
+        n_features: int | None = None,
+        provenance: dict[str, Any] | None = None,
+        label_names: Sequence[str] | None = None,
     ) -> StoreMetadata:
         """See `ooc_svm.store.writer.StoreWriter.commit`."""
         with self._builder.writing():
-            return self._builder.commit(self._arrays, n_features or 0, provenance)
+            return self._builder.commit(self._arrays, n_features or 0, provenance, label_names)
 
     def close(self) -> None:
         """Release everything; what was not committed is removed."""

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, Values
-from ooc_svm.errors import DamageError, UsageError
+from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.errors import DamageError, InputError, UsageError, parameter
+from ooc_svm.parameters import Kind, at_least, checks
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
 from ooc_svm.store.chunk_files import Elements
+from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo
+from ooc_svm.store.row_names import open_row_names
 from ooc_svm.store.storage import Storage
 from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
+
+_INDEX = at_least(0)
+
+
+def _read_buffers(buffers: Any) -> BlockBuffers:
+    if not isinstance(buffers, BlockBuffers):
+        raise TypeError
+    return buffers
+
+
+_BUFFERS = Kind("BlockBuffers", "buffers that new_buffers() made", _read_buffers)
 
 
 class Column(Protocol):
@@ -41,6 +57,23 @@ class NumberColumn:
 
 
 @dataclass(frozen=True)
+class NamedColumn:
+    """Labels that are names: a code stands for the place of its name among the sorted names, its rank."""
+
+    array: Elements
+    ranks: Float64Array
+    location: str
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """See `Column`."""
+        codes = np.empty(stop - start, np.int16)
+        self.array.read_into(start, stop, codes)
+        if ((codes < 0) | (codes >= len(self.ranks))).any():
+            raise DamageError(f"{self.location} has labels without a name; the store is damaged")
+        return self.ranks[codes]
+
+
+@dataclass(frozen=True)
 class Tails:
     """The part of each block's last row that lies in a chunk of the next block.
 
@@ -59,7 +92,7 @@ class StoreParts:
     ``data`` is None where all values are 1. ``block_rows`` and ``block_nonzeros`` have the first row and the
     first element of each block, and the end. Without ``tails`` the chunk after a block is read for the end of
     its last row. ``chunk_sizes`` has the bytes of each chunk file of ``X/indptr``, ``X/indices`` and
-    ``X/data``.
+    ``X/data``. ``feature_names`` reads the names of the features, where they may have names.
     """
 
     storage: Storage
@@ -69,10 +102,11 @@ class StoreParts:
     block_rows: Int64Array
     block_nonzeros: Int64Array
     tails: Tails | None
-    label: Column
+    label: Column | None
     qid: Column | None
     weight: Column | None
     chunk_sizes: dict[str, tuple[ArrayInfo, Int64Array]]
+    feature_names: Callable[[], FeatureNames | None] | None = None
 
 
 class Store:
@@ -84,11 +118,18 @@ class Store:
     ----------
     path : Path
     id : str
-        Hash of the content: other rows, labels or order make another id.
+        Other rows, labels or order make another id. With a manifest it is a hash of all checksums, so that a
+        copy has the same. Without one it follows from labels and row pointers, from the size, inode and time
+        of change of every chunk file, and from a sample of their bytes.
+    shared_id : str
+        The same, without what differs between machines that share the files.
     n_rows, n_features, n_nonzeros : int
     value_type : {"ones", "float32", "float64"}
         "ones": every stored value is 1 and blocks have no values.
     has_qid, has_weight : bool
+    n_unlabelled : int
+        Rows without a label: among the rows of a store opened with ``unlabelled="keep"``, left out of one
+        opened with "skip".
     index_base : {0, 1}
         What the source counts its features from; column ids here count from 0.
     blocks : sequence of BlockSpan
@@ -106,19 +147,24 @@ class Store:
         None for an AnnData store without a manifest.
     n_chunks, n_bytes : int
         Chunk files of the arrays that are used, and their bytes.
+    remark : str or None
+        Which arrays of an AnnData store have no checksums, so that damaged bytes may not be noticed.
+    feature_names : FeatureNames or None
+        The names of the features, a sequence of str: the index of ``var`` where it is text.
     parts : StoreParts
         The arrays behind it, for `ooc_svm.store.verify`.
     """
 
     def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
-        self.path, self.id = metadata.path, metadata.id
+        self.path, self.id, self.shared_id = metadata.path, metadata.id, metadata.shared_id
         self.n_rows, self.n_features = metadata.n_rows, metadata.n_features
         self.n_nonzeros, self.value_type = metadata.n_nonzeros, metadata.value_type
         self.labels, self.label_runs = metadata.labels, metadata.label_runs
         self.label_names, self.index_base = metadata.label_names, metadata.index_base
         self.qid_groups, self.provenance = metadata.qid_groups, metadata.provenance
         self.n_chunks, self.n_bytes = metadata.n_chunks, metadata.n_bytes
-        self.format_version = metadata.format_version
+        self.format_version, self.remark = metadata.format_version, metadata.remark
+        self.n_unlabelled = metadata.n_unlabelled
         self.has_qid, self.has_weight = parts.qid is not None, parts.weight is not None
         self.parts = parts
         self._value_dtype = None if metadata.value_type == "ones" else np.dtype(metadata.value_type)
@@ -133,6 +179,14 @@ class Store:
             nbytes = 8 * (rows[index + 1] - rows[index] + 1) + width * count
             spans.append(BlockSpan(index, rows[index], rows[index + 1], count, nbytes))
         return tuple(spans)
+
+    @cached_property
+    def feature_names(self) -> FeatureNames | None:
+        """Names of the features, read when they are first asked for; None where features have numbers.
+
+        Raises DamageError and StorageError as `read_block` does.
+        """
+        return None if self.parts.feature_names is None else self.parts.feature_names()
 
     @property
     def bytes_read(self) -> int:
@@ -150,6 +204,7 @@ class Store:
         n_nonzeros = max((span.n_nonzeros for span in self.blocks), default=0)
         return BlockBuffers(n_rows, n_nonzeros, self._value_dtype)
 
+    @checks(index=_INDEX, buffers=_BUFFERS)
     def read_block(self, index: int, buffers: BlockBuffers | None = None) -> RowBlock:
         """Read, decode and check a block.
 
@@ -172,6 +227,7 @@ class Store:
         StorageError
             Reading failed.
         """
+        self._check_index(index)
         span = self.blocks[index]
         if buffers is None:
             buffers = BlockBuffers(span.n_rows, span.n_nonzeros, self._value_dtype)
@@ -194,6 +250,10 @@ class Store:
         indptr -= first
         self._check(span, first, indptr, indices, values)
         return RowBlock(span.start, indptr, indices, values)
+
+    def _check_index(self, index: int) -> None:
+        if index >= len(self.blocks):
+            raise UsageError(f"there is no block {index} in {self.path}; it has {len(self.blocks)}, from 0")
 
     def _outside_tails(self, index: int) -> tuple[int, int]:
         """The nonzeros of a block that are read from ``X``."""
@@ -244,8 +304,10 @@ class Store:
             f"{offence} (chunk {chunk}); make the store again from its source"
         )
 
+    @checks(index=_INDEX)
     def block_stored_bytes(self, index: int) -> int:
         """Bytes of the chunk files that reading a block fetches (tails apart: they are tiny)."""
+        self._check_index(index)
         span, parts = self.blocks[index], self.parts
         first, last = self._outside_tails(index)
         total = 0
@@ -257,65 +319,60 @@ class Store:
                 total += int(sizes.sum()) * (stop - start) // info.length
         return total
 
+    @checks(start=_INDEX, stop=_INDEX)
     def read_labels(self, start: int, stop: int) -> Float64Array:
-        """Labels of the rows ``start <= i < stop``, float64; raises as `read_block` does."""
+        """Labels of the rows ``start <= i < stop``, float64, NaN for none; raises as `read_block` does."""
         return self._read_column("label", self.parts.label, start, stop)
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether there is a column of labels; rows without one may be among its entries."""
+        return self.parts.label is not None
+
+    def require_labels(self) -> None:
+        """Raise InputError unless every row has a label."""
+        if not self.has_labels or self.n_unlabelled:
+            raise InputError(
+                f"{self.path} was opened with rows that have no label; open it with "
+                f"{parameter('unlabelled', 'skip')}, which leaves them out"
+            )
+
+    @checks(start=_INDEX, stop=_INDEX)
     def read_qids(self, start: int, stop: int) -> Int64Array:
         """Group numbers of the rows ``start <= i < stop``, int64; UsageError where the store has none."""
         return self._read_column("qid", self.parts.qid, start, stop)
 
+    @checks(start=_INDEX, stop=_INDEX)
     def read_weights(self, start: int, stop: int) -> Float64Array:
         """Weights of the rows ``start <= i < stop``, float64; UsageError where the store has none."""
         return self._read_column("weight", self.parts.weight, start, stop)
+
+    @cached_property
+    def _row_names(self) -> EncodedChunks | None:
+        if self.format_version is not None:
+            return None
+        return open_row_names(self.parts.storage, self.n_rows)
+
+    @checks(start=_INDEX, stop=_INDEX)
+    def read_row_names(self, start: int, stop: int) -> list[str] | None:
+        """Names of the rows ``start <= i < stop``; None where rows are only numbered."""
+        if not 0 <= start <= stop <= self.n_rows:
+            raise UsageError(f"rows {start} to {stop} are not within the {self.n_rows} rows of {self.path}")
+        return None if self._row_names is None else self._row_names.read_strings(start, stop).tolist()
+
+    def _entries(self, column: Column, start: int, stop: int) -> npt.NDArray[Any]:
+        return column.read(start, stop)
 
     def _read_column(self, name: str, column: Column | None, start: int, stop: int) -> npt.NDArray[Any]:
         if column is None:
             raise UsageError(f"{self.path} has no column obs/{name}")
         if not 0 <= start <= stop <= self.n_rows:
             raise UsageError(f"rows {start} to {stop} are not within the {self.n_rows} rows of {self.path}")
-        entries = column.read(start, stop)
-        if name != "qid" and not np.isfinite(entries).all():
+        entries = self._entries(column, start, stop)
+        missing = name == "label" and self.n_unlabelled
+        if name != "qid" and not missing and not np.isfinite(entries).all():
             row = start + int(np.argmin(np.isfinite(entries)))
             raise DamageError(
                 f"row {row} of {self.path} has no finite {name}; make the store again from its source"
             )
         return entries
-
-
-def store_info(store: Store) -> dict[str, Any]:
-    """What is known of a store, ready for JSON.
-
-    Parameters
-    ----------
-    store : Store
-
-    Returns
-    -------
-    dict
-        ``n_rows``, ``n_features``, ``n_nonzeros``; ``labels`` (rows of each label, or ``min``, ``max``,
-        ``mean`` where there are more than 1000 labels); ``qid_groups``; ``bytes`` (of all chunk files);
-        ``chunks`` (number of them); ``format_version`` (None without a manifest).
-    """
-    summary = store.labels
-    labels: dict[str, Any]
-    if summary.counts is None:
-        labels = {"min": summary.minimum, "max": summary.maximum, "mean": summary.mean}
-    else:
-        labels = {_label_text(label, store.label_names): count for label, count in summary.counts.items()}
-    return {
-        "n_rows": store.n_rows,
-        "n_features": store.n_features,
-        "n_nonzeros": store.n_nonzeros,
-        "labels": labels,
-        "qid_groups": store.qid_groups,
-        "bytes": store.n_bytes,
-        "chunks": store.n_chunks,
-        "format_version": store.format_version,
-    }
-
-
-def _label_text(label: float, names: tuple[str, ...] | None) -> str:
-    if names is not None:
-        return names[int(label)]
-    return str(int(label)) if label.is_integer() and abs(label) < 2**53 else repr(label)

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.errors import InputError
-from ooc_svm.store.array_writer import GrowingArray
+from ooc_svm.store.array_writer import GrowingArray, PointerArray
 from ooc_svm.store.label_summary import LabelCollector, RunCounter
-from ooc_svm.store.layout import MANIFEST
+from ooc_svm.store.layout import CODES, LABEL, MANIFEST
 from ooc_svm.store.zarr_files import StoreFiles
 
 Tail = tuple[Int32Array, Values | None]
@@ -23,17 +23,18 @@ NO_TAIL: Tail = (np.empty(0, np.int32), None)
 class RowColumns:
     """Row pointers, labels, and qids and weights where the data have them, with ``chunk`` rows in a chunk.
 
-    ``arrays`` are those that every store has; ``path`` names the store in messages.
+    ``arrays`` are those that every store has; ``path`` names the store in messages. Labels that are names are
+    places among the names.
     """
 
-    def __init__(self, files: StoreFiles, chunk: int, path: Path) -> None:
+    def __init__(self, files: StoreFiles, chunk: int, path: Path, named_labels: bool) -> None:
         self._files, self._chunk, self._path = files, chunk, path
         self.n_rows = self.n_nonzeros = 0
         self.labels, self.label_runs, self.qid_groups = LabelCollector(chunk), RunCounter(), RunCounter()
         self.arrays = (
-            self._column("X/indptr", np.int64, -1),
+            PointerArray(files, "X/indptr", chunk),
             self._column("obs/_index", np.int64, -1),
-            self._column("obs/label", np.float64, np.nan),
+            self._column(CODES, np.int16, -1) if named_labels else self._column(LABEL, np.float64, np.nan),
         )
         self.arrays[0].extend(np.zeros(1, np.int64))
         self.qids: GrowingArray | None = None

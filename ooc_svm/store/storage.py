@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.errors import DamageError, InputError, StorageError
-from ooc_svm.system.files import atomic_write, storage_errors
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, OocSvmError, StorageError
+from ooc_svm.system.descriptors import close_unwritten
+from ooc_svm.system.files import IrregularFileError, atomic_write, open_regular, status_of, storage_errors
 
 ADVICE = "copy the store again or make it again from its source"
 """What to do about a damaged store."""
+
+READ_ADVICE = f"run again if the store was replaced meanwhile, else {ADVICE}"
+"""What to do about damage that was found after a store was opened."""
 
 Bytes = npt.NDArray[np.uint8]
 NewBytes = Callable[[int], Bytes]
@@ -32,8 +37,48 @@ NewBytes = Callable[[int], Bytes]
 _ANNOUNCED_BYTES = 1 << 19
 
 
+FILL_HINT = " (a writer may leave out chunks of zeros: then save it with write_empty_chunks set)"
+"""What else a missing chunk may mean, where any program may have written the array."""
+
+VERSION = np.dtype([("size", np.int64), ("inode", np.uint64), ("mtime_ns", np.int64)])
+"""Type of an array of `FileVersion`."""
+
+
+class FileVersion(NamedTuple):
+    """What tells a file from another one in its place, as far as can be told without reading it.
+
+    ``mtime_ns`` is the time of the last change, in nanoseconds.
+    """
+
+    size: int
+    inode: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileVersion:
+        """Version of a file of the file system."""
+        return cls(status.st_size, status.st_ino, status.st_mtime_ns)
+
+
 def _new_bytes(size: int) -> Bytes:
     return np.empty(size, np.uint8)
+
+
+@contextmanager
+def damage_in(what: str, advice: str) -> Iterator[None]:
+    """Turn whatever a library raises on malformed content into a DamageError that begins with `what`.
+
+    Where memory runs out, a MemoryBudgetError.
+    """
+    try:
+        yield
+    except OocSvmError:
+        raise
+    except MemoryError as error:
+        raise MemoryBudgetError(f"{what}: memory ran out; use a machine with more, or {advice}") from error
+    except Exception as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise DamageError(f"{what} ({reason:.200}); {advice}") from error
 
 
 class MissingError(DamageError):
@@ -60,8 +105,11 @@ class Storage(Protocol):
     is_local: bool
     bytes_read: int
 
-    def list(self, folder: str) -> dict[str, int | None]:
-        """Size of every file directly in a folder by its name, None for a folder in it; empty if missing.
+    def confirm(self) -> None:
+        """Raise DamageError if another place has come under the name since this object was made."""
+
+    def list(self, folder: str) -> dict[str, FileVersion | None]:
+        """Version of every file directly in a folder by its name, None for a folder in it; empty if missing.
 
         Raises
         ------
@@ -70,10 +118,19 @@ class Storage(Protocol):
         """
 
     def describe(self, key: str) -> int | None:
-        """Size of a file, or None where there is no file; raises DamageError as `list` does."""
+        """Size of a file, or None where there is nothing; DamageError where there is no file but a folder.
+
+        Or something that is neither, as for `list`.
+        """
 
     def read(
-        self, key: str, start: int = 0, stop: int | None = None, *, buffer: NewBytes = _new_bytes
+        self,
+        key: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        buffer: NewBytes = _new_bytes,
+        version: FileVersion | None = None,
     ) -> Bytes:
         """Read the bytes ``start <= i < stop`` of a file.
 
@@ -86,13 +143,15 @@ class Storage(Protocol):
             By default the end of the file.
         buffer : callable, optional
             Takes the number of bytes and returns the array to read into; by default a new one.
+        version : FileVersion, optional
+            What the file must be, before and after its bytes are read.
 
         Raises
         ------
         MissingError
             There is no such file.
         DamageError
-            The file ends before `stop`, or it is a symbolic link.
+            The file ends before `stop`, is another one than `version`, or is none, such as a symbolic link.
         """
 
     def announce(self, key: str) -> None:
@@ -111,10 +170,22 @@ class LocalStorage:
         self.location = os.fspath(folder)
         self.bytes_read = 0
         self._lock = threading.Lock()
+        self._found = self._identity()
 
-    def list(self, folder: str) -> dict[str, int | None]:
+    def confirm(self) -> None:
+        """See `Storage.confirm`."""
+        if self._identity() != self._found:
+            raise DamageError(f"{self.location} was replaced while it was opened; run again")
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Device and number of the folder; None if there is none."""
+        with self._errors(""):
+            status = status_of(self.location)
+        return None if status is None else (status.st_dev, status.st_ino)
+
+    def list(self, folder: str) -> dict[str, FileVersion | None]:
         """See `Storage.list`."""
-        found: dict[str, int | None] = {}
+        found: dict[str, FileVersion | None] = {}
         with self._errors(folder):
             status = self._status(folder)
             if status is None or not stat.S_ISDIR(status.st_mode):
@@ -124,7 +195,7 @@ class LocalStorage:
                     if entry.is_dir(follow_symlinks=False):
                         found[entry.name] = None
                     elif entry.is_file(follow_symlinks=False):
-                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
+                        found[entry.name] = FileVersion.of(entry.stat(follow_symlinks=False))
                     else:
                         raise DamageError(f"{entry.path} is not a regular file; the store is damaged")
         return found
@@ -133,10 +204,14 @@ class LocalStorage:
         """See `Storage.describe`."""
         with self._errors(key):
             status = self._status(key)
-        return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
+        if status is None:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            raise IrregularFileError(f"{self.location}/{key}", status.st_mode)
+        return status.st_size
 
     def _status(self, key: str) -> os.stat_result | None:
-        """Status of what lies under a key; a symbolic link on the way is an error."""
+        """Status of a file or folder under a key; anything else there or on the way is an error."""
         path, status = self.location, None
         for part in key.split("/"):
             path = f"{path}/{part}"
@@ -146,18 +221,27 @@ class LocalStorage:
                 return None
             if stat.S_ISLNK(status.st_mode):
                 raise _refused_link(path)
+            if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+                raise IrregularFileError(path, status.st_mode)
         return status
 
     def _errors(self, key: str) -> AbstractContextManager[None]:
         return storage_errors("reading", Path(self.location, key), "check the disk and the permissions")
 
     def read(
-        self, key: str, start: int = 0, stop: int | None = None, *, buffer: NewBytes = _new_bytes
+        self,
+        key: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        buffer: NewBytes = _new_bytes,
+        version: FileVersion | None = None,
     ) -> Bytes:
         """See `Storage.read`."""
         path = f"{self.location}/{key}"
         try:
             with self._errors(key), _opened(path) as descriptor:
+                _require(version, descriptor, path)
                 if stop is None:
                     stop = os.fstat(descriptor).st_size
                     start = max(stop + start, 0) if start < 0 else min(start, stop)
@@ -166,11 +250,12 @@ class LocalStorage:
                 while done < len(content):
                     count = os.preadv(descriptor, [content[done:].data], start + done)
                     if not count:
-                        raise DamageError(f"{path} is shorter than {stop} bytes; {ADVICE}")
+                        raise DamageError(f"{path} is shorter than {stop} bytes; {READ_ADVICE}")
                     done += count
+                _require(version, descriptor, path)
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                raise MissingError(f"{path} is missing; {ADVICE}") from None
+                raise MissingError(f"{path} is missing; {READ_ADVICE}") from None
             if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ELOOP:
                 raise _refused_link(path) from None
             raise
@@ -182,7 +267,7 @@ class LocalStorage:
         """See `Storage.announce`."""
         if not hasattr(os, "posix_fadvise"):
             return
-        with suppress(OSError), _opened(f"{self.location}/{key}") as descriptor:
+        with suppress(OSError, DamageError), _opened(f"{self.location}/{key}") as descriptor:
             for offset in range(0, os.fstat(descriptor).st_size, _ANNOUNCED_BYTES):
                 os.posix_fadvise(descriptor, offset, _ANNOUNCED_BYTES, os.POSIX_FADV_WILLNEED)
 
@@ -192,23 +277,43 @@ class LocalStorage:
 
 
 def open_storage(path: str | os.PathLike[str]) -> Storage:
-    """Return the place that a user names; raises InputError where there is none."""
+    """Return the place that a user names; raises InputError or StorageError where there is none."""
     folder = Path(path)
-    if folder.is_dir():
+    with storage_errors("opening", folder, "check the path"):
+        status = status_of(folder)
+    if status is not None and stat.S_ISDIR(status.st_mode):
         return LocalStorage(folder)
-    if folder.exists():
-        raise InputError(f"{folder} is a file, not a Zarr store; convert it first")
+    if status is not None:
+        raise InputError(
+            f"{folder} is a file, not a Zarr store; convert it first: "
+            f"ooc-svm convert {shlex.quote(str(folder))} -o NEW.zarr"
+        )
     raise InputError(f"{folder} does not exist; check the path")
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """Descriptor of a file to read. A named pipe in its place must not block."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    """Descriptor of a file to read."""
+    descriptor = open_regular(path, follow=False)
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        close_unwritten(descriptor)
+
+
+def _require(version: FileVersion | None, descriptor: int, path: str) -> None:
+    """Raise DamageError if an open file is another one than it must be."""
+    if version is None or (found := FileVersion.of(os.fstat(descriptor))) == version:
+        return
+    changes = [
+        f"its {name} was {was} and is {now}"
+        for name, was, now in zip(("size", "inode", "time of change in ns"), version, found, strict=True)
+        if was != now
+    ]
+    raise DamageError(
+        f"{path} was changed or replaced after the store was opened ({', '.join(changes)}); run again on a "
+        "store that nothing writes to"
+    )
 
 
 def _refused_link(path: str) -> DamageError:

@@ -13,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError
+from ooc_svm.parameters import CALLBACK, TEXT, checks
 from ooc_svm.store.blocks import BlockCutter
 from ooc_svm.store.chunk_files import CHECKSUM_BYTES, ChunkFiles, Elements
 from ooc_svm.store.label_summary import LabelCollector, RunCounter
-from ooc_svm.store.layout import MARK
-from ooc_svm.store.manifest import Manifest, read_manifest
-from ooc_svm.store.metadata import read_array, read_group
-from ooc_svm.store.open import open_store
+from ooc_svm.store.layout import CODES, LABEL
+from ooc_svm.store.manifest import Manifest
+from ooc_svm.store.metadata import read_array
+from ooc_svm.store.open import STORE, find_manifest, open_listed
 from ooc_svm.store.reader import Store
-from ooc_svm.store.storage import ADVICE, MissingError, Storage, open_storage
+from ooc_svm.store.storage import ADVICE, Storage, open_storage
 
 MOST_NAMED = 20
 """Number of damaged chunks that a message names; more are counted."""
@@ -35,8 +36,8 @@ _AGAIN = "make the store again from its source"
 class VerifyReport:
     """What was found to be whole.
 
-    ``manifest`` is False for an AnnData store without one: its chunks were decoded, but have no checksums of
-    ours.
+    ``manifest`` is False for an AnnData store without one: its chunks were decoded. ``remark`` says
+    which of its arrays have no checksums, if any.
     """
 
     path: Path
@@ -46,17 +47,26 @@ class VerifyReport:
     n_chunks: int
     n_bytes: int
     manifest: bool
+    remark: str | None = None
 
 
+@checks(store=STORE, label=TEXT, layer=TEXT, progress=CALLBACK)
 def verify_store(
-    path: str | os.PathLike[str], *, label: str | None = None, progress: Progress | None = None
+    store: Store | str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    layer: str | None = None,
+    progress: Progress | None = None,
 ) -> VerifyReport:
     """Read all of a store and check it against its manifest and the rules.
 
     Parameters
     ----------
-    path : path-like
+    store : Store or path
     label : str, optional
+        Column of ``obs`` to check with the rows, "label" by default, if there is such a column; not all rows
+        need a label.
+    layer : str, optional
         As for `open_store`.
     progress : callable, optional
         Called with the bytes done and the bytes to do.
@@ -69,22 +79,25 @@ def verify_store(
     ------
     DamageError
         Names what is damaged: up to 20 chunks, then their number.
-    InputError, StorageError
+    UsageError, InputError, StorageError
         As `open_store` does.
     """
+    path = store.path if isinstance(store, Store) else store
     storage = open_storage(path)
-    attributes = read_group(storage, "") or {}
-    # Without a manifest, `open_store` reports what is wrong, if anything.
-    manifest = read_manifest(storage, attributes[MARK]) if MARK in attributes else None
+    manifest = find_manifest(storage)
     counter = _Counter(progress)
     if manifest is not None:
         counter.total = 2 * int(manifest.sizes.sum())
         _check_bytes(storage, manifest, counter)
-    store = open_store(path, label=label)
+    # The one whose bytes were checked, should another take its place meanwhile.
+    store = open_listed(storage, manifest, label, "keep", layer)
     counter.total = counter.done + sum(store.block_stored_bytes(span.index) for span in store.blocks)
+    if store.parts.feature_names is not None:
+        store.parts.feature_names()  # checks each name
     if manifest is None:
         for span in store.blocks:
             store.read_block(span.index)
+            _read_columns(store, span.start, span.stop)
             counter.add(store.block_stored_bytes(span.index))
     else:
         _check_rows(store, manifest, counter)
@@ -98,6 +111,7 @@ def verify_store(
         n_chunks=store.n_chunks,
         n_bytes=store.n_bytes,
         manifest=manifest is not None,
+        remark=store.remark,
     )
 
 
@@ -130,14 +144,15 @@ def _damaged_chunks(storage: Storage, manifest: Manifest, counter: _Counter) -> 
             key = info.key(index)
             size, checksum = int(manifest.sizes[first + index]), int(manifest.checksums[first + index])
             counter.add(size)
-            try:
-                content = storage.read(key)
-            except MissingError:
+            found = storage.describe(key)
+            if found is None:
                 yield f"{key} (missing)"
                 continue
-            if len(content) != size:
-                yield f"{key} ({len(content)} bytes instead of {size})"
-            elif int.from_bytes(content[-CHECKSUM_BYTES:], "little") != checksum:
+            if found != size:
+                yield f"{key} ({found} bytes instead of {size})"
+                continue
+            content = storage.read(key, 0, size)
+            if int.from_bytes(content[-CHECKSUM_BYTES:], "little") != checksum:
                 yield f"{key} (not the chunk that was written there)"
             elif google_crc32c.value(content[:-CHECKSUM_BYTES]) != checksum:
                 yield f"{key} (checksum)"
@@ -180,9 +195,19 @@ def _check_tail(
         raise DamageError(f"the tail of the block before {place} is not what stands there; {_AGAIN}")
 
 
+def _read_columns(store: Store, start: int, stop: int) -> None:
+    """Read the columns of some rows that there are, which checks them as far as reading does."""
+    if store.has_labels:
+        store.read_labels(start, stop)
+    if store.has_weight:
+        store.read_weights(start, stop)
+    if store.has_qid:
+        store.read_qids(start, stop)
+
+
 def _check_labels(store: Store, manifest: Manifest) -> None:
     """Labels, qids and weights: allowed values, and the summary of the manifest."""
-    step = next(array.chunk for array in manifest.arrays if array.name == "obs/label")
+    step = next(array.chunk for array in manifest.arrays if array.name in (LABEL, CODES))
     labels, label_runs, groups = LabelCollector(step), RunCounter(), RunCounter()
     for start in range(0, store.n_rows, step):
         stop = min(start + step, store.n_rows)
@@ -202,16 +227,14 @@ def _check_labels(store: Store, manifest: Manifest) -> None:
 
 
 def _check_numbering(store: Store, manifest: Manifest) -> None:
-    """Arrays that no computation reads: the names of rows and features, and the values where all are 1."""
-    expected: dict[str, int | None] = {"obs/_index": 0, "var/_index": manifest.index_base}
-    if store.value_type == "ones":
-        expected["X/data"] = None
+    """Arrays that no computation reads."""
+    expected: dict[str, int | None] = {"obs/_index": 0, "var/_index": manifest.index_base, "X/data": None}
     storage = store.parts.storage
     for listed, first, last in manifest.chunks():
-        if listed.name not in expected:
+        if listed.name not in manifest.unread:
             continue
         base, info = expected[listed.name], read_array(storage, listed.name)
-        array = ChunkFiles(storage, info, manifest.checksums[first:last])
+        array = ChunkFiles(storage, info, manifest.sizes[first:last], manifest.checksums[first:last])
         for start in range(0, info.length, info.chunk):
             stop = min(start + info.chunk, info.length)
             found = np.empty(stop - start, info.dtype)

@@ -3,20 +3,63 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock, Values
-from ooc_svm.errors import InputError
+from ooc_svm.data.blocks import Float64Array, Int32Array, LabelledRows, RowBlock, Values
+from ooc_svm.errors import InputError, parameter, shown
+from ooc_svm.parameters import JSON, PATH, TEXT, Complaint, Kind, checks, read_items
 from ooc_svm.store.array_writer import GrowingArray
-from ooc_svm.store.builder import StoreBuilder, StoreOptions
+from ooc_svm.store.builder import N_FEATURES, StoreBuilder, StoreOptions
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.row_columns import NO_TAIL
-from ooc_svm.store.validate import RuleError, check_rows
+from ooc_svm.store.validate import NOT_FINITE, RuleError, check_rows
+
+
+def _read_rows(labelled: Any) -> LabelledRows:
+    """Rows whose arrays have the types that compiled functions expect."""
+    if not isinstance(labelled, LabelledRows) or not isinstance(labelled.rows, RowBlock):
+        raise TypeError
+    rows = labelled.rows
+    arrays = [("rows.indptr", rows.indptr, "int64"), ("rows.indices", rows.indices, "int32")]
+    arrays += [("rows.values", rows.values, "float32 float64")] if rows.values is not None else []
+    arrays += [("labels", labelled.labels, "float64")]
+    arrays += [("qids", labelled.qids, "int64")] if labelled.qids is not None else []
+    for name, array, types in arrays:
+        _check_array(f"has {name}", array, types)
+    if not len(rows.indptr):
+        raise Complaint("has rows.indptr without entries; there is one more than rows")
+    return labelled
+
+
+def _read_weights(weights: Any) -> Any:
+    _check_array("is", weights, "float64")
+    return weights
+
+
+def _check_array(subject: str, array: Any, types: str) -> None:
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.name not in types.split():
+        allowed = types.replace(" ", " or ")
+        raise Complaint(f"{subject} {shown(array)}; a 1-d array of {allowed} is needed")
+
+
+LABELLED_ROWS = Kind("LabelledRows", "LabelledRows with a RowBlock", _read_rows)
+
+
+def _read_label_names(names: Any) -> list[str]:
+    found = [TEXT.convert(name) for name in read_items(names)]
+    if not found or len(set(found)) != len(found):
+        raise ValueError
+    return found
+
+
+LABEL_NAMES = Kind("sequence of str", "a sequence of different names", _read_label_names)
+WEIGHTS = Kind("ndarray of float64", "a 1-d array of float64", _read_weights)
 
 
 class StoreWriter:
@@ -42,6 +85,7 @@ class StoreWriter:
         Another run is writing there, or the folder cannot be written.
     """
 
+    @checks(StoreOptions, path=PATH)
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self._builder = StoreBuilder(path, StoreOptions(**options))
         self._dtype = np.dtype(self._builder.options.dtype)
@@ -70,6 +114,7 @@ class StoreWriter:
         chunk = self._builder.options.chunk_elements
         return GrowingArray(self._builder.files, name, dtype, chunk, fill_value=fill_value)
 
+    @checks(labelled=LABELLED_ROWS, weights=WEIGHTS)
     def append(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
         """Append rows.
 
@@ -109,11 +154,22 @@ class StoreWriter:
         try:
             check_rows(rows.indptr, rows.indices, values, limit)
         except RuleError as offence:
+            if offence.reason == NOT_FINITE and rows.values is not None:
+                self._refuse_overflow(offence, rows.indices, rows.values)
             raise InputError(
                 f"row {self.n_rows + offence.row} cannot be written to {self.path}: {offence} "
                 f"(n_features is {limit}, values are {self._dtype})"
             ) from None
         return None if values is None or bool((values == 1).all()) else values
+
+    def _refuse_overflow(self, offence: RuleError, indices: Int32Array, values: Values) -> None:
+        """Refuse a value that is finite in its own type, and not in that of the store."""
+        value, column = values[offence.position], indices[offence.position]
+        if np.isfinite(value):
+            raise InputError(
+                f"row {self.n_rows + offence.row}, column {column}, from 0, has the value {float(value)!r}, "
+                f"beyond the range of {self._dtype}; write {self.path} with {parameter('dtype', 'float64')}"
+            ) from None
 
     def _append_elements(
         self, rows: RowBlock, values: Values | None, first: int, tails: list[tuple[int, int]]
@@ -149,8 +205,13 @@ class StoreWriter:
         begin = len(rows.indices) - reach
         self._open_tail = (rows.indices[begin:].copy(), None if values is None else values[begin:].copy())
 
+    @checks(n_features=N_FEATURES, provenance=JSON, label_names=LABEL_NAMES)
     def commit(
-        self, *, n_features: int | None = None, provenance: dict[str, Any] | None = None
+        self,
+        *,
+        n_features: int | None = None,
+        provenance: dict[str, Any] | None = None,
+        label_names: Sequence[str] | None = None,
     ) -> StoreMetadata:
         """Write what is left, the manifest last, and put the store in its place.
 
@@ -160,6 +221,8 @@ class StoreWriter:
             Least number of columns, for a writer that was not given their number.
         provenance : dict, optional
             Added to what the writer was given.
+        label_names : sequence of str, optional
+            For a writer with ``named_labels``, which needs them: the names that the labels are places of.
 
         Returns
         -------
@@ -178,7 +241,7 @@ class StoreWriter:
                 self._data = self._elements("X/data", np.uint8, 0)
                 self._data.extend_ones(self.n_nonzeros)
             least = max(n_features or 0, self._largest_id + 1)
-            return self._builder.commit((self._indices, self._data), least, provenance)
+            return self._builder.commit((self._indices, self._data), least, provenance, label_names)
 
     def close(self) -> None:
         """Release everything; what was not committed is removed."""

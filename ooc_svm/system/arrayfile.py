@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError
-from ooc_svm.system.memory import available_memory, format_size
+from ooc_svm.system.files import IrregularFileError, open_to_read
+from ooc_svm.system.memory import available_memory, format_size, size_available, size_needed
 
 AnyArray = npt.NDArray[Any]
 
@@ -60,14 +60,14 @@ class FileKind:
 
 
 def has_magic(path: str | os.PathLike[str], kind: FileKind) -> bool:
-    """Whether `path` is a regular file with the first bytes of this kind."""
+    """Whether `path` is a regular file with the first bytes of this kind; StorageError if reading fails."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return False
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             return file.read(_MAGIC_BYTES) == kind.magic
-    except OSError:
+    except (FileNotFoundError, IrregularFileError):
         return False
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def write_arrays(
@@ -109,23 +109,24 @@ def write_arrays(
 def read_arrays(path: str | os.PathLike[str], kind: FileKind) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     """Read and check a whole file: its content, and its arrays in the byte order of the machine, writable.
 
-    Raises InputError if there is no such regular file; DamageError if it is another kind of file, of a newer
-    version, or differs from the written file in any byte; MemoryBudgetError if its arrays are larger than the
-    memory of this process; StorageError if reading fails.
+    Raises InputError if there is no such file; DamageError if it is another kind of file, of a newer version,
+    or differs from the written file in any byte; MemoryBudgetError if its arrays are larger than the memory
+    of this process; StorageError if reading fails.
     """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
-            raise InputError(f"{os.fspath(path)}: is not a regular file; give the name of a {kind.name} file")
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             return _Reader(file, path, kind).read()
     except FileNotFoundError as error:
         raise InputError(f"{os.fspath(path)}: there is no such {kind.name} file; check the name") from error
     except OSError as error:
         if isinstance(error, StorageError):
             raise
-        raise StorageError(
-            f"{os.fspath(path)}: cannot be read: {error.strerror or error}; check the disk and permissions"
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str | os.PathLike[str], error: OSError) -> StorageError:
+    reason = f"{os.fspath(path)}: cannot be read: {error.strerror or error}"
+    return StorageError(f"{reason}; check the disk and permissions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +165,8 @@ class _Reader:
         total = sum(entry.nbytes for entry in entries)
         if total > available_memory():
             raise MemoryBudgetError(
-                f"{self._path}: its arrays take {format_size(total)}, "
-                f"this process may use {format_size(available_memory())}; use a machine with more memory"
+                f"{self._path}: its arrays take {size_needed(total)}, "
+                f"this process may use {size_available(available_memory())}; use a machine with more memory"
             )
         return content, {entry.name: self._read_array(entry, base) for entry in entries}
 

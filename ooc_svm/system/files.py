@@ -1,21 +1,107 @@
-"""Files that appear whole or not at all: temporary file next to the target, fsync, rename, fsync."""
+"""Files that are read without waiting, and files that appear whole or not at all.
+
+The latter are written next to the target, forced to the disk and renamed, and then the folder is forced too.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-from ooc_svm.errors import OocSvmError, StorageError
+from ooc_svm.errors import DamageError, OocSvmError, StorageError
+from ooc_svm.system import private_folders
+from ooc_svm.system.descriptors import NamedFile, close_unwritten
 
 _BUFFER_BYTES = 1 << 20
 _SUFFIX = ".partial"
+# Of renameat2, as Linux numbers them.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+class IrregularFileError(DamageError):
+    """Something other than a regular file lies where one is to be read.
+
+    Attributes
+    ----------
+    kind : str
+        What it is, as in "a folder".
+    """
+
+    def __init__(self, path: str, mode: int) -> None:
+        kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+        self.kind = next((kind for test, kind in kinds if test(mode)), "a device")
+        super().__init__(f"{path} is {self.kind}, not a regular file; put a copy of the file in its place")
+
+
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
+    """Open a regular file to read, and return its descriptor: a pipe or a device is never waited for.
+
+    Raises IrregularFileError if it is none, and OSError as `os.open` does: without `follow` also for a
+    symbolic link.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
+            raise IrregularFileError(os.fspath(path), os.stat(path).st_mode) from None
+        raise
+    try:
+        mode = file_status(descriptor, path).st_mode
+        if not stat.S_ISREG(mode):
+            raise IrregularFileError(os.fspath(path), mode)
+    except BaseException:
+        close_unwritten(descriptor)
+        raise
+    return descriptor
+
+
+def open_to_read(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a file by `open_regular`; errors of reading it name the path."""
+    return BufferedReader(NamedFile(open_regular(path), os.fspath(path)))
+
+
+def file_status(descriptor: int, path: str | os.PathLike[str]) -> os.stat_result:
+    """The status of an open file; an error names its path."""
+    try:
+        return os.fstat(descriptor)
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
+
+
+def status_of(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result | None:
+    """The status of what lies under a path, or None if nothing does; OSError if that cannot be known.
+
+    `os.path.exists` and its like take what cannot be known for what is not there.
+    """
+    try:
+        return os.stat(path, follow_symlinks=follow)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a null byte in the name
+        return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+        raise
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder lies under a path; OSError if that cannot be known."""
+    status = status_of(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def is_same_file(path: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether a file exists and is the same as another, which exists."""
+    status = status_of(path)
+    return status is not None and os.path.samestat(status, os.stat(other))
 
 
 @contextmanager
@@ -36,7 +122,23 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     finally:
-        os.close(descriptor)
+        close_unwritten(descriptor)
+
+
+def exchange(path: Path, other: Path) -> bool:
+    """Let two files or folders change names, in one step; False where the system cannot do that."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        return False
+    names = os.fsencode(path), os.fsencode(other)
+    if library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), os.fspath(path), None, os.fspath(other))
 
 
 def write_fully(descriptor: int, content: bytes | memoryview) -> None:
@@ -62,16 +164,9 @@ def atomic_write(
     with _write_errors(path):
         mode = _final_mode(target)
         sweep_leftovers(target)
-        descriptor, temporary = _open_temporary(target)
-        try:
+        with _temporary_file(target) as (descriptor, temporary):
             _fill(descriptor, mode, write, durable)
             os.rename(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-        finally:
-            os.close(descriptor)  # which releases the lock that protects the file until the rename
         if durable:
             sync_folder(target.parent)
 
@@ -84,31 +179,30 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     target = Path(os.path.realpath(path))
     with _write_errors(path):
         _final_mode(target)
-        descriptor, temporary = _open_temporary(target)
-        try:
-            os.unlink(temporary)
-        finally:
-            os.close(descriptor)
+        with _temporary_file(target):
+            pass
 
 
 def sweep_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove the temporary files of `path` that no running process has locked."""
+    """Remove the temporary folders of `path` that no running process has locked."""
     target = Path(path)
-    for entry in target.parent.iterdir():
-        token = entry.name.removeprefix(f".{target.name}.").removesuffix(_SUFFIX)
-        if entry.name != _temporary_name(target, token) or len(token) != 16:
-            continue
-        with contextlib.suppress(OSError):
-            descriptor = os.open(entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(entry)
-            finally:
-                os.close(descriptor)
+    private_folders.sweep(target.parent, f".{target.name}.", _SUFFIX)
 
 
-def _temporary_name(target: Path, token: str) -> str:
-    return f".{target.name}.{token}{_SUFFIX}"
+@contextmanager
+def _temporary_file(target: Path) -> Iterator[tuple[int, Path]]:
+    """A new file in a private folder next to the target; both are gone afterwards."""
+    folder, lock = private_folders.make_new(target.parent, f".{target.name}.", _SUFFIX)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(folder / "file", flags, 0o600)
+        try:
+            yield descriptor, folder / "file"
+        finally:
+            os.close(descriptor)
+    finally:
+        private_folders.remove(folder)
+        close_unwritten(lock)
 
 
 def _final_mode(target: Path) -> int:
@@ -128,18 +222,6 @@ def _umask() -> int:
             if line.startswith("Umask:"):
                 return int(line.split()[1], 8)
     return 0o077
-
-
-def _open_temporary(target: Path) -> tuple[int, Path]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    while True:
-        temporary = target.parent / _temporary_name(target, secrets.token_hex(8))
-        descriptor = os.open(temporary, flags, 0o600)
-        with contextlib.suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink == 1:
-            return descriptor, temporary
-        os.close(descriptor)  # removed as a leftover before it was locked
 
 
 def _fill(descriptor: int, mode: int, write: Callable[[BinaryIO], object], durable: bool) -> None:

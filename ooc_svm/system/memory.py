@@ -10,12 +10,14 @@ from pathlib import Path
 from ooc_svm.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "KIB": 2**10, "M": 10**6, "MB": 10**6, "MIB": 2**20}
-_UNITS |= {"G": 10**9, "GB": 10**9, "GIB": 2**30, "T": 10**12, "TB": 10**12, "TIB": 2**40}
+_UNITS |= {"BYTES": 1, "G": 10**9, "GB": 10**9, "GIB": 2**30, "T": 10**12, "TB": 10**12, "TIB": 2**40}
 
 # Memory of Python, NumPy, Zarr and Numba, in bytes. Measured in the run that compiles: 278 MB for `convert`,
 # 247 MB for `train` (180 MB in later runs).
 INTERPRETER_BYTES = 290 * 10**6
 TRAINER_BYTES = 260 * 10**6
+# Of a process that converts and then trains: 35 MB more, and 75 MB where it compiles both.
+CONVERTED_TRAINER_BYTES = 335 * 10**6
 
 
 def parse_size(text: str | int) -> int:
@@ -23,7 +25,7 @@ def parse_size(text: str | int) -> int:
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     if match is None or match[2].upper() not in _UNITS:
         raise UsageError(f"not a size: {str(text)[:80]!r}; write for example 600MB, 4GiB or 1000000 (bytes)")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return round(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def format_size(n_bytes: float) -> str:
@@ -33,6 +35,18 @@ def format_size(n_bytes: float) -> str:
             count = n_bytes / factor
             return f"{count:.3g} {unit}" if count < 999.5 else f"{count:.0f} {unit}"
     return f"{n_bytes:.0f} bytes"
+
+
+def size_needed(n_bytes: int) -> str:
+    """A size as text, rounded up: `parse_size` of it is enough."""
+    step = 10 ** max(len(str(n_bytes)) - 3, 0)
+    return format_size(-(-n_bytes // step) * step)
+
+
+def size_available(n_bytes: int) -> str:
+    """A size as text, rounded down: `parse_size` of it is not too much."""
+    step = 10 ** max(len(str(n_bytes)) - 3, 0)
+    return format_size(n_bytes // step * step)
 
 
 def _cgroup_limits() -> list[int]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import StorageError
+from ooc_svm.system.files import open_to_read
 
 _ADVICE = "check the disk and its free space, then run again"
 
@@ -45,7 +46,7 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self._path, self._checksum = path, 0
         try:
-            self._file = open(path, "rb")  # noqa: SIM115  (closed with the context)
+            self._file = open_to_read(path)
         except OSError as error:
             raise self._failure(error) from error
 

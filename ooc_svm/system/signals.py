@@ -1,10 +1,13 @@
 """SIGINT and SIGTERM: a first signal asks a run to end by itself, later ones end it.
 
 A run that can stop at a good place checks `stop_requested` there. A run that does not get there in time is
-interrupted by an exception. If the exception does not end it either, the process exits without tidying up:
-files are written so that this harms nothing, see `ooc_svm.system.files`.
+interrupted by an exception. If the exception does not end it either, the process says so and exits without
+tidying up: files are written so that this harms nothing, see `ooc_svm.system.files`.
 
-Until it reaches `handle_signals` that exception is not an `Exception`, so that no library handles it.
+Until it reaches `handle_signals` that exception is not an `Exception`, so that no library handles it. In a
+callback of C code it is lost, and what the library raises in its place follows from the signal.
+
+The command line imports this before everything else: it imports little.
 """
 
 from __future__ import annotations
@@ -16,20 +19,21 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-from ooc_svm.errors import Interrupted
+from ooc_svm.errors import Interrupted, parameter
 
 GRACE_SECONDS = 8.0
 """Time in which a run may come to a good place after the first signal, in seconds."""
 
 TIDY_SECONDS = 1.5
-"""Time for closing files after that, in seconds; then the process exits."""
+"""Time for closing files after that, in seconds; then the process says so and exits."""
 
 _AGAIN_SECONDS = 0.01
 """Delay, in seconds, after which an exception is raised again that was raised where nothing propagates."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STANDARD_ERROR = 2
 
 
 class _Signalled(BaseException):
@@ -37,53 +41,66 @@ class _Signalled(BaseException):
 
 
 class _Watch:
-    """The handlers of one `handle_signals`, and the signals that they have received."""
+    """The handlers of one `handle_signals`, and the signals that they have received.
+
+    A handler may be interrupted by another signal at any place, so what is done once is done by `setdefault`.
+    """
 
     def __init__(self, grace: float) -> None:
-        self.grace, self.raised = grace, False
+        self.grace = grace
+        self.raised = False
+        self.interrupted: int | None = None  # The first signal, once it has raised
+        # Whether a watch inside this one was interrupted: what was cut short there may be finalised later
+        self.cut_short = False
         self.first: int | None = None
         self._handlers: dict[int, Any] = {}
-        self._timer = (0.0, 0.0)
+        self._timers: dict[int, tuple[float, float]] = {}
         self._tidy_seconds = TIDY_SECONDS
         self._unraisable_hook = sys.unraisablehook
 
     def start(self) -> None:
         sys.unraisablehook = self._on_unraisable
         for number in _SIGNALS:
-            self._handlers[number] = signal.signal(number, self._on_signal)
+            self._handlers[number] = signal.getsignal(number)
+            signal.signal(number, self._on_signal)
 
-    def stop(self) -> None:
-        """Restore the previous handlers, timer and hook."""
-        if self.first is not None:
+    def stop(self, last: bool) -> None:
+        """Restore the previous handlers, timer and hook; if it is the last one, let the process only end."""
+        if self._timers:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in list(self._handlers.items()):
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        if self.first is not None:
-            signal.setitimer(signal.ITIMER_REAL, *self._timer)
-        sys.unraisablehook = self._unraisable_hook
+            signal.signal(number, _on_late_signal if last else signal.SIG_DFL if handler is None else handler)
+        if self._timers and not last:
+            signal.setitimer(signal.ITIMER_REAL, *self._timers[signal.ITIMER_REAL])
+        if not last or self.interrupted is None:
+            sys.unraisablehook = self._unraisable_hook
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.first is None:
+        again = self.first is not None
+        if not again:
+            self._handlers.setdefault(signal.SIGALRM, signal.getsignal(signal.SIGALRM))
+            self._timers.setdefault(signal.ITIMER_REAL, signal.getitimer(signal.ITIMER_REAL))
+            signal.signal(signal.SIGALRM, self._on_alarm)
             self.first = number
-            self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_alarm)
-            self._timer = signal.setitimer(signal.ITIMER_REAL, self.grace)
             if self.grace > 0:
+                signal.setitimer(signal.ITIMER_REAL, self.grace)
                 return
             self._tidy_seconds += GRACE_SECONDS
-            self._raise(number)
-        self._tidy_seconds = TIDY_SECONDS
+        else:
+            self._tidy_seconds = TIDY_SECONDS
         self._raise(number)
 
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         assert self.first is not None
         if self.raised:
-            os._exit(128 + self.first)
+            _exit(self.first)
         self._raise(self.first)
 
     def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
         """Raise again what was raised in a callback that lets nothing through, such as a finalizer."""
         if not isinstance(unraisable.exc_value, _Signalled):
-            self._unraisable_hook(unraisable)
+            if self.interrupted is None and not self.cut_short:
+                self._unraisable_hook(unraisable)
             return
         self.raised = False
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
@@ -93,8 +110,29 @@ class _Watch:
             for each in _SIGNALS:
                 signal.signal(each, signal.SIG_DFL)
         self.raised = True
+        if self.interrupted is None:
+            self.interrupted = number
         signal.setitimer(signal.ITIMER_REAL, self._tidy_seconds)
         raise _Signalled(number)
+
+
+def _exit(number: int) -> NoReturn:
+    """End the process at once, with a sentence and the code of a signal."""
+    name = signal.Signals(number).name
+    with contextlib.suppress(OSError):
+        os.set_blocking(_STANDARD_ERROR, False)
+        os.write(
+            _STANDARD_ERROR,
+            f"ooc-svm: error: interrupted by {name}; what was under way did not end in time\n".encode(),
+        )
+    os._exit(128 + number)
+
+
+def _on_late_signal(number: int, frame: FrameType | None) -> None:
+    """The process is ending: let it, but not for ever."""
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + number))
+    if signal.getitimer(signal.ITIMER_REAL)[0] == 0:
+        signal.setitimer(signal.ITIMER_REAL, TIDY_SECONDS)
 
 
 _watches: list[_Watch] = []
@@ -106,13 +144,16 @@ def stop_requested() -> int | None:
 
 
 @contextlib.contextmanager
-def handle_signals(grace: float = GRACE_SECONDS) -> Iterator[None]:
+def handle_signals(grace: float = GRACE_SECONDS, *, last: bool = False) -> Iterator[None]:
     """Handle SIGINT and SIGTERM while the context lasts; outside the main thread this does nothing.
 
     The first signal is recorded for `stop_requested`. After `grace` seconds, or at a second signal, the main
     thread is interrupted wherever it is; if tidying up then takes longer than `TIDY_SECONDS`, the process
-    exits with the code of the signal. With a grace of 0 the first signal raises, and all the time is left for
-    tidying up. `Interrupted` is raised when the context is left after such an interruption.
+    exits with a sentence and the code of the signal. With a grace of 0 the first signal raises, and all the
+    time is left for tidying up. After an interruption `Interrupted` is raised in place of any other exception
+    that leaves the context.
+
+    If it is the ``last`` one, the process ends afterwards: it is given `TIDY_SECONDS` after a later signal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -122,11 +163,28 @@ def handle_signals(grace: float = GRACE_SECONDS) -> Iterator[None]:
     try:
         watch.start()
         yield
-    except _Signalled as signalled:
-        raise public_error(signalled).with_traceback(signalled.__traceback__) from None
+    except BaseException as error:
+        if watch.interrupted is None:
+            raise
+        # Another exception follows from the signal: of a callback, or of an import cut short.
+        raise public_error(_Signalled(watch.interrupted)).with_traceback(error.__traceback__) from None
     finally:
         _watches.remove(watch)
-        watch.stop()
+        for outer in _watches:
+            outer.cut_short |= watch.interrupted is not None
+        watch.stop(last)
+
+
+@contextlib.contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Interrupt work that checks no `stop_requested` at the first signal, if signals are handled at all."""
+    if not _watches:
+        yield
+        return
+    if (number := stop_requested()) is not None:
+        raise public_error(_Signalled(number))
+    with handle_signals(grace=0):
+        yield
 
 
 def public_error(error: BaseException) -> BaseException:
@@ -138,4 +196,5 @@ def public_error(error: BaseException) -> BaseException:
         return error
     [number] = error.args
     what = f"interrupted by {signal.Signals(number).name} before the end"
-    return Interrupted(number, f"{what}; run it again, with --resume if it had --checkpoint")
+    again = f"run it again, with {parameter('resume', True)} if it had {parameter('checkpoint')}"
+    return Interrupted(number, f"{what}; {again}")

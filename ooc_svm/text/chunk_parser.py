@@ -10,6 +10,7 @@ from ooc_svm.data.blocks import Int64Array, LabelledRows, RowBlock
 from ooc_svm.text import svmlight
 from ooc_svm.text.diagnostics import explain, token_at
 from ooc_svm.text.inputs import TextChunk
+from ooc_svm.text.label_names import number_names
 from ooc_svm.text.svmlight import RowArrays, parse_lines
 
 # Largest number of bad lines that one step of parsing keeps; the next step finds more.
@@ -29,12 +30,16 @@ class BadLine:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What one step of parsing made of a chunk, from byte `start` to ``state[POSITION]``."""
+    """What one step of parsing made of a chunk, from byte `start` to ``state[POSITION]``.
+
+    Labels that are names are places in ``names``, which is None where there are too many, or none.
+    """
 
     chunk: TextChunk
     start: int
     given_rule: int
     rows: LabelledRows
+    names: list[bytes] | None
     state: list[int]
     bad: list[BadLine]
 
@@ -42,15 +47,15 @@ class Parsed:
 class ChunkParser:
     """Parses chunks of text, in any number of threads."""
 
-    def __init__(self, index_base: int, dtype: str, skip: bool) -> None:
-        self.skip = skip
+    def __init__(self, index_base: int, dtype: str, skip: bool, named: bool = False) -> None:
+        self.skip, self.named = skip, named
         self._index_base = index_base
         self._dtype = dtype
 
     def parse(self, chunk: TextChunk, start: int, qid_rule: int) -> Parsed:
         """Parse from a position as far as the arrays, the bad lines kept, or the first bad line allow."""
         arrays = RowArrays.for_text(chunk.n_bytes - start, self._dtype)
-        arrays.clear(start, qid_rule)
+        arrays.clear(start, qid_rule, self.named)
         bad: list[BadLine] = []
         while True:
             code = parse_lines(
@@ -69,7 +74,9 @@ class ChunkParser:
             bad.append(self._step_over_bad_line(chunk, code, arrays.state))
             if not self.skip or len(bad) == _BAD_LINES_A_STEP:
                 break
-        return Parsed(chunk, start, qid_rule, _rows(arrays), arrays.state.tolist(), bad)
+        rows = _rows(arrays)
+        names = number_names(chunk.buffer, rows.labels) if self.named else None
+        return Parsed(chunk, start, qid_rule, rows, names, arrays.state.tolist(), bad)
 
     def _step_over_bad_line(self, chunk: TextChunk, code: int, state: Int64Array) -> BadLine:
         """Describe the line that the parser stopped at and move to the next one."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_svm.errors import InputError
+from ooc_svm.system.files import IrregularFileError, open_to_read
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -146,11 +147,9 @@ def window_bytes(path: str | os.PathLike[str]) -> int:
     cannot be read take none; reading says what is wrong with it.
     """
     try:
-        if not os.path.isfile(path):
-            return 0
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             head = file.read(_HEAD_BYTES)
-    except OSError:
+    except (OSError, IrregularFileError):
         return 0
     format_ = format_of_content(head)
     return 0 if format_ is None else format_.window(head)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from ooc_svm.errors import parameter
 from ooc_svm.text import svmlight as codes
 from ooc_svm.text.decimals import OK, parse_decimal
+from ooc_svm.text.label_loops import LONGEST_NAME
 from ooc_svm.text.svmlight import LARGEST_ID
 
 _NUL, _VT, _FF, _CR = 0, 11, 12, 13
@@ -52,17 +54,19 @@ def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
     number = show(token)
     index = show(token.split(b":")[0])
     return {
+        codes.BAD_NAME: f"label {number} has a colon: begin rows with the name of a class, without a colon",
+        codes.NAME_TOO_LONG: f"label {number} is longer than {LONGEST_NAME} bytes: shorten the name",
         codes.LABEL_TOO_LARGE: f"label {number} is beyond the range of float64: scale the labels",
         codes.BAD_QID: f"{number} is not a group: write qid: and digits, less than 2^63",
         codes.QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
         codes.QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
         codes.INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: "
-        "if 0 is the first column here, use --index-base 0",
+        f"if 0 is the first column here, use {parameter('index_base', 0)}",
         codes.INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
         codes.INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
         codes.INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",
         codes.VALUE_TOO_LARGE: f"the value of {number} is beyond the range of {dtype}: "
-        + ("use --dtype float64" if _fits_float64(token) else "scale the values"),
+        + (f"use {parameter('dtype', 'float64')}" if _fits_float64(token) else "scale the values"),
     }[code]
 
 
@@ -78,7 +82,8 @@ def _explain_label(token: bytes) -> str:
         return f"{label} seems to carry a weight: write the label alone"
     if re.fullmatch(_NUMBER + rb"(?:,(?:" + _NUMBER + rb")?)+", token):
         return f"{label} is a list or has a decimal comma: one label a row, with a decimal point"
-    return f"{label} {_not_a_number(token, 'write class names as numbers')}"
+    names = f"write class names as numbers, or read them as names ({parameter('labels', 'text')})"
+    return f"{label} {_not_a_number(token, names)}"
 
 
 def _explain_feature(token: bytes) -> str:

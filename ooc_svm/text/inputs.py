@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
+import shlex
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -11,12 +11,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ooc_svm.errors import InputError, OocSvmError, StorageError
+from ooc_svm.system.descriptors import close_unwritten
+from ooc_svm.system.files import IrregularFileError, file_status, open_regular, status_of
 from ooc_svm.text.compression import MAGIC_BYTES, Members, format_of_content, format_of_name
 from ooc_svm.text.decimals import PADDING
 from ooc_svm.text.simd import ByteArray
 
 READ_BYTES = 1 << 20
 """Largest single read of a file, in bytes."""
+
+# Files that are converted, but are no text, by their first bytes.
+_NO_TEXT = {b"\x89HDF": "HDF5 (AnnData)", b"PK\x03\x04": "an archive (.npz)", b"PAR1": "Parquet"}
 
 CHUNK_BYTES = 8 << 20
 """Size of a chunk of text, in bytes."""
@@ -65,6 +70,15 @@ class FileState:
         return replace(self, device=0, inode=0)
 
 
+def current_state(path: str) -> FileState | None:
+    """What lies under a name now, if anything does; StorageError if that cannot be known."""
+    try:
+        status = status_of(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return None if status is None else FileState.of(status)
+
+
 @dataclass(frozen=True)
 class InputMetadata:
     """An input as the manifest of a store keeps it; size and time are None for standard input.
@@ -77,6 +91,15 @@ class InputMetadata:
     size: int | None
     mtime_ns: int | None
     compression: str | None
+
+
+def check_text(head: bytes, name: str, path: str) -> None:
+    """Raise InputError for the first bytes of a file that is converted, but is no text."""
+    for magic, kind in _NO_TEXT.items():
+        if head.startswith(magic):
+            raise InputError(
+                f"{name}: is {kind}, no text; make a store: ooc-svm convert {shlex.quote(path)} -o NEW.zarr"
+            )
 
 
 class TextInput:
@@ -121,7 +144,7 @@ class TextInput:
     def close(self) -> None:
         """Close the file; standard input stays open."""
         if self.state is not None and self._descriptor >= 0:
-            os.close(self._descriptor)
+            close_unwritten(self._descriptor)
         self._descriptor = -1
 
     # Bytes of the file
@@ -162,6 +185,7 @@ class TextInput:
         if not head:
             raise InputError(f"{self.name}: the file is empty" if self.state else "standard input is empty")
         format_ = format_of_content(head)
+        check_text(head, self.name, self._path if self.state else "FILE")
         claimed = None if self.state is None else format_of_name(self._path)
         if claimed is not None and claimed != format_:
             raise InputError(
@@ -264,9 +288,10 @@ class TextInput:
         if self.state is None:
             return
         try:
-            states = [FileState.of(os.fstat(self._descriptor)), FileState.of(os.stat(self._path))]
-        except OSError:
-            states = []
+            status = os.fstat(self._descriptor)
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+        states = [FileState.of(status), current_state(self._path)]
         start, stop = self._extent or (0, self.state.size)
         if states != [self.state, self.state] or self.bytes_read != stop - start:
             raise InputError(
@@ -283,6 +308,10 @@ def _last_line_end(buffer: ByteArray, filled: int) -> int:
         if len(found):
             return start + int(found[-1]) + 1
     return 0
+
+
+def _unreadable(path: str, error: OSError) -> StorageError:
+    return StorageError(f"{display_name(path)}: cannot be looked at: {error.strerror}; check the disk")
 
 
 def display_name(path: str) -> str:
@@ -316,27 +345,17 @@ def open_input(
 
 
 def _open_regular(path: str) -> tuple[int, FileState]:
-    """Descriptor and state of a regular file; anything else is refused without opening it."""
+    """Descriptor and state of a regular file; anything else is refused."""
     name = display_name(path)
     try:
-        _check_regular(name, os.stat(path).st_mode)
-        # Should the file turn into a pipe just now, opening must not wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_regular(path)
+        state = FileState.of(file_status(descriptor, path))
+    except IrregularFileError as error:
+        raise InputError(
+            f"{name} is {error.kind}, not a file: give regular files, or - for standard input"
+        ) from None
     except FileNotFoundError as error:
         raise InputError(f"{name}: there is no such file") from error
     except OSError as error:
         raise StorageError(f"{name}: cannot be opened: {error.strerror}") from error
-    try:
-        status = os.fstat(descriptor)
-        _check_regular(name, status.st_mode)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor, FileState.of(status)
-
-
-def _check_regular(name: str, mode: int) -> None:
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
-    if not stat.S_ISREG(mode):
-        kind = next((kind for test, kind in kinds if test(mode)), "a device")
-        raise InputError(f"{name} is {kind}, not a file: give regular files, or - for standard input")
+    return descriptor, state

@@ -12,6 +12,7 @@ from typing import IO, Literal
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, OocSvmError, StorageError, UsageError
+from ooc_svm.system.files import is_same_file
 from ooc_svm.text import svmlight
 from ooc_svm.text.chunk_parser import BadLine, ChunkParser, Parsed
 from ooc_svm.text.inputs import (
@@ -23,9 +24,11 @@ from ooc_svm.text.inputs import (
     LineTooLongError,
     TextChunk,
     TextInput,
+    current_state,
     display_name,
     open_input,
 )
+from ooc_svm.text.label_names import LabelNames
 
 InputPath = str | os.PathLike[str]
 
@@ -141,6 +144,8 @@ class TextRows:
         Index of the first column in the text.
     dtype : {"float32", "float64"}
         Type of the values. Decimals are rounded to float64 and then, for float32, once more.
+    labels : {"numbers", "text"}
+        What the labels are: numbers, or names of classes, which are numbered as they appear.
     threads : int
         Threads that parse. The rows do not depend on it.
     bad_lines : {"stop", "skip"}
@@ -157,6 +162,7 @@ class TextRows:
 
     Notes
     -----
+    ``label_names`` are the names of labels so far, None where labels are numbers.
     ``counts``, ``opened`` and ``qid_rule`` (as `parse_lines` takes it) are those of the last iteration, up to
     its last block, which is from ``segment``. ``total_bytes`` is the size of all inputs as they are on disk,
     None if standard input is one of them.
@@ -174,6 +180,7 @@ class TextRows:
         start: TextStart | None = None,
         index_base: int = 1,
         dtype: str = "float32",
+        labels: Literal["numbers", "text"] = "numbers",
         threads: int = 1,
         bad_lines: Literal["stop", "skip"] = "stop",
         max_bad_lines: int | None = None,
@@ -197,7 +204,8 @@ class TextRows:
                 "threads, chunk_bytes, read_bytes and max_line_bytes are at least 1, max_bad_lines at least 0"
             )
         self._segments = _find_segments(names, read_bytes, reject_file)
-        self._parser = ChunkParser(index_base, dtype, bad_lines == "skip")
+        self._parser = ChunkParser(index_base, dtype, bad_lines == "skip", labels == "text")
+        self.label_names = LabelNames() if labels == "text" else None
         self._whole = start is None
         self._start = start or TextStart()
         self._threads = threads
@@ -217,6 +225,8 @@ class TextRows:
         self.counts = replace(self._start.counts)
         self.qid_rule = self._start.qid_rule
         self.opened = []
+        if self.label_names is not None:
+            self.label_names.clear()
         with ExitStack() as stack:
             if self._reject_path is not None:
                 self._reject = stack.enter_context(_reject_file(self._reject_path))
@@ -236,6 +246,15 @@ class TextRows:
                     bytes_before += text.bytes_read
         if self._whole:
             require_rows(self.counts.rows, self.opened)
+
+    def require_unchanged(self) -> None:
+        """Raise InputError if the input under way is no longer the file it was; to end before its end."""
+        expected = self.segment.state
+        if expected is not None and not _is_same(current_state(self.segment.path), expected):
+            raise InputError(
+                f"{display_name(self.segment.path)}: the file changed while it was read: start again when it "
+                "is complete"
+            )
 
     def _steps(self, text: TextInput, pool: ThreadPoolExecutor | None) -> Generator[Parsed, None, None]:
         """Parse the chunks of an input, in order."""
@@ -278,7 +297,7 @@ class TextRows:
                 parsed = parser.parse(parsed.chunk, parsed.start, rule)
             for number, bad in enumerate(parsed.bad, self.counts.bad_lines + 1):
                 self._refuse(bad, number, name, first_line)
-            rows = self._count(parsed)
+            rows = self._count(parsed, name)
             if rows.rows.n_rows > 0:
                 yield rows
             position = parsed.state[svmlight.POSITION]
@@ -286,8 +305,8 @@ class TextRows:
                 return
             parsed = parser.parse(parsed.chunk, position, self.qid_rule)
 
-    def _count(self, parsed: Parsed) -> LabelledRows:
-        """Add a step to the counts; return its rows, numbered."""
+    def _count(self, parsed: Parsed, name: str) -> LabelledRows:
+        """Add a step to the counts; return its rows, numbered, and of labels that are names the numbers."""
         counts, state = self.counts, parsed.state
         block = parsed.rows.rows
         rows = RowBlock(counts.rows, block.indptr, block.indices, block.values)
@@ -301,7 +320,10 @@ class TextRows:
         counts.n_features = max(counts.n_features, state[svmlight.N_FEATURES])
         if state[svmlight.ROWS] > 0:
             self.qid_rule = state[svmlight.QID_RULE]
-        return LabelledRows(rows, parsed.rows.labels, parsed.rows.qids)
+        labels = parsed.rows.labels
+        if self.label_names is not None and len(labels):
+            labels = self.label_names.renumber(labels, parsed.names, name)
+        return LabelledRows(rows, labels, parsed.rows.qids)
 
     def _refuse(self, bad: BadLine, number: int, name: str, first_line: int) -> None:
         """Write a bad line to the reject file, or stop if there are too many; `number` counts from 1."""
@@ -359,6 +381,6 @@ def _find_segments(
             continue
         with open_input(path, read_bytes) as text:
             segments.append(TextSegment(path, text.state))
-        if reject_file is not None and os.path.exists(reject_file) and os.path.samefile(reject_file, path):
+        if reject_file is not None and is_same_file(reject_file, path):
             raise UsageError(f"{text.name} is an input, so the bad lines cannot go there: name another file")
     return segments

@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ooc_svm.errors import StorageError, UsageError
+from ooc_svm.errors import StorageError, UsageError, parameter
+from ooc_svm.system.descriptors import close_unwritten
+from ooc_svm.system.files import open_regular
 from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, display_name, open_input
 from ooc_svm.text.reader import InputPath, TextSegment
 
@@ -39,11 +41,12 @@ def split_text(inputs: Sequence[InputPath], readers: int) -> SplitText:
     segments, metadata = [], []
     for name in [os.fspath(each) for each in inputs]:
         if name == "-":
-            advice = "write it to a file, or leave out --engine dask"
+            advice = f"write it to a file, or leave out {parameter('engine', 'dask')}"
             raise UsageError(f"standard input (-) can be read by one process alone: {advice}")
         with open_input(name) as opened:
             assert opened.state is not None
-            segments.append(TextSegment(name, opened.state.anywhere()))
+            # Other processes may have other working directories.
+            segments.append(TextSegment(os.path.abspath(name), opened.state.anywhere()))
             metadata.append(opened.metadata)
     n_bytes = sum(map(segment_bytes, segments))
     length = min(max(n_bytes // (_SEGMENTS_PER_READER * readers), _LEAST_BYTES), _MOST_BYTES)
@@ -66,7 +69,7 @@ def _split(whole: TextSegment, length: int) -> Iterator[TextSegment]:
     """Segments of a plain file of about this length."""
     size = segment_bytes(whole)
     try:
-        descriptor = os.open(whole.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(whole.path)
         try:
             start = 0
             while start < size:
@@ -74,7 +77,7 @@ def _split(whole: TextSegment, length: int) -> Iterator[TextSegment]:
                 yield TextSegment(whole.path, whole.state, (start, stop))
                 start = stop
         finally:
-            os.close(descriptor)
+            close_unwritten(descriptor)
     except OSError as error:
         raise StorageError(f"{display_name(whole.path)}: reading failed: {error.strerror}") from error
 

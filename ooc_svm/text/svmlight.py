@@ -16,6 +16,7 @@ from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.intrinsics import count_trailing_zeros
 from ooc_svm.text.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal
+from ooc_svm.text.label_loops import LONGEST_NAME, TOKEN_LENGTHS
 from ooc_svm.text.simd import (
     EIGHT,
     ONE,
@@ -33,10 +34,11 @@ BAD_LABEL, LABEL_TOO_LARGE = 2, 3
 BAD_QID, QID_MISSING, QID_UNEXPECTED = 4, 5, 6
 BAD_FEATURE, INDEX_ZERO, INDEX_TOO_LARGE, INDEX_REPEATED, INDEX_UNSORTED = 7, 8, 9, 10, 11
 BAD_VALUE, VALUE_TOO_LARGE, BAD_BYTE = 12, 13, 14
+BAD_NAME, NAME_TOO_LONG = 15, 16
 
 # Entries of the state that `parse_lines` takes and leaves.
 POSITION, ROWS, NONZEROS, LINES, BLANK_LINES, COMMENT_LINES, EXPLICIT_ZEROS = 0, 1, 2, 3, 4, 5, 6
-N_FEATURES, OTHER_THAN_ONE, QID_RULE, ERROR_OFFSET, N_STATE = 7, 8, 9, 10, 11
+N_FEATURES, OTHER_THAN_ONE, QID_RULE, ERROR_OFFSET, NAMED, N_STATE = 7, 8, 9, 10, 11, 12
 
 # QID_RULE: not known before the first row, then what every row has to keep.
 QID_UNKNOWN, QID_ON_ALL, QID_ON_NONE = 0, 1, 2
@@ -76,11 +78,12 @@ class RowArrays:
             values=np.empty(max_nonzeros, dtype),
         )
 
-    def clear(self, position: int, qid_rule: int) -> None:
-        """Forget all rows; the next parse starts at `position`."""
+    def clear(self, position: int, qid_rule: int, named: bool = False) -> None:
+        """Forget all rows; the next parse starts at `position`. `named`: labels are names."""
         self.state[:] = 0
         self.state[POSITION] = position
         self.state[QID_RULE] = qid_rule
+        self.state[NAMED] = named
 
 
 @inlined
@@ -255,13 +258,34 @@ def _read_features(
 
 
 @compiled
-def _read_head(buffer: ByteArray, p: np.uint64, rule: int) -> tuple[int, np.uint64, float, np.uint64, int]:
-    """Label and group at the start of a line: (code, end or position of the bad token, label, qid, rule)."""
+def _read_name(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float]:
+    """The name of a class: (code, end, its token packed: see `ooc_svm.text.label_loops`)."""
+    start = p
+    while not _ends_token(buffer, p):
+        if buffer[p] in (_NUL, _VT, _FF, _CR, _COLON):
+            return BAD_NAME, p, 0.0
+        p += ONE
+    length = p - start
+    return NAME_TOO_LONG if length > LONGEST_NAME else DONE, p, float(start * TOKEN_LENGTHS + length)
+
+
+@compiled
+def _read_number(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float]:
+    """A label that is a number: (code, end, label)."""
     status, label, end = read_decimal(buffer, p)
     if status == MALFORMED or not _ends_token(buffer, end):
-        return BAD_LABEL, p, label, ZERO, rule
-    if status != OK:
-        return LABEL_TOO_LARGE, p, label, ZERO, rule
+        return BAD_LABEL, end, label
+    return DONE if status == OK else LABEL_TOO_LARGE, end, label
+
+
+@compiled
+def _read_head(
+    buffer: ByteArray, p: np.uint64, rule: int, named: bool
+) -> tuple[int, np.uint64, float, np.uint64, int]:
+    """Label and group at the start of a line: (code, end or position of the bad token, label, qid, rule)."""
+    code, end, label = _read_name(buffer, p) if named else _read_number(buffer, p)
+    if code != DONE:
+        return code, p, label, ZERO, rule
     p = _skip_blanks(buffer, end)
     if buffer[p] == ord("q") and buffer[p + ONE] == ord("i"):
         fits, qid, end = False, ZERO, p
@@ -296,7 +320,8 @@ def parse_lines(
     `RowArrays` (`indices` seen as uint32), with room for a value for every 4 bytes of text. The state says
     where to go on and what was counted so far; it holds the same afterwards. At a bad line
     ``state[POSITION]`` is the start of this line, which is not counted, and ``state[ERROR_OFFSET]`` the start
-    of the bad token.
+    of the bad token. Where ``state[NAMED]`` is set, the labels are tokens, packed as in
+    `ooc_svm.text.label_loops`.
     """
     p = np.uint64(state[POSITION])
     end = np.uint64(stop)
@@ -311,9 +336,9 @@ def parse_lines(
         if not _ends_token(buffer, p):
             row = state[ROWS]
             if row == len(labels):
-                code = FULL
+                code, p = FULL, line
                 break
-            code, p, label, qid, rule = _read_head(buffer, p, state[QID_RULE])
+            code, p, label, qid, rule = _read_head(buffer, p, state[QID_RULE], state[NAMED] != 0)
             kept, n_zeros, width, other_than_one = n, ZERO, ZERO, False
             if code == DONE:
                 code, p, kept, n_zeros, width, other_than_one = _read_features(

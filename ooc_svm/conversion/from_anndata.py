@@ -1,0 +1,241 @@
+"""Conversion of AnnData files: ``.h5ad``, or a Zarr store as another program wrote it.
+
+The result is an AnnData store as well: its X is the chosen matrix as CSR rows, and the names and the columns
+of cells and genes are kept. What cannot be kept is told.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ooc_svm.conversion.anndata_rows import Layout, MatrixBlocks, matrix_layout
+from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
+from ooc_svm.conversion.report import ConvertReport, Progress
+from ooc_svm.errors import DamageError, UsageError, parameter
+from ooc_svm.store.anndata_writer import AnnDataWriter
+from ooc_svm.store.label_summary import LabelSummary
+from ooc_svm.store.layout import CHUNK_ROWS
+from ooc_svm.store.open import has_manifest
+from ooc_svm.store.storage import open_storage
+from ooc_svm.store.trees import Hdf5Tree, Tree, ZarrTree, is_hdf5
+from ooc_svm.system.folders import Scratch
+from ooc_svm.text.reader import InputPath
+
+# Columns of several arrays: what each encoding consists of.
+_PARTS = {
+    "categorical": ("codes", "categories"),
+    "nullable-integer": ("values", "mask"),
+    "nullable-boolean": ("values", "mask"),
+    "nullable-string-array": ("values", "mask"),
+}
+_FRAMES = ("obs", "var")
+
+# Bytes of memory for each stored value of a block: ids and values as read, as converted, and a mask.
+_BYTES_PER_ELEMENT = 4
+
+_OF_TEXT = {
+    "index_base": 1,
+    "features": None,
+    "bad_lines": "stop",
+    "shuffle": None,
+    "group": False,
+    "labels_file": None,
+    "labels": "numbers",
+    "feature_names": None,
+}
+
+
+def is_anndata(path: InputPath) -> bool:
+    """Whether a path is converted as AnnData: a folder, or a file of HDF5."""
+    return os.path.isdir(path) or Path(path).suffix in (".h5ad", ".zarr") or is_hdf5(path)
+
+
+def convert_anndata(
+    inputs: Sequence[InputPath], options: ConvertOptions, progress: Progress | None
+) -> ConvertReport:
+    """Convert an AnnData file to a store of CSR rows; see `ooc_svm.conversion.convert.convert`."""
+    if len(inputs) != 1:
+        raise UsageError(
+            f"{os.fspath(inputs[0])} and {len(inputs) - 1} more: AnnData is converted one file at a time"
+        )
+    for name, default in _OF_TEXT.items():
+        if getattr(options, name) != default:
+            raise UsageError(f"{parameter(name)} is not for AnnData ({os.fspath(inputs[0])}); leave it out")
+    started = time.monotonic()
+    with closing(_opened(Path(inputs[0]))) as tree:
+        _check_root(tree)
+        if options.engine == "dask":
+            engine = parameter("engine", "dask")
+            raise UsageError(f"AnnData is converted in this process; leave {engine} out")
+        layout = matrix_layout(tree, options.layer)
+        return _Conversion(tree, layout, options, progress).run(started)
+
+
+def _opened(path: Path) -> Tree:
+    if path.is_file() and (path.suffix == ".h5ad" or is_hdf5(path)):
+        return Hdf5Tree(path)
+    storage = open_storage(path)
+    if has_manifest(path):
+        raise UsageError(f"{path} is a store of this program; there is nothing to convert")
+    return ZarrTree(storage)
+
+
+def _check_root(tree: Tree) -> None:
+    for name in ("", *_FRAMES):
+        attributes = tree.attributes(name)
+        expected = "dataframe" if name else "anndata"
+        if attributes is None or attributes.get("encoding-type") != expected:
+            where = f"{name} of {tree.location}" if name else tree.location
+            raise DamageError(
+                f"{where} is not written as AnnData 0.8 and later write it (encoding-type {expected!r}); "
+                "read it and write it again with a current version of AnnData"
+            )
+
+
+class _Conversion:
+    """One conversion; `left_out` are columns that cannot be kept."""
+
+    def __init__(
+        self, tree: Tree, layout: Layout, options: ConvertOptions, progress: Progress | None
+    ) -> None:
+        self._tree, self._layout, self._options, self._progress = tree, layout, options, progress
+        self._left_out: list[str] = []
+
+    def run(self, started: float) -> ConvertReport:
+        options, layout = self._options, self._layout
+        plan = self._plan()
+        blocks = MatrixBlocks(self._tree, layout, options.dtype, plan.chunk_bytes // _BYTES_PER_ELEMENT)
+        scratch = Scratch(options.output)
+        threads = plan.write_threads
+        with (
+            AnnDataWriter(
+                options.output, options.dtype, overwrite=options.overwrite, threads=threads
+            ) as writer,
+            scratch,
+        ):
+            if plan.reorder_bytes:
+                scratch.make()
+            self._copy_rows(blocks, writer, scratch.path, plan.reorder_bytes)
+            columns = {name: self._copy_frame(writer, name) for name in _FRAMES}
+            n_bytes = writer.commit(layout.n_features, self._source())
+        report = self._report(writer, blocks, n_bytes, started, tuple(columns["obs"]))
+        report.warnings.extend(self._warnings(blocks))
+        return report
+
+    def _plan(self) -> ConversionPlan:
+        return plan_conversion(self._options, sorts=self._layout.encoding == "csc_matrix")
+
+    def _copy_rows(self, blocks: MatrixBlocks, writer: AnnDataWriter, scratch: Path, sort_bytes: int) -> None:
+        for block in blocks.blocks(scratch, sort_bytes):
+            writer.append(block)
+            if self._progress is not None:
+                self._progress(blocks.bytes_done, blocks.total_bytes, writer.n_rows)
+
+    def _source(self) -> dict[str, Any]:
+        """What the root says of the conversion."""
+        return {
+            "file": os.path.basename(self._tree.location),
+            "matrix": self._layout.name,
+            "version": version("ooc-svm"),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+    def _copy_frame(self, writer: AnnDataWriter, name: str) -> list[str]:
+        """Copy the names and the columns of cells or genes; returns the columns that were kept."""
+        length = self._layout.n_rows if name == "obs" else self._layout.n_features
+        attributes = self._tree.attributes(name) or {}
+        index, columns = attributes.get("_index"), attributes.get("column-order", [])
+        if not isinstance(index, str) or not isinstance(columns, list) or "/" in index:
+            raise DamageError(
+                f"{name} of {self._tree.location} names no index or columns; the file is damaged"
+            )
+        self._copy_array(writer, f"{name}/{index}", f"{name}/_index", length)
+        kept = []
+        for column in columns:
+            if self._copy_column(writer, name, column, length):
+                kept.append(column)
+            else:
+                self._left_out.append(f"{name}/{column}")
+        writer.frame(name, kept)
+        return kept
+
+    def _copy_column(self, writer: AnnDataWriter, frame: str, column: Any, length: int) -> bool:
+        """Copy a column, of one array or of two; False where it is of another kind."""
+        if not isinstance(column, str) or not column or "/" in column or column in (".", "..", "_index"):
+            return False
+        name = f"{frame}/{column}"
+        attributes = self._tree.attributes(name)
+        if attributes is None:
+            self._copy_array(writer, name, name, length)
+            return True
+        parts = _PARTS.get(str(attributes.get("encoding-type")))
+        if parts is None:
+            return False
+        writer.group(name, attributes)
+        for part in parts:
+            self._copy_array(
+                writer, f"{name}/{part}", f"{name}/{part}", None if part == "categories" else length
+            )
+        return True
+
+    def _copy_array(self, writer: AnnDataWriter, source: str, target: str, length: int | None) -> None:
+        array = self._tree.array(source)
+        if length is not None and array.length != length:
+            raise DamageError(
+                f"{source} of {self._tree.location} has {array.length} entries for {length}; "
+                "the file is damaged"
+            )
+        copy = writer.array(target, array.dtype)
+        for start in range(0, array.length, CHUNK_ROWS):
+            entries = array.read(start, min(start + CHUNK_ROWS, array.length))
+            with writer.writing():
+                copy.extend(entries)
+
+    def _warnings(self, blocks: MatrixBlocks) -> list[str]:
+        found = []
+        if blocks.zeros:
+            found.append(f"{blocks.zeros} explicit zeros were dropped")
+        if self._left_out:
+            more = f" and {len(self._left_out) - 20} more" if len(self._left_out) > 20 else ""
+            found.append(
+                f"columns of a kind that is not kept were left out: {', '.join(self._left_out[:20])}{more}"
+            )
+        return found
+
+    def _report(
+        self,
+        writer: AnnDataWriter,
+        blocks: MatrixBlocks,
+        n_bytes: int,
+        started: float,
+        columns: tuple[str, ...],
+    ) -> ConvertReport:
+        return ConvertReport(
+            path=writer.path,
+            id="",
+            rows=writer.n_rows,
+            features=self._layout.n_features,
+            nonzeros=writer.n_nonzeros,
+            value_type="float64" if np.dtype(self._options.dtype).itemsize == 8 else "float32",
+            labels=LabelSummary({}, np.nan, np.nan, np.nan),
+            label_runs=0,
+            lines=0,
+            blank_lines=0,
+            comment_lines=0,
+            bad_lines=0,
+            explicit_zeros=blocks.zeros,
+            bytes_in=blocks.bytes_done,
+            bytes_out=n_bytes,
+            seconds=time.monotonic() - started,
+            columns=columns,
+        )

@@ -1,0 +1,177 @@
+"""Files of SciPy's sparse matrices (``save_npz``), with labels from another file, as conversions read them.
+
+The arrays in the archive are streams: each is read once, in order, a block at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.conversion.anndata_rows import Layout, MatrixBlocks, checked_shape
+from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.plan import plan_conversion
+from ooc_svm.conversion.spill import WeightedRows
+from ooc_svm.data.blocks import Float64Array, LabelledRows
+from ooc_svm.errors import DamageError, InputError, UsageError, parameter
+from ooc_svm.system.files import storage_errors
+from ooc_svm.text.inputs import InputMetadata
+from ooc_svm.text.reader import TextCounts
+
+_ADVICE = "save the file again"
+_MOST_DIMENSIONS = 2
+_BYTES_PER_ELEMENT = 4
+
+
+@contextmanager
+def _damage(location: str) -> Iterator[None]:
+    try:
+        with storage_errors("reading", Path(location), "check the disk and permissions"):
+            yield
+    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, NotImplementedError) as error:
+        if isinstance(error, InputError | UsageError):
+            raise
+        raise DamageError(f"{location} cannot be read ({str(error)[:160]}); {_ADVICE}") from error
+
+
+class _Stream:
+    """An array of one dimension in an ``.npy`` file, read forwards; the last element can be read again."""
+
+    step = 1
+
+    def __init__(self, file: Any, location: str) -> None:
+        self._file, self._location = file, location
+        with _damage(location):
+            version = np.lib.format.read_magic(file)
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            self.shape, _, dtype = read[version](file)
+        if dtype.kind not in "biufSU" or len(self.shape) > _MOST_DIMENSIONS:
+            raise DamageError(f"{location} has the type {dtype} and the shape {self.shape}; {_ADVICE}")
+        self._stored = dtype
+        self.dtype = dtype.newbyteorder("=")
+        self.length = self.shape[0] if self.shape else 1
+        self._place, self._last = 0, np.empty(0, self.dtype)
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Elements ``start <= i < stop``; `start` is where the last call ended, or one before."""
+        kept = self._last[len(self._last) - (self._place - start) :]
+        with _damage(self._location):
+            size = (stop - self._place) * self._stored.itemsize
+            content = self._file.read(size)
+            if len(content) != size:
+                raise EOFError(f"it ends before element {stop}")
+        found = np.concatenate([kept, np.frombuffer(content, self._stored).astype(self.dtype)])
+        self._place, self._last = stop, found[-1:]
+        return found
+
+
+class _Archive:
+    """The part of `ooc_svm.store.trees.Tree` that rows are read by."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self.location, self._stack = os.fspath(path), stack
+        with _damage(self.location):
+            self._zip = stack.enter_context(zipfile.ZipFile(path))
+
+    def array(self, name: str) -> _Stream:
+        """A new stream over an array, by the last part of its name."""
+        member = f"{name.rpartition('/')[2]}.npy"
+        with _damage(f"{self.location} ({member})"):
+            return _Stream(self._stack.enter_context(self._zip.open(member)), f"{self.location} ({member})")
+
+    def layout(self) -> Layout:
+        """Form and shape of the matrix."""
+        form = self.array("format")
+        name = bytes(form.read(0, 1)[0]) if form.dtype.kind == "S" else str(form.read(0, 1)[0]).encode()
+        if name not in (b"csr", b"csc"):
+            raise InputError(f"{self.location} has a matrix of the form {name!r}; save it as CSR or CSC")
+        shape = self.array("shape").read(0, 2).tolist()
+        return Layout(
+            "the matrix", f"{name.decode()}_matrix", *checked_shape("the matrix", self.location, shape)
+        )
+
+
+class NpzRows:
+    """Rows of a file of SciPy; an `ooc_svm.conversion.formats.InputRows`."""
+
+    label_names = None
+
+    def __init__(
+        self, path: Path, options: ConvertOptions, scratch: Path, progress: Callable[[int], None]
+    ) -> None:
+        if options.labels_file is None:
+            raise UsageError(f"{path} has no labels: name a file that has them ({parameter('labels_file')})")
+        self.reject_file: Path | None = None
+        self._scratch, self._progress = scratch, progress
+        self._resources = ExitStack()
+        archive = _Archive(path, self._resources)
+        layout = archive.layout()
+        self._by_columns = layout.encoding == "csc_matrix"
+        self.plan = plan_conversion(options, sorts=self._by_columns)
+        self._blocks = MatrixBlocks(
+            archive, layout, options.dtype, self.plan.chunk_bytes // _BYTES_PER_ELEMENT
+        )
+        if options.features is not None and options.features < layout.n_features:
+            raise InputError(
+                f"{path} has {layout.n_features} columns, but {parameter('features')} is {options.features}"
+            )
+        self._labels = _read_labels(options.labels_file, layout.n_rows, f"{path}")
+        self.counts = TextCounts(n_features=layout.n_features)
+        self.total_bytes: int | None = self._blocks.total_bytes
+        status = os.stat(path)
+        self.inputs = [InputMetadata(os.fspath(path), status.st_size, status.st_mtime_ns, None)]
+
+    def blocks(self) -> Generator[WeightedRows, None, None]:
+        """The rows in order."""
+        with self._resources:
+            if self._by_columns:
+                self._scratch.mkdir(exist_ok=True)
+            for rows in self._blocks.blocks(self._scratch, self.plan.reorder_bytes // 2):
+                self.counts.rows += rows.n_rows
+                self.counts.nonzeros += len(rows.indices)
+                self.counts.explicit_zeros = self._blocks.zeros
+                self._progress(self._blocks.bytes_done)
+                yield LabelledRows(rows, self._labels[rows.start : rows.stop]), None
+
+
+def _read_labels(path: str | os.PathLike[str], n_rows: int, matrix: str) -> Float64Array:
+    """The labels in a file: an array of NumPy (``.npy``), or a number on each line."""
+    location = os.fspath(path)
+    with storage_errors("reading", Path(path), "check the path"), open(path, "rb") as file:
+        is_array = file.read(6) == b"\x93NUMPY"
+        file.seek(0)
+        if is_array:
+            stream = _Stream(file, location)
+            if len(stream.shape) != 1 or stream.dtype.kind not in "biuf":
+                raise InputError(f"{location} has no numbers in one dimension; give one number a row")
+            labels = stream.read(0, stream.length).astype(np.float64)
+        else:
+            labels = _numbers(file.read(), location)
+    if len(labels) != n_rows:
+        raise InputError(f"{location} has {len(labels)} labels for the {n_rows} rows of {matrix}")
+    if not np.isfinite(labels).all():
+        row = int(np.argmin(np.isfinite(labels)))
+        raise InputError(f"{location} has the label {labels[row]} for row {row}, from 0; labels are finite")
+    return labels
+
+
+def _numbers(content: bytes, location: str) -> Float64Array:
+    numbers = []
+    for line, text in enumerate(content.split(b"\n")[: -1 if content.endswith(b"\n") else None], 1):
+        try:
+            if b"_" in text:
+                raise ValueError
+            numbers.append(float(text))
+        except ValueError:
+            raise InputError(
+                f"{location}:{line}: {text[:80]!r} is no number; give one on each line"
+            ) from None
+    return np.array(numbers, np.float64)

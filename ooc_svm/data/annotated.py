@@ -1,0 +1,124 @@
+"""An AnnData object in memory as a matrix with columns; AnnData itself is not imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.errors import InputError, UsageError, parameter, shown
+
+# Column of obs that has the labels where none is named.
+DEFAULT_LABEL = "label"
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """The matrix of an AnnData object, and columns of ``obs``.
+
+    Where labels have names, `labels` are places in `label_names`. Labels, weights and group numbers are None
+    where there is no such column.
+    """
+
+    matrix: Any
+    labels: Any
+    label_names: tuple[str, ...] | None
+    weights: Any
+    qids: Any
+    row_names: npt.NDArray[np.object_]
+    feature_names: FeatureNames
+
+
+def is_annotated(data: Any) -> bool:
+    """Whether an object is one of AnnData, or of the same form."""
+    return all(hasattr(data, name) for name in ("X", "layers", "obs", "var", "obs_names"))
+
+
+def read_annotated(
+    data: Any, label: str | None = None, layer: str | None = None, *, labelled: bool = True
+) -> Annotated:
+    """The parts of an AnnData object; labels are optional unless it must be `labelled` or one is named.
+
+    InputError if there is no such column or layer, or a row has no label.
+    """
+    if getattr(data, "isbacked", False):
+        raise UsageError(
+            f"the AnnData is backed by the file {str(data.filename)!r}; convert that file and use its "
+            "store, or read it by to_memory()"
+        )
+    if layer in (None, "X"):
+        matrix = data.X
+        if matrix is None:
+            raise InputError(f"the AnnData has no X; name a layer ({parameter('layer')})")
+    else:
+        if layer not in data.layers:
+            raise InputError(
+                f"the AnnData has no layer {shown(layer)}; choose one ({parameter('layer')}): "
+                f"{_listed(data.layers)}"
+            )
+        matrix = data.layers[layer]
+    columns = data.obs.columns
+    labels, names = None, None
+    if label is not None or labelled or DEFAULT_LABEL in columns:
+        label = label or DEFAULT_LABEL
+        if label not in columns:
+            raise InputError(
+                f"the AnnData has no column obs[{shown(label)}] to take the labels from; choose one "
+                f"({parameter('label')}): {_listed(columns)}"
+            )
+        labels, names = label_column(data.obs[label], f"obs[{shown(label)}] of the AnnData")
+    return Annotated(
+        matrix,
+        labels,
+        names,
+        _numbers(data, "weight", "biuf"),
+        _numbers(data, "qid", "iu"),
+        np.asarray(data.obs_names, dtype=object),
+        FeatureNames.of(data.var.index),
+    )
+
+
+def _listed(names: Any) -> str:
+    known = [f"{str(name)!r:.80}" for name in names]
+    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+    return (", ".join(known[:20]) or "none") + more
+
+
+def _numbers(data: Any, name: str, kinds: str) -> Any:
+    """A column of plain numbers, None where there is none."""
+    if name not in data.obs.columns:
+        return None
+    column = np.asarray(data.obs[name])
+    return column if column.dtype.kind in kinds else None
+
+
+def label_column(column: Any, name: str) -> tuple[Any, tuple[str, ...] | None]:
+    """Labels as numbers, and their names where they have names, from a column of a data frame.
+
+    A category that is a number is that number; others stand for their place. InputError if one is missing.
+    """
+    categories = getattr(column.dtype, "categories", None)
+    if categories is not None:
+        codes, values = np.asarray(column.cat.codes, np.int64), np.asarray(categories)
+        _require(codes >= 0, name)
+        if values.dtype.kind in "biuf":
+            return values.astype(np.float64)[codes], None
+        return codes.astype(np.float64), tuple(map(str, values))
+    entries = np.asarray(column)
+    if entries.dtype.kind in "biuf":
+        _require(np.isfinite(entries), name)
+        return entries.astype(np.float64), None
+    present = np.array([isinstance(entry, str) for entry in entries], np.bool_)
+    _require(present, name)
+    names, codes = np.unique(entries.astype(str), return_inverse=True)
+    return codes.astype(np.float64), tuple(names.tolist())
+
+
+def _require(present: npt.NDArray[np.bool_], name: str) -> None:
+    if not present.all():
+        raise InputError(
+            f"row {int(np.argmin(present))}, from 0, has no label in {name}; remove such rows first"
+        )

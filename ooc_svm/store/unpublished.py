@@ -1,0 +1,55 @@
+"""A store that is being written: its folder and files, published whole or removed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ooc_svm.errors import UsageError
+from ooc_svm.store.open import is_ours
+from ooc_svm.store.zarr_files import StoreFiles
+from ooc_svm.system.files import storage_errors
+from ooc_svm.system.folders import Building
+
+_ADVICE = "free some space or check the disk, then run again"
+
+
+class UnpublishedStore:
+    """The folder of a store to be, `folder`, and the `files` in it; `path` is where it will be.
+
+    Raises UsageError where the path exists and may not be replaced, and StorageError where another run is
+    writing there, or the folder cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool, threads: int) -> None:
+        with ExitStack() as stack:
+            self._building = stack.enter_context(Building(Path(path), is_ours, overwrite=overwrite))
+            self.path, self.folder = self._building.target, self._building.folder
+            self.files = stack.enter_context(StoreFiles(self.folder, threads))
+            self._resources = stack.pop_all()
+        self._is_open = True
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Name the store in what goes wrong, and close: what was not written must never be committed."""
+        if not self._is_open:
+            raise UsageError(f"the writer of {self.path} is closed")
+        try:
+            with storage_errors("writing", self.path, _ADVICE):
+                yield
+        except BaseException:
+            self.close()
+            raise
+
+    def publish(self) -> None:
+        """Put the store, which is complete, in its place."""
+        self.files.seal()
+        self._building.publish()
+        self._is_open = False
+
+    def close(self) -> None:
+        """Release everything; what was not published is removed."""
+        self._is_open = False
+        self._resources.close()

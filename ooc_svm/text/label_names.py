@@ -1,0 +1,82 @@
+"""Labels that are names of classes: their numbers, in the order in which they appear in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.classes import MAX_CLASSES
+from ooc_svm.errors import InputError
+from ooc_svm.text.label_loops import TOKEN_LENGTHS, TOO_MANY, number_tokens
+
+# Places of the table in which tokens are looked up: a power of two, some times the number of names.
+_SLOTS = 4096
+
+
+def number_names(buffer: npt.NDArray[np.uint8], labels: Float64Array) -> list[bytes] | None:
+    """Replace packed tokens by numbers; the token of each number, or None where there are too many."""
+    firsts, slots = np.empty(MAX_CLASSES, np.int64), np.full(_SLOTS, -1, np.int32)
+    n = number_tokens(buffer, labels, firsts, slots)
+    if n == TOO_MANY:
+        return None
+    starts, lengths = np.divmod(firsts[:n], int(TOKEN_LENGTHS))
+    return [
+        buffer[start : start + length].tobytes()
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+class LabelNames(Sequence[str]):
+    """The different names so far, in the order in which they appeared."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._names: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, number):  # type: ignore[no-untyped-def]
+        return self._names[number]
+
+    def clear(self) -> None:
+        """Forget all names."""
+        self._numbers, self._names = {}, []
+
+    def renumber(
+        self, labels: Float64Array, tokens: Sequence[bytes | str] | None, source: str
+    ) -> Float64Array:
+        """Labels that are places in `tokens` as places in these names, to which new ones are added.
+
+        InputError, with the `source` of the text, for too many names and those that are no text.
+        """
+        if tokens is None:
+            raise _too_many(source)
+        numbers = [self._number(token, source) for token in tokens]
+        if len(self) > MAX_CLASSES:
+            raise _too_many(source)
+        return np.array(numbers, np.float64)[labels.astype(np.int64)]
+
+    def _number(self, token: bytes | str, source: str) -> int:
+        try:
+            name = token if isinstance(token, str) else token.decode()
+        except UnicodeDecodeError:
+            name = ""
+        if not name.isprintable() or not name:
+            raise InputError(
+                f"{source}: the label {token!r:.80} is no name of printable characters in UTF-8; rename it"
+            )
+        if name not in self._numbers:
+            self._numbers[name] = len(self._names)
+            self._names.append(name)
+        return self._numbers[name]
+
+
+def _too_many(source: str) -> InputError:
+    return InputError(
+        f"{source}: the labels are more than {MAX_CLASSES} different names; are they names of classes? "
+        "Numbers are read as such without being names"
+    )
