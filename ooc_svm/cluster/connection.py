@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_svm.cluster.processes import LocalWorkers, local_workers
-from ooc_svm.errors import MemoryBudgetError, OocSvmError, StorageError, UsageError
-from ooc_svm.system.memory import available_memory, format_size
+from ooc_svm.errors import MemoryBudgetError, OocSvmError, StorageError, UsageError, parameter
+from ooc_svm.system.files import IrregularFileError, open_to_read
+from ooc_svm.system.memory import available_memory, format_size, size_available
 
 if TYPE_CHECKING:
     from ooc_svm.cluster.dask_calls import DaskClient
@@ -136,9 +137,9 @@ class Cluster:
                 share = min(share, int(_PAUSE_SHARE * info.limit))
             if self._memory is not None and self._memory > share:
                 raise MemoryBudgetError(
-                    f"the worker {address} on {info.host!r:.80} may use {format_size(share)} of memory, and "
-                    f"{format_size(self._memory)} are asked for on each worker: ask for less with --memory, "
-                    "or let fewer workers share a machine"
+                    f"the worker {address} on {info.host!r:.80} may use {size_available(share)} of memory, "
+                    f"and {format_size(self._memory)} are asked for on each worker: ask for less "
+                    f"({parameter('memory')}), or let fewer workers share a machine"
                 )
             memory = share // 2 if self._memory is None else self._memory
             self._known[address] = Worker(address, info.host, info.pid, threads[address], memory)
@@ -217,8 +218,11 @@ def _fingerprint(path: str) -> str | None:
             status = os.stat(path)
             return f"{status.st_size} bytes, changed at {status.st_mtime_ns}"
         metadata = Path(path, "zarr.json")  # of a store: with the hash of its manifest
-        return hashlib.sha256(metadata.read_bytes()).hexdigest() if metadata.exists() else "a folder"
-    except OSError:
+        if not metadata.is_file():
+            return "a folder"
+        with open_to_read(metadata) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, IrregularFileError):
         return None
 
 
@@ -266,12 +270,14 @@ def connect(
     if scheduler is None:
         if insecure:
             raise UsageError(
-                "--insecure-cluster is for a scheduler's address: add --scheduler, or leave it out"
+                f"{parameter('insecure_cluster')} is for a scheduler's address: add "
+                f"{parameter('scheduler')}, or leave it out"
             )
     elif not scheduler.startswith("tls://") and not insecure:
         raise UsageError(
             f"the scheduler {scheduler!r:.80} is not at a tls:// address: use TLS, or allow everybody on the "
-            "network to read the data and to run programs as you with --insecure-cluster"
+            "network to read the data and to run programs as you with "
+            f"{parameter('insecure_cluster', True)}"
         )
     with ExitStack() as stack:
         if scheduler is None:
@@ -303,7 +309,7 @@ def _wait_for(client: DaskClient, workers: LocalWorkers) -> None:
         if time.monotonic() > deadline:
             raise StorageError(
                 f"the worker processes of the local cluster did not start within {START_SECONDS:.0f} s: "
-                "see what keeps this machine busy, or use --engine local"
+                f"see what keeps this machine busy, or use {parameter('engine', 'local')}"
             )
         time.sleep(0.02)
 

@@ -31,7 +31,7 @@ from ooc_svm.cluster.worker import Answer, Assignment, Fill, Resources, Work
 from ooc_svm.data.source import Source
 from ooc_svm.engine.base import Counters, Engine, Stream
 from ooc_svm.engine.merge import MergeTree
-from ooc_svm.errors import MemoryBudgetError, StorageError
+from ooc_svm.errors import MemoryBudgetError, StorageError, parameter
 from ooc_svm.passes.base import Pass, RowSet, union
 from ooc_svm.rowvectors.collection import RowVectors
 
@@ -205,7 +205,7 @@ class ClusterEngine(Engine):
             if not self._connections:
                 raise StorageError(
                     "no worker of the cluster is left; see why they ended, and go on from the last "
-                    "checkpoint with --resume if there is one"
+                    f"checkpoint with {parameter('resume', True)} if there is one"
                 )
             self._owners = self._partitioning.assign(len(self._connections), self._granularity)
             version = self._shared.version

@@ -17,6 +17,7 @@ from ooc_svm.cluster.connection import Worker
 from ooc_svm.cluster.dask_calls import Channel, DaskClient, WorkerLost
 from ooc_svm.cluster.messages import DeltaDecoder, DeltaEncoder, Message, Slot
 from ooc_svm.cluster.worker import Answer, Assignment, Work, WorkerSession
+from ooc_svm.errors import parameter_spelling, spell_parameters
 
 CONNECT_SECONDS = 10.0  # Timeout of a connection to a worker, in seconds
 HEARTBEAT_SECONDS = 0.25  # Time between two questions how far a working worker is, in seconds
@@ -31,9 +32,11 @@ class WorkerService:
 
     def __init__(self, open_source: Callable[[], Any], vector_bytes: int) -> None:
         self._open_source, self._vector_bytes = open_source, vector_bytes
+        self._spelling = parameter_spelling()
 
     def start(self) -> None:
         """Open the data while the client makes ready."""
+        spell_parameters(self._spelling)
         self._session = WorkerSession(self._open_source)
         self._decoder = DeltaDecoder(self._vector_bytes)
         self._turn = asyncio.Lock()

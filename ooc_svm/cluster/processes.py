@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ooc_svm.errors import StorageError
+from ooc_svm.errors import StorageError, parameter
 
 _STOP_SECONDS = 0.5
 # Dask reads its settings as it is imported. Its own logs stay below errors; libraries of arrays need no
@@ -53,7 +53,7 @@ class LocalWorkers:
         except OSError as error:
             raise StorageError(
                 f"a worker process of the local cluster cannot be started: {error.strerror}; "
-                "use fewer threads, or --engine local"
+                f"use fewer threads, or {parameter('engine', 'local')}"
             ) from error
         self.processes.append(process)
 
@@ -71,7 +71,7 @@ class LocalWorkers:
             if code is not None:
                 raise StorageError(
                     f"a worker process of the local cluster ended with code {code} as it started: "
-                    "check the installation of distributed, or use --engine local"
+                    f"check the installation of distributed, or use {parameter('engine', 'local')}"
                 )
 
     def close(self) -> None:

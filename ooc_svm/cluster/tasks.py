@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ooc_svm.cluster.connection import Cluster, scheduler_errors
-from ooc_svm.errors import OocSvmError, StorageError
+from ooc_svm.errors import OocSvmError, StorageError, parameter_spelling, spell_parameters
 
 # Calls submitted for each thread of the workers, so that none waits for this process.
 _CALLS_PER_THREAD = 2
@@ -54,8 +54,11 @@ class _Raised:
     message: str
 
 
-def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _call(
+    spelling: Mapping[str, str] | None, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Any:
     """What the function returns or raises; runs in a worker."""
+    spell_parameters(spelling)
     try:
         return function(*arguments)
     except OocSvmError as error:
@@ -83,7 +86,8 @@ class _Calls:
         """Make a call."""
         workers = frozenset(self._threads)
         with scheduler_errors(self._cluster.where):
-            future = self._client.submit(_call, self._function, arguments, workers=sorted(workers))
+            call = (_call, parameter_spelling(), self._function, arguments)
+            future = self._client.submit(*call, workers=sorted(workers))
         self.waiting[future] = (number, arguments, workers)
 
     def results(self) -> Iterator[tuple[int, Any]]:

@@ -23,7 +23,8 @@ from ooc_svm.passes.base import (
     RowSet,
     RowSlice,
     StridedRange,
-    VectorRequest,
+    is_pass,
+    is_vector_request,
     union,
 )
 from ooc_svm.passes.fuse import fuse, split
@@ -121,14 +122,14 @@ class Engine(ABC):
 
     def stream(self, requests: Sequence[Request]) -> list[Any]:
         """Serve several requests; passes over the same rows share one read of them."""
-        answers: list[Any] = self.serve([Overlap(tuple(requests), _nothing)])[0]
+        answers: list[Any] = self.serve([Overlap(tuple(requests))])[0]
         return answers
 
     def serve(self, waiting: Sequence[Request | Overlap]) -> list[Any]:
         """Serve what several solvers wait for, and do their work meanwhile; an answer for each."""
         groups = [each.requests if isinstance(each, Overlap) else (each,) for each in waiting]
         overlaps = [each for each in waiting if isinstance(each, Overlap)]
-        works = [each.work for each in overlaps if each.work is not _nothing]
+        works = [each.work for each in overlaps if each.work is not None]
         prefetch = tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch))
         answers = iter(self._answers([request for group in groups for request in group], works, prefetch))
         found = [[next(answers) for _ in group] for group in groups]
@@ -142,12 +143,12 @@ class Engine(ABC):
         answers: list[Any] = [None] * len(requests)
         passes: dict[int, Pass] = {}
         for place, request in enumerate(requests):
-            if isinstance(request, VectorRequest):
+            if is_pass(request):
+                passes[place] = request
+            elif is_vector_request(request):
                 began = time.perf_counter()
                 answers[place] = request.serve(self.vectors, self.sorting_bytes, self.threads)
                 self.counters.visiting_seconds += time.perf_counter() - began
-            else:
-                passes[place] = request
         # Work goes on while blocks are read, if any are: they come last.
         kinds = sorted(
             dict.fromkeys((request.needs_data, request.rows) for request in passes.values()),
@@ -160,7 +161,9 @@ class Engine(ABC):
             alike = [passes[i] for i in places]
             fused = fuse(alike)
             own = works if number == len(kinds) else []
-            position, ahead = alike[0].position, alike[0].prefetch
+            # Of several passes some may be no counted read.
+            main = next((request for request in alike if request.position.ends), alike[0])
+            position, ahead = main.position, main.prefetch
             part = self._all_rows if rows is None else rows
             results = self._stream(Stream([p for p, _ in fused], part, data, position, ahead, own))
             self.counters.passes += data and position.ends
@@ -231,8 +234,4 @@ class Engine(ABC):
 def _passes_over_data(request: Request | Overlap) -> list[Pass]:
     """The passes of what a solver waits for that need blocks of the matrix."""
     requests = request.requests if isinstance(request, Overlap) else (request,)
-    return [each for each in requests if not isinstance(each, VectorRequest) and each.needs_data]
-
-
-def _nothing() -> None:
-    """No work."""
+    return [each for each in requests if is_pass(each) and each.needs_data]

@@ -1,4 +1,4 @@
-"""Losses of rows at scores that are kept: sums along a segment, and how many rows have a loss."""
+"""Losses of rows at scores that are kept: sums along a segment, slopes, and how many rows have a loss."""
 
 from __future__ import annotations
 
@@ -30,8 +30,25 @@ def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ign
 
 
 @compiled
+def slope_sizes(loss, scores, b, error, targets, costs, sums):  # type: ignore[no-untyped-def]
+    """Add the losses at the scores plus b, and their steepest slopes g within an error of the residuals.
+
+    ``sums`` (float64, shape (4,)): of ``g^2 / c``, ``g (|t| + |s| + |b|)``, ``g``, and of the losses.
+    """
+    for i in range(len(scores)):
+        s, t, c = scores[i], targets[i], costs[i]
+        if c > 0.0:
+            r = t - s - b
+            g = max(abs(slope(loss, r - error, t, c)), abs(slope(loss, r + error, t, c)))
+            sums[0] += g * g / c
+            sums[1] += g * (abs(t) + abs(s) + abs(b))
+            sums[2] += g
+            sums[3] += value(loss, r, t, c)
+
+
+@compiled
 def count_losses(loss, scores, b, targets, costs):  # type: ignore[no-untyped-def]
-    """Number of rows with a loss at the scores plus b."""
+    """Number of rows with a loss at the scores plus b; a row of weight 0 has none."""
     n = 0
     for i in range(len(scores)):
         if slope(loss, targets[i] - scores[i] - b, targets[i], costs[i]) != 0.0:

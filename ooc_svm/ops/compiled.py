@@ -2,23 +2,54 @@
 
 Numba caches on disk what it compiled, and compiles again when the file of the function has changed. It does
 not see a change of what the function calls, such as a loss in a file of its own: so the cache of this package
-lies in a folder whose name changes with every file of the package.
+lies in a folder whose name changes with every file that has compiled functions.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numba
 from numba import njit
+from numba.core import event
+
+from ooc_svm.errors import UsageError
+from ooc_svm.ops import compile_events
+from ooc_svm.ops.cache import CheckedCache
 
 _PACKAGE = Path(__file__).parent.parent
 _SETTINGS: Any = numba.config
+
+if _SETTINGS.DISABLE_JIT:
+    raise UsageError(
+        "NUMBA_DISABLE_JIT is set, but rows are read and solved by functions that Numba compiles; unset it"
+    )
+
+
+class _Listener(event.Listener):
+    def on_start(self, event: Any) -> None:
+        compile_events.report(True)
+
+    def on_end(self, event: Any) -> None:
+        compile_events.report(False)
+
+
+event.register("numba:compile", _Listener())
+
+
+def _compiled_files() -> list[Path]:
+    """The files that have compiled functions, or that those call."""
+    shared = {_PACKAGE / "ops", _PACKAGE / "losses"}
+    files = _PACKAGE.rglob("*.py")
+    return [path for path in files if path.parent in shared or b"ops.compiled" in path.read_bytes()]
 
 
 def _cache_folder() -> str:
@@ -26,7 +57,7 @@ def _cache_folder() -> str:
 
     Empty where the package cannot be written and so is not edited either: Numba finds a place for the user.
     """
-    files = sorted((path.stat().st_mtime_ns, str(path)) for path in _PACKAGE.rglob("*.py"))
+    files = sorted((path.stat().st_mtime_ns, str(path)) for path in _compiled_files())
     name = f"numba-{zlib.crc32(repr(files).encode()):08x}"
     if _SETTINGS.CACHE_DIR:
         return os.path.join(_SETTINGS.CACHE_DIR, name)
@@ -42,17 +73,49 @@ def _cache_folder() -> str:
 _CACHE_FOLDER = _cache_folder()
 
 
+@cache
+def _warn_of_no_cache() -> None:
+    """Warn, once a process."""
+    warnings.warn(
+        "compiled functions cannot be kept, so every run compiles them again; name a folder that can be "
+        "written with NUMBA_CACHE_DIR",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
-    """Compile with Numba: without the GIL, cached on disk, strict floating point.
+    """Compile with Numba: without the GIL, cached on disk if possible, strict floating point.
 
     Sums must not depend on how a loop was vectorised, so there is no ``fastmath`` here.
     """
+    dispatcher = njit(nogil=True, **options)(function)
+    try:
+        with _our_folder():
+            dispatcher._cache = CheckedCache(function)
+    except RuntimeError:  # there is no folder for a cache
+        _warn_of_no_cache()
+    return dispatcher
+
+
+@contextmanager
+def _our_folder() -> Iterator[None]:
     others = _SETTINGS.CACHE_DIR
     _SETTINGS.CACHE_DIR = _CACHE_FOLDER or others
     try:
-        return njit(nogil=True, cache=True, **options)(function)
+        yield
     finally:
         _SETTINGS.CACHE_DIR = others
+
+
+def cache_folder() -> Path | None:
+    """The folder where compiled functions are kept; None where they cannot be."""
+    try:
+        with _our_folder():
+            found = Path(CheckedCache(_compile).cache_path)
+    except RuntimeError:
+        return None
+    return found.parent if str(found.parent) == _CACHE_FOLDER else found
 
 
 def compiled(function: Callable[..., Any]) -> Any:

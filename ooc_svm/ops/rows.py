@@ -219,6 +219,27 @@ def column_statistics(indptr, indices, values, largest, total, squares):  # type
 
 
 @compiled
+def add_magnitudes(indptr, indices, values, weights, columns):  # type: ignore[no-untyped-def]
+    """``columns_j += sum_i weights_i |x_ij|`` over the rows of a block."""
+    for i in range(len(weights)):
+        for p in range(indptr[i], indptr[i + 1]):
+            x = 1.0 if values is None else abs(np.float64(values[p]))
+            columns[indices[p]] += weights[i] * x
+
+
+@compiled
+def largest_magnitudes(indptr, indices, values, scale2, columns):  # type: ignore[no-untyped-def]
+    """Raise ``columns_j`` to the largest ``|x_ij|`` of a block; returns the largest ``x.x`` (with scale2)."""
+    most = 0.0
+    for i in range(len(indptr) - 1):
+        most = max(most, square(indices, values, scale2, indptr[i], indptr[i + 1]))
+        for p in range(indptr[i], indptr[i + 1]):
+            x = 1.0 if values is None else abs(np.float64(values[p]))
+            columns[indices[p]] = max(columns[indices[p]], x)
+    return most
+
+
+@compiled
 def compact_rows(indptr, indices, values, kept):  # type: ignore[no-untyped-def]
     """Move the rows that are `kept` (bool) to the front, in place; returns the number of nonzeros kept."""
     to = np.uint64(0)

@@ -11,11 +11,12 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import BinaryProblem, label_text
+from ooc_svm.data.folds import HeldOut
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
-from ooc_svm.problems.targets import WEIGHT, RowTargets
+from ooc_svm.problems.targets import HELD_OUT, WEIGHT, RowTargets
 from ooc_svm.rowvectors.collection import RowVectors
 
 
@@ -26,6 +27,8 @@ class LabelSet:
     counts: Mapping[float, int] | None  # Rows of each label; None where there are too many labels
     names: tuple[str, ...] | None  # What the labels 0, 1, ... stand for
     has_qid: bool
+    # Rows of each label that are trained on, where some are held out and ``counts`` has them too
+    trained: Mapping[float, int] | None = None
 
     def positive(self, options: TrainOptions) -> tuple[float, ...]:
         """The labels that are named as positive; InputError, UsageError if there is no such label."""
@@ -69,6 +72,9 @@ class ModelSpec:
     pairs: Pairs | None = None
     # What a positive and a negative score stand for; None for values and ranks
     classes: BinaryProblem | None = None
+    # Row vector that marks the rows that cost nothing, for which the scores at the best point are wanted
+    held_out: str | None = None
+    fold: int | None = None  # Of several, the one that is held out: ``held_out`` has its number then
 
 
 class Problem(ABC):
@@ -91,6 +97,32 @@ class Problem(ABC):
     has_classes: bool = False
     in_queries: bool = False
 
+    def held_out(self, options: TrainOptions) -> HeldOut | None:
+        """Which rows are held out of training, if any are."""
+        share = options.held_out_share
+        return None if share is None else HeldOut(share, options.seed, self.in_queries)
+
+    def fill_weights(self, vectors: RowVectors, source: Source, options: TrainOptions) -> None:
+        """Make the row vector of the weights of the rows held, if rows have weights or are held out.
+
+        InputError for a negative weight.
+        """
+        held_out = self.held_out(options)
+        if not source.has_weight and held_out is None:
+            return
+        vector = vectors.create(WEIGHT, np.float64)
+        marks = None if held_out is None else vectors.create(HELD_OUT, np.uint8)
+        for start, stop in held_ranges(vectors, source):
+            weights = source.read_weights(start, stop) if source.has_weight else np.ones(stop - start)
+            if weights.min(initial=0.0) < 0.0:
+                row = start + int(np.argmin(weights))
+                raise InputError(f"row {row} has the negative weight {weights.min()}; weights are 0 or more")
+            if held_out is not None and marks is not None:
+                mask = held_out.mask(source, start, stop)
+                weights = np.where(mask, 0.0, weights)
+                marks.write(vectors.place(start), mask.astype(np.uint8))
+            vector.write(vectors.place(start), weights)
+
     @abstractmethod
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """The labels that rows are told apart by, ascending; empty where labels are values or too many.
@@ -100,6 +132,16 @@ class Problem(ABC):
         InputError, UsageError
             The problem cannot be solved with such labels.
         """
+
+    def fold_classes(self, labels: LabelSet, options: TrainOptions) -> list[list[float]]:
+        """The labels of each class, of which every fold needs rows; empty where there are no classes."""
+        return []
+
+    def fold_pairs(
+        self, vectors: RowVectors, pairs: Pairs | None, n_folds: int, sorting_bytes: int
+    ) -> list[Pairs | None]:
+        """For each fold the pairs of rows outside of it, from the row vector of folds."""
+        return [None] * n_folds
 
     def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
         """How many models there will be: one for each C."""
@@ -131,22 +173,6 @@ class Problem(ABC):
         self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
     ) -> list[ModelSpec]:
         """The models, for each C one after another."""
-
-
-def fill_weights(vectors: RowVectors, source: Source) -> None:
-    """Make the row vector of the weights of the rows held, if the rows have weights.
-
-    InputError for a negative weight.
-    """
-    if not source.has_weight:
-        return
-    vector = vectors.create(WEIGHT, np.float64)
-    for start, stop in held_ranges(vectors, source):
-        weights = source.read_weights(start, stop)
-        if weights.min(initial=0.0) < 0.0:
-            row = start + int(np.argmin(weights))
-            raise InputError(f"row {row} has the negative weight {weights.min()}; weights are 0 or more")
-        vector.write(vectors.place(start), weights)
 
 
 def held_ranges(vectors: RowVectors, source: Source) -> Sequence[tuple[int, int]]:

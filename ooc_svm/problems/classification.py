@@ -11,7 +11,7 @@ from ooc_svm.data.classes import BinaryProblem, binary_problems
 from ooc_svm.data.source import Source
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
-from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, fill_weights, held_ranges, read_finite_labels
+from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, held_ranges, read_finite_labels
 from ooc_svm.problems.targets import CODES, ClassTargets
 from ooc_svm.rowvectors.collection import RowVectors
 
@@ -26,6 +26,14 @@ class Classification(Problem):
         """The classes, ascending."""
         return self._binary(labels, options)[0]
 
+    def fold_classes(self, labels: LabelSet, options: TrainOptions) -> list[list[float]]:
+        """Each class, or the negative and the positive labels."""
+        classes, problems = self._binary(labels, options)
+        if len(problems) > 1:
+            return [[label] for label in classes.tolist()]
+        positive = problems[0].sign > 0
+        return [classes[~positive].tolist(), classes[positive].tolist()]
+
     def n_models(self, labels: LabelSet, options: TrainOptions) -> int:
         """One for each C and each class, or for two classes."""
         return len(options.C) * len(self._binary(labels, options)[1])
@@ -38,7 +46,7 @@ class Classification(Problem):
         for start, stop in held_ranges(vectors, source):
             found = read_finite_labels(source, start, stop, "value to learn")
             codes.write(vectors.place(start), np.searchsorted(classes, found).astype(np.uint16))
-        fill_weights(vectors, source)
+        self.fill_weights(vectors, source, options)
 
     def models(
         self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
@@ -51,7 +59,8 @@ class Classification(Problem):
         ]
 
     def _binary(self, labels: LabelSet, options: TrainOptions) -> tuple[Float64Array, list[BinaryProblem]]:
-        return binary_problems(labels.counts, labels.positive(options), labels.class_weight(options))
+        weight = labels.class_weight(options)
+        return binary_problems(labels.counts, labels.positive(options), weight, labels.trained)
 
 
 CLASSIFICATION = Classification()

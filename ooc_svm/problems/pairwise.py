@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,13 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import label_text
 from ooc_svm.data.source import Source
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.active import scratch_vectors, sum_of_pairs
 from ooc_svm.pairs.counts import check_trainable
 from ooc_svm.pairs.request import PairRows, Pairs
-from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, fill_weights
-from ooc_svm.problems.targets import WEIGHT
+from ooc_svm.problems.base import LabelSet, ModelSpec, Problem
+from ooc_svm.problems.targets import FOLDS, WEIGHT
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
 from ooc_svm.rowvectors.sort import sort_by_score
@@ -49,15 +49,45 @@ class Pairwise(Problem):
         """
         if self.in_queries and not labels.has_qid:
             raise InputError(
-                "--problem ranking compares rows of equal qid, and the data have none; write qid:N after the "
-                "label of each row and convert again, or take --problem ordinal"
+                f"{parameter('problem', 'ranking')} compares rows of equal qid, and the data have none; "
+                "write qid:N after the label of each row and convert again, or take "
+                f"{parameter('problem', 'ordinal')}"
             )
         if self.name != "roc-area" and labels.names is not None:
             raise InputError(
-                f"--problem {self.name} needs labels in an order, and these are names; "
-                "choose a column of numbers with --label"
+                f"{parameter('problem', self.name)} needs labels in an order, and these are names; "
+                f"choose a column of numbers as {parameter('label')}"
             )
         return check_ranks(self.name, labels.counts, labels.positive(options))
+
+    def fold_classes(self, labels: LabelSet, options: TrainOptions) -> list[list[float]]:
+        """The lower and the higher rank of "roc-area"; folds of others are drawn without regard to ranks."""
+        if self.name != "roc-area" or labels.counts is None:
+            return []
+        ranks = self.check(labels, options).tolist()
+        higher = labels.positive(options) or ranks[-1:]
+        return [[label for label in ranks if (label in higher) == side] for side in (False, True)]
+
+    def fold_pairs(
+        self, vectors: RowVectors, pairs: Pairs | None, n_folds: int, sorting_bytes: int
+    ) -> list[Pairs | None]:
+        """Pairs of rows whose weight is 0 in the fold."""
+        assert pairs is not None
+        found: list[Pairs | None] = []
+        for fold in range(n_folds):
+            weight = vectors.create(f"{WEIGHT} without fold {fold}", np.float64)
+            for start, stop in row_slices(vectors.n_rows):
+                own = vectors[pairs.rows.weight].read(start, stop) if pairs.rows.weight else 1.0
+                weight.write(start, own * (vectors[FOLDS].read(start, stop) != fold))
+            rows = replace(pairs.rows, weight=f"{WEIGHT} without fold {fold}")
+            total = sum_of_pairs(rows, vectors, sorting_bytes)
+            if total == 0.0:
+                raise InputError(
+                    f"without fold {fold + 1} of {n_folds} no two rows can be compared and have different "
+                    f"labels; give fewer {parameter('folds')}"
+                )
+            found.append(Pairs(rows, total))
+        return found
 
     def n_ranks(self, labels: LabelSet) -> int:
         """Ranks of the rows where all rows are compared."""
@@ -74,8 +104,8 @@ class Pairwise(Problem):
         self, vectors: RowVectors, source: Source, labels: LabelSet, options: TrainOptions, sorting_bytes: int
     ) -> Pairs:
         """Make the row vectors of ranks, groups and weights, and sum up the weights of all pairs."""
-        fill_weights(vectors, source)
-        weight = WEIGHT if source.has_weight else None
+        self.fill_weights(vectors, source, options)
+        weight = WEIGHT if WEIGHT in vectors else None
         ranks, positive = self.check(labels, options), labels.positive(options)
         return fill_pairs(vectors, source, self.name, ranks, positive, weight, sorting_bytes)
 
@@ -108,7 +138,7 @@ def check_ranks(
     found = ", ".join(label_text(label) for label in labels[:20]) + (", ..." if len(labels) > 20 else "")
     if counts is not None and len(labels) < 2:
         raise InputError(
-            f"--problem {problem} needs rows of at least two ranks, found {{{found}}}; "
+            f"{parameter('problem', problem)} needs rows of at least two ranks, found {{{found}}}; "
             "add rows of another rank"
         )
     if problem != "roc-area":
@@ -121,8 +151,8 @@ def check_ranks(
     if not positive and len(labels) != 2:
         how_many = "many" if counts is None else len(labels)
         raise InputError(
-            f"--problem roc-area compares two ranks, and there are {how_many} labels; "
-            "name those of the higher rank with --positive"
+            f"{parameter('problem', 'roc-area')} compares two ranks, and there are {how_many} labels; "
+            f"name those of the higher rank as {parameter('positive')}"
         )
     return np.array(labels)
 
@@ -214,7 +244,7 @@ def _fill_query_starts(query_starts: RowVector, source: Source, memory_bytes: in
             numbers.add(qids[first])
             query_starts.write(span.start, first.astype(np.uint8))
             last = int(qids[-1])
-        numbers.check("--problem ranking")
+        numbers.check(parameter("problem", "ranking"))
 
 
 def _check_group_weights(query_starts: RowVector, weight: RowVector) -> None:
@@ -228,6 +258,7 @@ def _check_group_weights(query_starts: RowVector, weight: RowVector) -> None:
             place = int(np.argmax(differs))
             raise InputError(
                 f"row {start + place + 1 - len(last)} has the weight {weights[place + 1]}, the row before it "
-                f"in its group has {weights[place]}; for --problem ranking a weight is of a whole group"
+                f"in its group has {weights[place]}; for {parameter('problem', 'ranking')} a weight is of a "
+                "whole group"
             )
         last = weights[-1:]

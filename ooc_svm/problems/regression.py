@@ -8,9 +8,10 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.source import Source
+from ooc_svm.errors import InputError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
-from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, fill_weights, held_ranges, read_finite_labels
+from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, held_ranges, read_finite_labels
 from ooc_svm.problems.targets import TARGET, ValueTargets
 from ooc_svm.rowvectors.collection import RowVectors
 
@@ -21,7 +22,12 @@ class Regression(Problem):
     target_bytes = 8
 
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
-        """Any labels will do."""
+        """Any numbers will do; InputError for labels with names."""
+        if labels.names is not None:
+            raise InputError(
+                f"{parameter('problem', 'svr')} needs values to learn, and these labels are names; "
+                f"choose a column of numbers as {parameter('label')}"
+            )
         return np.empty(0)
 
     def fill(
@@ -32,7 +38,7 @@ class Regression(Problem):
         for start, stop in held_ranges(vectors, source):
             found = read_finite_labels(source, start, stop, "value to learn")
             values.write(vectors.place(start), found)
-        fill_weights(vectors, source)
+        self.fill_weights(vectors, source, options)
 
     def models(
         self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None

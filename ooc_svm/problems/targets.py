@@ -12,6 +12,9 @@ from ooc_svm.data.blocks import Float64Array
 
 # Row vectors that are filled from the data: numbers of classes, values, weights.
 CODES, TARGET, WEIGHT = "codes", "target", "weight"
+# 1 for the rows that are held out of training, 0 for others; their weight is 0.
+HELD_OUT = "held out"
+FOLDS = "folds"  # The number of the fold of each row, where there are several
 
 Vectors = Mapping[str, Any]
 
@@ -24,6 +27,14 @@ class RowTargets(Protocol):
 
     @property
     def in_margins(self) -> bool: ...
+
+    @property
+    def row_weight(self) -> str | None:
+        """Name of the row vector of row weights."""
+
+    @property
+    def largest_weight(self) -> float:
+        """The weight of a row is at most so many times its row weight."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -45,6 +56,10 @@ class ClassTargets:
     in_margins: ClassVar[bool] = True
 
     @property
+    def largest_weight(self) -> float:
+        return float(self.class_weight.max())
+
+    @property
     def reads(self) -> tuple[str, ...]:
         return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
 
@@ -61,6 +76,7 @@ class ValueTargets:
     value: str = TARGET  # Name of the row vector of the values (float64)
     row_weight: str | None = None  # Name of the row vector of row weights (float64)
     in_margins: ClassVar[bool] = False
+    largest_weight: ClassVar[float] = 1.0
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -69,3 +85,32 @@ class ValueTargets:
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
         t = vectors[self.value]
         return t, np.ones(len(t)) if self.row_weight is None else vectors[self.row_weight]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTargets:
+    """Other targets, the rows of one fold at no cost."""
+
+    targets: RowTargets
+    fold: int
+    folds: str = FOLDS  # Name of the row vector of fold numbers (uint8)
+
+    @property
+    def in_margins(self) -> bool:
+        return self.targets.in_margins
+
+    @property
+    def row_weight(self) -> str | None:
+        return self.targets.row_weight
+
+    @property
+    def largest_weight(self) -> float:
+        return self.targets.largest_weight
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*self.targets.reads, self.folds)
+
+    def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
+        t, weight = self.targets.values(vectors)
+        return t, np.where(vectors[self.folds] == self.fold, 0.0, weight)

@@ -34,6 +34,7 @@ class DataSize:
     n_models: int
     value_bytes: int  # Bytes of one stored value in memory: 0 where every value is 1
     has_weight: bool = False  # Whether rows have weights
+    n_scored: int = 0  # Models whose scores of rows that are held out are wanted
     # Ranks of the rows, where all of them are compared; 0: they are not, or there are very many
     n_ranks: int = 0
     in_queries: bool = False  # Whether rows are compared inside queries only
@@ -125,7 +126,29 @@ class Sample:
     counts: tuple[VectorRequest, ...]  # Requests that come before the passes
     passes: tuple[Pass, ...]  # That share a read
     n_counts: int = 0  # How often such requests are made for one read
-    n_sweeps: int = 0  # What is computed besides the passes, as a multiple of the time that they take
+    # What is computed besides the passes, as a multiple of the time that they take: from easy to hard data
+    sweeps: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptScores:
+    """The scores of the best point in row vectors: ``start + t (end - start) + offset``."""
+
+    start: str
+    end: str
+    t: float = 0.0
+    offset: float = 0.0
+    rows: RowSet | None = None  # Of passes over these vectors, see `Pass`
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the row vectors."""
+        return (self.start,) if self.t == 0.0 else (self.start, self.end)
+
+    def of(self, vectors: Mapping[str, Any]) -> Float64Array:
+        """The scores of some rows, from slices of the row vectors."""
+        start: Float64Array = vectors[self.start]
+        return (start if self.t == 0.0 else start + self.t * (vectors[self.end] - start)) + self.offset
 
 
 class Solver(ABC):
@@ -169,6 +192,10 @@ class Solver(ABC):
     def is_sound(self) -> bool:
         """Whether the state fits the model; a saved one may come from anywhere."""
 
+    def distrust(self, origin: str) -> None:
+        """Take the state for one of the checkpoint ``origin``, to be checked before it is gone on from."""
+        del origin
+
     @abstractmethod
     def sample(self) -> Sample:
         """What it asks for in a typical read; only of a solver that is not run."""
@@ -177,9 +204,13 @@ class Solver(ABC):
         """Its part of the report."""
         return {}
 
-    def hint(self) -> str | None:
-        """What a user should know after the first read."""
+    def kept_scores(self) -> KeptScores | None:
+        """The scores of the best point, between two reads; None where they are not known."""
         return None
+
+    def hints(self) -> dict[str, str]:
+        """What a user should know of the columns, after the first read: sentences by a short code."""
+        return {}
 
 
 class SolverPackage(ABC):
@@ -198,6 +229,8 @@ class SolverPackage(ABC):
         room : Room
         kept : mapping of str to int, optional
             Parameters that a saved state was made with; no others are tried.
+
+        The plan fits the room, and is the least one where none does: that of a room of 0 bytes.
 
         Raises
         ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,14 @@ class LinearSpace:
         ``sum_j w_j^2 / scale2_j``.
         """
         return None if self.scale is None else self.scale**2
+
+    def inner(self, u: Float64Array, v: Float64Array) -> float:
+        """Inner product of two weight vectors in units of the data, without a penalised bias."""
+        return float(u @ v) if self.scale is None else float((u / self.scale**2) @ v)
+
+    def norm(self, w: Float64Array) -> float:
+        """Norm of a weight vector in units of the data."""
+        return math.sqrt(self.inner(w, w))
 
     def to_data(self, w: Float64Array) -> tuple[Float64Array, float]:
         """Weights in data units, shape (n_features,), and the intercept, of parameters ``w``."""

@@ -16,17 +16,17 @@ STALLED = "no-progress"  # The objective cannot be told from its bound any more 
 class Stopping:
     """Limits of a run."""
 
-    tol: float = 1e-3  # Relative certified gap ``(P - D) / P`` at which a model is done
+    tol: float = 1e-3  # Relative certified gap, ``(upper - lower) / upper``, at which a model is done
     max_passes: int | None = None  # Largest number of passes over the data
     deadline: float | None = None  # Time on the monotonic clock after which no pass is begun
 
-    def certifies(self, primal: float, dual: float) -> bool:
-        """Whether the gap of two values is small enough."""
-        return primal - dual <= self.tol * abs(primal)
+    def certifies(self, upper: float, lower: float) -> bool:
+        """Whether the gap between the upper end of P and the lower end of D is small enough."""
+        return upper - lower <= self.tol * abs(upper)
 
-    def reason(self, primal: float, dual: float, passes: int) -> str | None:
+    def reason(self, upper: float, lower: float, passes: int) -> str | None:
         """Why a run at this point ends, or None if it goes on."""
-        if self.certifies(primal, dual):
+        if self.certifies(upper, lower):
             return CERTIFIED
         if self.max_passes is not None and passes >= self.max_passes:
             return MAX_PASSES

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.master import solve_master
+from ooc_svm.solvers.rounding import Rounding, gamma, inner
 
 # Master problems a cut may go without a multiplier; keeping it longer saves no reads (measured).
 IDLE_LIMIT = 5
@@ -34,6 +37,9 @@ class Bundle:
     group: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # shape (m,)
     idle: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # shape (m,)
     gram: Float64Array = field(default_factory=lambda: np.empty((0, 0)))  # shape (m, m)
+    # Operations that combinations of cuts have added to those that a cut was made in
+    combining: float = 0.0
+    unsolved: int = 0  # 1 where a time limit came before `beta` was that of the newest cuts
     _room: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
 
     @property
@@ -48,7 +54,18 @@ class Bundle:
         shapes = (self.planes.shape, self.gram.shape)
         if not (m <= self.capacity and lengths == {m} and shapes == ((m, dimension), (m, m))):
             return False
-        return bool(((self.group >= 0) & (self.group < n_groups)).all() and (self.beta >= 0.0).all())
+        known = bool(((self.group >= 0) & (self.group < n_groups)).all() and (self.beta >= 0.0).all())
+        return known and bool(np.isfinite(self.beta).all()) and 0.0 <= self.combining < math.inf
+
+    def is_feasible(self, C: float, n_groups: int) -> bool:
+        """Whether each group's multipliers sum up to C at most, but for rounding."""
+        return bool((self._totals(n_groups) <= C * (1.0 + gamma(self.n_cuts + 2))).all())
+
+    def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Give the arrays of a release that counted no rounding those of today."""
+        # It does not say whether cuts were combined: as if all of them had been, a hundred times.
+        saved.setdefault("combining", np.asarray(100.0 * (len(saved.get("offsets", ())) + 2)))
+        saved.setdefault("unsolved", np.asarray(0))
 
     def add(self, *cuts: Cuts) -> None:
         """Add cuts, of each one for each group; the Gram matrix grows by as many rows."""
@@ -68,21 +85,56 @@ class Bundle:
         self.group = np.concatenate([self.group, *(np.arange(len(each.offsets)) for each in cuts)])
         self.idle = np.concatenate([self.idle, np.zeros(new, dtype=np.int64)])
 
-    def solve(self, C: float, n_groups: int, tolerance: float) -> tuple[Float64Array, float]:
+    def solve(self, C: float, n_groups: int, tolerance: float, deadline: float | None = None) -> bool:
         """Solve the master problem to a duality gap of ``tolerance``.
 
-        Returns w and the dual value of the multipliers found: a lower bound on the optimum; NaN if products
-        of the cuts overflow.
+        Returns whether it is solved. If not, the deadline has come: the multipliers are as they were, and
+        solving again finds what it would have found.
         """
+        self.unsolved = 0
         if not np.isfinite(self.gram).all():
-            return np.zeros(self.planes.shape[1]), math.nan
+            self.beta = np.full(self.n_cuts, math.nan)
+            return True
         solution = solve_master(
-            self.gram, self.offsets, self.group, n_groups, C, start=self.beta, tolerance=tolerance
+            *(self.gram, self.offsets, self.group, n_groups, C),
+            start=self.beta,
+            tolerance=tolerance,
+            deadline=deadline,
         )
-        self.beta = solution.beta
-        self.idle = np.where(self.beta > 0.0, 0, self.idle + 1)
-        w = self.beta @ self.planes
-        return w, float(self.offsets @ self.beta - 0.5 * (w @ w))
+        self.unsolved = int(not solution.in_time)
+        if solution.in_time:
+            self.beta = solution.beta
+            if not self.is_feasible(C, n_groups):
+                # Many steps may leave a group's sum above C by more than the rounding of a sum.
+                self.beta *= (C / np.maximum(self._totals(n_groups), C))[self.group]
+            self.idle = np.where(self.beta > 0.0, 0, self.idle + 1)
+        return solution.in_time
+
+    @property
+    def w(self) -> Float64Array:
+        """The point of the multipliers; not finite if products of the cuts overflow."""
+        w: Float64Array = self.beta @ self.planes
+        return w
+
+    def bound(self, w: Float64Array, rounding: Rounding, operations: float) -> tuple[float, float]:
+        """The dual value of the multipliers, whose point is w, and its rounding.
+
+        ``operations``: that a cut was made in.
+        """
+        linear = float(self.offsets @ self.beta)
+        total = float(self._totals(int(self.group.max(initial=0)) + 1).max(initial=0.0))
+        error = rounding.dual(linear, total, self.n_cuts, w, operations + self.combining)
+        return linear - 0.5 * inner(w, w), error
+
+    def loss_at_least(self, w: Float64Array) -> float:
+        """What the cuts say that the loss at w is at least."""
+        heights = np.zeros(int(self.group.max(initial=0)) + 1)
+        np.maximum.at(heights, self.group, self.offsets - self.planes @ w)
+        return float(heights.sum())
+
+    def _totals(self, n_groups: int) -> Float64Array:
+        """The sum of each group's multipliers."""
+        return np.bincount(self.group, weights=self.beta, minlength=n_groups).astype(np.float64)
 
     def drop_idle(self) -> None:
         """Drop the cuts that have had no multiplier for long."""
@@ -120,6 +172,7 @@ class Bundle:
 
     def _combine(self) -> None:
         """Replace the cuts of each group by their convex combination with the weights beta."""
+        self.combining += self.n_cuts + 3
         groups = np.unique(self.group)
         share = np.zeros((len(groups), self.n_cuts))
         totals = np.zeros(len(groups))

@@ -13,58 +13,20 @@ At an exact master problem, ``P(w) - D = C (R(w) - r)``: the paper's epsilon is 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Request, VectorRequest
-from ooc_svm.solvers.base import Sample, Solver
+from ooc_svm.passes.rowwise import CopyScores, RowPass
+from ooc_svm.solvers.base import KeptScores, Sample, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
-from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.space import LinearSpace
+from ooc_svm.solvers.cutting_plane.oracle_solver import CutOracle, OracleSolver
+from ooc_svm.solvers.rounding import Rounding
 from ooc_svm.solvers.stopping import Stopping
-
-# The master problem is solved to these shares of the gap that is wanted and of the gap there is: the second
-# costs no reads (measured) and saves most of the pairwise steps.
-WANTED_SHARE, PRESENT_SHARE = 0.1, 0.05
-
-
-def master_tolerance(certificate: Certificate, stopping: Stopping) -> float:
-    """Duality gap at which the master problem may stop."""
-    present = min(certificate.primal, certificate.gap)
-    return max(WANTED_SHARE * stopping.tol * certificate.primal, PRESENT_SHARE * present)
-
-
-class CutOracle(Protocol):
-    """What the solver needs to know of the losses."""
-
-    @property
-    def C(self) -> float: ...  # noqa: N802
-
-    @property
-    def space(self) -> LinearSpace: ...
-
-    @property
-    def groups(self) -> int: ...
-
-    @property
-    def cut_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
-
-    @property
-    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
-
-    @property
-    def n_counts(self) -> int: ...
-
-    @property
-    def no_count(self) -> Any: ...
-
-    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]: ...
 
 
 @dataclass(slots=True)
@@ -89,28 +51,6 @@ class CuttingPlaneState:
         return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, oracle.groups)
 
 
-class OracleSolver(Solver):
-    """What the solvers have in common."""
-
-    oracle: CutOracle
-
-    @property
-    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
-        return self.oracle.scratch_vectors
-
-    def solution(self) -> tuple[Float64Array, float]:
-        return self.oracle.space.to_data(self.state.best)
-
-    def _sample(self, requests: Generator[Request, Any, Any]) -> Sample:
-        """What a read of the oracle asks for up to its pass over the data."""
-        counts: list[VectorRequest] = []
-        request = next(requests)
-        while isinstance(request, VectorRequest):
-            counts.append(request)
-            request = requests.send(self.oracle.no_count)
-        return Sample(tuple(counts), (request,), n_counts=self.oracle.n_counts)
-
-
 @dataclass(slots=True)
 class CuttingPlane(OracleSolver):
     """The solver: `steps` yields one pass an iteration."""
@@ -118,25 +58,41 @@ class CuttingPlane(OracleSolver):
     oracle: CutOracle
     stopping: Stopping
     state: CuttingPlaneState
+    kept: str | None = None  # Row vector for the scores at the best point, if they are wanted
+    _rounding: Rounding | None = None
+    _origin: str | None = None
+    _scores: str | None = None  # Row vector of the scores of the best point, if they are kept
 
-    def steps(self) -> Generator[Request, Any, None]:
-        oracle, state = self.oracle, self.state
-        certificate, bundle = state.certificate, state.bundle
+    def steps(self) -> Steps:
+        oracle, state, certificate = self.oracle, self.state, self.certificate
+        *_, last = None, *oracle.cut_vectors
+        if self._origin is not None:
+            yield from self._go_on(None)
+            self._scores = next(iter(oracle.cut_vectors), None)
         while certificate.stop_reason is None:
-            loss, n_support, cuts = yield from oracle.cut(state.w)
-            primal = 0.5 * float(state.w @ state.w) + oracle.C * loss
-            if primal < certificate.primal:
-                certificate.primal, state.best, certificate.n_support = primal, state.w, n_support
-            bundle.drop_idle()
-            bundle.add(cuts)
-            state.w, dual = bundle.solve(
-                oracle.C, oracle.groups, master_tolerance(certificate, self.stopping)
-            )
-            certificate.record(dual, self.stopping)
+            loss, n_support, cuts = yield from self._reading(oracle.cut(state.w))
+            loss_error = self._loss_error(self.rounding.scores(state.w), self.rounding.products(state.w))
+            if certificate.offer_primal(*self._value(state.w, loss, loss_error)):
+                state.best, certificate.n_support = state.w, n_support
+                self._scores = last
+                if self.kept is not None:
+                    yield RowPass(CopyScores(oracle.previous, self.kept))
+            elif self._scores == last:
+                self._scores = None
+            self._check_cuts(state.w, loss, loss_error)
+            state.bundle.drop_idle()
+            state.bundle.add(cuts)
+            self._solve_master()
+            certificate.record(self.stopping)
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
-        return self.oracle.cut_vectors
+        kept: dict[str, npt.DTypeLike] = {} if self.kept is None else {self.kept: np.float64}
+        return {**self.oracle.cut_vectors, **kept}
+
+    def kept_scores(self) -> KeptScores | None:
+        name = self._scores if self.kept is None else self.kept
+        return None if name is None else KeptScores(name, name)
 
     def sample(self) -> Sample:
         return self._sample(self.oracle.cut(self.state.w))

@@ -22,6 +22,7 @@ The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,12 +32,17 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
-from ooc_svm.solvers.base import Sample
+from ooc_svm.solvers.base import KeptScores, Sample, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.joachims import CutOracle, OracleSolver, master_tolerance
+from ooc_svm.solvers.cutting_plane.oracle_solver import CutOracle, OracleSolver
+from ooc_svm.solvers.rounding import Rounding
 from ooc_svm.solvers.stopping import Stopping
+
+# What the scores in a checkpoint that does not say it can be off by, and are checked against: a share of the
+# sizes of their products.
+ASSUMED_ERROR = 1e-10
 
 
 class RayOracle(CutOracle, Protocol):
@@ -75,6 +81,8 @@ class OcasState:
     forecast: Float64Array
     # How far the scores of the best point still have to move towards those of the last read
     step: float = 0.0
+    # What those can be off by then, all together (`ooc_svm.solvers.rounding`)
+    score_error: float = 0.0
 
     @classmethod
     def fresh(cls, oracle: RayOracle, max_cuts: int) -> OcasState:
@@ -82,6 +90,10 @@ class OcasState:
         w, best = np.zeros((2, oracle.space.dimension))
         bundle = Bundle(max_cuts, np.empty((0, len(w))))
         return cls(best, w, bundle, Certificate(), np.ones(1), np.zeros(oracle.forecast_size))
+
+    def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Give the arrays of a release that did not count rounding those of today."""
+        saved.setdefault("score_error", np.asarray(math.nan))
 
     def is_sound(self, oracle: RayOracle) -> bool:
         """Whether the parts fit the oracle; a saved state may come from anywhere."""
@@ -102,38 +114,58 @@ class Ocas(OracleSolver):
     stopping: Stopping
     state: OcasState
     points: int = 1
+    _rounding: Rounding | None = None
+    _origin: str | None = None
 
-    def steps(self) -> Generator[Request, Any, None]:
-        oracle, state = self.oracle, self.state
-        certificate, bundle = state.certificate, state.bundle
+    def steps(self) -> Steps:
+        oracle, state, certificate = self.oracle, self.state, self.certificate
+        if self._origin is not None:
+            yield from self._go_on(state.step)
         # What a line search has counted for the next read; it counts again after a restart.
         counted = None
         while certificate.stop_reason is None:
-            cuts, segment, state.forecast = yield from oracle.read(
-                state.w, state.step, state.thetas, state.forecast, counted
+            cuts, segment, state.forecast = yield from self._reading(
+                oracle.read(state.w, state.step, state.thetas, state.forecast, counted)
             )
             direction = state.w - state.best
             slope, curvature = float(state.best @ direction), float(direction @ direction)
             t, loss, counted = yield from oracle.line_search(segment, slope, curvature)
             if curvature > 0.0:
                 state.thetas = oracle.places(t, self.points)
-            best = state.best + t * direction
-            primal = 0.5 * float(best @ best) + oracle.C * loss
-            if primal > certificate.primal:
+            if not self._move(t, loss, direction):
                 state.step, counted = 0.0, None
-            else:
-                state.best, state.step, certificate.primal = best, t, primal
-            bundle.drop_idle()
-            bundle.add(*cuts)
-            state.w, dual = bundle.solve(
-                oracle.C, oracle.groups, master_tolerance(certificate, self.stopping)
-            )
-            certificate.record(dual, self.stopping)
+            state.bundle.drop_idle()
+            state.bundle.add(*cuts)
+            self._solve_master()
+            certificate.record(self.stopping)
         certificate.n_support = yield from oracle.count_support(state.step)
+
+    def _move(self, t: float, loss: float, direction: Float64Array) -> bool:
+        """Move the best point along the ray if P is smaller there; returns whether it is."""
+        state, rounding = self.state, self.rounding
+        best = state.best + t * direction
+        ahead = abs(t) * rounding.products(direction)
+        score_error = rounding.moved_scores(self._score_error(), state.w, best, t, ahead)
+        loss_error = self._loss_error(score_error, rounding.products(state.best) + ahead, t)
+        self._check_cuts(best, loss, loss_error)
+        if not self.certificate.offer_primal(*self._value(best, loss, loss_error)):
+            return False
+        state.best, state.step, state.score_error = best, t, score_error
+        return True
+
+    def _score_error(self) -> float:
+        if math.isnan(self.state.score_error):
+            assumed = self.rounding.weight + self.rounding.products(self.state.best)
+            self.state.score_error = ASSUMED_ERROR * assumed
+        return self.state.score_error
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         return self.oracle.vectors
+
+    def kept_scores(self) -> KeptScores:
+        start, end = self.oracle.vectors
+        return KeptScores(start, end, self.state.step)
 
     def sample(self) -> Sample:
         thetas = self.oracle.places(0.5, self.points)

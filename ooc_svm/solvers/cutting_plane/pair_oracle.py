@@ -15,6 +15,7 @@ own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,14 +24,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.pairs.request import PairPass, Pairs, PairSlope
-from ooc_svm.passes.base import Request, RowSlice
+from ooc_svm.pairs.request import SUMMED_ROWS, PairPass, Pairs, PairSlope
+from ooc_svm.passes.base import UNCOUNTED, WHOLE, Position, Request, RowSlice
+from ooc_svm.passes.columns import LargestMagnitudes, Magnitudes
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import NoCells
 from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
 from ooc_svm.solvers.cutting_plane.pair_cuts import BinnedCuts, Forecast, QueryCuts, RowCuts
 from ooc_svm.solvers.cutting_plane.pair_ray import can_search, evaluate_by_bins
 from ooc_svm.solvers.cutting_plane.ray import descend
+from ooc_svm.solvers.rounding import Rounding
 from ooc_svm.solvers.space import LinearSpace
 
 # Where cuts are taken in the read itself, as (slope, offset) of theta over the t of the last line search, by
@@ -44,6 +47,8 @@ TRIALS: dict[int, tuple[tuple[float, float], ...]] = {
 # Where the cut is taken that comes one read late: at the best point, or so close to it where that has moved
 # by less, since its cut may then be that of the read before, and nothing moves.
 CLOSE = 0.03
+
+LARGEST_EXPONENT = 1080  # Above the binary exponents of all numbers
 
 EXPECTED_EVALUATIONS = 3  # Counts of the pairs of rows in one line search that is not by bins
 
@@ -89,6 +94,46 @@ class CountedCut(NoCells):
 
 
 @dataclass(frozen=True, slots=True)
+class ScoresAgain(NoCells):
+    """Row rule: the scores are kept, or those kept are compared with them.
+
+    Sums: rows by the binary exponent of the difference, so that the largest one is known but for a factor of
+    two.
+    """
+
+    best: str
+    previous: str
+    step: float | None  # See `PairCutOracle.value_again`
+    width: ClassVar[int] = 0
+    sums_shape: ClassVar[tuple[int, ...]] = (2 * LARGEST_EXPONENT,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.best, self.previous)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.best,) if self.step is None else ()
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> None:
+        best, previous = rows.vectors[self.best], rows.vectors[self.previous]
+        if self.step is None:
+            best[:] = scores
+            return
+        difference = np.abs(best + self.step * (previous - best) - scores)
+        exponents = np.where(np.isfinite(difference), np.frexp(difference)[1], LARGEST_EXPONENT - 1)
+        sums += np.bincount(exponents[difference != 0.0] + LARGEST_EXPONENT, minlength=len(sums))
+
+    @staticmethod
+    def largest(sums: Float64Array) -> float:
+        """At least the largest difference, and less than twice it."""
+        found = np.flatnonzero(sums)
+        return math.ldexp(1.0, min(int(found[-1]) - LARGEST_EXPONENT, 1023)) if len(found) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class PairCutOracle(RayScores):
     """What the cutting-plane solvers need to know of a problem over pairs."""
 
@@ -109,6 +154,41 @@ class PairCutOracle(RayScores):
         """How many numbers a solver keeps for this from one read to the next."""
         has_bins = self.trials > 0 and self.pairs.rows.query_starts is None
         return Forecast.size(self.space.n_features) if has_bins else 0
+
+    def magnitudes(self, position: Position = WHOLE) -> LargestMagnitudes:
+        """What `rounding` follows from."""
+        return LargestMagnitudes(self.space.n_features, position, self.space.scale2)
+
+    def rounding(self, found: Magnitudes) -> Rounding:
+        """What rounding can change in means over the pairs."""
+        return Rounding.of_pairs(found, self.space)
+
+    def cut_operations(self, rounding: Rounding) -> float:
+        """Operations that a term of a cut goes through: counts of pairs, sums over rows, slots of bins."""
+        slots = self.pairs.rows.n_ranks * self.n_bins * self.groups
+        return self._counting(rounding) + 2 * rounding.chain + 2 * slots + 16
+
+    def loss_operations(self, rounding: Rounding, t: float = 0.0) -> float:
+        """The same of the loss, a sum of scores times the weight of the active pairs that rows are in."""
+        return self._counting(rounding) + min(rounding.rows, SUMMED_ROWS) + 16
+
+    def _counting(self, rounding: Rounding) -> int:
+        """Operations in the weight of a row's active pairs; without weights it is a number."""
+        return 0 if self.pairs.rows.weight is None else 2 * rounding.rows
+
+    def value_again(
+        self, w: Float64Array, step: float | None
+    ) -> Generator[Request, Any, tuple[float, float]]:
+        """One read of the data that is not counted: the loss at w, and how far the scores kept are off.
+
+        ``step``: the scores at the best point, moved by this much, are to be those of w; with None, those of
+        w are kept there. The second number is twice the largest difference of a row, at least.
+        """
+        weights, _ = self.space.to_data(w)
+        rule = ScoresAgain(self.best, self.previous, step)
+        result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,), position=UNCOUNTED)
+        found: PairSlope = yield PairPass(self.pairs.rows, self.best, self.previous, step or 0.0)
+        return found.loss / self.pairs.total, 2.0 * rule.largest(result.sums[0])
 
     @property
     def searches_by_bins(self) -> bool:

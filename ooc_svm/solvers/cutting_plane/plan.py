@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ MOST_PAIRS_OF_BINS = 1 << 24  # Largest number of pairs of bins, which are gone 
 READS_KEPT = 20
 FEWEST_READS_KEPT = 8
 PLAIN_CUTS = 200
+# Part of the memory left that cuts may take; row vectors and blocks are kept in the rest.
+CUTS_PART = 0.75
 
 # Elements of the data for each group, and for each parameter of one: below, more groups and more points on
 # a ray take more time in sums of rows and in the master problem than the reads that they save.
@@ -85,9 +88,9 @@ class CuttingPlanes(SolverPackage):
             return self._with_cuts(size, options, room, parameters, (parameters.max_cuts,) * 2)
         found = None
         for choice in self._choices(size, options):
+            fewest, wanted = _cuts_kept(choice)
+            found = self._with_cuts(size, options, room, choice, (fewest, wanted))
             added = choice.groups * choice.points
-            wanted = max(PLAIN_CUTS, READS_KEPT * added)
-            found = self._with_cuts(size, options, room, choice, (choice.groups + added + 1, wanted))
             enough = found.parameters.max_cuts >= min(wanted, FEWEST_READS_KEPT * added)
             sorting = room.sorting_bytes if found.sorts_by else 0
             if enough and sum(item.nbytes for item in found.items) + sorting <= room.nbytes:
@@ -101,13 +104,15 @@ class CuttingPlanes(SolverPackage):
         return self._with_cuts(size, options, NO_ROOM, choice, (8, 8))
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
-        """The cuts are kept by the client."""
+        """The client keeps the cuts and sorts the rows."""
         parameters = replace(whole.parameters, max_cuts=min(whole.parameters.max_cuts, 1))
-        return self._with_cuts(size, options, room, parameters, (parameters.max_cuts,) * 2)
+        plan = self._with_cuts(size, options, room, parameters, (parameters.max_cuts,) * 2)
+        return replace(plan, sorts_by=0)
 
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
-        """The client's own."""
-        return asdict(own.parameters)
+        """The sums of a pass are no larger than either has room for; the client keeps the cuts."""
+        lesser: CutParameters = min(own.parameters, worker.parameters, key=_n_sums)
+        return asdict(replace(lesser, max_cuts=min(own.parameters.max_cuts, _cuts_kept(lesser)[1])))
 
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
         return [self._solver(spec, f"model{k}", plan.parameters, context) for k, spec in enumerate(models)]
@@ -130,10 +135,11 @@ class CuttingPlanes(SolverPackage):
         else:
             assert spec.targets is not None
             losses = RowLosses(spec.targets, spec.loss, name)
-            oracle = RowCutOracle(losses, spec.C, space, parameters.groups)
+            oracle = RowCutOracle(losses, spec.C, space, parameters.groups, spec.held_out is not None)
         if not self.searches:
             plain = CuttingPlaneState.fresh(space.dimension, parameters.max_cuts)
-            return CuttingPlane(oracle, context.stopping, plain)
+            kept = None if spec.held_out is None else f"{name}/kept"
+            return CuttingPlane(oracle, context.stopping, plain, kept)
         searching = OcasState.fresh(oracle, parameters.max_cuts)
         return Ocas(oracle, context.stopping, searching, parameters.points)
 
@@ -165,7 +171,8 @@ class CuttingPlanes(SolverPackage):
         """The plan for these groups and points, with as many of the wanted cuts as fit."""
         fewest, wanted = cuts_kept
         models = f"{size.n_models} model(s)"
-        vector = 8 * size.dimension * size.n_models
+        each = 8 * size.dimension
+        vector = each * size.n_models
         sums, what = cells_of(choice.points) * vector, ""
         if choice.bins:
             cells = (choice.points - 1) * choice.bins * size.n_ranks
@@ -177,15 +184,22 @@ class CuttingPlanes(SolverPackage):
             room.blocks((room.blocks_a_thread + 1) * room.threads),
             MemoryItem("weights", 8 * vector, f"8 vectors of {size.dimension} for {models}"),
             MemoryItem("sums of a pass", room.partials * choice.groups * sums, note),
+            # For the bounds on rounding: of the first read, and what they make.
+            MemoryItem(
+                "sizes of columns", (room.partials + 1) * each, f"{room.partials + 1} times {{each}}", each
+            ),
         )
-        left = room.nbytes - sum(item.nbytes for item in items)
-        cuts = int(min(max(fewest, left * 3 // 4 // max(vector, 1)), max(wanted, fewest)))
-        gram = 24 * cuts * cuts * size.n_models
+        sorts_by = choice.groups if options.over_pairs else 0
+        left = room.nbytes - sum(item.nbytes for item in items) - (room.sorting_bytes if sorts_by else 0)
+        products = 24 * size.n_models
+        fitting = _most_cuts(int(CUTS_PART * max(left, 0)), vector, products)
+        cuts = min(max(fewest, fitting), max(wanted, fewest))
+        gram = products * cuts * cuts
         note = f"{cuts} of {{each}} a model"
         parameters = replace(choice, max_cuts=cuts)
         return SolverPlan(
             parameters,
-            (*items, MemoryItem("cuts", cuts * vector + gram, note, 8 * size.dimension)),
+            (*items, MemoryItem("cuts", cuts * vector + gram, note, each)),
             row_bytes=self._row_bytes(size, options, choice.groups),
             expected_reads=self.pair_reads if options.over_pairs else self.reads,
             report={
@@ -194,13 +208,31 @@ class CuttingPlanes(SolverPackage):
                 "bins": choice.bins,
                 "max_cuts": cuts,
             },
-            sorts_by=choice.groups if options.over_pairs else 0,
+            sorts_by=sorts_by,
         )
 
     def _row_bytes(self, size: DataSize, options: TrainOptions, groups: int) -> int:
+        kept = 0 if self.searches else 8 * size.n_scored
         if options.over_pairs:
-            return size.n_models * (16 + groups * coefficient_type(size).itemsize)
-        return 16 * size.n_models if self.searches else 0
+            return size.n_models * (16 + groups * coefficient_type(size).itemsize) + kept
+        return 16 * size.n_models if self.searches else 2 * kept
+
+
+def _cuts_kept(choice: CutParameters) -> tuple[int, int]:
+    """The fewest cuts that a model can keep, and as many as are wanted."""
+    added = choice.groups * choice.points
+    return choice.groups + added + 1, max(PLAIN_CUTS, READS_KEPT * added)
+
+
+def _n_sums(parameters: CutParameters) -> int:
+    """The size of the sums of a pass, up to what is the same for all choices."""
+    cells = (parameters.points - 1) * parameters.bins
+    return parameters.groups * (cells or cells_of(parameters.points))
+
+
+def _most_cuts(nbytes: int, vector: int, products: int) -> int:
+    """The largest number of cuts that take so many bytes: of each a vector, of each two of them products."""
+    return (isqrt(vector * vector + 4 * products * nbytes) - vector) // (2 * products)
 
 
 def coefficient_type(size: DataSize) -> np.dtype[Any]:

@@ -21,6 +21,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
 
 MAX_EVENTS = 1 << 18  # Breakpoints that are listed one by one; more of them are split into finer bins first
+EVENTS_A_SUM = 1 << 12  # Breakpoints that are added one after another, which is where rounding adds up
 FINEST = 2.0**50  # Finer than this in u, bins are of the size of rounding errors
 
 # The t of the first evaluation along a ray, and how much further the next one is while phi falls (measured).
@@ -67,14 +68,23 @@ def minimise(
     events = (yield from collect(low, per_unit, q)) if bins[0, q] else np.empty((0, 3))
     u, change_c, change_d = events[np.argsort(events[:, 0], kind="stable")].T
     t = u / (1.0 - u)
-    active_c = c + np.concatenate([[0.0], np.cumsum(change_c)])
-    active_d = d + np.concatenate([[0.0], np.cumsum(change_d)])
+    active_c, active_d = c + _running_sums(change_c), d + _running_sums(change_d)
     behind = slope + curvature * t - C * active_d[1:] >= 0.0
     k = int(np.argmax(behind)) if behind.any() else len(t)
-    best = max((C * active_d[k] - slope) / curvature, 0.0)
+    # Rounding must not move it to where other rows are active.
+    best = max((C * active_d[k] - slope) / curvature, t[k - 1] if k else 0.0)
     if k < len(t):
         best = min(best, float(t[k]))
     return float(best), float(active_c[k] - best * active_d[k])
+
+
+def _running_sums(terms: Float64Array) -> Float64Array:
+    """The sums of the first k terms, from 0 terms to all, `EVENTS_A_SUM` terms being added at a time."""
+    sums = np.zeros(len(terms) + 1)
+    for first in range(0, len(terms), EVENTS_A_SUM):
+        part = terms[first : first + EVENTS_A_SUM]
+        sums[first + 1 : first + 1 + len(part)] = sums[first] + np.cumsum(part)
+    return sums
 
 
 def _first_bin_of_ascent(

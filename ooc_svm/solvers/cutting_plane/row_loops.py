@@ -38,7 +38,8 @@ def cut(loss, scores, targets, weights, row_number, coefficients, sums):  # type
             sums[0, group] += value(loss, r, t, weight)
             sums[1, group] += g * t - conjugate(loss, g, t, weight)
             sums[2, group] += g
-            sums[3, group] += 1.0
+            if weight > 0.0:
+                sums[3, group] += 1.0
 
 
 @compiled
@@ -152,9 +153,12 @@ def collect_events(loss, best, end, low, per_unit, q, targets, weights, events):
 
 
 @compiled
-def count_losses(loss, best, previous, step, targets, sums):  # type: ignore[no-untyped-def]
-    """Add to ``sums[0]`` the number of rows with a loss, at ``best + step (previous - best)``."""
+def count_losses(loss, best, previous, step, targets, weights, sums):  # type: ignore[no-untyped-def]
+    """Add to ``sums[0]`` the number of rows with a loss, at ``best + step (previous - best)``.
+
+    Rows of weight 0 have none.
+    """
     for i in range(len(best)):
         t = targets[i]
-        if t * (t - (best[i] + step * (previous[i] - best[i]))) > breakpoint(loss):
+        if weights[i] > 0.0 and t * (t - (best[i] + step * (previous[i] - best[i]))) > breakpoint(loss):
             sums[0] += 1.0

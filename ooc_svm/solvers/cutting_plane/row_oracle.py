@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
-from ooc_svm.passes.base import Request, RowSlice, WholeRead
+from ooc_svm.passes.base import UNCOUNTED, WHOLE, Position, Request, RowSlice, WholeRead
+from ooc_svm.passes.columns import Magnitudes, MagnitudeSums
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import NoCells, RowCells, RowPass
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.cutting_plane import row_loops
 from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
-from ooc_svm.solvers.cutting_plane.ray import RayLoss, minimise
+from ooc_svm.solvers.cutting_plane.ray import EVENTS_A_SUM, MAX_EVENTS, RayLoss, minimise
+from ooc_svm.solvers.rounding import Rounding
 from ooc_svm.solvers.space import LinearSpace
 
 BINS = 2048  # Bins that the breakpoints of a segment are counted in first
@@ -62,12 +64,16 @@ class RowCut(NoCells):
 
     losses: RowLosses
     groups: int
-    writes: ClassVar[tuple[str, ...]] = ()
+    keeps_scores: bool = False  # Whether they are kept as those of the last point
     width: ClassVar[int] = 1
 
     @property
     def reads(self) -> tuple[str, ...]:
         return self.losses.targets.reads
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.losses.previous,) if self.keeps_scores else ()
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
@@ -78,6 +84,8 @@ class RowCut(NoCells):
     ) -> None:
         targets = self.losses.targets.values(rows.vectors)
         row_loops.cut(self.losses.loss, scores, *targets, rows.start, coefficients, sums)
+        if self.keeps_scores:
+            rows.vectors[self.losses.previous][:] = scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,32 @@ def cells_of(places: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueAgain(NoCells):
+    """Row rule: the loss at the scores, and the weighted sum of how far those kept are off."""
+
+    losses: RowLosses
+    step: float | None  # See `RowCutOracle.value_again`
+    writes: ClassVar[tuple[str, ...]] = ()
+    width: ClassVar[int] = 0
+    sums_shape: ClassVar[tuple[int, ...]] = (2,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.losses.targets.reads if self.step is None else self.losses.reads
+
+    def __call__(
+        self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
+    ) -> None:
+        targets, weights = self.losses.targets.values(rows.vectors)
+        found = np.zeros((4, 1))
+        row_loops.cut(self.losses.loss, scores, targets, weights, 0, np.empty((1, len(scores))), found)
+        sums[0] += found[0, 0]
+        if self.step is not None:
+            best, previous = self.losses.segment(rows)
+            sums[1] += float(weights @ np.abs(best + self.step * (previous - best) - scores))
+
+
+@dataclass(frozen=True, slots=True)
 class _OfScores:
     """What the rules on row vectors alone have in common: they change none."""
 
@@ -167,8 +201,8 @@ class LossCount(_OfScores):
     sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        targets, _ = self.losses.targets.values(rows.vectors)
-        row_loops.count_losses(self.losses.loss, *self.losses.segment(rows), self.step, targets, sums)
+        targets = self.losses.targets.values(rows.vectors)
+        row_loops.count_losses(self.losses.loss, *self.losses.segment(rows), self.step, *targets, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +253,48 @@ class RowCutOracle:
     C: float
     space: LinearSpace
     groups: int = 1  # Groups of rows with a slack each; 1 is the paper's problem
+    keeps_scores: bool = False  # Whether `cut` keeps the scores of its point
     forecast_size: ClassVar[int] = 0
     n_counts: ClassVar[int] = 0
     no_count: ClassVar[None] = None
+
+    def magnitudes(self, position: Position = WHOLE) -> MagnitudeSums:
+        """What `rounding` follows from."""
+        return MagnitudeSums(self.space.n_features, position, self.losses.targets.row_weight)
+
+    def rounding(self, found: Magnitudes) -> Rounding:
+        """What rounding can change in sums over the rows."""
+        return Rounding.of_rows(found, self.space, self.losses.targets.largest_weight)
+
+    def cut_operations(self, rounding: Rounding) -> float:
+        """Operations that a term of a cut goes through: over the rows, over the cells of trial places."""
+        return rounding.chain + 2 * max(TRIALS) + 8
+
+    def loss_operations(self, rounding: Rounding, t: float = 0.0) -> float:
+        """The same of the loss at t on a ray.
+
+        What was active at its start, less what is not any more: two sums over the rows, some of bins (NumPy
+        adds pairwise), one of breakpoints. A breakpoint ``u = c / (c + d)`` in the wrong order changes the
+        loss by ``|c| (1 + t)`` roundings at most, since ``t = u / (1 - u)``.
+        """
+        events = min(rounding.rows, EVENTS_A_SUM) + MAX_EVENTS // EVENTS_A_SUM
+        return 2 * rounding.chain + self.groups + events + 128 + 8 * (1.0 + t)
+
+    def value_again(
+        self, w: Float64Array, step: float | None
+    ) -> Generator[Request, Any, tuple[float, float]]:
+        """One read of the data that is not counted: the loss at w, and how far the scores kept are off.
+
+        ``step``: the scores at the best point, moved by this much, are to be those of w; None if none are
+        kept. The second number is ``sum_i omega_i |score kept - score|``.
+        """
+        weights, intercept = self.space.to_data(w)
+        rule = ValueAgain(self.losses, step)
+        result: LinearSums = yield LinearPass(
+            weights[:, None], np.array([intercept]), (rule,), position=UNCOUNTED
+        )
+        loss, difference = result.sums[0].tolist()
+        return loss, difference
 
     @property
     def vectors(self) -> dict[str, npt.DTypeLike]:
@@ -230,10 +303,18 @@ class RowCutOracle:
 
     @property
     def cut_vectors(self) -> dict[str, npt.DTypeLike]:
-        """Row vectors that `cut` works on, and those made in every iteration: none."""
+        """Row vectors that `cut` works on."""
+        return {self.losses.previous: np.float64} if self.keeps_scores else {}
+
+    @property
+    def scratch_vectors(self) -> dict[str, npt.DTypeLike]:
+        """Row vectors made in every iteration: none."""
         return {}
 
-    scratch_vectors = cut_vectors
+    @property
+    def previous(self) -> str:
+        """Row vector of the scores at the last point."""
+        return self.losses.previous
 
     def places(self, t: float, points: int) -> Float64Array:
         """Where the next cuts are taken on the ray, 0 the best point and 1 the master problem's.
@@ -244,7 +325,7 @@ class RowCutOracle:
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
         """One read of the data: the loss R(w), the number of rows with a loss, and cuts at w."""
-        result: LinearSums = yield self._pass(w, RowCut(self.losses, self.groups))
+        result: LinearSums = yield self._pass(w, RowCut(self.losses, self.groups, self.keeps_scores))
         losses, offsets, coefficients, rows = result.sums[0]
         planes = self.space.from_data(result.vectors[:, 0], coefficients)
         return float(losses.sum()), int(rows.sum()), Cuts(planes, offsets.copy())

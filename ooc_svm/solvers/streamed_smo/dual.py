@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.losses.row_loops import count_losses, losses_along
+from ooc_svm.losses.row_loops import count_losses, losses_along, slope_sizes
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.space import LinearSpace
@@ -30,6 +32,7 @@ class DualModel:
     # Whether b is free of penalty; ``space.penalized_bias`` says whether there is one with a penalty
     free_bias: bool = False
     name: str = "model"  # Prefix of this model's row vectors
+    center: float = 0.0  # Taken from every target: the bias of a regression without features
 
     @property
     def dual(self) -> str:
@@ -57,9 +60,9 @@ class DualModel:
         return self.dual, self.step, self.newest, self.best
 
     def target_costs(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
-        """The target and the cost of each row."""
+        """The target, its center taken off, and the cost of each row."""
         t, weight = self.targets.values(rows.vectors)
-        return t, self.C * weight
+        return (t - self.center if self.center else t), self.C * weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,46 @@ class MoveBest:
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         best = rows.vectors[self.model.best]
         best += self.t * (rows.vectors[self.model.newest] - best)
+
+
+LOSS = 3  # Place of the losses among the sums of `SlopeSizes`
+
+
+@dataclass(frozen=True, slots=True)
+class SlopeSizes:
+    """Rule on row vectors: the losses at the best scores, and sizes of their slopes, see `slope_sizes`."""
+
+    model: DualModel
+    b: float
+    error: float  # Largest error of a residual
+    writes: ClassVar[tuple[str, ...]] = ()
+    sums_shape: ClassVar[tuple[int, ...]] = (4,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.model.best, *self.model.targets.reads)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        best = rows.vectors[self.model.best]
+        slope_sizes(self.model.loss, best, self.b, self.error, *self.model.target_costs(rows), sums)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSums:
+    """Rule on row vectors: sums of the costs c, and of ``c t`` and ``c |t|``."""
+
+    model: DualModel
+    writes: ClassVar[tuple[str, ...]] = ()
+    sums_shape: ClassVar[tuple[int, ...]] = (3,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.model.targets.reads
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        t, c = self.model.target_costs(rows)
+        with np.errstate(over="ignore"):  # the certificate reports it
+            sums += [c.sum(), c @ t, c @ np.abs(t)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,11 @@ Row i contributes ``v_i x_i`` to w, and the dual to be maximised is
 step for the hinge loss. A bias enters as a feature of value sqrt(rho) with the weight kept apart: ``b`` moves
 by ``rho`` times the change of v.
 
+With a free bias, ``mean`` may hold a row m that is taken from every row: the problem stays the same, and rows
+far from the origin cost no more steps than others. No row becomes dense: with ``V = sum_i v_i`` the products
+are those of ``w - V m``, so that ``b`` moves by ``rho + |m|^2 - m.x_i`` times the change of v_i, and a row's
+own share of it, ``V m.x_i``, is added when the row is looked at. ``rho`` is then given with ``|m|^2`` in it.
+
 ``targets`` holds (t, c) of each row side by side: its target, and its cost, C times its weights. Where
 columns are scaled, w is kept in units of the data and ``scale2`` holds the squares of the scales; it is None
 without scaling, which Numba compiles apart, as it does data without values.
@@ -26,6 +31,7 @@ from ooc_svm.losses.functions import (
     is_free,
     parabola,
     parabola_end,
+    slope,
     value,
     violation,
 )
@@ -34,9 +40,18 @@ from ooc_svm.ops.hashing import mix
 from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, dot, square
 
-# Sums of a sweep.
-GAP, LINEAR, QUADRATIC, MOVED, ROWS, ELEMENTS = range(6)
-N_SUMS = 6
+# Sums of a sweep: row gaps; the parabola of D without its norm; changes of multipliers, and those times m.x;
+# rows and elements looked at, and rows that are free; number of changes, their magnitudes, and those of what
+# they add to D without its norm; of the multipliers before the steps: D without its norm, its magnitudes, v,
+# |v|, v^2 / c.
+GAP, LINEAR, QUADRATIC, MOVED, MOMENT, ROWS, ELEMENTS, FREE, CHANGES, DISTANCE, SIZE = range(11)
+WAS_LINEAR, WAS_SIZE, WAS_TOTAL, WAS_DISTANCE, WAS_SQUARE = range(11, 16)
+N_SUMS = 16
+
+B, RHO, TOTAL = range(3)  # Entries of ``bias``: b, rho, and V
+
+# A row's curvature is at least this share of its squared norm: that of a row near the mean is a difference.
+LEAST_CURVATURE = 1e-12
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -125,7 +140,10 @@ def _prefetch_weights(indptr, indices, w, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def priority(loss, v, stationarity, t, c):  # type: ignore[no-untyped-def]
-    """How much a row is worth keeping: non-bound first, then by violation, then the nearest the margin."""
+    """How much a row is worth keeping: non-bound first, then by violation, then the nearest the margin.
+
+    ``stationarity`` comes in a unit in which residuals are of the order of 1.
+    """
     if stationarity > 0.0:
         size = 1.0 + stationarity / (1.0 + stationarity)
     else:
@@ -135,100 +153,171 @@ def priority(loss, v, stationarity, t, c):  # type: ignore[no-untyped-def]
     return size
 
 
+@inlined
+def _moment(indices, values, mean, p, end):  # type: ignore[no-untyped-def]
+    """``m.x`` of one row; 0 without a mean."""
+    if mean is None:
+        return 0.0
+    return dot(indices, values, mean, p, end)
+
+
+@inlined
+def _curvature(norm, mean, moment, rho):  # type: ignore[no-untyped-def]
+    """``|x - m|^2`` plus what the bias adds, from ``|x|^2`` and ``m.x``."""
+    if mean is None:
+        return norm + rho
+    return max(norm - 2.0 * moment + rho, LEAST_CURVATURE * norm)
+
+
+@compiled
+def count_before(loss, dual, targets, marks, sums):  # type: ignore[no-untyped-def]
+    """Add the sums of multipliers as they are, of the rows that were not held at the read's start."""
+    linear = size = total = absolute = squares = 0.0
+    for i in range(len(dual)):
+        v = dual[i]
+        if v != 0.0 and not marks[i] & HELD_AT_START:
+            t, c = targets[i, 0], targets[i, 1]
+            cost = conjugate(loss, v, t, c)
+            linear += t * v - cost
+            size += abs(t * v) + cost
+            total += v
+            absolute += abs(v)
+            # A multiplier of a row that costs nothing is 0 but for rounding.
+            squares += v * v / c if c > 0.0 else 0.0
+    sums[WAS_LINEAR] += linear
+    sums[WAS_SIZE] += size
+    sums[WAS_TOTAL] += total
+    sums[WAS_DISTANCE] += absolute
+    sums[WAS_SQUARE] += squares
+
+
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
-    loss, indptr, indices, values, first, every, seed, scale2, w, rebuilt, bias, targets, marks,
-    dual, step, keys, sums
+    loss, indptr, indices, values, first, every, visits, seed, scale2, mean, w, rebuilt, bias, unit,
+    targets, marks, dual, step, keys, sums
 ):  # fmt: skip
-    """Move the multipliers of a piece's rows once, one after another; rows that are held stay as they are.
+    """Move the multipliers of a piece's rows, one after another; rows that are held stay as they are.
 
     ``loss``: see `ooc_svm.losses.functions`.
     ``first``, ``every``: the piece's first row in the block, and the distance to the next.
+    ``visits``: times that each row is moved.
     ``seed``: of the order of the steps.
     ``scale2``, ``w``: float64, shape (n_features,); w is changed.
+    ``mean`` (float64, shape (n_features,)): see above, in units of the data; or None.
     ``rebuilt`` (float64, shape (n_features,) or (0,)): the sum of ``v_i x_i`` before the steps; not wanted
         where it is empty.
-    ``bias`` (float64, shape (2,)): b (changed) and rho.
+    ``bias`` (float64, shape (3,)): B and TOTAL (changed), and RHO.
+    ``unit``: of residuals, see `priority`.
     ``targets``: float64, shape (m, 2).
     ``marks`` (uint8, shape (m,)): HELD and HELD_AT_START.
     ``dual``, ``step`` (float64, shape (m,)): multipliers, unchanged, and what the steps add to them (out).
     ``keys`` (float64, shape (m,)): out: what a row is worth keeping (-1 where it is held).
     ``sums``: float64, shape (N_SUMS,).
     """
-    b, rho = bias[0], bias[1]
-    gap = linear = quadratic = moved = 0.0
-    rows = elements = 0
+    # A division in each row costs a sweep of short rows a twentieth of its time.
+    b, rho, total, per_unit = bias[B], bias[RHO], bias[TOTAL], 1.0 / unit
+    gap = linear = quadratic = moved = moments = distance = size = 0.0
+    rows = elements = free = changes = 0
     building = len(rebuilt) > 0
+    step[:] = 0.0
     m = len(dual)
     last = indptr[first + every * np.uint64(m - 1) + np.uint64(1)]
     window = _window(m, np.int64((last - indptr[first]) // every))
-    order, far_weights = _random_order(np.arange(m), window, seed), len(w) > NEAR_WEIGHTS
-    for k in range(m):
-        i, following, later = order[k], order[min(k + 1, m - 1)], order[min(k + AHEAD, m - 1)]
-        prefetch(targets, 2 * later)
-        prefetch(dual, later)
-        prefetch(keys, later)
-        _prefetch_row(indptr, indices, values, first + every * np.uint64(later))
-        if far_weights:
-            _prefetch_weights(indptr, indices, w, first + every * np.uint64(following))
-        row = first + every * np.uint64(i)
-        p, end = indptr[row], indptr[row + np.uint64(1)]
-        if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
-            add_row(indices, values, scale2, rebuilt, p, end, dual[i])
-        step[i] = 0.0
-        if marks[i] & HELD:
-            keys[i] = -1.0
-            continue
-        t, c = targets[i, 0], targets[i, 1]
-        v, r = dual[i], t - dot(indices, values, w, p, end) - b
-        gap += value(loss, r, t, c) + conjugate(loss, v, t, c) - r * v
-        rows += 1
-        elements += int(end - p)
-        new, far = v, violation(loss, v, r, t, c)
-        low, high = bounds(loss, t, c)
-        # What rounding has put out of its bounds goes back, and NaN has to reach w.
-        if not (far <= 0.0 and low <= v <= high):
-            curvature = square(indices, values, scale2, p, end) + rho
-            new = parabola_end(loss, v, dual_step(loss, v, r, t, c, curvature))
-            change = new - v
-            if change != 0.0:
-                add_row(indices, values, scale2, w, p, end, change)
-                b += rho * change
-                moved += change
-                along, bend = parabola(loss, v, new, t, c)
-                linear += along
-                quadratic += bend
-                step[i] = change
-                far = max(far, violation(loss, new, r - curvature * change, t, c))
-        keys[i] = priority(loss, new, far, t, c)
-    bias[0] = b
+    far_weights = len(w) > NEAR_WEIGHTS
+    before = True
+    for _ in range(visits):
+        order = _random_order(np.arange(m), window, seed)
+        free = 0
+        for k in range(m):
+            i, following, later = order[k], order[min(k + 1, m - 1)], order[min(k + AHEAD, m - 1)]
+            prefetch(targets, 2 * later)
+            prefetch(dual, later)
+            prefetch(step, later)
+            prefetch(keys, later)
+            _prefetch_row(indptr, indices, values, first + every * np.uint64(later))
+            if far_weights:
+                _prefetch_weights(indptr, indices, w, first + every * np.uint64(following))
+            row = first + every * np.uint64(i)
+            p, end = indptr[row], indptr[row + np.uint64(1)]
+            if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
+                add_row(indices, values, scale2, rebuilt, p, end, dual[i])
+            if marks[i] & HELD:
+                keys[i] = -1.0
+                continue
+            t, c = targets[i, 0], targets[i, 1]
+            was, taken = dual[i], step[i]
+            v, r = was + taken, t - dot(indices, values, w, p, end) - b
+            moment = _moment(indices, values, mean, p, end)
+            if mean is not None:
+                r += total * moment
+            if before:
+                gap += value(loss, r, t, c) + conjugate(loss, v, t, c) - r * v
+            rows += 1
+            elements += int(end - p)
+            new, far = v, violation(loss, v, r, t, c)
+            low, high = bounds(loss, t, c)
+            # What rounding has put out of its bounds goes back, and NaN has to reach w.
+            if not (far <= 0.0 and low <= v <= high):
+                curvature = _curvature(square(indices, values, scale2, p, end), mean, moment, rho)
+                new = parabola_end(loss, was, dual_step(loss, v, r, t, c, curvature))
+                change = new - v
+                if change != 0.0:
+                    add_row(indices, values, scale2, w, p, end, change)
+                    b += (rho - moment) * change
+                    total += change
+                    moved += change
+                    moments += moment * change
+                    distance += abs(change)
+                    along, bend = parabola(loss, was, new, t, c)
+                    linear += along
+                    quadratic += bend
+                    if taken != 0.0:
+                        along, bend = parabola(loss, was, v, t, c)
+                        linear -= along
+                        quadratic -= bend
+                    changes += 1
+                    size += abs(t * change) + conjugate(loss, v, t, c) + conjugate(loss, new, t, c)
+                    step[i] = new - was
+                    far = max(far, violation(loss, new, r - curvature * change, t, c))
+            free += is_free(loss, new, t, c)
+            keys[i] = priority(loss, new, far * per_unit, t, c)
+        building = before = False
+        seed += _GOLDEN
+    bias[B], bias[TOTAL] = b, total
     sums[GAP] += gap
     sums[LINEAR] += linear
     sums[QUADRATIC] += quadratic
     sums[MOVED] += moved
+    sums[MOMENT] += moments
     sums[ROWS] += rows
     sums[ELEMENTS] += elements
+    sums[FREE] += free
+    sums[CHANGES] += changes
+    sums[DISTANCE] += distance
+    sums[SIZE] += size
 
 
 @compiled
 def solve(  # type: ignore[no-untyped-def]
-    loss, indptr, indices, values, squares, scale2, w, bias, targets, dual, stationarity, seed, wanted,
-    most_elements, sums
+    loss, indptr, indices, values, squares, moments, scale2, w, bias, targets, dual, stationarity, seed,
+    wanted, most_elements, sums
 ):  # fmt: skip
     """Sweep resident rows, those that stay at a bound set aside, until their gaps sum up to ``wanted``.
 
     ``squares`` (float64, shape (m,)): see `ooc_svm.ops.rows.row_squares`.
+    ``moments`` (float64, shape (m,)): ``m.x`` of each row; None without a mean.
     ``dual``, ``stationarity`` (float64, shape (m,)): multipliers (changed), and how far each row was from
         being stationary when last looked at.
     ``wanted``: sum of the row gaps, as seen in one sweep of all rows, at which the work ends.
     ``most_elements``: nonzeros and rows after which it ends anyway, at the end of a sweep.
-    ``sums`` (float64, shape (N_SUMS,)): added to: LINEAR (D without its norm), MOVED, ROWS, ELEMENTS; GAP is
-        set.
+    ``sums`` (float64, shape (N_SUMS,)): added to: LINEAR (D without its norm), MOVED, ROWS,
+        ELEMENTS, CHANGES, DISTANCE, SIZE; GAP is set. What multipliers add to D and to their sum follows
+        from where they began and ended: rounding has few terms then, however many steps there were.
     """
-    m = len(dual)
-    b, rho = bias[0], bias[1]
-    gained = moved = gap = 0.0
-    elements = rows = 0
+    m, before = len(dual), dual.copy()
+    b, rho, total = bias[B], bias[RHO], bias[TOTAL]
+    gained = moved = gap = distance = size = 0.0
+    elements = rows = changes = 0
     active, farthest = np.arange(m), np.inf
     aside = np.zeros(m, dtype=np.bool_)
     window, far_weights = _window(m, np.int64(indptr[m])), len(w) > NEAR_WEIGHTS
@@ -248,21 +337,24 @@ def solve(  # type: ignore[no-untyped-def]
             p, end = indptr[i], indptr[i + 1]
             t, c = targets[i, 0], targets[i, 1]
             v, r = dual[i], t - dot(indices, values, w, p, end) - b
+            moment = 0.0 if moments is None else moments[i]
+            if moments is not None:
+                r += total * moment
             gap += value(loss, r, t, c) + conjugate(loss, v, t, c) - r * v
             rows += 1
             elements += int(end - p)
             far = violation(loss, v, r, t, c)
             stationarity[i] = far
             if far > 0.0:
-                new = dual_step(loss, v, r, t, c, squares[i] + rho)
+                new = dual_step(loss, v, r, t, c, _curvature(squares[i], moments, moment, rho))
                 change = new - v
                 # A step that rounding swallows would be tried for ever.
                 if change != 0.0:
                     largest = max(largest, far)
                     add_row(indices, values, scale2, w, p, end, change)
-                    b += rho * change
-                    moved += change
-                    gained += gain(loss, v, new, t, c)
+                    b += (rho - moment) * change
+                    total += change
+                    changes += 1
                     dual[i] = new
             elif -far > farthest:
                 aside[i] = True
@@ -275,12 +367,22 @@ def solve(  # type: ignore[no-untyped-def]
             aside[:] = False
         else:
             active, farthest = active[~aside[active]], largest
-    bias[0] = b
+    for i in range(m):
+        v, new, t, c = before[i], dual[i], targets[i, 0], targets[i, 1]
+        if new != v:
+            moved += new - v
+            distance += abs(new - v)
+            size += abs(t * (new - v)) + conjugate(loss, v, t, c) + conjugate(loss, new, t, c)
+            gained += gain(loss, v, new, t, c)
+    bias[B], bias[TOTAL] = b, total
     sums[GAP] = gap
     sums[LINEAR] += gained
     sums[MOVED] += moved
     sums[ROWS] += rows
     sums[ELEMENTS] += elements
+    sums[CHANGES] += changes
+    sums[DISTANCE] += distance
+    sums[SIZE] += size
 
 
 @compiled
@@ -296,6 +398,14 @@ def lane_products(w, before, after, scale2):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def put_inside(loss, dual, targets):  # type: ignore[no-untyped-def]
+    """Put multipliers that rounding has moved out of their bounds back, in place."""
+    for i in range(len(dual)):
+        low, high = bounds(loss, targets[i, 0], targets[i, 1])
+        dual[i] = min(max(dual[i], low), high)
+
+
+@compiled
 def add_change(w, theta, before, after):  # type: ignore[no-untyped-def]
     """``w += theta change``; see `lane_products`."""
     for j in range(len(w)):
@@ -303,10 +413,49 @@ def add_change(w, theta, before, after):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def priorities(loss, dual, stationarity, targets, out):  # type: ignore[no-untyped-def]
+def priorities(loss, dual, stationarity, unit, targets, out):  # type: ignore[no-untyped-def]
     """What each row is worth keeping, see `priority`."""
+    per_unit = 1.0 / unit
     for i in range(len(dual)):
-        out[i] = priority(loss, dual[i], stationarity[i], targets[i, 0], targets[i, 1])
+        out[i] = priority(loss, dual[i], stationarity[i] * per_unit, targets[i, 0], targets[i, 1])
+
+
+@compiled
+def residuals(indptr, indices, values, moments, w, bias, targets, out):  # type: ignore[no-untyped-def]
+    """``t - f(x)`` of each resident row."""
+    b, total = bias[B], bias[TOTAL]
+    for i in range(len(out)):
+        r = targets[i, 0] - dot(indices, values, w, indptr[i], indptr[i + 1]) - b
+        out[i] = r if moments is None else r + total * moments[i]
+
+
+@compiled
+def count_outside(loss, dual, targets, share):  # type: ignore[no-untyped-def]
+    """Number of multipliers that are outside their bounds by more than a share of these, or no numbers."""
+    outside = 0
+    for i in range(len(dual)):
+        low, high = bounds(loss, targets[i, 0], targets[i, 1])
+        v = dual[i]
+        outside += not (low - share * abs(low) <= v <= high + share * abs(high) and abs(v) < np.inf)
+    return outside
+
+
+@compiled
+def count_free(loss, dual, targets):  # type: ignore[no-untyped-def]
+    """Number of rows that are free."""
+    free = 0
+    for i in range(len(dual)):
+        free += is_free(loss, dual[i], targets[i, 0], targets[i, 1])
+    return free
+
+
+@compiled
+def slope_sum(loss, residual, shift, targets):  # type: ignore[no-untyped-def]
+    """Sum of the losses' slopes at residuals less a shift."""
+    total = 0.0
+    for i in range(len(residual)):
+        total += slope(loss, residual[i] - shift, targets[i, 0], targets[i, 1])
+    return total
 
 
 @compiled

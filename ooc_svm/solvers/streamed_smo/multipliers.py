@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.passes.base import RowSet
-from ooc_svm.solvers.streamed_smo.sweep import Residency, places
+from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.sweep import Residency, among
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 
@@ -61,9 +62,9 @@ class Multipliers:
         self.returned = np.concatenate([self.returned, ids])
         self.multipliers = np.concatenate([self.multipliers, multipliers])
 
-    def rescale(self, ratio: float) -> None:
+    def rescale(self, model: DualModel, ratio: float) -> None:
         """Multiply all of them but those in row vectors, which are left to the caller; so goes C."""
-        self.working_set.rescale(ratio)
+        self.working_set.rescale(model, ratio)
         self.multipliers *= ratio
         self.total *= ratio
         self.linear *= ratio
@@ -77,9 +78,11 @@ class Multipliers:
 def inside(ids: Int64Array, rows: RowSet) -> npt.NDArray[np.bool_]:
     """Which of the row numbers are among the rows."""
     ranges = [part for segment in rows.segments for part in segment]
+    if len(ranges) == 1:
+        return among(ids, ranges[0])
     start, stop = min(p.start for p in ranges), max(p.stop for p in ranges)
     found: npt.NDArray[np.bool_] = (ids >= start) & (ids < stop)
     if any(part.step > 1 for part in ranges):
         near = np.flatnonzero(found)
-        found[near] = np.any([places(ids[near], part)[0] for part in ranges], axis=0)
+        found[near] = np.any([among(ids[near], part) for part in ranges], axis=0)
     return found

@@ -15,7 +15,8 @@ from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, S
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
-from ooc_svm.solvers.streamed_smo.solver import SmoState, StreamedSmo
+from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
+from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
@@ -29,6 +30,11 @@ LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
 # Nonzeros and rows together that are all held, if there are no more: that saves reads. But they may take no
 # more than this part of what resident rows could.
 FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
+
+# Rows of mean length that are held at least, even by a smaller share: with one or none the bound of a free
+# bias would stay at 0, and with fewer than there are free rows each read undoes a part of what the one before
+# it has gained. But no more than `FEW_ELEMENTS` for the second.
+LEAST_ROWS, USEFUL_ROWS = 8, 1024
 
 # Part of the memory left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
@@ -63,7 +69,9 @@ class StreamedSmoPackage(SmoWarmStarting):
             if capacity < 1:
                 raise ValueError(f"no run on these data has a working set of {capacity}")
         elif options.resident is not None:
-            capacity = math.ceil(options.resident * size.elements)
+            row = size.elements / max(size.n_rows, 1)
+            least = math.ceil(max(LEAST_ROWS * row, min(USEFUL_ROWS * row, FEW_ELEMENTS)))
+            capacity = min(max(math.ceil(options.resident * size.elements), least), size.elements)
         else:
             capacity = _best_capacity(size, RESIDENT_PART * max(left, 0))
         return _plan(size, options, room, capacity)
@@ -75,7 +83,7 @@ class StreamedSmoPackage(SmoWarmStarting):
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """The lanes are those of all the data; candidates are in the worker before they are sent."""
         options = replace(options, lanes=whole.report["lanes"])
-        return _plan(size, options, room, whole.parameters.capacity)
+        return _plan(size, options, room, whole.parameters.capacity, whole.report["resident"])
 
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
         """No more rows are resident than the smallest worker can offer."""
@@ -97,7 +105,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         solvers: list[Solver] = []
         for number, spec in enumerate(models):
             assert spec.targets is not None
-            free = options.bias == "free"
+            free = options.resolved_bias == "free"
             model = DualModel(spec.targets, spec.loss, spec.C, context.space, free, f"model{number}")
             working_set = WorkingSet(plan.parameters.capacity, values, ones)
             state = SmoState.fresh(context.space.n_features, len(rounds), working_set)
@@ -116,11 +124,13 @@ def _rounds(plan: SolverPlan, context: Context) -> list[Round]:
     return cut_rounds(context.blocks, effort.rounds, effort.lanes)
 
 
-def _plan(size: DataSize, options: TrainOptions, room: Room, capacity: int) -> SolverPlan:
-    """The plan for so many resident nonzeros and rows."""
+def _plan(
+    size: DataSize, options: TrainOptions, room: Room, capacity: int, resident: float | None = None
+) -> SolverPlan:
+    """The plan for so many resident nonzeros and rows; ``resident``: their share of all rows, if more."""
     share = capacity / size.elements
     note = f"{100 * share:.3g} % of the data for each of {size.n_models} model(s)"
-    rows = MemoryItem("resident rows", _rows_nbytes(size, capacity), note)
+    rows = MemoryItem("resident rows", _rows_nbytes(size, capacity, resident), note)
     effort = _effort(size, options, capacity)
     return SolverPlan(
         SmoParameters(capacity),
@@ -136,18 +146,18 @@ def _best_capacity(size: DataSize, nbytes: float) -> int:
     """The largest of the shares worth holding that fits."""
     most = MOST_OF_LITTLE if size.n_nonzeros < LITTLE_DATA else 1.0
     capacities = [math.ceil(share * size.elements) for share in SHARES if share <= most]
-    fitting = [capacity for capacity in capacities if _rows_nbytes(size, capacity) <= nbytes]
-    capacity = (fitting or capacities[-1:])[0]
+    fitting = (capacity for capacity in capacities if _rows_nbytes(size, capacity) <= nbytes)
+    capacity = next(fitting, capacities[-1])
     few = min(size.elements, FEW_ELEMENTS)
     return max(capacity, few) if _rows_nbytes(size, few) <= FEW_PART * nbytes else capacity
 
 
-def _rows_nbytes(size: DataSize, capacity: int) -> int:
+def _rows_nbytes(size: DataSize, capacity: int, resident: float | None = None) -> int:
     """Bytes of the resident rows, and of the candidates that a round brings on top of them."""
     share = min(1.0, capacity / size.elements)
     # Of several models, those of two rounds wait for their turn.
     rounds = 1 if size.n_models == 1 else 2
-    offered = rounds * effort_for(size.n_nonzeros, share).offered
+    offered = rounds * effort_for(size.n_nonzeros, share if resident is None else resident).offered
     element = (1 + offered) * (4 + size.value_bytes)
     row = RESIDENT_ROW_BYTES * size.n_rows / size.elements
     return int(share * size.elements * size.n_models * (element + row))
@@ -163,10 +173,12 @@ def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> t
     # Lanes being swept, and those that wait for a neighbour to be merged with.
     alive = min(lanes, threads + 3)
     vector = 8 * size.dimension * size.n_models
-    note = f"9 vectors of {size.dimension} for {size.n_models} model(s)"
+    # With a free bias there is a mean row.
+    n_vectors = 10 if options.resolved_bias == "free" else 9
+    note = f"{n_vectors} vectors of {size.dimension} for {size.n_models} model(s)"
     return (
         room.blocks(blocks),
-        MemoryItem("weights", 9 * vector, note),
+        MemoryItem("weights", n_vectors * vector, note),
         MemoryItem("lanes", 2 * alive * vector, f"2 vectors for each of {alive}"),
     )
 

@@ -20,43 +20,47 @@ at every point of the segment to the best point before; D belongs to the multipl
 rebuilt from them. The run ends when ``P - D <= tol P``.
 
 With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: ``b = b_k + rho sum_i v_i``, b_k
-being the b that a round begins with. P takes the b that is best for the scores, D a feasible point near by.
+being the b that a round begins with; where that is a small step, b_k takes the larger one that is best for
+the resident rows as they are scored. P takes the b that is best for the scores, D a feasible point near by.
+Values are learnt as their distance from a center, which is what they cost least to predict by without
+features, and rows far from the origin as theirs from a mean row (`dual_loops`): the problem stays the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, rows_of
-from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.solvers.base import Sample, Solver, Steps
-from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.grid_minimum import lowest
+from ooc_svm.errors import parameter
+from ooc_svm.passes.base import Overlap, Pass, RowSet, rows_of
+from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.dual import DualModel, LossCount, LossesAlong, MoveBest
+from ooc_svm.solvers.streamed_smo.best_point import count_rows, count_support, improve_best
+from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import NEAR, Effort
-from ooc_svm.solvers.streamed_smo.multipliers import Multipliers, inside
+from ooc_svm.solvers.streamed_smo.multipliers import inside
+from ooc_svm.solvers.streamed_smo.placement import place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
+from ooc_svm.solvers.streamed_smo.saved_state import find_again
+from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import (
+    COST,
     CandidateRows,
     LaneSums,
     NormPass,
+    RowSums,
     ScorePass,
     SweepPass,
     seed_of,
 )
-from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
-
-RHO = 0.1  # rho of a free bias, as a share of the mean squared norm of a row
 
 # Lowest priority of candidates, as a share of the lowest that the working set last kept: most rows need no
 # copying then (measured: it costs no reads).
@@ -65,49 +69,11 @@ CANDIDATE_SHARE = 0.95
 # Largest distance of the values around the smallest P at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
 
-EXPECTED_SWEEPS = 3  # Sweeps over as many rows as the data has, which the solves of one read amount to
+# A read that leaves more than this share of the gap is a slow one. After each the working set is solved so
+# many times as hard, for so many of them at most.
+SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
+
 LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
-
-
-@dataclass(slots=True)
-class SmoState:
-    """Everything the solver knows between two reads, besides the row vectors."""
-
-    # shape (n_features,): weights of the multipliers and of the best point, in units of the data
-    w: Float64Array
-    best: Float64Array
-    multipliers: Multipliers = field(metadata={"saved_as": ""})
-    gaps: Float64Array  # shape (rounds,): the sum of the row gaps that each round saw before its steps
-    certificate: Certificate
-    # Multiplier of the free bias; the bias of the best point
-    b: float = 0.0
-    best_b: float = 0.0
-    # What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one
-    rho: float = 0.0
-    visited: float = 0.0  # Rows looked at so far
-    start: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
-    start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
-
-    @classmethod
-    def fresh(cls, n_features: int, n_rounds: int, working_set: WorkingSet) -> SmoState:
-        """The state before the first read."""
-        w, best, (thetas, gaps) = np.zeros(n_features), np.zeros(n_features), np.zeros((2, n_rounds))
-        return cls(w, best, Multipliers(working_set, thetas), gaps, Certificate())
-
-    @property
-    def bias(self) -> float:
-        """The bias of the moment."""
-        return self.b + self.rho * self.multipliers.total
-
-    def is_sound(self, n_features: int, n_rounds: int) -> bool:
-        """Whether the parts fit each other and the data; a saved state may come from anywhere."""
-        return (
-            self.w.shape == self.best.shape == (n_features,)
-            and self.gaps.shape == (n_rounds,)
-            and len(self.start) in (0, n_features)
-            and self.certificate.is_sound()
-            and self.multipliers.is_sound(n_features, n_rounds)
-        )
 
 
 @dataclass(slots=True)
@@ -117,6 +83,8 @@ class _Solved:
     w: Float64Array
     sums: Float64Array
     leaving: tuple[Int64Array, Float64Array]
+    # What b_k moves by for each unit that the multipliers sum up to
+    rate: float
 
 
 @dataclass(slots=True)
@@ -133,6 +101,7 @@ class StreamedSmo(Solver):
     _candidates: list[CandidateRows] = field(default_factory=list)
     _theta: float = 0.0
     _solved: _Solved | None = None
+    _origin: str | None = None  # The checkpoint that the state came from
     _rows: RowSet = field(init=False)
     """All rows, in the lanes' order: passes over row vectors run where the lanes' rows are."""
 
@@ -144,7 +113,7 @@ class StreamedSmo(Solver):
         return dict.fromkeys(self.model.row_vectors, np.float64)
 
     def solution(self) -> tuple[Float64Array, float]:
-        return self.state.best, self.state.best_b
+        return self.state.best, self.state.best_b + self.state.center
 
     def is_sound(self) -> bool:
         return self.state.is_sound(self.model.space.n_features, len(self.rounds))
@@ -153,14 +122,25 @@ class StreamedSmo(Solver):
         """Part of the report: rows looked at, as a multiple of the rows of the data."""
         return {"row_visits": self.state.visited / n_rows}
 
-    def hint(self) -> str | None:
-        spread = self.state.multipliers.working_set.column_spread(self.model.space.n_features)
-        if spread <= LARGE_SPREAD or self.model.space.scale is not None:
-            return None
-        return (
-            f"the columns differ in size by a factor of {spread:.0e}: that takes many passes; "
-            "--scale maxabs or std trains on columns of one size"
-        )
+    def kept_scores(self) -> KeptScores:
+        best = self.model.best
+        return KeptScores(best, best, offset=self.state.best_b + self.state.center, rows=self._rows)
+
+    def hints(self) -> dict[str, str]:
+        working_set, space = self.state.multipliers.working_set, self.model.space
+        found = {}
+        spread = working_set.column_spread(space.n_features)
+        if spread > LARGE_SPREAD and space.scale is None:
+            found["column-sizes"] = (
+                f"the columns differ in size by a factor of {spread:.0e}: that takes many passes; "
+                f"{parameter('scale', 'maxabs')} or std trains on columns of one size"
+            )
+        if not (self.model.free_bias or space.penalized_bias) and working_set.is_one_sided():
+            found["no-bias"] = (
+                "no feature is ever negative, and without a bias only planes through the origin divide the "
+                f"rows, which all lie on one side of it; {parameter('bias', 'penalized')} or free adds one"
+            )
+        return found
 
     def sample(self) -> Sample:
         """The first round of a read, all rows being scored."""
@@ -168,132 +148,165 @@ class StreamedSmo(Solver):
         zeros = np.zeros(self.model.space.n_features)
         nobody = np.empty(0, dtype=np.int64)
         sweep = SweepPass(
-            self.model, self.state.w, False, np.array([0.0, 1.0]), 0.0,
+            self.model, self.state.w, None, False, np.array([0.0, 1.0, 0.0]), 1.0, 0.0,
             self.state.multipliers.residency(first.rows, nobody, np.empty(0, np.bool_)),
-            seed_of(self.seed), self._room, self._min_priority, first.rows, first.position,
+            self.effort.visits, seed_of(self.seed), self._room, self._min_priority,
+            first.rows, first.position,
         )  # fmt: skip
         scores = ScorePass(self.model, zeros, first.rows, first.position)
-        return Sample((), (sweep, scores), n_sweeps=EXPECTED_SWEEPS)
+        return Sample((), (sweep, scores), sweeps=self.effort.expected_sweeps)
 
     @property
     def _room(self) -> int:
         """Nonzeros and rows together that the candidates of a lane may have."""
         capacity = self.state.multipliers.working_set.capacity
-        return math.ceil(self.effort.offered * capacity / self.effort.lanes)
+        # Where all rows are held, a lane may have most of them.
+        lanes = self.effort.lanes if self.effort.offered < 1.0 else 1
+        return math.ceil(self.effort.offered * capacity / lanes)
 
     def steps(self) -> Steps:
         state, certificate = self.state, self.certificate
+        if state.unit == 0.0:
+            state.center, state.unit = yield from place_targets(self.model, self._rows)
+        self.model = replace(self.model, center=state.center)
+        if self._origin is not None:
+            yield from self._check_saved(self._origin)
         if state.rho == 0.0:
-            state.rho = yield from self._bias_norm()
+            state.rho, state.mean = yield from place_rows(self.model, self.rounds, self._rows)
         while certificate.stop_reason is None:
-            reference, reference_b = state.w, state.bias
+            reference, reference_b = state.point(self.model.space)
             if certificate.passes == 0 and len(state.start):
-                reference, reference_b = state.start, state.start_b
+                reference, reference_b = state.start, state.start_b - state.center
             # Without a point yet all scores are 0.
-            scored = math.isfinite(certificate.primal) or len(state.start) > 0
+            scored = math.isfinite(certificate.primal) or len(state.start) > 0 or bool(state.best.any())
             yield from self._read(reference, scored)
-            yield from self._improve_best(reference, reference_b, scored)
-            bound = self._bound()
-            certificate.dual = max(certificate.dual, bound)
-            if not self.stopping.certifies(certificate.primal, certificate.dual):
+            certificate.scale = state.scale
+            towards = (reference, reference_b) if scored else None
+            yield from improve_best(self.model, state, self._rows, towards, FLAT * self.stopping.tol)
+            certificate.set_dual(*self._bound(state))
+            if not self.stopping.certifies(certificate.upper, certificate.lower):
                 # The w of the moment is the next reference.
                 yield Overlap((), partial(self._solve_working_set, last=True), self._ahead)
                 self._adopt()
-                bound = self._bound()
-            certificate.record(bound, self.stopping)
-        counted = yield RowPass(LossCount(self.model, state.best_b), self._rows)
-        certificate.n_support = int(counted[0])
+                certificate.set_dual(*self._bound(state))
+            certificate.record(self.stopping)
+        certificate.n_support = yield from count_support(self.model, state, self._rows)
 
-    def rescale(self, ratio: float) -> None:
-        """Go on from the state of the same problem whose C, times ``ratio``, is the one here.
+    def distrust(self, origin: str) -> None:
+        self._origin = origin
 
-        Multipliers times ``ratio`` are feasible here, and w, D's linear part and their sum move with them.
-        The best point stays, and so do its losses but for C. The row vectors of multipliers and steps are
-        left to the caller.
+    def _check_saved(self, origin: str) -> Steps:
+        """Before a resumed run goes on: find P and D again, and refuse what cannot be true.
+
+        A state that is as this solver saved it does not change.
         """
-        state = self.state
-        state.w = state.w * ratio
-        state.gaps *= ratio
-        state.multipliers.rescale(ratio)
-        state.rho = 0.0
-        norm = self._inner(state.best, state.best)
-        if self.model.space.penalized_bias:
-            norm += state.best_b * state.best_b
-        primal = 0.5 * norm + ratio * (self.certificate.primal - 0.5 * norm)
-        state.certificate = Certificate(primal=primal)
-
-    def _bias_norm(self) -> Generator[Pass, Any, float]:
-        """rho; for a free bias from the norms of the first rows, which are read next anyway."""
-        if not self.model.free_bias:
-            return float(self.model.space.penalized_bias)
-        first = next(segment for segment in self.rounds[0].rows.segments if segment)[:1]
-        # A part of a read: no read ends with it.
-        part = Position(0, 1, 2)
-        squares, n_rows = yield NormPass(
-            self.model.space.scale2, RowSet((first,)), part, opening(self.rounds)
+        model, state, certificate = self.model, self.state, self.certificate
+        found = yield from find_again(model, state, self.rounds, self._rows, origin)
+        again = replace(
+            state,
+            w=found.w,
+            rounding=replace(state.rounding),
+            multipliers=replace(
+                state.multipliers,
+                linear=float(found.sums[dual_loops.WAS_LINEAR]),
+                total=float(found.sums[dual_loops.WAS_TOTAL]),
+            ),
         )
-        all_rows = sum(p.n_rows for each in self.rounds for segment in each.rows.segments for p in segment)
-        # With a small C all multipliers together are small, and have to move b all the same.
-        return max(RHO * float(squares / n_rows), 1.0 / (self.model.C * all_rows))
+        again.rounding.start(found.sums, model.space.norm(found.w))
+        bound, rounding = self._bound(again)
+        # Not counted: saved by a release that did not know of rounding. A bound of 0 has none.
+        counted = certificate.dual_rounding > 0.0 or 0.0 in (rounding, certificate.dual)
+        if not (counted and certificate.lower <= bound + rounding):
+            certificate.dual, certificate.dual_rounding = bound, rounding
+        certificate.scale = state.scale
+        certificate.amend(self.stopping)
 
-    def _inner(self, u: Float64Array, v: Float64Array) -> float:
-        scale2 = self.model.space.scale2
-        return float(u @ v) if scale2 is None else float((u / scale2) @ v)
-
-    def _dual(self, w: Float64Array, linear: float) -> float:
-        """D at multipliers with these weights and this linear part."""
-        total = self.state.multipliers.total
+    def _dual(self, w: Float64Array, linear: float, total: float) -> float:
+        """D at multipliers with these weights, this linear part and this sum."""
         penalty = total * total if self.model.space.penalized_bias else 0.0
-        return linear - 0.5 * (self._inner(w, w) + penalty)
+        return linear - 0.5 * (self.model.space.inner(w, w) + penalty)
 
-    def _bound(self) -> float:
-        """D at a feasible point: the multipliers of the moment, with a free bias made to sum up to 0."""
-        state, multipliers = self.state, self.state.multipliers
-        if not self.model.free_bias:
-            return self._dual(state.w, multipliers.linear)
-        w = state.w.copy()
-        gain, rest = multipliers.working_set.absorb(self.model, multipliers.total, w)
-        bound = self._dual(w, multipliers.linear + gain)
-        # No row moves: feasible, and D is 0.
-        return max(bound, 0.0) if rest == 0.0 or math.isnan(bound) else 0.0
+    def _bound(self, state: SmoState) -> tuple[float, float]:
+        """D at a feasible point, the multipliers of a state with those of a free bias made to sum up to 0.
+
+        Returns the value, and a bound of its rounding.
+        """
+        multipliers, space = state.multipliers, self.model.space
+        w, linear, rounding, rest = state.w, multipliers.linear, replace(state.rounding), 0.0
+        n_rows = count_rows(self._rows)
+        if self.model.free_bias:
+            w = w.copy()
+            gain, rest, sums = multipliers.working_set.absorb(self.model, multipliers.total, w)
+            if rest > rounding.total(n_rows):
+                # No row moves: feasible, and D is 0.
+                return 0.0, 0.0
+            linear += gain
+            rounding.moved(sums, 0.0)
+        bound = self._dual(w, linear, multipliers.total)
+        if self.model.free_bias and bound <= 0.0:
+            return 0.0, 0.0
+        b = float(state.bias(space)[dual_loops.B])
+        return bound, rounding.dual(space.norm(w), b, (n_rows, space.n_features)) + abs(b) * rest
+
+    def _answering(self, r: int, free: float) -> float:
+        """Share of the free rows that have answered to the last b, round r having so many of them.
+
+        b follows the multipliers as far as they follow b: all of them have where all free rows are resident.
+        """
+        state, working_set = self.state, self.state.multipliers.working_set
+        state.free[r] = free
+        seen = state.free[state.free >= 0.0]
+        resident = dual_loops.count_free(self.model.loss, working_set.dual, working_set.targets)
+        everywhere = resident + seen.mean() * len(state.free)
+        return float((resident + free) / everywhere) if everywhere > 0.0 else 1.0
 
     def _read(self, reference: Float64Array, scored: bool) -> Steps:
         """One read of the data, with all rows scored by the reference."""
         model, state, multipliers = self.model, self.state, self.state.multipliers
-        number = self.certificate.passes
-        rebuild = number > 0 and self._near
-        working_set = multipliers.working_set
-        at_start = np.sort(working_set.ids)
+        number, working_set, rounding = self.certificate.passes, multipliers.working_set, state.rounding
+        rebuild, at_start = bool(state.w.any()), np.sort(working_set.ids)
+        before, linear, total = state.w, multipliers.linear, multipliers.total
         rebuilt = working_set.sum_of_rows(model) if rebuild else np.empty(0)
+        rounding.start(working_set.sums_before(model), model.space.norm(state.w))
+        measure = rounding.rows[COST] == 0.0
         self._candidates = []
         for r, each in enumerate(self.rounds):
             back = inside(multipliers.returned, each.rows)
             least = max(CANDIDATE_SHARE * working_set.cutoff, self._min_priority)
             place = each.rows, each.position, each.prefetch
             sweep = SweepPass(
-                model, state.w, rebuild, np.array([state.bias, state.rho]), float(multipliers.thetas[r]),
-                multipliers.residency(each.rows, at_start, back), seed_of(self.seed, number), self._room,
-                least, *place,
+                model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
+                float(multipliers.thetas[r]), multipliers.residency(each.rows, at_start, back),
+                self.effort.visits, seed_of(self.seed, number), self._room, least, *place,
             )  # fmt: skip
-            scores = ScorePass(model, reference, *place)
-            requests = (sweep, scores) if scored else (sweep,)
-            answer: LaneSums = (yield Overlap(requests, self._solve_working_set))[0]
+            requests: list[Pass] = [sweep]
+            if scored:
+                requests.append(ScorePass(model, reference, *place))
+            if measure:
+                requests.append(NormPass(model, False, *place))
+            answers = yield Overlap(tuple(requests), self._solve_working_set)
+            answer: LaneSums = answers[0]
+            if measure:
+                RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)
             # Only now: a checkpoint may have been written since.
             multipliers.met(back)
             if rebuild:
                 rebuilt += answer.rebuilt
-            self._join(r, answer)
+            rate = self._join(r, answer)
             if model.free_bias:
-                state.b = state.bias
+                rate *= self._answering(r, float(answer.sums[dual_loops.FREE]))
+                state.b += rate * multipliers.total
         if rebuild:
-            # Many small steps leave a residue.
-            state.w = state.w + (rebuilt - reference)
+            # Many small steps leave a residue, and larger ones on the way a larger one.
+            state.w = state.w + (rebuilt - before)
+            multipliers.linear += float(rounding.moves[dual_loops.WAS_LINEAR]) - linear
+            multipliers.total += float(rounding.moves[dual_loops.WAS_TOTAL]) - total
 
     @property
     def _ahead(self) -> tuple[int, ...]:
         """The blocks that the next read begins with, unless it is known that there is none."""
         certificate = self.certificate
-        if self.stopping.reason(certificate.primal, certificate.dual, certificate.passes + 1) is not None:
+        if self.stopping.reason(certificate.upper, certificate.lower, certificate.passes + 1) is not None:
             return ()
         return opening(self.rounds)
 
@@ -303,86 +316,79 @@ class StreamedSmo(Solver):
 
     @property
     def _min_priority(self) -> float:
-        """The priority of a row out of reach; what is far in a regression depends on the values' unit."""
-        return 1.0 / (1.0 + self.effort.margin_reach) if self.model.targets.in_margins else 0.0
+        """The priority of a row out of reach; what is far in a regression depends on the values' unit.
+
+        No row is, where too few are resident to take up what the multipliers of a free bias sum up to.
+        """
+        certificate = self.certificate
+        no_bound = self.model.free_bias and certificate.passes > 0 and certificate.lower <= 0.0
+        if no_bound or not self.model.targets.in_margins:
+            return 0.0
+        return 1.0 / (1.0 + self.effort.margin_reach)
+
+    @property
+    def _hardness(self) -> float:
+        """How many times as hard the working set is solved: more after each slow read.
+
+        With a large C the steps of rows elsewhere undo what a working set that is not solved well has gained.
+        """
+        gaps = [upper - lower for _, upper, lower in self.certificate.history]
+        slow = sum(gap > SLOW * before for before, gap in pairwise(gaps))
+        return HARDER ** min(slow, MOST_SLOW)
 
     def _solve_working_set(self, last: bool = False) -> None:
         """Take in the candidates of the last round, and improve the resident rows."""
         state, model, multipliers = self.state, self.model, self.state.multipliers
         effort, working_set = self.effort, multipliers.working_set
-        leaving = working_set.take(model, self._candidates, self._theta, self._min_priority)
+        leaving = working_set.take(model, self._candidates, self._theta, self._min_priority, state.unit)
         # Cleared in place: the engine may still reference the answer.
         self._candidates.clear()
         w = state.w.copy()
-        floor = effort.floor * self.stopping.tol * max(self._dual(w, multipliers.linear), 0.0)
+        bound = self._dual(w, multipliers.linear, multipliers.total)
+        floor = effort.floor * self.stopping.tol * max(bound, 0.0)
         share = (effort.last_share if self._near else effort.early_share) if last else effort.share
+        hardness = self._hardness
+        if not last:
+            share /= hardness
         wanted = max(share * float(state.gaps.sum()), floor)
-        most = int(effort.sweeps * self.n_nonzeros / len(self.rounds))
+        most = int(hardness * effort.sweeps * self.n_nonzeros / len(self.rounds))
         seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
-        bias = np.array([state.bias, state.rho])
-        sums = working_set.solve(model, w, bias, seed, wanted, most)
-        self._solved = _Solved(w, sums, leaving)
+        bias, rate = state.bias(model.space), state.rho
+        sums = working_set.solve(model, w, bias, seed, wanted, most, state.mean_row)
+        total = float(bias[dual_loops.TOTAL])
+        if model.free_bias and total != 0.0 and len(working_set.ids):
+            rate = working_set.bias_step(model, w, bias, rate * total) / total
+        self._solved = _Solved(w, sums, leaving, rate)
 
-    def _adopt(self) -> None:
-        """Make what the solving of the working set has changed the state of the moment."""
+    def _adopt(self) -> float:
+        """Make what the solving of the working set has changed the state of the moment; the rate of b."""
         state, solved = self.state, self._solved
         assert solved is not None
         self._solved = None
         state.w = solved.w
+        state.rounding.moved(solved.sums, self.model.space.norm(state.w))
         state.multipliers.linear += float(solved.sums[dual_loops.LINEAR])
         state.multipliers.total += float(solved.sums[dual_loops.MOVED])
         state.visited += float(solved.sums[dual_loops.ROWS])
         state.multipliers.leave(*solved.leaving)
+        return solved.rate
 
-    def _join(self, r: int, answer: LaneSums) -> None:
-        """Add the lanes' changes with the step that maximises D."""
+    def _join(self, r: int, answer: LaneSums) -> float:
+        """Add the lanes' changes with the step that maximises D; returns the rate of b."""
         state, multipliers, s, before = self.state, self.state.multipliers, answer.sums, self.state.w
-        self._adopt()
-        terms = (dual_loops.MOVED, dual_loops.LINEAR, dual_loops.QUADRATIC)
-        moved, linear, quadratic = (float(s[k]) for k in terms)
+        rate = self._adopt()
+        terms = (dual_loops.MOVED, dual_loops.LINEAR, dual_loops.QUADRATIC, dual_loops.MOMENT)
+        moved, linear, quadratic, moment = (float(s[k]) for k in terms)
         along, square = dual_loops.lane_products(state.w, before, answer.w, self.model.space.scale2)
-        slope = linear - along - state.bias * moved
-        curvature = square + state.rho * moved * moved + quadratic
+        b, rho, total = state.bias(self.model.space).tolist()
+        slope = linear - along - b * moved + total * moment
+        curvature = square - 2.0 * moved * moment + rho * moved * moved + quadratic
         theta = min(max(slope / curvature, 0.0), 1.0) if curvature > 0.0 else float(slope > 0.0)
         dual_loops.add_change(state.w, theta, before, answer.w)
         multipliers.linear += theta * linear - 0.5 * theta**2 * quadratic
         multipliers.total += theta * moved
         multipliers.thetas[r], state.gaps[r] = theta, s[dual_loops.GAP]
         state.visited += float(s[dual_loops.ROWS])
+        state.rounding.moved(s, self.model.space.norm(state.w))
         self._candidates, self._theta = answer.candidates, theta
-
-    def _improve_best(
-        self, reference: Float64Array, reference_b: float, scored: bool
-    ) -> Generator[Pass, Any, None]:
-        """Move the best point to the best one of the segment to the reference, by exact values of P."""
-        model, state, certificate = self.model, self.state, self.certificate
-        change, change_b = reference - state.best, reference_b - state.best_b
-        penalized = float(model.space.penalized_bias)
-        n0 = self._inner(state.best, state.best) + penalized * state.best_b * state.best_b
-        n1 = 2 * (self._inner(state.best, change) + penalized * state.best_b * change_b)
-        n2 = self._inner(change, change) + penalized * change_b * change_b
-
-        def along(t: Float64Array) -> Generator[Pass, Any, Float64Array]:
-            points = np.column_stack([t, state.best_b + t * change_b])
-            losses: Float64Array = yield RowPass(LossesAlong(model, model.newest, points), self._rows)
-            return 0.5 * (n0 + t * n1 + t**2 * n2) + losses
-
-        def over_bias(b: Float64Array) -> Generator[Pass, Any, Float64Array]:
-            points = np.column_stack([np.zeros(len(b)), b])
-            losses: Float64Array = yield RowPass(LossesAlong(model, model.best, points), self._rows)
-            return 0.5 * self._inner(state.best, state.best) + losses
-
-        tolerance = FLAT * self.stopping.tol
-        if not math.isfinite(certificate.primal):
-            certificate.primal = float((yield from along(np.zeros(1)))[0])
-        if scored:
-            t, primal = yield from lowest(along, 0.0, 2.0, tolerance)
-            if primal < certificate.primal:
-                yield RowPass(MoveBest(model, t), self._rows)
-                state.best = state.best + t * change
-                state.best_b += t * change_b
-                certificate.primal = primal
-        if model.free_bias:
-            b, primal = yield from lowest(over_bias, state.best_b - 1.0, state.best_b + 1.0, tolerance)
-            if primal < certificate.primal:
-                state.best_b, certificate.primal = b, primal
+        return rate

@@ -1,11 +1,12 @@
 """Passes of the dual solver: rounds of dual coordinate steps, and the scores of all rows.
 
-All lanes of a round begin with the same weights; each moves its rows once, in a random order that follows
-from the seed, with a copy of the weights of its own, and keeps the rows best worth holding in memory.
+All lanes of a round begin with the same weights; each moves its rows, in a random order that follows from
+the seed, with a copy of the weights of its own, and keeps the rows best worth holding in memory.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -74,10 +75,13 @@ class SweepPass:
 
     model: DualModel
     w: Float64Array  # shape (n_features,): in units of the data
-    rebuild: bool  # Whether the sum of ``v_i x_i`` is wanted
-    bias: Float64Array  # shape (2,): b and rho
+    mean: Float64Array | None  # See `dual_loops`
+    rebuild: bool  # Whether the sums of the multipliers before the steps are wanted
+    bias: Float64Array  # shape (3,): see `dual_loops`
+    unit: float  # Of residuals
     theta: float  # The share of this round's last steps that was taken
     residency: Residency
+    visits: int  # Times that each row is moved
     seed: np.uint64
     room: int  # Nonzeros and rows together that the candidates of a lane may have
     min_priority: float  # Of a candidate
@@ -102,26 +106,34 @@ class SweepPass:
         assert block is not None
         dual, step = rows.vectors[self.model.dual], rows.vectors[self.model.step]
         n_rows = len(dual)
-        dual += self.theta * step
-        back, place = places(self.residency.returned, rows)
-        dual[place] = self.residency.multipliers[back]
+        add_steps(dual, step, self.theta, self.residency, rows)
         targets, priority = np.column_stack(self.model.target_costs(rows)), np.empty(n_rows)
-        # A lane's b follows from its own steps since its start.
-        bias = self.bias.copy()
-        bias[0] += bias[1] * partial.sums[dual_loops.MOVED]
+        marks = self.residency.marks(rows)
+        if self.rebuild:
+            dual_loops.count_before(self.model.loss, dual, targets, marks, partial.sums)
         first = rows.start - block.start
         dual_loops.sweep(
             self.model.loss, *block.arrays, np.uint64(first), np.uint64(rows.step),
-            seed_of(self.seed, rows.start), self.model.space.scale2, partial.w, partial.rebuilt, bias,
-            targets, self.residency.marks(rows), dual, step, priority, partial.sums,
+            self.visits, seed_of(self.seed, rows.start), self.model.space.scale2, self.mean, partial.w,
+            partial.rebuilt, self._bias_of(partial), self.unit, targets, marks, dual, step, priority,
+            partial.sums,
         )  # fmt: skip
+        # Rows that cost nothing have no multiplier to be found.
+        priority[targets[:, 1] == 0.0] = -1.0
         own = first + rows.step * np.arange(n_rows)
         sizes = block.indptr[own + 1] - block.indptr[own] + 1
         room = self.room * n_rows // self._rows_of_lane(rows.start)
         chosen = _best_rows(priority, sizes, self.min_priority, room)
         if len(chosen):
             taken = targets[chosen], dual[chosen], step[chosen], priority[chosen]
-            partial.candidates.append(_candidates(block, own[chosen], taken))
+            partial.candidates.append(candidate_rows(block, own[chosen], taken))
+
+    def _bias_of(self, lane: LaneSums) -> Float64Array:
+        """The bias of a lane: it follows from the lane's own steps since its start."""
+        bias, moved = self.bias.copy(), lane.sums[dual_loops.MOVED]
+        bias[dual_loops.B] += bias[dual_loops.RHO] * moved - lane.sums[dual_loops.MOMENT]
+        bias[dual_loops.TOTAL] += moved
+        return bias
 
     def _rows_of_lane(self, start: int) -> int:
         """Rows of the lane that has a range which begins at this row."""
@@ -166,32 +178,62 @@ class ScorePass:
         return left
 
 
+@dataclass(slots=True)
+class RowSums:
+    """Sums over rows, by their costs c: what the bias and the rounding follow from."""
+
+    sums: Float64Array  # shape (N_ROW_SUMS,)
+    columns: Float64Array  # shape (n_features,) or (0,): ``sum_i c_i x_i``
+
+    def add(self, sums: Float64Array) -> None:
+        """Add those of other rows."""
+        self.sums[:LONGEST] += sums[:LONGEST]
+        self.sums[LONGEST] = max(self.sums[LONGEST], sums[LONGEST])
+
+
+# With m for the nonzeros of a row: ``sum c``, ``sum c |x|^2``, ``sum c (m + 2)^2 |x|^2``, and the largest
+# ``(m + 2) |x|``
+COST, NORM, LENGTH, LONGEST = range(4)
+N_ROW_SUMS = 4
+
+
 @dataclass(frozen=True, slots=True)
 class NormPass:
-    """Sum of the squared norms of some rows, and their number: shape (2,)."""
+    """Sums of costs and squared norms of some rows, and of the rows themselves if they are wanted."""
 
-    scale2: Float64Array | None
+    model: DualModel
+    with_columns: bool
     rows: RowSet
     position: Position
     prefetch: tuple[int, ...] = ()
     needs_data: ClassVar[bool] = True
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
 
-    def empty(self) -> Float64Array:
-        return np.zeros(2)
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.model.targets.reads
 
-    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
+    def empty(self) -> RowSums:
+        n_columns = self.model.space.n_features if self.with_columns else 0
+        return RowSums(np.zeros(N_ROW_SUMS), np.zeros(n_columns))
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: RowSums) -> None:
         assert block is not None
         own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
-        squares = np.empty(len(own))
-        row_ops.row_squares(*block.arrays, self.scale2, own, squares)
+        squares, (_, cost) = np.empty(len(own)), self.model.target_costs(rows)
+        row_ops.row_squares(*block.arrays, self.model.space.scale2, own, squares)
         with np.errstate(over="ignore"):  # the certificate reports it
-            partial[0] += squares.sum()
-        partial[1] += len(own)
+            lengths = (np.diff(block.indptr)[own] + 2.0) ** 2 * squares
+            partial.sums[:LONGEST] += [cost.sum(), cost @ squares, cost @ lengths]
+            partial.sums[LONGEST] = max(partial.sums[LONGEST], math.sqrt(lengths.max(initial=0.0)))
+        if self.with_columns:
+            coefficients = np.zeros(block.n_rows)
+            coefficients[own] = cost
+            row_ops.add_rows(*block.arrays, None, coefficients, partial.columns)
 
-    def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
-        left += right
+    def merge(self, left: RowSums, right: RowSums) -> RowSums:
+        left.add(right.sums)
+        left.columns += right.columns
         return left
 
 
@@ -213,7 +255,7 @@ def _best_rows(priority: Float64Array, sizes: Int64Array, least: float, room: in
     return free
 
 
-def _candidates(
+def candidate_rows(
     block: RowBlock, own: Int64Array, taken: tuple[Float64Array, Float64Array, Float64Array, Float64Array]
 ) -> CandidateRows:
     """Copies of some of a block's rows."""
@@ -227,10 +269,27 @@ def _candidates(
     return CandidateRows(block.start + own, indptr, indices, values, *taken)
 
 
+def add_steps(
+    dual: Float64Array, step: Float64Array, theta: float, residency: Residency, rows: RowSlice
+) -> None:
+    """Bring multipliers of a round up to date, in place: the last steps, and rows that were given back."""
+    dual += theta * step
+    back, place = places(residency.returned, rows)
+    dual[place] = residency.multipliers[back]
+
+
 def places(ids: Int64Array, rows: RowSlice | StridedRange) -> tuple[npt.NDArray[np.bool_], Int64Array]:
     """Which of the row numbers are among the rows, and where."""
-    inside = (ids >= rows.start) & (ids < rows.stop) & ((ids - rows.start) % rows.step == 0)
+    inside = among(ids, rows)
     return inside, (ids[inside] - rows.start) // rows.step
+
+
+def among(ids: Int64Array, rows: RowSlice | StridedRange) -> npt.NDArray[np.bool_]:
+    """Which of the row numbers are among the rows."""
+    if not len(ids):
+        return np.empty(0, np.bool_)
+    found: npt.NDArray[np.bool_] = (ids >= rows.start) & (ids < rows.stop)
+    return found & ((ids - rows.start) % rows.step == 0) if rows.step > 1 else found
 
 
 def seed_of(*numbers: int | np.uint64) -> np.uint64:

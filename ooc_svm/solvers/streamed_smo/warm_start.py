@@ -45,10 +45,11 @@ class SmoWarmStarting(WarmStarting):
         fill(state)
         thetas, gap, n_rounds = multipliers.thetas, float(state.gaps.sum()), len(solver.rounds)
         multipliers.thetas, state.gaps = np.zeros(n_rounds), np.full(n_rounds, gap / n_rounds)
+        state.free = np.full(n_rounds, -1.0)
         if thetas.shape != (len(rounds),) or not solver.is_sound():
             return False
         working_set.capacity, working_set.cutoff = capacity, 0.0
-        solver.rescale(ratio)
+        state.rescale(solver.model, ratio)
         dual, step = vectors[solver.model.dual], vectors[solver.model.step]
         for each, theta in zip(rounds, thetas.tolist(), strict=True):
             _take_steps(each, theta, dual, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,9 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priority
+
+# Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
+MAX_DOUBLINGS, BISECTIONS = 60, 20
 
 _SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
 
@@ -36,31 +40,40 @@ class WorkingSet:
     # The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
     # all; rows below it need not be candidates
     cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
-    # shape (k,): squared norms of the first rows; those that came since the last solving have none yet
+    # shape (k,): squared norms of the first rows, and their products with the mean; those that came since the
+    # last solving have none yet
     squares: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
+    moments: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=lambda: np.empty(0))
 
     def take(
-        self, model: DualModel, candidates: Sequence[CandidateRows], theta: float, min_priority: float = 0.0
+        self,
+        model: DualModel,
+        candidates: Sequence[CandidateRows],
+        theta: float,
+        min_priority: float = 0.0,
+        unit: float = 1.0,
     ) -> tuple[Int64Array, Float64Array]:
         """Keep the best of the candidates and of the rows here.
 
         ``theta``: the share of their steps that was taken.
         ``min_priority``: rows of a lower priority are not kept.
+        ``unit``: of residuals.
         Returns ids and multipliers of the rows that leave.
         """
         own_priority = np.empty(len(self.ids))
-        dual_loops.priorities(model.loss, self.dual, self.stationarity, self.targets, own_priority)
+        dual_loops.priorities(model.loss, self.dual, self.stationarity, unit, self.targets, own_priority)
         priority = np.concatenate([own_priority, *(rows.priority for rows in candidates)])
         sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in candidates)]) + 1
         wanted = (priority >= min_priority) & (sizes <= self.capacity)
-        order = by_falling_priority(priority)
-        order = order[wanted[order]]
-        kept = np.zeros(len(priority), dtype=np.bool_)
-        kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
+        kept = wanted
+        if full := int(sizes[wanted].sum()) > self.capacity:
+            order = by_falling_priority(priority)
+            order = order[wanted[order]]
+            kept = np.zeros(len(priority), dtype=np.bool_)
+            kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
         if candidates:
-            full = kept.any() and not kept[wanted].all()
             self.cutoff = float(priority[kept].min()) if full else min_priority
         at = len(self.ids)
         own = kept[:at]
@@ -71,10 +84,11 @@ class WorkingSet:
             at += len(rows.ids)
         return leaving
 
-    def rescale(self, ratio: float) -> None:
+    def rescale(self, model: DualModel, ratio: float) -> None:
         """Go on with C times ``ratio``: costs and multipliers are multiplied."""
         self.dual *= ratio
         self.targets[:, 1] *= ratio
+        dual_loops.put_inside(model.loss, self.dual, self.targets)
 
     def solve(
         self,
@@ -84,17 +98,60 @@ class WorkingSet:
         seed: np.uint64,
         wanted: float,
         most_elements: int,
+        mean: Float64Array | None = None,
     ) -> Float64Array:
         """Improve the multipliers here until their gaps sum up to ``wanted``; w and b follow.
+
+        ``bias`` and ``mean``: see `dual_loops`.
 
         Returns the sums of `dual_loops.solve`, shape (N_SUMS,).
         """
         sums = np.zeros(dual_loops.N_SUMS)
         if len(self.ids):
             dual_loops.solve(
-                model.loss, *self.matrix, self._all_squares(model), model.space.scale2, w, bias, self.targets,
-                self.dual, self.stationarity, seed, wanted, most_elements, sums,
+                model.loss, *self.matrix, *self._products(model, mean), model.space.scale2, w, bias,
+                self.targets, self.dual, self.stationarity, seed, wanted, most_elements, sums,
             )  # fmt: skip
+        return sums
+
+    def bias_step(self, model: DualModel, w: Float64Array, bias: Float64Array, step: float) -> float:
+        """The change of b at which the losses' slopes sum up to 0, those of rows elsewhere staying.
+
+        ``step`` is returned where that is less: the sum would have changed its sign before.
+        """
+        total = float(bias[dual_loops.TOTAL])
+        elsewhere = total - float(self.dual.sum())
+        residual = np.empty(len(self.ids))
+        moments = None if not len(self.moments) else self.moments
+        dual_loops.residuals(*self.matrix, moments, w, bias, self.targets, residual)
+
+        def beyond(shift: float) -> bool:
+            """Whether the sum at a shift still has the sign that it has now."""
+            slopes = dual_loops.slope_sum(model.loss, residual, shift, self.targets)
+            return bool((elsewhere + slopes) * total > 0.0)
+
+        near, far = step, 2.0 * step
+        if not math.isfinite(far) or step == 0.0 or not beyond(near):
+            return step
+        for _ in range(MAX_DOUBLINGS):
+            if not beyond(far):
+                break
+            near, far = far, 2.0 * far
+        else:
+            return step
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (near + far)
+            if beyond(middle):
+                near = middle
+            else:
+                far = middle
+        return near
+
+    def sums_before(self, model: DualModel) -> Float64Array:
+        """The sums of the multipliers here, see `dual_loops.count_before`."""
+        sums = np.zeros(dual_loops.N_SUMS)
+        marks = np.zeros(len(self.dual), np.uint8)
+        dual_loops.count_before(model.loss, self.dual, self.targets, marks, sums)
         return sums
 
     def sum_of_rows(self, model: DualModel) -> Float64Array:
@@ -103,13 +160,14 @@ class WorkingSet:
         row_ops.add_rows(*self.matrix, model.space.scale2, self.dual, total)
         return total
 
-    def absorb(self, model: DualModel, excess: float, w: Float64Array) -> tuple[float, float]:
+    def absorb(self, model: DualModel, excess: float, w: Float64Array) -> tuple[float, float, Float64Array]:
         """Move w as if the multipliers here took away an excess of their sum; they stay as they are.
 
         Those off their bounds go first, since D does not feel them in first order; no multiplier changes its
         sign.
 
-        Returns the change of D without its norm, and what could not be taken away.
+        Returns the change of D without its norm, what could not be taken away, and sums of the changes as
+        `dual_loops.solve` has them.
         """
         away = -np.sign(excess)
         m = len(self.dual)
@@ -125,7 +183,28 @@ class WorkingSet:
         gains = np.empty(m)
         dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
         row_ops.add_rows(*self.matrix, model.space.scale2, change, w)
-        return float(gains.sum()), max(rest, 0.0)
+        sums = np.zeros(dual_loops.N_SUMS)
+        sums[dual_loops.CHANGES] = np.count_nonzero(change)
+        sums[dual_loops.DISTANCE] = np.abs(change).sum()
+        sums[dual_loops.SIZE] = np.abs(gains).sum() + 2.0 * np.abs(change * self.targets[:, 0]).sum()
+        return float(gains.sum()), max(rest, 0.0), sums
+
+    def holds(self, rows: CandidateRows) -> bool:
+        """Whether some rows are here, the same to the last bit."""
+        order = np.argsort(self.ids)
+        place = np.minimum(np.searchsorted(self.ids, rows.ids, sorter=order), len(order) - 1)
+        own = order[place]
+        if not np.array_equal(self.ids[own], rows.ids):
+            return False
+        if not np.array_equal(np.diff(self.indptr)[own], np.diff(rows.indptr)):
+            return False
+        indices = np.empty_like(rows.indices)
+        values = None if rows.values is None else np.empty_like(rows.values)
+        row_ops.gather_rows(
+            *self.matrix, own, row_ops.unsigned(rows.indptr), row_ops.unsigned(indices), values
+        )
+        same = np.array_equal(indices, rows.indices) and np.array_equal(self.targets[own], rows.targets)
+        return same and (rows.values is None or np.array_equal(np.asarray(values), rows.values))
 
     def column_spread(self, n_features: int) -> float:
         """How the sizes of the columns differ: the 95th percentile of their largest values over the 5th.
@@ -138,6 +217,10 @@ class WorkingSet:
         np.maximum.at(largest, self.indices[:_SAMPLE], np.abs(self.values[:_SAMPLE]))
         small, large = np.percentile(largest[largest > 0.0], (5, 95))
         return float(large / small)
+
+    def is_one_sided(self) -> bool:
+        """Whether no value is negative; the first elements are enough to tell."""
+        return len(self.indices) > 0 and (self.all_ones or float(self.values[:_SAMPLE].min()) >= 0.0)
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Turn the arrays of version 1 of the format into today's: it had bounds and damping for the cost."""
@@ -164,12 +247,23 @@ class WorkingSet:
         values = None if self.all_ones else self.values
         return row_ops.unsigned(self.indptr), row_ops.unsigned(self.indices), values
 
-    def _all_squares(self, model: DualModel) -> Float64Array:
-        new = np.arange(len(self.squares), len(self.ids))
+    def _products(
+        self, model: DualModel, mean: Float64Array | None
+    ) -> tuple[Float64Array, Float64Array | None]:
+        """Squared norms of the rows, and their products with the mean if there is one."""
+        known = len(self.squares)
+        new = np.arange(known, len(self.ids))
         squares = np.empty(len(new))
         row_ops.row_squares(*self.matrix, model.space.scale2, new, squares)
         self.squares = np.concatenate([self.squares, squares])
-        return self.squares
+        if mean is None:
+            return self.squares, None
+        indptr, indices, values = self.matrix
+        moments = np.empty(len(new))
+        first = np.uint64(known)
+        row_ops.scores(indptr, indices, values, first, np.uint64(1), mean, moments)
+        self.moments = np.concatenate([self.moments, moments])
+        return self.squares, self.moments
 
     def _drop(self, kept: np.ndarray) -> None:
         if not kept.all():
@@ -180,6 +274,7 @@ class WorkingSet:
             self.ids, self.targets = self.ids[kept], self.targets[kept]
             self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
             self.squares = self.squares[kept[: len(self.squares)]]
+            self.moments = self.moments[kept[: len(self.moments)]]
         self._make_room()
 
     def _append(self, rows: CandidateRows, chosen: Int64Array, theta: float) -> None:

@@ -1,0 +1,211 @@
+"""What the cutting-plane solvers have in common: master problem, bounds, checks of a saved state."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import DamageError
+from ooc_svm.passes.base import (
+    Overlap,
+    Pass,
+    Position,
+    Request,
+    VectorRequest,
+    is_pass,
+    is_vector_request,
+)
+from ooc_svm.passes.columns import Magnitudes
+from ooc_svm.solvers.base import Sample, Solver, Steps
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.rounding import Rounding, inner
+from ooc_svm.solvers.space import LinearSpace
+from ooc_svm.solvers.stopping import Stopping
+
+# The master problem is solved to these shares of the gap that is wanted and of the gap there is: the second
+# costs no reads (measured) and saves most of the pairwise steps.
+WANTED_SHARE, PRESENT_SHARE = 0.1, 0.05
+
+
+def master_tolerance(certificate: Certificate, stopping: Stopping) -> float:
+    """Duality gap at which the master problem may stop."""
+    present = min(certificate.primal, certificate.gap)
+    return max(WANTED_SHARE * stopping.tol * certificate.primal, PRESENT_SHARE * present)
+
+
+class CutOracle(Protocol):
+    """What the solver needs to know of the losses."""
+
+    @property
+    def C(self) -> float: ...  # noqa: N802
+
+    @property
+    def space(self) -> LinearSpace: ...
+
+    @property
+    def groups(self) -> int: ...
+
+    @property
+    def previous(self) -> str: ...
+
+    @property
+    def cut_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
+
+    @property
+    def n_counts(self) -> int: ...
+
+    @property
+    def no_count(self) -> Any: ...
+
+    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]: ...
+
+    def value_again(
+        self, w: Float64Array, step: float | None
+    ) -> Generator[Request, Any, tuple[float, float]]: ...
+
+    def magnitudes(self, position: Position = ...) -> Pass: ...
+
+    def rounding(self, found: Magnitudes) -> Rounding: ...
+
+    def cut_operations(self, rounding: Rounding) -> float: ...
+
+    def loss_operations(self, rounding: Rounding, t: float = ...) -> float: ...
+
+
+class OracleSolver(Solver):
+    """A solver that collects the cuts of an oracle.
+
+    Attributes
+    ----------
+    _rounding : Rounding or None
+        What rounding can change, known after the first read.
+    _origin : str or None
+        The checkpoint that the state came from; None of a fresh one.
+    """
+
+    oracle: CutOracle
+    _rounding: Rounding | None
+    _origin: str | None
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        return self.oracle.scratch_vectors
+
+    def solution(self) -> tuple[Float64Array, float]:
+        return self.oracle.space.to_data(self.state.best)
+
+    def distrust(self, origin: str) -> None:
+        self._origin = origin
+
+    @property
+    def rounding(self) -> Rounding:
+        """What rounding can change; after the first read."""
+        assert self._rounding is not None
+        return self._rounding
+
+    def _reading(self, requests: Generator[Request, Any, Any]) -> Generator[Request | Overlap, Any, Any]:
+        """Requests of the oracle; the first one that reads the data brings what `rounding` follows from."""
+        answer = None
+        while True:
+            try:
+                request = requests.send(answer)
+            except StopIteration as end:
+                return end.value
+            if self._rounding is None and is_pass(request) and request.needs_data:
+                answer, found = yield Overlap((request, self.oracle.magnitudes(request.position)))
+                self._rounding = self.oracle.rounding(found)
+                self.certificate.scale = self.oracle.C * self._rounding.weight
+            else:
+                answer = yield request
+
+    def _value(self, w: Float64Array, loss: float, loss_error: float) -> tuple[float, float]:
+        """P at w and its rounding, where the loss there is known but for ``loss_error``."""
+        C = self.oracle.C
+        return 0.5 * inner(w, w) + C * loss, self.rounding.primal(C, w, loss_error)
+
+    def _score_error(self) -> float:
+        """What the scores at the best point can be off by together, see `ooc_svm.solvers.rounding`."""
+        return self.rounding.scores(self.state.best)
+
+    def _loss_error(self, score_error: float, reach: float, t: float = 0.0) -> float:
+        """Rounding of the loss at t on a ray, of scores off by ``score_error``; see `Rounding.losses`."""
+        return self.rounding.losses(score_error, self.oracle.loss_operations(self.rounding, t), reach)
+
+    def _solve_master(self) -> None:
+        """The next point and its bound; none if there is no time left."""
+        oracle, state, certificate = self.oracle, self.state, self.certificate
+        # No multipliers at all are feasible.
+        certificate.offer_dual(0.0, 0.0)
+        tolerance = master_tolerance(certificate, self.stopping)
+        if state.bundle.solve(oracle.C, oracle.groups, tolerance, self.stopping.deadline):
+            state.w = state.bundle.w
+            certificate.offer_dual(*self._bound(state.w))
+
+    def _bound(self, w: Float64Array) -> tuple[float, float]:
+        """D of the multipliers of the cuts, whose point is w, and its rounding."""
+        operations = self.oracle.cut_operations(self.rounding)
+        found: tuple[float, float] = self.state.bundle.bound(w, self.rounding, operations)
+        return found
+
+    def _go_on(self, step: float | None) -> Steps:
+        """Before a resumed run goes on: check its state by a read that is not counted.
+
+        P is taken from that read and D from the cuts, and what cannot be true is refused, or replaced by what
+        is. A state that is as this solver saved it does not change.
+
+        ``step``: by which the scores kept have to move to those of the best point; None if none are kept.
+        """
+        oracle, certificate, best, bundle = self.oracle, self.certificate, self.state.best, self.state.bundle
+        loss, difference = yield from self._reading(oracle.value_again(best, step))
+        score_error = self._score_error()
+        if not difference <= 2.0 * (score_error + self.rounding.scores(best)):
+            raise self._damage("the scores in it are not those of its weights")
+        loss_error = self._loss_error(score_error, self.rounding.products(best))
+        primal, error = self._value(best, loss, loss_error)
+        if not abs(primal - certificate.primal) <= error + certificate.primal_rounding:
+            raise self._damage(f"it says that P is {certificate.primal!r}, and it is {primal!r}")
+        certificate.primal_rounding = max(certificate.primal_rounding, error)
+        if not bundle.is_feasible(oracle.C, oracle.groups):
+            raise self._damage("multipliers of its cuts are above C")
+        self._check_cuts(best, loss, loss_error)
+        bound, error = self._bound(bundle.w)
+        # Not counted: saved by a release that did not know of rounding.
+        counted = certificate.dual_rounding > 0.0 or error == 0.0
+        if not (counted and certificate.lower <= bound + error):
+            certificate.dual, certificate.dual_rounding = bound, error
+        if bundle.unsolved:
+            self._solve_master()
+        certificate.amend(self.stopping)
+
+    def _check_cuts(self, w: Float64Array, loss: float, loss_error: float) -> None:
+        """Check that the cuts of a checkpoint are below a loss that was measured, but for rounding."""
+        if self._origin is None:
+            return
+        rounding, bundle = self.rounding, self.state.bundle
+        operations = self.oracle.cut_operations(rounding) + bundle.combining + bundle.n_cuts
+        error = rounding.losses(0.0, operations, rounding.products(w)) + rounding.scores(w)
+        found = bundle.loss_at_least(w)
+        if found > loss + loss_error + error:
+            raise self._damage(f"by its cuts the loss is {found!r} at least, and it is {loss!r}")
+
+    def _damage(self, what: str) -> DamageError:
+        return DamageError(
+            f"the checkpoint in {self._origin} does not fit the data: {what}; start the run again"
+        )
+
+    def _sample(self, requests: Generator[Request, Any, Any]) -> Sample:
+        """What a read of the oracle asks for up to its pass over the data."""
+        counts: list[VectorRequest] = []
+        request = next(requests)
+        while is_vector_request(request):
+            counts.append(request)
+            request = requests.send(self.oracle.no_count)
+        assert is_pass(request)
+        return Sample(tuple(counts), (request,), n_counts=self.oracle.n_counts)

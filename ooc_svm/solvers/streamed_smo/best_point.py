@@ -1,0 +1,93 @@
+"""The best point: P along the segment to the newest weights, and over the bias, by scores alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.passes.base import Pass, RowSet
+from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.solvers.grid_minimum import lowest
+from ooc_svm.solvers.streamed_smo.dual import LOSS, DualModel, LossCount, LossesAlong, MoveBest, SlopeSizes
+from ooc_svm.solvers.streamed_smo.state import SmoState
+
+
+def count_rows(rows: RowSet) -> int:
+    """Number of rows."""
+    return sum(part.n_rows for segment in rows.segments for part in segment)
+
+
+def improve_best(
+    model: DualModel,
+    state: SmoState,
+    rows: RowSet,
+    towards: tuple[Float64Array, float] | None,
+    tolerance: float,
+) -> Generator[Pass, Any, None]:
+    """Move the best point to the best one of the segment to some weights and bias, by exact values of P.
+
+    ``towards``: these weights, which the newest scores are of, and their bias; None if there are none.
+    ``tolerance``: of the search, see `lowest`.
+    """
+    space, rounding, certificate = model.space, state.rounding, state.certificate
+    penalized = float(space.penalized_bias)
+
+    def over_bias(b: Float64Array) -> Generator[Pass, Any, Float64Array]:
+        points = np.column_stack([np.zeros(len(b)), b])
+        losses: Float64Array = yield RowPass(LossesAlong(model, model.best, points), rows)
+        return 0.5 * (space.inner(state.best, state.best) + penalized * b**2) + losses
+
+    primal = certificate.primal
+    if not math.isfinite(primal):
+        primal = float((yield from over_bias(np.full(1, state.best_b)))[0])
+    if towards is not None:
+        reference, change, change_b = towards[0], towards[0] - state.best, towards[1] - state.best_b
+        n0 = space.inner(state.best, state.best) + penalized * state.best_b * state.best_b
+        n1 = 2 * (space.inner(state.best, change) + penalized * state.best_b * change_b)
+        n2 = space.inner(change, change) + penalized * change_b * change_b
+
+        def along(t: Float64Array) -> Generator[Pass, Any, Float64Array]:
+            points = np.column_stack([t, state.best_b + t * change_b])
+            losses: Float64Array = yield RowPass(LossesAlong(model, model.newest, points), rows)
+            return 0.5 * (n0 + t * n1 + t**2 * n2) + losses
+
+        t, found = yield from lowest(along, 0.0, 2.0, tolerance)
+        scores = rounding.scores_at(t, space.norm(state.best), space.norm(reference))
+        # Near the optimum a step may be long and gain less than it costs in digits.
+        lost = (scores - rounding.scores) * rounding.per_score
+        if found < primal - max(lost, 0.0):
+            yield RowPass(MoveBest(model, t), rows)
+            rounding.scores = scores
+            state.best, primal = state.best + t * change, found
+            state.best_b += t * change_b
+    if model.free_bias:
+        b, found = yield from lowest(
+            over_bias, state.best_b - state.unit, state.best_b + state.unit, tolerance
+        )
+        if found < primal:
+            state.best_b = b
+    # P is that of the model as it is given away: a bias far from 0 has fewer digits than one near the center.
+    state.best_b = (state.best_b + state.center) - state.center
+    # Of the point itself: what the search has found is a difference of larger norms.
+    certificate.primal, certificate.primal_rounding = yield from primal_value(model, state, rows)
+
+
+def primal_value(
+    model: DualModel, state: SmoState, rows: RowSet
+) -> Generator[Pass, Any, tuple[float, float]]:
+    """P at the best point, and a bound of its rounding."""
+    b, rounding, space = state.best_b, state.rounding, model.space
+    half = 0.5 * (space.inner(state.best, state.best) + space.penalized_bias * b * b)
+    sums = yield RowPass(SlopeSizes(model, b, rounding.residual), rows)
+    size = count_rows(rows), space.n_features
+    return half + float(sums[LOSS]), rounding.primal(half, sums, b + state.center, size)
+
+
+def count_support(model: DualModel, state: SmoState, rows: RowSet) -> Generator[Pass, Any, int]:
+    """Number of rows with a loss at the best point."""
+    counted = yield RowPass(LossCount(model, state.best_b), rows)
+    return int(counted[0])

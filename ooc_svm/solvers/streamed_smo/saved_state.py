@@ -1,0 +1,165 @@
+"""Whether a saved state is that of a run on these data: a read that finds everything again that bounds need.
+
+A checkpoint may come from anywhere, and a bound is worth what it was computed from. So multipliers have to be
+inside their bounds, the resident rows have to be those of the data, and the scores those of the weights. P
+and D are then found from them. A state that is as the solver saved it does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
+from ooc_svm.errors import DamageError
+from ooc_svm.ops import rows as row_ops
+from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, RowSlice
+from ooc_svm.solvers.rounding import UNIT
+from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.best_point import primal_value
+from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.multipliers import inside
+from ooc_svm.solvers.streamed_smo.rounds import Round
+from ooc_svm.solvers.streamed_smo.state import SmoState
+from ooc_svm.solvers.streamed_smo.sweep import (
+    N_ROW_SUMS,
+    CandidateRows,
+    NormPass,
+    Residency,
+    RowSums,
+    add_steps,
+    candidate_rows,
+)
+
+# Relative error of a multiplier's bound: by as much may rounding have put it outside.
+OUTSIDE = 16.0 * UNIT
+
+
+@dataclass(slots=True)
+class Found:
+    """What some rows have come to."""
+
+    w: Float64Array  # shape (n_features,): sum of ``v_i x_i`` over the rows that are not resident
+    sums: Float64Array  # shape (dual_loops.N_SUMS,): see `dual_loops.count_before`
+    outside: int  # Multipliers outside their bounds
+    # Largest difference of a score at the best point from the row's product, as a multiple of ``(m + 2) |x|``
+    difference: float
+    resident: list[CandidateRows]  # The resident rows as the data have them
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPass:
+    """The check of the rows of a round."""
+
+    model: DualModel
+    best: Float64Array  # shape (n_features,): weights of the best point
+    theta: float  # The share of the round's last steps that was taken
+    residency: Residency
+    rows: RowSet
+    position: Position
+    prefetch: tuple[int, ...] = ()
+    needs_data: ClassVar[bool] = True
+    writes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.model.dual, self.model.step, self.model.best, *self.model.targets.reads)
+
+    def empty(self) -> Found:
+        return Found(np.zeros(len(self.best)), np.zeros(dual_loops.N_SUMS), 0, 0.0, [])
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Found) -> None:
+        assert block is not None
+        model, residency = self.model, self.residency
+        dual = rows.vectors[model.dual].copy()
+        add_steps(dual, rows.vectors[model.step], self.theta, residency, rows)
+        targets, marks = np.column_stack(model.target_costs(rows)), residency.marks(rows)
+        held = marks != 0
+        dual[held] = 0.0
+        partial.outside += dual_loops.count_outside(model.loss, dual, targets, OUTSIDE)
+        dual_loops.count_before(model.loss, dual, targets, marks, partial.sums)
+        own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
+        coefficients = np.zeros(block.n_rows)
+        coefficients[own] = dual
+        row_ops.add_rows(*block.arrays, model.space.scale2, coefficients, partial.w)
+        difference = np.abs(self._scores(block, own) - rows.vectors[model.best])
+        squares = np.empty(len(own))
+        row_ops.row_squares(*block.arrays, model.space.scale2, own, squares)
+        length = (np.diff(block.indptr)[own] + 2.0) * np.sqrt(squares)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(difference == 0.0, 0.0, difference / length)
+        # A score that is no number is as far as can be.
+        partial.difference = max(partial.difference, float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0)))
+        if held.any():
+            nothing = np.zeros((3, int(held.sum())))
+            partial.resident.append(candidate_rows(block, own[held], (targets[held], *nothing)))
+
+    def _scores(self, block: RowBlock, own: Int64Array) -> Float64Array:
+        scores = np.empty(len(own))
+        every = np.uint64(own[1] - own[0]) if len(own) > 1 else np.uint64(1)
+        row_ops.scores(*block.arrays, np.uint64(own[0]), every, self.best, scores)
+        return scores
+
+    def merge(self, left: Found, right: Found) -> Found:
+        left.w += right.w
+        left.sums += right.sums
+        left.outside += right.outside
+        left.difference = max(left.difference, right.difference)
+        left.resident += right.resident
+        return left
+
+
+def find_again(
+    model: DualModel, state: SmoState, rounds: Sequence[Round], rows: RowSet, origin: str
+) -> Generator[Overlap | Pass, Any, Found]:
+    """Read the data once, in a read that is not counted; sums over all rows, resident ones included.
+
+    The sums that rounding follows from are put into the state. DamageError, with the checkpoint ``origin``,
+    if a part of the state cannot be that of a run on these data.
+    """
+    multipliers, working_set, certificate = (
+        state.multipliers,
+        state.multipliers.working_set,
+        state.certificate,
+    )
+    found = Found(working_set.sum_of_rows(model), working_set.sums_before(model), 0, 0.0, [])
+    norms = RowSums(np.zeros(N_ROW_SUMS), np.empty(0))
+    resident = np.sort(working_set.ids)
+    for each, theta in zip(rounds, multipliers.thetas.tolist(), strict=True):
+        back = inside(multipliers.returned, each.rows)
+        residency = multipliers.residency(each.rows, resident, back)
+        position = Position(each.position.before, each.position.own, each.position.total + 1)
+        place = each.rows, position, each.prefetch
+        check = SavedPass(model, state.best, theta, residency, *place)
+        part, own_norms = yield Overlap((check, NormPass(model, False, *place)))
+        norms.add(own_norms.sums)
+        found = check.merge(found, part)
+    state.rounding.rows = norms.sums
+    primal, rounding = yield from primal_value(model, state, rows)
+    wrong = _false_part(model, state, found)
+    if wrong is None and not abs(primal - certificate.primal) <= rounding + certificate.primal_rounding:
+        wrong = f"it says that P is {certificate.primal!r}, and it is {primal!r}"
+    if wrong is not None:
+        raise DamageError(f"the checkpoint in {origin} does not fit the data: {wrong}; start the run again")
+    certificate.primal_rounding = max(certificate.primal_rounding, rounding)
+    return found
+
+
+def _false_part(model: DualModel, state: SmoState, found: Found) -> str | None:
+    """What is not as the data have it; None if nothing is."""
+    working_set = state.multipliers.working_set
+    outside = dual_loops.count_outside(model.loss, working_set.dual, working_set.targets, OUTSIDE)
+    if found.outside + outside:
+        return f"{found.outside + outside} multipliers are outside their bounds"
+    if not model.free_bias and state.center:
+        return "it has a center and no bias"
+    n_resident = sum(len(rows.ids) for rows in found.resident)
+    if n_resident != len(working_set.ids) or not all(working_set.holds(rows) for rows in found.resident):
+        return "its resident rows are other ones"
+    scores = state.rounding.scores + 2.0 * UNIT * model.space.norm(state.best)
+    if not found.difference <= scores:
+        return "the scores in it are not those of its weights"
+    return None

@@ -1,0 +1,115 @@
+"""What streamed SMO knows between two reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.space import LinearSpace
+from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.multipliers import Multipliers
+from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
+from ooc_svm.solvers.streamed_smo.sweep import COST
+from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
+
+# Error of the scores at the best point where a state was saved without it, as a share of the norm of w.
+SCORES = 1e-12
+
+
+@dataclass(slots=True)
+class SmoState:
+    """Everything the solver knows between two reads, besides the row vectors."""
+
+    # shape (n_features,): weights of the multipliers and of the best point, in units of the data
+    w: Float64Array
+    best: Float64Array
+    multipliers: Multipliers = field(metadata={"saved_as": ""})
+    gaps: Float64Array  # shape (rounds,): the sum of the row gaps that each round saw before its steps
+    certificate: Certificate
+    # shape (rounds,): the rows of each round that were free and not resident; -1: not known
+    free: Float64Array
+    # Multiplier of the free bias; the bias of the best point
+    b: float = 0.0
+    best_b: float = 0.0
+    # What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one
+    rho: float = 0.0
+    center: float = 0.0  # Of the targets; b and best_b are without it
+    unit: float = 0.0  # Of residuals: values are about as far as that from the center; 0: not known yet
+    mean: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
+    rounding: SmoRounding = field(default_factory=SmoRounding)
+    visited: float = 0.0  # Rows looked at so far
+    start: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
+    start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
+
+    @classmethod
+    def fresh(cls, n_features: int, n_rounds: int, working_set: WorkingSet) -> SmoState:
+        """The state before the first read."""
+        w, best, (thetas, gaps) = np.zeros(n_features), np.zeros(n_features), np.zeros((2, n_rounds))
+        free = np.full(n_rounds, -1.0)
+        return cls(w, best, Multipliers(working_set, thetas), gaps, Certificate(), free)
+
+    @property
+    def mean_row(self) -> Float64Array | None:
+        """The mean, if one is taken from the rows."""
+        return self.mean if len(self.mean) else None
+
+    @property
+    def scale(self) -> float:
+        """What the losses amount to where all scores are 0, at least; 0 before the first read."""
+        # The mean of squared residuals is at least the square of their mean.
+        return float(self.rounding.rows[COST]) * min(self.unit, self.unit * self.unit)
+
+    def bias(self, space: LinearSpace) -> Float64Array:
+        """The bias of the moment, shape (3,), see `dual_loops`."""
+        total, rho = self.multipliers.total, self.rho
+        if not len(self.mean):
+            return np.array([self.b + rho * total, rho, total])
+        rho += space.inner(self.mean, self.mean)
+        return np.array([self.b + rho * total - space.inner(self.w, self.mean), rho, total])
+
+    def point(self, space: LinearSpace) -> tuple[Float64Array, float]:
+        """Weights and bias of the moment: a mean that is taken from all rows is taken from their sum."""
+        bias = self.bias(space)
+        w = self.w - bias[dual_loops.TOTAL] * self.mean if len(self.mean) else self.w
+        return w, float(bias[dual_loops.B])
+
+    def rescale(self, model: DualModel, ratio: float) -> None:
+        """Go on from the state of the same problem whose C, times ``ratio``, is the one of the model.
+
+        Multipliers times ``ratio`` are feasible here. The best point stays; its losses are summed again from
+        its scores, and w from the multipliers. The row vectors of multipliers and steps are left to the
+        caller.
+        """
+        self.w = self.w * ratio
+        self.gaps *= ratio
+        self.multipliers.rescale(model, ratio)
+        self.rho = 0.0
+        self.rounding.rows[:] = 0.0
+        self.certificate = Certificate()
+
+    def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Give the arrays of a release that had neither centers nor rounding those of today."""
+        if "unit" not in saved and {"gaps", "best"} <= saved.keys():
+            rounding = SmoRounding(scores=SCORES * float(np.linalg.norm(saved["best"])))
+            free = np.full(len(saved["gaps"]), -1.0)
+            saved |= {"free": free, "center": np.asarray(0.0), "unit": np.asarray(1.0), "mean": np.empty(0)}
+            saved |= {f"rounding/{name}": np.asarray(value) for name, value in asdict(rounding).items()}
+        saved.setdefault("rounding/per_score", np.asarray(0.0))
+
+    def is_sound(self, n_features: int, n_rounds: int) -> bool:
+        """Whether the parts fit each other and the data; a saved state may come from anywhere."""
+        return (
+            self.w.shape == self.best.shape == (n_features,)
+            and self.gaps.shape == self.free.shape == (n_rounds,)
+            and len(self.start) in (0, n_features)
+            and len(self.mean) in (0, n_features)
+            and self.rounding.is_sound()
+            and self.certificate.is_sound()
+            and self.multipliers.is_sound(n_features, n_rounds)
+        )
