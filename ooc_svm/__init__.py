@@ -5,21 +5,27 @@ The names are loaded on first use, so that importing the package costs nothing.
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Any
-
+# As of `typing`, which takes longer to import than all of this.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ooc_svm.conversion.convert import ConvertReport, convert, convert_matrix
     from ooc_svm.errors import (
         DamageError,
         InputError,
+        InternalError,
         Interrupted,
         MemoryBudgetError,
         OocSvmError,
         StorageError,
         UsageError,
     )
-    from ooc_svm.evaluation.evaluate import evaluate
+    from ooc_svm.estimators.svm import OocRanker as OocRanker
+    from ooc_svm.estimators.svm import OocSVC as OocSVC
+    from ooc_svm.estimators.svm import OocSVR as OocSVR
+    from ooc_svm.evaluation.evaluate import evaluate, evaluation_report
+    from ooc_svm.evaluation.report import EvaluationReport
     from ooc_svm.model.export import export_model
     from ooc_svm.model.file import load_model, save_model
     from ooc_svm.model.model import Model
@@ -30,11 +36,14 @@ if TYPE_CHECKING:
     from ooc_svm.training.plan import Plan, plan
     from ooc_svm.training.progress import Progress
     from ooc_svm.training.train import train
+    from ooc_svm.training.tune import tune
 
 _HOMES = {
     "ConvertReport": "conversion.convert",
     "DamageError": "errors",
+    "EvaluationReport": "evaluation.report",
     "InputError": "errors",
+    "InternalError": "errors",
     "Interrupted": "errors",
     "MemoryBudgetError": "errors",
     "Model": "model.model",
@@ -50,6 +59,7 @@ _HOMES = {
     "convert_matrix": "conversion.convert",
     "decision_scores": "prediction.scores",
     "evaluate": "evaluation.evaluate",
+    "evaluation_report": "evaluation.evaluate",
     "export_model": "model.export",
     "load_model": "model.file",
     "open_store": "store",
@@ -58,13 +68,16 @@ _HOMES = {
     "save_model": "model.file",
     "store_info": "store",
     "train": "training.train",
+    "tune": "training.tune",
     "verify_store": "store",
 }
 
 __all__ = [
     "ConvertReport",
     "DamageError",
+    "EvaluationReport",
     "InputError",
+    "InternalError",
     "Interrupted",
     "MemoryBudgetError",
     "Model",
@@ -80,6 +93,7 @@ __all__ = [
     "convert_matrix",
     "decision_scores",
     "evaluate",
+    "evaluation_report",
     "export_model",
     "load_model",
     "open_store",
@@ -88,17 +102,41 @@ __all__ = [
     "save_model",
     "store_info",
     "train",
+    "tune",
     "verify_store",
 ]
 
 
+# They need scikit-learn, without which `from ooc_svm import *` has to work.
+_ESTIMATORS = ("OocRanker", "OocSVC", "OocSVR")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ESTIMATORS:
+        return _estimator(name)
     if name == "__version__":
+        from importlib import metadata
+
         return metadata.version("ooc-svm")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
+def _estimator(name: str) -> Any:
+    """A class of estimators; ImportError in one sentence without scikit-learn."""
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(f"{__name__}.estimators.svm"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "sklearn":
+            raise
+        advice = "pip install 'ooc-svm[sklearn]'"
+        raise ImportError(f"ooc_svm.{name} needs scikit-learn; install it: {advice}") from None
+
+
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_ESTIMATORS]

@@ -32,19 +32,26 @@ class LossEntry(NamedTuple):
 class ProblemEntry(NamedTuple):
     """A problem; its home is ``"module:name"``, see `load`.
 
-    `losses` are those that it takes, the default first. `options` belong to it and the other problems that
+    `losses` are those that it takes, the default first. `score` is the metric of its models where one number
+    is wanted, the higher the better. `options` belong to it and the other problems that
     name them.
     """
 
     home: str
     form: Form
     losses: tuple[str, ...]
+    score: str
     options: tuple[str, ...] = ()
 
     @property
     def biases(self) -> tuple[str, ...]:
         """The biases that it takes; in the difference of a pair a bias cancels."""
         return ("none",) if self.form == "pairs" else BIASES
+
+    @property
+    def bias(self) -> str:
+        """The bias that it has where none is named."""
+        return "none" if self.form == "pairs" else "penalized"
 
 
 class SolverEntry(NamedTuple):
@@ -81,18 +88,28 @@ PROBLEMS = {
         home="ooc_svm.problems.classification:CLASSIFICATION",
         form="classes",
         losses=("hinge", "squared-hinge"),
+        score="accuracy",
         options=("class_weight", "positive"),
     ),
     "svr": ProblemEntry(
         home="ooc_svm.problems.regression:REGRESSION",
         form="values",
         losses=("epsilon-insensitive", "squared-epsilon-insensitive"),
+        score="r2",
     ),
-    "ordinal": ProblemEntry(home="ooc_svm.problems.pairwise:ORDINAL", form="pairs", losses=("hinge",)),
+    "ordinal": ProblemEntry(
+        home="ooc_svm.problems.pairwise:ORDINAL", form="pairs", losses=("hinge",), score="kendall-tau"
+    ),
     "roc-area": ProblemEntry(
-        home="ooc_svm.problems.pairwise:ROC_AREA", form="pairs", losses=("hinge",), options=("positive",)
+        home="ooc_svm.problems.pairwise:ROC_AREA",
+        form="pairs",
+        losses=("hinge",),
+        score="auc",
+        options=("positive",),
     ),
-    "ranking": ProblemEntry(home="ooc_svm.problems.pairwise:RANKING", form="pairs", losses=("hinge",)),
+    "ranking": ProblemEntry(
+        home="ooc_svm.problems.pairwise:RANKING", form="pairs", losses=("hinge",), score="ndcg@10"
+    ),
 }
 
 # "auto" stands for the first solver that takes a run.

@@ -11,11 +11,29 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
+from numbers import Real
 from os import PathLike
 from typing import Any, NamedTuple
 
 from ooc_svm.catalog import BIASES, LOSSES, PROBLEMS, SOLVERS, SolverEntry, owners
-from ooc_svm.errors import UsageError
+from ooc_svm.errors import UsageError, parameter, shown
+from ooc_svm.parameters import (
+    COUNT,
+    FLAG,
+    PATH,
+    SIZE,
+    TEXT,
+    THREADS,
+    Complaint,
+    Kind,
+    checked_fields,
+    choice,
+    integer,
+    number,
+    plain,
+    read_items,
+    read_number,
+)
 
 ENGINES = ("local", "dask")
 DEFAULT_EPSILON = 0.1
@@ -27,69 +45,119 @@ class Role(Enum):
     IDENTITY = "identity"  # which answer is computed; a checkpoint is of use for one value only
     # A resumed run may have another value of the others.
     RESOURCE = "resource"  # with what it is computed
+    ROWS = "rows"  # which rows it is computed from; those are part of what the data are known by
     LIMIT = "limit"  # when the run ends
-    PLACE = "place"  # where the run starts from and where it is saved
+    PLACE = "place"  # where the run starts from and where it is saved; data are known by their content
 
 
-# What is wrong with a value, in words that follow the option's name; None if nothing is.
-Check = Callable[[Any], str | None]
+# Headings under which the help lists options: by their role, and of those that belong together.
+HEADINGS = {
+    Role.IDENTITY: "Problem",
+    Role.LIMIT: "Limits",
+    Role.RESOURCE: "Resources",
+    Role.ROWS: "Data",
+    Role.PLACE: "Saved states",
+}
+SOLVER_HEADING, CLUSTER_HEADING = "Solver", "Cluster"
 
 
 class Option(NamedTuple):
-    """What is known of an option besides its name and type.
+    """What is known of an option besides its name.
 
-    `metavar` stands for its value in the help and is empty for a flag. `choices` are all values, where it
-    takes one of a few names; `check` is called with values other than the default. `varies`: whether a warm
-    start may come from a run with another value, for the role "identity".
+    `metavar` stands for its value in the help and is empty for a flag. `varies`: whether a warm start may
+    come from a run with another value, for the role "identity". `heading`: under which the help lists it.
     """
 
+    kind: Kind
     default: Any
     role: Role
     help: str
     metavar: str = ""
-    choices: tuple[str, ...] = ()
-    check: Check | None = None
     varies: bool = False
-
-    def complaint(self, value: Any) -> str | None:
-        """What is wrong with a value, as of `Check`."""
-        if self.choices and value not in self.choices:
-            return f"{value!r:.82} is not known; choose from: {', '.join(self.choices)}"
-        return None if self.check is None else self.check(value)
+    heading: str = ""
 
 
-def _option(default: Any, role: Role, help: str, metavar: str = "", **details: Any) -> Any:
+def _option(kind: Kind, default: Any, role: Role, help: str, metavar: str = "", **details: Any) -> Any:
     """A field of `TrainOptions`; see `Option`."""
-    metavar = metavar or "|".join(details.get("choices", ()))
-    return field(default=default, metadata={"option": Option(default, role, help, metavar, **details)})
+    option = Option(kind, default, role, help, metavar, **{"heading": HEADINGS[role], **details})
+    return field(default=default, metadata={"option": option, "kind": kind})
 
 
-def _must_be(rule: str, holds: Callable[[Any], bool]) -> Check:
-    return lambda value: None if holds(value) else f"must be {rule}, not {value}"
+def _names(names: Collection[str], default: Any, role: Role, help: str, **details: Any) -> Any:
+    """A field of `TrainOptions` that is one of a few names."""
+    return _option(choice(*names), default, role, help, "|".join(names), **details)
 
 
-def _check_costs(values: tuple[float, ...]) -> str | None:
-    named = ", ".join(map(str, values)) or "empty"
-    if not values or not all(isinstance(C, int | float) and 0 < C < math.inf for C in values):
-        return f"must be positive and finite, not {named}"
-    return None if len(set(values)) == len(values) else f"holds the same value twice: {named}"
+def _read_costs(value: Any) -> tuple[float, ...]:
+    value = plain(value)
+    costs = tuple(map(read_number, [value] if isinstance(value, Real) else read_items(value)))
+    if not costs or not all(0 < C < math.inf for C in costs):
+        raise ValueError
+    if len(set(costs)) != len(costs):
+        raise Complaint(f"holds the same value twice: {shown(value)}")
+    return costs
 
 
-def _check_class_weight(weights: str | Mapping[float | str, float]) -> str | None:
-    if isinstance(weights, str):
-        known = weights == "balanced"
-        return None if known else f"{weights!r:.82} is not known; give 'balanced' or weights by label"
-    for label, weight in weights.items():
-        if not 0 <= weight < math.inf:
-            return f"of label {label} must be finite and not negative, not {weight}"
-    return None
+def _read_label(label: Any) -> float | str:
+    """A label: a name, or a finite number."""
+    if isinstance(label, str):
+        return str(TEXT.convert(label))
+    found = read_number(label)
+    if not math.isfinite(found):
+        raise ValueError
+    return found
 
 
-_COUNT = _must_be("at least 1", lambda count: count >= 1)
-_GAP = _must_be("a relative gap between 0 and 1", lambda tol: 0 < tol < 1)
-_POSITIVE = _must_be("positive", lambda number: number > 0)
+def _read_labels(value: Any) -> tuple[float | str, ...]:
+    value = plain(value)
+    return tuple(map(_read_label, [value] if isinstance(value, str | Real) else read_items(value)))
 
 
+def _read_validation(value: Any) -> float | Any:
+    """A share of the rows, or the path of a store."""
+    if not isinstance(plain(value), Real):
+        return PATH.convert(value)
+    share = read_number(value)
+    if not 0 < share < 1:
+        raise ValueError
+    return share
+
+
+def _read_class_weight(weights: Any) -> str | dict[float | str, float]:
+    if isinstance(weights, str) and weights == "balanced":
+        return "balanced"
+    if not isinstance(weights, Mapping):
+        raise TypeError
+    return {_read_label(label): _read_weight(label, weight) for label, weight in weights.items()}
+
+
+def _read_weight(label: Any, weight: Any) -> float:
+    try:
+        found = read_number(weight)
+    except (TypeError, OverflowError):
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise Complaint(f"of label {shown(label)} must be finite and not negative, not {shown(weight)}")
+    return found
+
+
+COSTS = Kind("float or sequence of float", "positive and finite: a number, or several of them", _read_costs)
+LABELS = Kind("label or sequence of labels", "a label or a sequence of labels", _read_labels)
+CLASS_WEIGHT = Kind(
+    '"balanced" or dict of label to float', "'balanced' or a dict of weights by label", _read_class_weight
+)
+VALIDATION = Kind(
+    "float or path", "a share of the rows between 0 and 1, or the path of a store", _read_validation
+)
+SEED = integer("an integer from -2^63 to 2^64 - 1", lambda seed: -(2**63) <= seed < 2**64)
+GAP = number("a relative gap between 0 and 1", lambda tol: 0 < tol < 1)
+SECONDS = number("a positive number", lambda seconds: seconds > 0)
+DEVIATION = number("finite and not negative", lambda epsilon: 0 <= epsilon < math.inf)
+SHARE = number("a share of the data above 0 and at most 1", lambda share: 0 < share <= 1)
+LANES = integer("a power of two up to 64", lambda lanes: lanes in (1, 2, 4, 8, 16, 32, 64))
+
+
+@checked_fields
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
     """Options of `ooc_svm.train`, with the names of the command line.
@@ -100,149 +168,196 @@ class TrainOptions:
         A value that is not possible, or options that contradict each other.
     """
 
-    problem: str = _option(
+    problem: str = _names(
+        PROBLEMS,
         "svc",
         Role.IDENTITY,
         "What is learned: classes (svc), values (svr) or an order of rows (ordinal, roc-area, ranking).",
-        choices=tuple(PROBLEMS),
     )
-    loss: str | None = _option(
+    loss: str | None = _names(
+        LOSSES,
         None,
         Role.IDENTITY,
         "Loss of a row or of a pair of rows; by default hinge, epsilon-insensitive for svr.",
-        choices=tuple(LOSSES),
     )
     epsilon: float | None = _option(
+        DEVIATION,
         None,
         Role.IDENTITY,
         f"Deviation from a value that costs nothing; by default {DEFAULT_EPSILON}.",
         "FLOAT",
-        check=_must_be("finite and not negative", lambda epsilon: 0 <= epsilon < math.inf),
     )
-    solver: str = _option(
+    solver: str = _names(
+        ("auto", *SOLVERS),
         "auto",
         Role.IDENTITY,
         "Algorithm; auto is the first of the others that takes the problem and all options.",
-        choices=("auto", *SOLVERS),
+        heading=SOLVER_HEADING,
     )
-    kernel: str = _option("linear", Role.IDENTITY, "Kernel function.", choices=("linear",))
-    bias: str = _option(
-        "none",
+    kernel: str = _names(("linear",), "linear", Role.IDENTITY, "Kernel function.")
+    bias: str | None = _names(
+        BIASES,
+        None,
         Role.IDENTITY,
-        "Penalized: the weight of a constant feature 1; free: a constant without penalty.",
-        choices=BIASES,
+        "Penalized, by default but for pairs: the weight of a constant feature 1; free: without penalty. "
+        "A bias takes at most one read more.",
     )
     C: tuple[float, ...] = _option(
+        COSTS,
         (1.0,),
         Role.IDENTITY,
         "Weight of the sum of the losses, for pairs of rows of their mean; one model is trained for each "
         "value, all on the same reads.",
         "FLOAT[,FLOAT...]",
-        check=_check_costs,
         varies=True,
     )
     class_weight: str | Mapping[float | str, float] | None = _option(
+        CLASS_WEIGHT,
         None,
         Role.IDENTITY,
-        "Weights of the losses of classes, by label; a class that is not named has weight 1.",
+        "Weights of the losses of classes, by label; by default 1 for each. On the command line, an option "
+        "for each label takes labels with commas.",
         "balanced|LABEL:W,...",
-        check=_check_class_weight,
     )
     positive: tuple[float | str, ...] = _option(
+        LABELS,
         (),
         Role.IDENTITY,
         "Labels of the positive class, against all others. By default the larger of two labels; of more, "
-        "svc trains a model for each.",
+        "svc trains a model for each. On the command line, an option for each label takes labels with "
+        "commas.",
         "LABEL[,LABEL...]",
     )
     label: str | None = _option(
-        None, Role.IDENTITY, "Column of an AnnData store (obs) that holds the labels.", "COLUMN"
+        TEXT,
+        None,
+        Role.IDENTITY,
+        "Column of an AnnData store (obs) that holds the labels; by default label.",
+        "COLUMN",
+        heading="Data",
     )
-    scale: str = _option(
+    validation: float | str | PathLike[str] | None = _option(  # noqa: RUF009
+        VALIDATION,
+        None,
+        Role.IDENTITY,
+        "Measure the quality after each pass, on a share of the rows (of ranking: of the queries) that is "
+        "held out of training, or on another store; of several C, predict then takes the best by default.",
+        "SHARE|STORE",
+        heading="Data",
+    )
+    unlabelled: str = _names(
+        ("error", "skip"), "error", Role.ROWS, "What to do with rows without a label; skip leaves them out."
+    )
+    layer: str | None = _option(
+        TEXT,
+        None,
+        Role.PLACE,
+        "Layer of an AnnData store that is read; by default its matrix X.",
+        "NAME",
+        heading="Data",
+    )
+    scale: str = _names(
+        ("none", "maxabs", "std"),
         "none",
         Role.IDENTITY,
         "Divide columns by their largest magnitude or by their standard deviation.",
-        choices=("none", "maxabs", "std"),
     )
-    tol: float = _option(1e-3, Role.LIMIT, "Relative gap (P - D) / P to certify.", "FLOAT", check=_GAP)
-    max_passes: int | None = _option(None, Role.LIMIT, "Reads of the data at most.", "N", check=_COUNT)
+    tol: float = _option(GAP, 1e-3, Role.LIMIT, "Relative gap (P - D) / P to certify.", "FLOAT")
+    max_passes: int | None = _option(
+        COUNT, None, Role.LIMIT, "Reads of the data at most; by default as many as it takes.", "N"
+    )
     time_limit: float | None = _option(
-        None, Role.LIMIT, "No read begins after this time.", "SECONDS", check=_POSITIVE
+        SECONDS, None, Role.LIMIT, "No read begins after this time; by default without limit.", "SECONDS"
     )
     memory: str | int | None = _option(
+        SIZE,
         None,
         Role.RESOURCE,
         "Memory this process may use, for example 600MB or 4GiB; by default half of what is there.",
         "SIZE",
     )
     threads: int | None = _option(
-        None, Role.RESOURCE, "Threads; by default one for each processor.", "N", check=_COUNT
+        THREADS, None, Role.RESOURCE, "Threads; by default one for each processor.", "N"
     )
     seed: int = _option(
+        SEED,
         0,
         Role.IDENTITY,
         "Seed of the order of steps of streamed-smo; other solvers draw no random numbers.",
         "N",
         varies=True,
+        heading=SOLVER_HEADING,
     )
     resident: float | None = _option(
+        SHARE,
         None,
         Role.IDENTITY,
         "Share of the data held in memory; by default what fits.",
         "SHARE",
-        check=_must_be("a share of the data above 0 and at most 1", lambda share: 0 < share <= 1),
         varies=True,
+        heading=SOLVER_HEADING,
     )
     lanes: int | None = _option(
+        LANES,
         None,
         Role.IDENTITY,
         "Parts of a round worked on at the same time; by default 1, from 1e9 nonzeros on 2.",
         "N",
-        check=_must_be("a power of two up to 64", lambda lanes: lanes in (1, 2, 4, 8, 16, 32, 64)),
+        heading=SOLVER_HEADING,
     )
     cut_groups: int | None = _option(
+        COUNT,
         None,
         Role.IDENTITY,
         "Groups of rows, or of pairs by their higher row, with a slack each; by default what fits for ocas "
         "on svc, else 1.",
         "N",
-        check=_COUNT,
+        heading=SOLVER_HEADING,
     )
     checkpoint: str | PathLike[str] | None = _option(  # noqa: RUF009
-        None, Role.PLACE, "Save the state of the run in this folder from time to time.", "FOLDER"
+        PATH, None, Role.PLACE, "Save the state of the run in this folder from time to time.", "FOLDER"
     )
-    resume: bool = _option(False, Role.PLACE, "Go on from the newest state in the checkpoint folder, if any.")
+    resume: bool = _option(
+        FLAG, False, Role.PLACE, "Go on from the newest state in the checkpoint folder, if any."
+    )
     warm_start: str | PathLike[str] | None = _option(  # noqa: RUF009
+        PATH,
         None,
         Role.PLACE,
         "Begin with this model, or with the state that a run with another C saved.",
         "MODEL|FOLDER",
     )
-    engine: str = _option(
-        "local", Role.RESOURCE, "Compute in threads, or in processes of a dask cluster.", choices=ENGINES
+    engine: str = _names(
+        ENGINES,
+        "local",
+        Role.RESOURCE,
+        "Compute in threads, or in processes of a dask cluster.",
+        heading=CLUSTER_HEADING,
     )
     scheduler: str | None = _option(
+        TEXT,
         None,
         Role.RESOURCE,
         "Scheduler of the dask cluster, tls://HOST:PORT; by default the cluster is started on this machine.",
         "ADDRESS",
+        heading=CLUSTER_HEADING,
     )
     insecure_cluster: bool = _option(
-        False, Role.RESOURCE, "Accept a scheduler without TLS; every host that reaches it controls it."
+        FLAG,
+        False,
+        Role.RESOURCE,
+        "Accept a scheduler without TLS; every host that reaches it controls it.",
+        heading=CLUSTER_HEADING,
     )
 
     def __post_init__(self) -> None:
-        for name, option in OPTIONS.items():
-            value = getattr(self, name)
-            complaint = None if value == option.default else option.complaint(value)
-            if complaint is not None:
-                raise UsageError(f"{name} {complaint}")
         self._check_problem()
         self._check_solver()
         if self.resume and self.checkpoint is None:
-            raise UsageError("resume needs a checkpoint folder to go on from; add checkpoint")
-        if self.engine != "dask" and (self.scheduler is not None or self.insecure_cluster):
-            raise UsageError("a scheduler is for the engine 'dask'; choose it as well")
+            raise UsageError(
+                f"{parameter('resume')} needs {parameter('checkpoint')}, the folder to go on from; add it"
+            )
+        check_engine(self.engine, self.scheduler, self.insecure_cluster)
 
     def _check_problem(self) -> None:
         """Refuse what does not go with the problem or the loss; no option is ignored silently."""
@@ -251,13 +366,12 @@ class TrainOptions:
             losses = " or ".join(problem.losses)
             raise UsageError(f"problem {self.problem!r} takes the loss {losses}, not {self.loss!r}")
         for kind, chosen in (("problem", self.problem), ("loss", self.resolved_loss)):
-            for name, takers in self._owned(kind):
+            for subject, takers in self._owned(kind):
                 if chosen not in takers:
-                    raise UsageError(f"{_belongs(name, kind, takers)}, not {chosen!r}")
-        if self.bias not in problem.biases:
-            raise UsageError(
-                f"problem {self.problem!r} has no bias, it would cancel in every pair; leave bias out"
-            )
+                    raise UsageError(f"{_belongs(subject, kind, takers)}, not {chosen!r}")
+        if self.resolved_bias not in problem.biases:
+            reason = f"problem {self.problem!r} has no bias, it would cancel in every pair"
+            raise UsageError(f"{reason}; leave {parameter('bias')} out")
 
     def _check_solver(self) -> None:
         """Refuse a run that the solver does not take, or for "auto" no solver."""
@@ -274,7 +388,7 @@ class TrainOptions:
         rules: tuple[tuple[str, Callable[[SolverEntry], bool]], ...] = (
             (f"problem {self.problem!r}", lambda entry: form in entry.forms),
             (f"loss {self.resolved_loss!r}", lambda entry: entry.needs in properties),
-            (f"bias {self.bias!r}", lambda entry: self.bias in entry.biases),
+            (f"bias {self.resolved_bias!r}", lambda entry: self.resolved_bias in entry.biases),
         )
         takers = [(subject, [n for n, entry in SOLVERS.items() if takes(entry)]) for subject, takes in rules]
         for subject, names in (*takers, *self._owned("solver")):
@@ -286,7 +400,7 @@ class TrainOptions:
         """The options given that belong to problems, losses or solvers, and the names of these."""
         for name, option in OPTIONS.items():
             if getattr(self, name) != option.default and kind in (owned := owners(name)):
-                yield name, owned[kind]
+                yield parameter(name), owned[kind]
 
     @property
     def resolved_solver(self) -> str:
@@ -306,20 +420,31 @@ class TrainOptions:
         return PROBLEMS[self.problem].losses[0] if self.loss is None else self.loss
 
     @property
+    def resolved_bias(self) -> str:
+        """The bias, the problem's own if none was named."""
+        return PROBLEMS[self.problem].bias if self.bias is None else self.bias
+
+    @property
     def resolved_epsilon(self) -> float:
         """Deviation from a value that costs nothing: 0 for losses that have no such number."""
         if "epsilon" not in LOSSES[self.resolved_loss].options:
             return 0.0
         return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
 
+    @property
+    def held_out_share(self) -> float | None:
+        """The share of the rows that is held out of training, if any is."""
+        return self.validation if isinstance(self.validation, float) else None
+
     def to_json(self) -> dict[str, Any]:
         """The options as JSON can hold them."""
         record = asdict(self)
-        record["loss"], record["epsilon"] = self.resolved_loss, self.resolved_epsilon
+        record |= {"loss": self.resolved_loss, "epsilon": self.resolved_epsilon, "bias": self.resolved_bias}
         if isinstance(self.class_weight, Mapping):
             record["class_weight"] = [[label, weight] for label, weight in self.class_weight.items()]
-        for name in ("checkpoint", "warm_start"):
-            record[name] = None if record[name] is None else str(record[name])
+        for name in ("checkpoint", "warm_start", "validation"):
+            place = record[name]
+            record[name] = str(place) if isinstance(place, PathLike) else place
         record["C"], record["positive"] = list(self.C), list(self.positive)
         return record
 
@@ -328,6 +453,15 @@ def _belongs(subject: str, kind: str, names: Collection[str]) -> str:
     """``resident is for the solver 'streamed-smo'``."""
     plural = "" if len(names) == 1 else "es" if kind == "loss" else "s"
     return f"{subject} is for the {kind}{plural} {' and '.join(map(repr, names))}"
+
+
+def check_engine(engine: str, scheduler: str | None, insecure_cluster: bool) -> None:
+    """Refuse options of a cluster where none is used."""
+    for name, given in (("scheduler", scheduler is not None), ("insecure_cluster", insecure_cluster)):
+        if given and engine != "dask":
+            raise UsageError(
+                f"{parameter(name)} needs {parameter('engine', 'dask')}; add it, or leave it out"
+            )
 
 
 OPTIONS: dict[str, Option] = {item.name: item.metadata["option"] for item in fields(TrainOptions)}
@@ -342,11 +476,6 @@ def identity_fields() -> list[str]:
 def family_fields() -> list[str]:
     """Names of the options in which a run equals those whose states it can start from."""
     return [name for name in identity_fields() if not OPTIONS[name].varies]
-
-
-def flag(name: str) -> str:
-    """The option on the command line: ``--max-passes``."""
-    return "--" + name.replace("_", "-")
 
 
 def default_text(name: str) -> str:
@@ -366,7 +495,6 @@ def described(name: str) -> str:
 
 if TrainOptions.__doc__:  # python -OO leaves it out
     TrainOptions.__doc__ += "\n    Attributes\n    ----------\n" + "".join(
-        f"    {name} : {option.choices or TrainOptions.__annotations__[name]}, default {option.default!r}\n"
-        f"        {described(name)}\n"
+        f"    {name} : {option.kind.doc}, default {option.default!r}\n        {described(name)}\n"
         for name, option in OPTIONS.items()
     )

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.classes import label_text
-from ooc_svm.errors import InputError, UsageError
+from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.evaluation.label_codes import LabelCodes
 from ooc_svm.evaluation.workspace import Workspace
-from ooc_svm.prediction.scores import ScoreBlock, ScoreStream
+from ooc_svm.prediction.scores import ScoredBlock, ScoredRows
 from ooc_svm.rowvectors.vector import RowVector, row_slices
 
 # Bytes of a row (score and qid) that waits until both labels are known.
@@ -31,14 +31,14 @@ class SidedRows(NamedTuple):
     qids: Int64Array | None
 
 
-def labels_of(block: ScoreBlock) -> Float64Array:
+def labels_of(block: ScoredBlock) -> Float64Array:
     """Labels of a block; UsageError where the data have none."""
     if block.labels is None:
         raise UsageError("the rows to evaluate have no labels; give labels with the matrix")
     return block.labels
 
 
-def rows_of_ranks(stream: ScoreStream, workspace: Workspace) -> Iterator[SidedRows]:
+def rows_of_ranks(stream: ScoredRows, workspace: Workspace) -> Iterator[SidedRows]:
     """Rows of the higher rank are positive: those of the labels named for training, or of the larger label.
 
     Raises InputError if no labels are named, and there are not exactly two.
@@ -52,7 +52,7 @@ def rows_of_ranks(stream: ScoreStream, workspace: Workspace) -> Iterator[SidedRo
         yield SidedRows(block.scores[:, 0], _signs(is_positive), block.qids)
 
 
-def _rows_of_larger_label(stream: ScoreStream, workspace: Workspace) -> Iterator[SidedRows]:
+def _rows_of_larger_label(stream: ScoredRows, workspace: Workspace) -> Iterator[SidedRows]:
     """Rows of the larger of two labels are positive; rows wait until the second label occurs."""
     source = stream.rows.name
     known: list[float] = []
@@ -65,7 +65,7 @@ def _rows_of_larger_label(stream: ScoreStream, workspace: Workspace) -> Iterator
             raise InputError(
                 f"{source}: rows of two labels are to be compared, and there are {label_text(known[0])}, "
                 f"{label_text(known[1])}, {label_text(known[2])}; leave the others out, or train with "
-                "--positive and the labels of the higher rank"
+                f"the labels of the higher rank as {parameter('positive')}"
             )
         if len(known) < 2:
             scores.append(block.scores[:, 0])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import InputError
+from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.evaluation.binary_rows import WAITING_BYTES, SidedRows, labels_of, rows_of_ranks
 from ooc_svm.evaluation.label_codes import LabelCodes
 from ooc_svm.evaluation.metrics import (
@@ -16,18 +16,20 @@ from ooc_svm.evaluation.metrics import (
     ClassCounts,
     OrderCounts,
     RequestedMetric,
+    TopCounts,
     ValueSums,
     requested_metrics,
 )
 from ooc_svm.evaluation.query_rows import ENTRY_BYTES, QueryRows
 from ooc_svm.evaluation.ranking_metrics import RANKING_COUNTS
 from ooc_svm.evaluation.rankings import RankedQueries
+from ooc_svm.evaluation.report import EvaluationReport, class_scores, confusion_of
 from ooc_svm.evaluation.workspace import Workspace
 from ooc_svm.model.decision import SEVERAL_CLASSES, TWO_CLASSES, TWO_RANKS, predicted_by
-from ooc_svm.model.model import Model
-from ooc_svm.prediction.scores import ScoreStream, decision_scores
+from ooc_svm.model.file import ModelOrPath, opened_model
+from ooc_svm.parameters import FLAG, TEXT, Kind, MissingFeatures, checks, choice, read_items
+from ooc_svm.prediction.scores import SCORING, ScoredRows, decision_scores
 from ooc_svm.rowvectors.score_ranges import sorted_ties
-from ooc_svm.rowvectors.vector import SLICE_ROWS
 
 # Bytes of a row (score and side) that is kept for the order of the scores.
 _ORDER_BYTES = 9
@@ -39,8 +41,17 @@ _SLICE_ROWS = 1 << 13
 Counts = dict[tuple[type, int | None], Any]
 
 
+def _read_metrics(metrics: Any) -> list[str]:
+    return [TEXT.convert(name) for name in ([metrics] if isinstance(metrics, str) else read_items(metrics))]
+
+
+METRICS = Kind("str or sequence of str", "the name of a metric, or a sequence of names", _read_metrics)
+_EVALUATING = SCORING | {"metrics": METRICS, "unlabelled": choice("error", "skip")}
+
+
+@checks(**_EVALUATING)
 def evaluate(
-    model: Model,
+    model: ModelOrPath,
     data: Any,
     metrics: str | Sequence[str] | None = None,
     *,
@@ -50,17 +61,26 @@ def evaluate(
     memory: str | int | None = None,
     index_base: int | None = None,
     label: str | None = None,
+    layer: str | None = None,
+    unlabelled: str = "error",
     C: float | None = None,
+    feature_names: Any = None,
+    missing_features: MissingFeatures = "error",
 ) -> dict[str, float]:
     """Score labelled data and compare the predictions with the labels.
+
+    `ooc_svm.evaluation_report` says more: of each class, of rows that were left out.
 
     A row is positive if its label is one of those that the model was trained to take for positive. Where the
     data or the model have names for labels, it is the names that are compared.
 
     Parameters
     ----------
-    model, data, labels, qid, threads, memory, index_base, label, C
+    model, data, labels, qid, threads, memory, index_base, label, layer, C, feature_names, missing_features
         See `ooc_svm.decision_scores`. Scores that do not fit the memory go to scratch files.
+    unlabelled : {"error", "skip"}
+        Whether rows without a label, and rows of a class that the model was not trained on, are an error or
+        left out.
     metrics : str or sequence of str, optional
         Names in `ooc_svm.evaluation.metrics.METRICS`, with a number for k as in ``ndcg@10``; what the model
         predicts decides which of them fit, and which are the default. By default metrics without a value
@@ -78,12 +98,62 @@ def evaluate(
         If a metric does not exist or does not fit the model, or rows have no labels; also as
         `decision_scores` does.
     InputError
-        If there are labels that the model was not trained on, no rows, no value of a requested metric, or
-        rows of a qid in several places, where a metric needs them together; also as `decision_scores` does.
+        If there are labels that the model was not trained on or rows without one, no rows, no value of a
+        requested metric, or rows of a qid in several places, where a metric needs them together; also as
+        `decision_scores` does.
     MemoryBudgetError, DamageError, StorageError
         See `decision_scores`.
     """
-    requested = requested_metrics(predicted_by(model), metrics)
+    given = {"labels": labels, "qid": qid, "threads": threads, "memory": memory, "index_base": index_base}
+    given |= {"label": label, "layer": layer, "unlabelled": unlabelled, "C": C}
+    given |= {"feature_names": feature_names, "missing_features": missing_features}
+    return evaluation_report(model, data, metrics, **given).metrics
+
+
+@checks(**_EVALUATING, confusion=FLAG)
+def evaluation_report(
+    model: ModelOrPath,
+    data: Any,
+    metrics: str | Sequence[str] | None = None,
+    *,
+    confusion: bool = False,
+    labels: Any = None,
+    qid: Any = None,
+    threads: int | None = None,
+    memory: str | int | None = None,
+    index_base: int | None = None,
+    label: str | None = None,
+    layer: str | None = None,
+    unlabelled: str = "error",
+    C: float | None = None,
+    feature_names: Any = None,
+    missing_features: MissingFeatures = "error",
+) -> EvaluationReport:
+    """Score labelled data and compare the predictions with the labels, class by class.
+
+    Parameters
+    ----------
+    model, data, metrics, labels, qid, threads, memory, index_base, label, layer, unlabelled, C
+        See `ooc_svm.evaluate`.
+    feature_names, missing_features
+        See `ooc_svm.evaluate`.
+    confusion : bool
+        Whether to count the rows of each class that are predicted as each other one; for classes only.
+
+    Returns
+    -------
+    EvaluationReport
+
+    Raises
+    ------
+    UsageError, InputError, MemoryBudgetError, DamageError, StorageError
+        See `ooc_svm.evaluate`.
+    """
+    model = opened_model(model)
+    predicted = predicted_by(model)
+    if confusion and predicted not in (TWO_CLASSES, SEVERAL_CLASSES):
+        raise UsageError(f"{parameter('confusion')} is for classes, and the model predicts {predicted}")
+    requested = requested_metrics(predicted, metrics)
     stream = decision_scores(
         model,
         data,
@@ -93,18 +163,56 @@ def evaluate(
         memory=memory,
         index_base=index_base,
         label=label,
+        layer=layer,
+        unlabelled=unlabelled,
         C=C,
+        feature_names=feature_names,
+        missing_features=missing_features,
         spare_share=0.5,
     )
     with stream:
-        return _values(requested, _count(stream, requested), optional=not metrics)
+        codes = _label_codes(stream, skip_unknown=unlabelled == "skip")
+        counts = _count(stream, codes, requested, confusion=confusion)
+        return EvaluationReport(
+            metrics=_values(requested, counts, optional=not metrics),
+            classes=class_scores(stream.decision.texts, counts.get((ClassCounts, None))),
+            confusion=confusion_of(stream.decision.texts, counts) if confusion else None,
+            n_unlabelled=stream.rows.n_unlabelled,
+            n_unknown=codes.n_unknown,
+        )
 
 
-def _count(stream: ScoreStream, requested: Sequence[RequestedMetric]) -> Counts:
+class Measured(NamedTuple):
+    """The value of a metric; and how many stored values were ignored, of features that the model lacks."""
+
+    value: float
+    ignored: int
+
+
+def measure_data(model: ModelOrPath, data: Any, metric: str, **options: Any) -> Measured:
+    """One metric of labelled data; options, and what is raised, are as in `ooc_svm.decision_scores`."""
+    with decision_scores(model, data, spare_share=0.5, **options) as stream:
+        return Measured(measure(stream, metric), stream.ignored.entries)
+
+
+def measure(rows: ScoredRows, metric: str) -> float:
+    """One metric of rows that have scores.
+
+    UsageError for a metric that does not fit.
+    InputError where it has no value, for labels of no class, and rows of a qid in several places.
+    """
+    requested = requested_metrics(rows.decision.predicted, metric)
+    counts = _count(rows, _label_codes(rows, skip_unknown=False), requested, confusion=False)
+    return _values(requested, counts, optional=False)[metric]
+
+
+def _count(
+    stream: ScoredRows, codes: LabelCodes, requested: Sequence[RequestedMetric], *, confusion: bool
+) -> Counts:
     """The counts that the requested metrics are functions of."""
     predicted, kinds = stream.decision.predicted, {each.counts for each in requested}
     if predicted == SEVERAL_CLASSES:
-        return _count_classes(stream)
+        return _count_classes(stream, codes, requested, confusion=confusion)
     ranking = {each.key: each.new_counts() for each in requested if each.counts in RANKING_COUNTS}
     waits = predicted == TWO_RANKS and not stream.decision.sides
     entry_bytes = WAITING_BYTES * waits + _ORDER_BYTES * (OrderCounts in kinds) + ENTRY_BYTES * bool(ranking)
@@ -113,13 +221,13 @@ def _count(stream: ScoreStream, requested: Sequence[RequestedMetric]) -> Counts:
         if predicted == TWO_RANKS:
             rows = rows_of_ranks(stream, workspace)
         elif predicted == TWO_CLASSES:
-            rows = _rows_of_classes(stream)
+            rows = _rows_of_classes(stream, codes)
         else:
             return ranking | _count_values(stream, workspace, queries, ValueSums in kinds)
         return ranking | _count_sides(stream, rows, workspace, queries, OrderCounts in kinds)
 
 
-def _query_rows(stream: ScoreStream, workspace: Workspace, ranking: Counts) -> QueryRows:
+def _query_rows(stream: ScoredRows, workspace: Workspace, ranking: Counts) -> QueryRows:
     """The queries of the rows, counted as soon as they are complete."""
 
     def take(queries: RankedQueries) -> None:
@@ -131,35 +239,47 @@ def _query_rows(stream: ScoreStream, workspace: Workspace, ranking: Counts) -> Q
     return QueryRows(take, workspace, first_rows=stream.rows.n_rows)
 
 
-def _label_codes(stream: ScoreStream, texts: Sequence[str]) -> LabelCodes:
+def _label_codes(stream: ScoredRows, *, skip_unknown: bool) -> LabelCodes:
     """Codes for the labels of the data; raises at once if known counts of labels have a wrong one."""
-    codes = LabelCodes(texts, stream.rows.name, stream.rows.label_names)
-    if stream.rows.label_counts is not None:
-        codes.check({label: count for label, count in stream.rows.label_counts.items() if count})
+    decision, rows = stream.decision, stream.rows
+    texts = list(decision.sides) if decision.predicted == TWO_CLASSES else decision.texts
+    codes = LabelCodes(texts, rows.name, rows.label_names, skip_unknown=skip_unknown)
+    of_classes = decision.predicted in (TWO_CLASSES, SEVERAL_CLASSES)
+    if of_classes and rows.label_counts is not None and not skip_unknown:
+        codes.check({label: count for label, count in rows.label_counts.items() if count})
     return codes
 
 
-def _rows_of_classes(stream: ScoreStream) -> Iterator[SidedRows]:
-    """Rows of the positive classes of the model, and of its other classes."""
-    sides = stream.decision.sides
-    codes = _label_codes(stream, list(sides))
-    signs = np.array(list(sides.values()), np.int8)
+def _known_rows(
+    stream: ScoredRows, codes: LabelCodes
+) -> Iterator[tuple[Float64Array, Int64Array, Int64Array | None]]:
+    """Scores, class numbers and qids of the rows whose class the model knows."""
     for block in stream:
         places = codes.codes(labels_of(block))
-        if not codes.n_unknown:  # their number is reported at the end
-            yield SidedRows(block.scores[:, 0], signs[places], block.qids)
+        known = places >= 0
+        if known.all():
+            yield block.scores, places, block.qids
+        elif codes.skip_unknown and known.any():
+            yield block.scores[known], places[known], None if block.qids is None else block.qids[known]
     codes.check()
 
 
+def _rows_of_classes(stream: ScoredRows, codes: LabelCodes) -> Iterator[SidedRows]:
+    """Rows of the positive classes of the model, and of its other classes."""
+    signs = np.array(list(stream.decision.sides.values()), np.int8)
+    for scores, places, qids in _known_rows(stream, codes):
+        yield SidedRows(scores[:, 0], signs[places], qids)
+
+
 def _count_sides(
-    stream: ScoreStream,
+    stream: ScoredRows,
     rows: Iterable[SidedRows],
     workspace: Workspace,
     queries: QueryRows | None,
     ordered: bool,
 ) -> Counts:
     """Counts of rows of two sides."""
-    binary, n_rows = BinaryCounts(), stream.rows.n_rows or SLICE_ROWS
+    binary, n_rows = BinaryCounts(), stream.rows.n_rows
     scores, sides = workspace.vector(np.float64, n_rows), workspace.vector(np.int8, n_rows)
     for part in rows:
         binary.add(part.scores, part.signs)
@@ -176,28 +296,29 @@ def _count_sides(
     return {(BinaryCounts, None): binary, (OrderCounts, None): order}
 
 
-def _count_classes(stream: ScoreStream) -> Counts:
+def _count_classes(
+    stream: ScoredRows, codes: LabelCodes, requested: Sequence[RequestedMetric], *, confusion: bool
+) -> Counts:
     """Counts of rows of several classes."""
     decision = stream.decision
-    codes = _label_codes(stream, decision.texts)
-    counts = ClassCounts(len(decision.texts))
-    for block in stream:
-        places = codes.codes(labels_of(block))
-        if not codes.n_unknown:
-            counts.add(places, decision.choices(block.scores))
-    codes.check()
+    counts = ClassCounts(len(decision.texts), confusion=confusion)
+    tops = {each.key: each.new_counts() for each in requested if each.counts is TopCounts}
+    for scores, places, _ in _known_rows(stream, codes):
+        counts.add(places, decision.choices(scores))
+        for top in tops.values():
+            top.add(places, scores)
     _require_rows(stream, counts.n_rows)
-    return {(ClassCounts, None): counts}
+    return {(ClassCounts, None): counts} | tops
 
 
 def _count_values(
-    stream: ScoreStream, workspace: Workspace, queries: QueryRows | None, summed: bool
+    stream: ScoredRows, workspace: Workspace, queries: QueryRows | None, summed: bool
 ) -> Counts:
     """Sums over rows whose labels are numbers."""
     if stream.rows.label_names is not None:
         raise InputError(
             f"{stream.rows.name} has names for labels, and the model gives values; "
-            "choose a column of numbers with --label"
+            f"choose a column of numbers as {parameter('label')}"
         )
     sums, n_rows = ValueSums(), 0
     slices = _FixedSlices(sums)
@@ -213,7 +334,7 @@ def _count_values(
     return {(ValueSums, None): sums}
 
 
-def _finish(stream: ScoreStream, workspace: Workspace, queries: QueryRows | None, n_rows: int) -> None:
+def _finish(stream: ScoredRows, workspace: Workspace, queries: QueryRows | None, n_rows: int) -> None:
     """Close the last query, with the memory that reading no longer needs: as much as was spare."""
     _require_rows(stream, n_rows)
     workspace.grow(stream.spare_bytes)
@@ -221,7 +342,7 @@ def _finish(stream: ScoreStream, workspace: Workspace, queries: QueryRows | None
         queries.finish(stream.rows.name)
 
 
-def _require_rows(stream: ScoreStream, n_rows: int) -> None:
+def _require_rows(stream: ScoredRows, n_rows: int) -> None:
     if n_rows == 0:
         raise InputError(f"{stream.rows.name} has no rows to evaluate")
 

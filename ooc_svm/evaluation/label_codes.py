@@ -8,7 +8,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.classes import label_text
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, parameter
 
 # Number of unknown labels and of classes that a message names.
 _NAMED_LABELS = 10
@@ -18,10 +18,13 @@ class LabelCodes:
     """Translates labels of rows to class numbers: positions in `texts`, the names of the classes.
 
     `source` names the data in messages. Labels are positions in `names`, unless it is None. `n_unknown`
-    counts the rows so far whose label is of no class.
+    counts the rows so far whose label is of no class; they are an error, unless they are skipped.
     """
 
-    def __init__(self, texts: Sequence[str], source: str, names: Sequence[str] | None) -> None:
+    def __init__(
+        self, texts: Sequence[str], source: str, names: Sequence[str] | None, *, skip_unknown: bool = False
+    ) -> None:
+        self.skip_unknown = skip_unknown
         self._classes = {text: code for code, text in enumerate(texts)}
         self._source, self._names = source, names
         self._labels: Float64Array = np.empty(0)  # seen and known, ascending, and their classes
@@ -43,7 +46,7 @@ class LabelCodes:
         """Raise InputError for labels of no class, among those seen or given with their rows."""
         if counts is not None:
             self._learn(counts)
-        if not self.n_unknown:
+        if not self.n_unknown or self.skip_unknown:
             return
         named = [f"{text!r:.80} ({rows} rows)" for text, rows in self._unknown.items()]
         more = self.n_unknown - sum(self._unknown.values())
@@ -52,7 +55,8 @@ class LabelCodes:
         raise InputError(
             f"{self._source}: {self.n_unknown} rows have labels that the model was not trained on: "
             f"{', '.join(named)}{f' and others ({more} rows)' if more else ''}; it knows "
-            f"{', '.join(known)}{f' and {rest} more' if rest else ''}: leave such rows out or train on them"
+            f"{', '.join(known)}{f' and {rest} more' if rest else ''}: leave such rows out "
+            f"({parameter('unlabelled', 'skip')}) or train on them"
         )
 
     def _find(self, labels: Float64Array) -> Int64Array:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.errors import InputError, MemoryBudgetError
+from ooc_svm.errors import InputError, MemoryBudgetError, parameter
 from ooc_svm.evaluation.ranking_loops import add_precisions, discounted_gain, tie_runs
 from ooc_svm.evaluation.rankings import PairCounts, cumulated_discounts
 from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
@@ -94,7 +94,8 @@ class LargeRanking:
         if k * _TOP_ROW_BYTES > self._memory_bytes:
             raise MemoryBudgetError(
                 f"ndcg@{k} holds the first {k} rows of a group, {format_size(k * _TOP_ROW_BYTES)}, and "
-                f"{format_size(self._memory_bytes)} are free; allow more with --memory, or take a smaller k"
+                f"{format_size(self._memory_bytes)} are free; allow more ({parameter('memory')}), "
+                "or take a smaller k"
             )
         by_score, by_grade = TopRows(k), TopRows(k)
         for scores, grades in self._slices():

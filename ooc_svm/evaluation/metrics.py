@@ -171,12 +171,16 @@ class ValueSums:
 
 
 class ClassCounts:
-    """Rows of each class, rows predicted as it, and both at once: int64, shape (n_classes,)."""
+    """Rows of each class, rows predicted as it, and both at once: int64, shape (n_classes,).
 
-    def __init__(self, n_classes: int) -> None:
+    With `confusion`, the rows of each class that are predicted as each other are counted as well.
+    """
+
+    def __init__(self, n_classes: int, *, confusion: bool = False) -> None:
         self.actual = np.zeros(n_classes, np.int64)
         self.predicted = np.zeros(n_classes, np.int64)
         self.hits = np.zeros(n_classes, np.int64)
+        self._pairs = np.zeros(n_classes * n_classes, np.int64) if confusion else None
 
     @property
     def n_rows(self) -> int:
@@ -197,9 +201,35 @@ class ClassCounts:
         self.actual += np.bincount(actual, minlength=n_classes)
         self.predicted += np.bincount(predicted, minlength=n_classes)
         self.hits += np.bincount(actual[actual == predicted], minlength=n_classes)
+        if self._pairs is not None:
+            pairs, n_rows = np.unique(actual.astype(np.int64) * n_classes + predicted, return_counts=True)
+            self._pairs[pairs] += n_rows
+
+    def confusion(self) -> list[tuple[int, int, int]]:
+        """Class, predicted class and number of rows, where there are any; only if they were counted."""
+        assert self._pairs is not None
+        n_classes = len(self.hits)
+        found = np.flatnonzero(self._pairs).tolist()
+        return [(*divmod(pair, n_classes), int(self._pairs[pair])) for pair in found]
 
 
-def accuracy(counts: BinaryCounts | ClassCounts) -> float:
+class TopCounts:
+    """Rows whose class is among the k of the largest scores; of equal ones the first is the larger."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.n_rows = self.n_hits = 0
+
+    def add(self, actual: npt.NDArray[np.integer[Any]], scores: Float64Array) -> None:
+        """Count more rows by the codes of their classes and their scores, shape (n_rows, n_classes)."""
+        own = scores[np.arange(len(actual)), actual][:, None]
+        before = np.arange(scores.shape[1])[None, :] < np.asarray(actual)[:, None]
+        ranks = np.count_nonzero((scores > own) | ((scores == own) & before), axis=1)
+        self.n_rows += len(actual)
+        self.n_hits += int(np.count_nonzero(ranks < self.k))
+
+
+def accuracy(counts: BinaryCounts | ClassCounts | TopCounts) -> float:
     """Share of the rows predicted right."""
     return counts.n_hits / counts.n_rows
 
@@ -209,11 +239,27 @@ def error(counts: BinaryCounts | ClassCounts) -> float:
     return (counts.n_rows - counts.n_hits) / counts.n_rows
 
 
+def balanced_accuracy(counts: BinaryCounts | ClassCounts) -> float:
+    """Mean over the classes that rows have of the share of their rows predicted right."""
+    if isinstance(counts, BinaryCounts):
+        sides = (counts.true_positives, counts.positives), (counts.true_negatives, counts.negatives)
+        shares = [hits / rows for hits, rows in sides if rows]
+        return sum(shares) / len(shares)
+    occurs = counts.actual > 0
+    return float(np.mean(counts.hits[occurs] / counts.actual[occurs]))
+
+
 def macro_f1(counts: ClassCounts) -> float:
     """Mean of the F1 of every class that occurs among the rows or the predictions."""
     sizes = counts.actual + counts.predicted
     occurs = sizes > 0
     return float(np.mean(2 * counts.hits[occurs] / sizes[occurs]))
+
+
+def weighted_f1(counts: ClassCounts) -> float:
+    """Mean of the F1 of every class, weighted with its rows."""
+    sizes = np.maximum(counts.actual + counts.predicted, 1)
+    return float(np.sum(counts.actual * (2 * counts.hits / sizes)) / counts.n_rows)
 
 
 def precision(counts: BinaryCounts) -> float:
@@ -292,7 +338,10 @@ METRICS = {
     for metric in (
         Metric("accuracy", (BinaryCounts, ClassCounts), accuracy, (TWO_CLASSES, SEVERAL_CLASSES)),
         Metric("error", (BinaryCounts, ClassCounts), error, (TWO_CLASSES, SEVERAL_CLASSES)),
+        Metric("balanced-accuracy", (BinaryCounts, ClassCounts), balanced_accuracy, (SEVERAL_CLASSES,)),
         Metric("macro-f1", (ClassCounts,), macro_f1, (SEVERAL_CLASSES,)),
+        Metric("weighted-f1", (ClassCounts,), weighted_f1, (SEVERAL_CLASSES,)),
+        Metric("accuracy@k", (TopCounts,), accuracy, ()),
         Metric("precision", (BinaryCounts,), precision, (TWO_CLASSES,)),
         Metric("recall", (BinaryCounts,), recall, (TWO_CLASSES,)),
         Metric("f1", (BinaryCounts,), f1, (TWO_CLASSES,)),
@@ -311,11 +360,19 @@ METRICS = {
 # Counts that the predictions of a model and the labels give, by what it predicts.
 COUNTS_OF: dict[str, tuple[type, ...]] = {
     TWO_CLASSES: (BinaryCounts, OrderCounts, *RANKING_COUNTS),
-    SEVERAL_CLASSES: (ClassCounts,),
+    SEVERAL_CLASSES: (ClassCounts, TopCounts),
     VALUES: (ValueSums, *RANKING_COUNTS),
     GRADES: RANKING_COUNTS,
     TWO_RANKS: (OrderCounts, *RANKING_COUNTS),
     RANKINGS: RANKING_COUNTS,
+}
+
+# What to choose in place of a metric that several classes have for each class alone, or under another name.
+_OF_CLASSES = {
+    "f1": "f1 is of one class: macro-f1 is its mean over the classes, weighted-f1 that over the rows",
+    "precision": "precision is of one class, and listed by class in the table that is printed",
+    "recall": "recall is of one class: balanced-accuracy is its mean over the classes",
+    "micro-f1": "where each row has one class, micro-f1 is the accuracy",
 }
 
 # Ranks of a metric ``@k`` where it is a default.
@@ -366,12 +423,19 @@ def requested_metrics(
     return tuple(_requested(name, predicted) for name in chosen)
 
 
+def compares_queries(metric: RequestedMetric) -> bool:
+    """Whether a metric compares rows of equal qid, where the data have qids."""
+    return metric.counts in RANKING_COUNTS
+
+
 def _requested(name: str, predicted: str) -> RequestedMetric:
     stem, has_ranks, ranks = name.partition("@")
     metric = METRICS.get(f"{stem}@k" if has_ranks else name)
     fitting = [] if metric is None else [each for each in metric.counts if each in COUNTS_OF[predicted]]
     if metric is None or not fitting:
         what = f"{name} is no metric for {predicted}" if metric else f"there is no metric {name!r:.80}"
+        if predicted == SEVERAL_CLASSES and name in _OF_CLASSES:
+            what = f"{what}: {_OF_CLASSES[name]}"
         raise UsageError(f"{what}; for this model choose from {', '.join(fitting_metrics(predicted))}")
     if has_ranks and not _RANKS.fullmatch(ranks):
         raise UsageError(f"{name!r:.80} does not say how many ranks count; write for example {stem}@10")

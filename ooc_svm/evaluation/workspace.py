@@ -39,10 +39,10 @@ class Workspace:
         """Add memory."""
         self._n_bytes += n_bytes
 
-    def vector(self, dtype: npt.DTypeLike, first_rows: int = SLICE_ROWS) -> GrowingVector:
+    def vector(self, dtype: npt.DTypeLike, first_rows: int | None = None) -> GrowingVector:
         """A row vector; entries that do not fit its share go to scratch files."""
         share = self._share(np.dtype(dtype).itemsize)
-        self._vectors.append(GrowingVector(dtype, share, first_rows=first_rows))
+        self._vectors.append(GrowingVector(dtype, share, first_rows=first_rows or SLICE_ROWS))
         return self._vectors[-1]
 
     def release(self, *vectors: GrowingVector) -> None:

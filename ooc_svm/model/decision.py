@@ -27,9 +27,15 @@ _PREDICTED = {"svr": VALUES, "ordinal": GRADES, "roc-area": TWO_RANKS, "ranking"
 
 def predicted_by(model: Model) -> str:
     """What a model predicts, as messages name it: one of the constants of this module."""
-    if model.problem in _PREDICTED:
-        return _PREDICTED[model.problem]
-    return SEVERAL_CLASSES if model.is_one_vs_rest else TWO_CLASSES
+    several = model.problem not in _PREDICTED and model.is_one_vs_rest
+    return predicted_of(model.problem, one_vs_rest=several)
+
+
+def predicted_of(problem: str, *, one_vs_rest: bool) -> str:
+    """What models of a problem predict; `one_vs_rest`: whether there is one for each of several classes."""
+    if problem in _PREDICTED:
+        return _PREDICTED[problem]
+    return SEVERAL_CLASSES if one_vs_rest else TWO_CLASSES
 
 
 def select_C(model: Model, C: float | None) -> Model:  # noqa: N802  (C is the field's name for it)
@@ -51,9 +57,9 @@ class Decision:
 
     The scorer has the functions; of one-vs-rest in the order of `labels`. These are the labels that can be
     predicted: the negative and the positive label, or of one-vs-rest the label of each score, ascending; none
-    where the score itself is the prediction. `texts` are their names: those of the data where it has names,
-    else the numbers. `sides` has 1 for a positive class and -1 for a negative one, by name: of two classes
-    all classes of the training data, of two ranks the labels named as the higher rank, if any were.
+    where the score itself is the prediction. `texts` are their names: those of the data where it has names
+    (`named`), else the numbers. `sides` has 1 for a positive class and -1 for a negative one, by name: of two
+    classes all classes of the training data, of two ranks the labels named as the higher rank, if any were.
     """
 
     scorer: LinearScorer
@@ -61,6 +67,7 @@ class Decision:
     labels: Float64Array
     texts: tuple[str, ...]
     sides: Mapping[str, int]
+    named: bool = False
 
     @classmethod
     def of(cls, model: Model) -> Decision:
@@ -84,7 +91,12 @@ class Decision:
             numbers = {each for each in listed if each in model.classes} or {labels[1]}
             for each in model.classes or labels:
                 sides[names.get(each, label_text(each))] = 1 if each in numbers else -1
-        return cls(model.functions.scorer(active), predicted, np.array(labels), texts, sides)
+        return cls(model.functions.scorer(active), predicted, np.array(labels), texts, sides, bool(names))
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """What can be predicted, in the order of `labels`: names as text where the data had names."""
+        return np.array(self.texts) if self.named else self.labels
 
     def scores(self, rows: RowBlock, first: int, last: int) -> Float64Array:
         """Scores of the rows ``first <= i < last`` of a block, shape (last - first, K).
@@ -111,9 +123,6 @@ class Decision:
         largest: Int64Array = scores.argmax(axis=1)
         return largest
 
-    def predictions(self, scores: Float64Array, *, named: bool = False) -> npt.NDArray[Any]:
-        """Predicted labels (with `named` as text), or scores where they are the prediction; shape (n,)."""
-        if len(self.labels) == 0:
-            return scores[:, 0]
-        answers: npt.NDArray[Any] = np.array(self.texts) if named else self.labels
-        return answers[self.choices(scores)]
+    def predictions(self, scores: Float64Array) -> npt.NDArray[Any]:
+        """Predicted classes, or scores where they are the prediction; shape (n,)."""
+        return self.classes[self.choices(scores)] if len(self.labels) else scores[:, 0]

@@ -8,10 +8,15 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ooc_svm.errors import InputError, UsageError
-from ooc_svm.model.file import check_no_model
+from ooc_svm.errors import InputError, UsageError, parameter
+from ooc_svm.model.file import MODEL, ModelOrPath, check_no_model, opened_model
 from ooc_svm.model.model import Model
+from ooc_svm.parameters import EXPORT_FORMAT, PATH, checks
+from ooc_svm.system import delimited
 from ooc_svm.system.files import atomic_write
+
+LABELS_SUFFIX = ".labels"
+"""Ending of the file with the names of classes, beside one of LIBLINEAR."""
 
 # Features written at a time.
 _SLICE_FEATURES = 1 << 14
@@ -27,7 +32,8 @@ _LIBLINEAR_SOLVERS = {
 }
 
 
-def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
+@checks(model=MODEL, path=PATH, to=EXPORT_FORMAT)
+def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> None:
     """Write a model in the text format of another program; an existing file is replaced in one step.
 
     Features are numbered from 1, as both programs require: column j of the weights is feature j + 1,
@@ -36,14 +42,15 @@ def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
 
     Parameters
     ----------
-    model : Model
+    model : Model or path
         Its active functions are written, see :attr:`ooc_svm.model.model.Model.active`.
     path : path
     to : {"liblinear", "svmlight"}
-        LIBLINEAR: classifiers, one-vs-rest with three labels or more included, and regressors. SVMlight: one
-        decision function, as a linear kernel with a single support vector. The file has no labels and does
-        not say what the function is for: a positive score stands for the positive label, and of a regressor
-        the score is the value.
+        LIBLINEAR: classifiers, one-vs-rest with three labels or more included, and regressors. Its labels are
+        numbers: where classes have names, a file with the ending ``.labels`` is written beside it first, with
+        a line for each class: the number, a tab, the name. SVMlight: one decision function, as a linear
+        kernel with a single support vector. The file has no labels and does not say what the function is for:
+        a positive score stands for the positive label, and of a regressor the score is the value.
 
     Raises
     ------
@@ -55,10 +62,11 @@ def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
         If the file cannot be written.
     """
     writers: dict[str, Callable[[Model], Iterator[str]]] = {"liblinear": _liblinear, "svmlight": _svmlight}
-    if to not in writers:
-        raise UsageError(f"there is no format {to[:80]!r}; choose one of {', '.join(writers)}")
     check_no_model(path)
+    model = opened_model(model)
     parts = writers[to](model)
+    if to == "liblinear" and model.label_names is not None:
+        check_no_model(f"{os.fspath(path)}{LABELS_SUFFIX}")
     start = next(parts)  # fails before a file is touched where the format cannot express the model
 
     def write(file: BinaryIO) -> None:
@@ -66,7 +74,22 @@ def export_model(model: Model, path: str | os.PathLike[str], to: str) -> None:
         for part in parts:
             file.write(part.encode("ascii"))
 
+    if to == "liblinear" and model.label_names is not None:
+        labels = _names_of_labels(model).encode()
+        atomic_write(f"{os.fspath(path)}{LABELS_SUFFIX}", lambda file: file.write(labels))
     atomic_write(path, write)
+
+
+def _names_of_labels(model: Model) -> str:
+    """A line for each label of the format: the number, a tab, and its name, in quotes where it needs them."""
+    names = dict(zip(model.classes, model.label_names or (), strict=True))
+    labels = [label for label in _labels(model) if label in names]
+    return "".join(delimited.line((_integer_label(label), names[label]), "\t") for label in labels)
+
+
+def _labels(model: Model) -> list[float]:
+    """The labels in the order of the format: that of the positive class first."""
+    return [model.positive[k] for k in model.active] + ([] if model.negative is None else [model.negative])
 
 
 def _liblinear(model: Model) -> Iterator[str]:
@@ -92,10 +115,8 @@ def _liblinear_classes(model: Model) -> str:
         raise UsageError(
             f"LIBLINEAR's format has no models of problem {model.problem!r}; export to svmlight instead"
         )
-    labels = [model.positive[k] for k in model.active]
-    if model.negative is not None:
-        labels.append(model.negative)
-    elif len(labels) < 3:
+    labels = _labels(model)
+    if model.negative is None and len(labels) < 3:
         raise UsageError(
             "LIBLINEAR's format has one-vs-rest models for three labels or more, "
             f"this model has {len(labels)}; train on two labels, or export to svmlight one at a time"
@@ -118,7 +139,7 @@ def _svmlight(model: Model) -> Iterator[str]:
     if len(model.active) != 1:
         raise UsageError(
             f"SVMlight's format holds one decision function, this model has {len(model.active)}; "
-            "export to liblinear, or train with one --positive label"
+            f"export to liblinear, or train with one label as {parameter('positive')}"
         )
     (selected,) = model.active
     n_rows = model.report.get("n_rows")

@@ -10,13 +10,18 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.errors import DamageError, MemoryBudgetError, UsageError
+from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.errors import DamageError, MemoryBudgetError, UsageError, parameter
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
+from ooc_svm.parameters import FLAG, PATH, Kind, checks
 from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arrays
-from ooc_svm.system.files import atomic_write
+from ooc_svm.system.files import atomic_write, status_of
 
 MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=1)
+
+# The names of the features: their text in UTF-8, and the bytes of each name.
+_NAMES_TEXT, _NAMES_LENGTHS = "feature_names", "feature_name_lengths"
 
 # Decision functions by the kernel that the header names.
 _FUNCTIONS = {LinearFunctions.kernel: LinearFunctions}
@@ -64,11 +69,13 @@ def check_model_target(path: str | os.PathLike[str], *, overwrite: bool = True) 
 
     UsageError if something is there that is no model, or anything at all without `overwrite`.
     """
-    if not os.path.lexists(path):
+    if status_of(path, follow=False) is None:
         return
     if not overwrite:
-        raise UsageError(f"{os.fspath(path)}: exists already; choose another name or allow overwriting")
-    if os.path.exists(path) and not has_magic(path, MODEL_FILE):
+        raise UsageError(
+            f"{os.fspath(path)}: exists; choose another name, or give {parameter('overwrite', True)}"
+        )
+    if status_of(path) is not None and not has_magic(path, MODEL_FILE):
         raise UsageError(
             f"{os.fspath(path)}: is no model of ooc-svm, so it is not replaced; choose another name"
         )
@@ -80,12 +87,28 @@ def check_no_model(path: str | os.PathLike[str]) -> None:
         raise UsageError(f"{os.fspath(path)}: is a model of ooc-svm; choose another name to write to")
 
 
-def save_model(model: Model, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+def _read_model(model: Any) -> Any:
+    return model if isinstance(model, Model) else PATH.convert(model)
+
+
+MODEL = Kind("Model or path", "a Model, or the path of a model file", _read_model)
+
+
+ModelOrPath = Model | str | os.PathLike[str]
+
+
+def opened_model(model: ModelOrPath) -> Model:
+    """A model that was given as such, or by its path."""
+    return model if isinstance(model, Model) else load_model(model)
+
+
+@checks(model=MODEL, path=PATH, overwrite=FLAG)
+def save_model(model: ModelOrPath, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
     """Write a model file; `path` is never seen half-written.
 
     Parameters
     ----------
-    model : Model
+    model : Model or path
     path : path
     overwrite : bool
         Whether a model at the path is replaced. Anything else there never is.
@@ -93,23 +116,58 @@ def save_model(model: Model, path: str | os.PathLike[str], *, overwrite: bool = 
     Raises
     ------
     UsageError
-        See :func:`check_model_target`.
-    ValueError
-        If the parts of the model do not fit each other (it may have been changed after it was made).
+        See :func:`check_model_target`. Also if the parts of the model do not fit each other (it may have been
+        changed after it was made).
     StorageError
         If the file cannot be written.
+    InputError, DamageError
+        See `load_model`.
     """
-    model.check()
     check_model_target(path, overwrite=overwrite)
-    content = {name: json_ready(getattr(model, name)) for name in _CONTENT_TYPES}
-    atomic_write(path, lambda file: write_arrays(file, MODEL_FILE, content, model.functions.to_arrays()))
+    model = opened_model(model)
+    model.check()
+    try:
+        content = {name: json_ready(getattr(model, name)) for name in _CONTENT_TYPES}
+    except TypeError as error:
+        raise UsageError(f"the options and the report of a model go into JSON: {error}") from error
+    arrays = model.functions.to_arrays() | _arrays_of_names(model.feature_names)
+    atomic_write(path, lambda file: write_arrays(file, MODEL_FILE, content, arrays))
 
 
+def _arrays_of_names(names: FeatureNames | None) -> dict[str, npt.NDArray[Any]]:
+    if names is None:
+        return {}
+    lengths = names.lengths
+    width = np.uint8 if lengths.max(initial=0) < 256 else np.int32
+    return {_NAMES_TEXT: names.text, _NAMES_LENGTHS: lengths.astype(width)}
+
+
+def _restored_names(arrays: dict[str, npt.NDArray[Any]]) -> FeatureNames | None:
+    """The names in the arrays of a file, which are as long as the file: ValueError if they are none."""
+    if _NAMES_TEXT not in arrays:
+        return None
+    text, lengths = arrays[_NAMES_TEXT], arrays[_NAMES_LENGTHS]
+    if text.dtype != np.uint8 or text.ndim != 1 or lengths.dtype.kind not in "iu" or lengths.ndim != 1:
+        raise ValueError("the names of the features are no text")
+    return FeatureNames.from_lengths(text, lengths)
+
+
+@checks(path=PATH)
 def load_model(path: str | os.PathLike[str]) -> Model:
     """Read and check a model file.
 
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    Model
+
     Raises
     ------
+    UsageError
+        If the path is none.
     InputError
         If there is no such file.
     DamageError
@@ -123,7 +181,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     try:
         return _build(content, arrays)
     except MemoryBudgetError as error:
-        raise MemoryBudgetError(f"{os.fspath(path)}: {error}") from error
+        raise MemoryBudgetError(f"{os.fspath(path)}: {error}", error.needed) from error
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         detail = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise DamageError(
@@ -142,7 +200,8 @@ def _build(content: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Mode
         raise ValueError("a name of a label is no text")
     if kernel not in _FUNCTIONS:
         raise ValueError(f"the kernel is {kernel[:80]!r}, this release knows {', '.join(_FUNCTIONS)}")
-    return Model(functions=_FUNCTIONS[kernel].from_arrays(arrays, n_models, n_features), **facts)
+    functions = _FUNCTIONS[kernel].from_arrays(arrays, n_models, n_features)
+    return Model(functions=functions, feature_names=_restored_names(arrays), **facts)
 
 
 def model_info(model: Model) -> dict[str, Any]:
@@ -153,6 +212,7 @@ def model_info(model: Model) -> dict[str, Any]:
         "n_models": model.n_models,
         "n_features": model.n_features,
         **model.functions.info(),
+        "has_feature_names": model.feature_names is not None,
         "epsilon": model.epsilon,
     }
     for name in _CONTENT_TYPES:

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.errors import MemoryBudgetError
-from ooc_svm.ops.rows import scores_of_models
-from ooc_svm.system.memory import available_memory, format_size
+from ooc_svm.system.memory import available_memory, size_available, size_needed
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -138,6 +137,8 @@ class LinearScorer:
 
     def scores(self, rows: RowBlock, first: int, last: int) -> Float64Array:
         """Scores ``X W + b`` of the rows ``first <= i < last`` of a block, shape (last - first, K)."""
+        from ooc_svm.ops.rows import scores_of_models  # with Numba, which scoring one row does without
+
         out = np.empty((last - first, self.n_scores))
         scores_of_models(*rows.arrays, first, last, self.weights, self.bias, out)
         return out
@@ -164,8 +165,8 @@ def _restored_weights(arrays: Arrays, n_models: int, n_features: int) -> Float64
     # The file is short, the weights need not be: this is the one size that the file does not bound.
     if total * 8 > available_memory():
         raise MemoryBudgetError(
-            f"{n_models} models of {n_features} features take {format_size(total * 8)}, "
-            f"this process may use {format_size(available_memory())}; use a machine with more memory"
+            f"{n_models} models of {n_features} features take {size_needed(total * 8)}, "
+            f"this process may use {size_available(available_memory())}; use a machine with more memory"
         )
     if len(ids) and (ids[0] < 0 or ids[-1] >= total or not (ids[1:] > ids[:-1]).all()):
         raise ValueError("the ids of the weights are not ascending or not below the number of weights")

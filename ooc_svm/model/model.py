@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ooc_svm.catalog import PROBLEMS
+import numpy.typing as npt
+
+from ooc_svm.catalog import PROBLEMS, load
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.errors import InputError, UsageError, shown
 from ooc_svm.model.linear import LinearFunctions
+from ooc_svm.parameters import plain, read_items, read_number
+
+if TYPE_CHECKING:
+    from ooc_svm.model.decision import Decision
+    from ooc_svm.model.one_row import OneRow
 
 
 @dataclass(eq=False, kw_only=True)
@@ -40,6 +48,9 @@ class Model:
         its C. The last one by default.
     index_base : int
         0 or 1, how the text numbered the features.
+    feature_names : FeatureNames or None
+        The names of the features, a sequence of str, where the training data had names. Any sequence of str
+        may be given.
     options : dict
         Options of the run, in terms of JSON; they hold ``"epsilon"`` of a regressor.
     report : dict
@@ -47,8 +58,8 @@ class Model:
 
     Raises
     ------
-    ValueError
-        If the parts do not fit each other, or a number is not finite.
+    UsageError
+        If a part is not of its type, parts do not fit each other, or a number is not finite.
     """
 
     problem: str
@@ -62,44 +73,66 @@ class Model:
     C: tuple[float, ...] = ()
     selected: int = -1
     index_base: int = 1
+    feature_names: FeatureNames | None = None
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
+    _one_row: OneRow | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.selected, self.index_base = plain(self.selected), plain(self.index_base)
+        self._check_types()
         self.positive = _numbers("positive", self.positive)
         self.classes = tuple(_numbers("classes", self.classes))
         self.C = tuple(_numbers("C", self.C))
         if self.negative is not None:
             (self.negative,) = _numbers("negative", [self.negative])
         if self.label_names is not None:
-            self.label_names = tuple(self.label_names)
+            self.label_names = _texts("label_names", self.label_names)
+        if self.feature_names is not None:
+            try:
+                self.feature_names = FeatureNames.of(self.feature_names)
+            except InputError as error:
+                raise UsageError(str(error)) from None
         self.check()
         self.selected %= self.n_models
 
     def check(self) -> None:
-        """Raise ValueError if the parts do not fit each other, or a number is not finite."""
-        self.functions.check()
+        """Raise UsageError if the parts do not fit each other, or a number is not finite."""
+        self._check_types()
+        try:
+            self.functions.check()
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         self._check_problem()
         for name, numbers in (("positive", self.positive), ("C", self.C)):
             if len(numbers) not in (0, self.n_models):
-                raise ValueError(f"{name} has {len(numbers)} entries for {self.n_models} models")
+                raise UsageError(f"{name} has {len(numbers)} entries for {self.n_models} models")
         if self.label_names is not None and len(self.label_names) != len(self.classes):
-            raise ValueError(f"{len(self.label_names)} names for {len(self.classes)} classes")
+            raise UsageError(f"{len(self.label_names)} names for {len(self.classes)} classes")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise UsageError(f"{len(self.feature_names)} names for {self.n_features} features")
         if not -self.n_models <= self.selected < self.n_models:
-            raise ValueError(f"model {self.selected} is selected of {self.n_models}")
+            raise UsageError(f"model {self.selected} is selected of {self.n_models}")
         if self.index_base not in (0, 1):
-            raise ValueError(f"the index base is {self.index_base}, not 0 or 1")
+            raise UsageError(f"the index base is {self.index_base}, not 0 or 1")
+
+    def _check_types(self) -> None:
+        """Refuse a part that is not of its type."""
+        for name, kind in _TYPES.items():
+            part = getattr(self, name)
+            if not isinstance(part, kind) or isinstance(part, bool):
+                raise UsageError(f"{name} of a model is {shown(part)}, not {kind.__name__}")
 
     def _check_problem(self) -> None:
         """Refuse a loss, labels or an epsilon that do not go with the problem."""
         if self.problem not in PROBLEMS:
             known = ", ".join(PROBLEMS)
-            raise ValueError(f"the problem is {self.problem[:80]!r}, this release knows {known}")
+            raise UsageError(f"the problem is {self.problem[:80]!r}, this release knows {known}")
         if self.loss not in PROBLEMS[self.problem].losses:
-            raise ValueError(f"the loss is {self.loss[:80]!r}, which {self.problem} does not have")
+            raise UsageError(f"the loss is {self.loss[:80]!r}, which {self.problem} does not have")
         if self.is_classifier:
             if not self.positive:
-                raise ValueError(f"{self.problem} has no positive labels")
+                raise UsageError(f"{self.problem} has no positive labels")
             return
         for name, given in (
             ("positive labels", bool(self.positive)),
@@ -108,9 +141,9 @@ class Model:
             ("names of classes", self.label_names is not None),
         ):
             if given:
-                raise ValueError(f"{self.problem} gives scores, and the model has {name}")
+                raise UsageError(f"{self.problem} gives scores, and the model has {name}")
         if self.epsilon is not None and _numbers("epsilon", [self.epsilon])[0] < 0:
-            raise ValueError(f"epsilon is {self.epsilon!r}, less than 0")
+            raise UsageError(f"epsilon is {self.epsilon!r}, less than 0")
 
     @property
     def kernel(self) -> str:
@@ -172,12 +205,149 @@ class Model:
             return tuple(range(self.n_models))
         return tuple(k for k in range(self.n_models) if self.C[k] == self.C[self.selected])
 
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """What a classifier predicts, in the order of the columns of `decision_function`.
 
-def _numbers(name: str, values: Sequence[float]) -> list[float]:
+        AttributeError for other models.
+        """
+        if not self.is_classifier:
+            raise AttributeError(f"a model of the problem {self.problem!r} has no classes")
+        return self._decision().classes
+
+    @property
+    def coef_(self) -> Float64Array:
+        """Weights of the functions that predict: (1, d) or (K, d) for a classifier, else (d,)."""
+        weights: Float64Array = self._decision().scorer.weights.T
+        return weights if self.is_classifier else weights[0]
+
+    @property
+    def intercept_(self) -> Float64Array:
+        """Bias of each function that predicts."""
+        return self._decision().scorer.bias
+
+    def predict(self, data: Any, **options: Any) -> npt.NDArray[Any]:
+        """Labels or values of the rows; see `ooc_svm.predict`."""
+        predictions: npt.NDArray[Any] = load("ooc_svm.prediction.predict:predict")(self, data, **options)
+        return predictions
+
+    def decision_function(self, data: Any, **options: Any) -> Float64Array:
+        """Scores of the rows: (n_rows, K) for several classes, else (n_rows,).
+
+        See `ooc_svm.decision_scores`.
+        """
+        scores: Float64Array = load("ooc_svm.prediction.scores:score_array")(self, data, **options)
+        return scores if self.is_one_vs_rest else scores[:, 0]
+
+    def score(self, data: Any, labels: Any = None, **options: Any) -> float:
+        """Accuracy of a classifier, R squared of a regressor, of other models how well they order the rows.
+
+        That is auc for "roc-area", kendall-tau for "ordinal", ndcg@10 for "ranking"; see `ooc_svm.evaluate`.
+        """
+        metric = PROBLEMS[self.problem].score
+        evaluate = load("ooc_svm.evaluation.evaluate:evaluate")
+        return float(evaluate(self, data, metric, labels=labels, **options)[metric])
+
+    def _decision(self) -> Decision:
+        from ooc_svm.model.decision import Decision
+
+        return Decision.of(self)
+
+    def score_one(self, row: Any) -> Any:
+        """The score of one row, in microseconds and without Numba: for a program that answers requests.
+
+        The bits are those of `decision_scores` on the same values. The first call takes longer: it prepares
+        the weights of several classes, and the names of the features.
+
+        Parameters
+        ----------
+        row : mapping, tuple, sparse matrix or array
+            A mapping of columns, counted from 0, or of names of features to values; a pair of column
+            numbers and values; a sparse matrix of one row; or a 1-d array of all features. Columns and names
+            that the model does not have are ignored.
+
+        Returns
+        -------
+        float or dict
+            Of several classes, the score of each label: by its name where the training data had names.
+
+        Raises
+        ------
+        UsageError
+            If the row is none of these, has a column twice, or a value that is not a finite number.
+        InputError
+            If the score is beyond the range of float64.
+        """
+        return self._for_one_row().score(row)
+
+    def predict_one(self, row: Any) -> Any:
+        """The label of one row, or its value where the model does not classify.
+
+        Parameters
+        ----------
+        row : mapping, tuple, sparse matrix or array
+            See `score_one`.
+
+        Returns
+        -------
+        float or str
+            A label is a str where the training data had names for its labels.
+
+        Raises
+        ------
+        UsageError, InputError
+            See `score_one`.
+        """
+        return self._for_one_row().prediction(row)
+
+    def _for_one_row(self) -> OneRow:
+        ready = self._one_row
+        if ready is None or ready.made_for[0] is not self.functions or ready.made_for[1] != self.selected:
+            from ooc_svm.model.one_row import OneRow
+
+            self._one_row = ready = OneRow(self)
+        return ready
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_one_row": None}
+
+
+_TYPES: dict[str, type] = {
+    "problem": str,
+    "loss": str,
+    "solver": str,
+    "functions": LinearFunctions,
+    "selected": int,
+    "index_base": int,
+    "options": dict,
+    "report": dict,
+}
+
+
+def _numbers(name: str, values: Any) -> list[float]:
     """Python floats; a label or a C is finite. Text is refused rather than parsed."""
     numbers = []
-    for value in values:
-        if isinstance(value, bool | str | bytes) or not math.isfinite(value):
-            raise ValueError(f"{name} holds {str(value)[:80]!r}, which is not a finite number")
-        numbers.append(float(value))
+    for value in _items(name, values):
+        try:
+            number = float(read_number(value))
+        except (TypeError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise UsageError(f"{name} holds {shown(value)}, which is not a finite number")
+        numbers.append(number)
     return numbers
+
+
+def _texts(name: str, values: Any) -> tuple[str, ...]:
+    texts = _items(name, values)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"{name} holds {shown(text)}, which is no text")
+    return tuple(map(str, texts))
+
+
+def _items(name: str, values: Any) -> list[Any]:
+    try:
+        return read_items(values)
+    except TypeError:
+        raise UsageError(f"{name} of a model is {shown(values)}, not a sequence") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from typing import Any, BinaryIO, overload
@@ -9,28 +10,45 @@ from typing import Any, BinaryIO, overload
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
-from ooc_svm.errors import InputError, UsageError
-from ooc_svm.model.decision import Decision
-from ooc_svm.model.file import check_no_model
-from ooc_svm.model.model import Model
+from ooc_svm.errors import UsageError, parameter
+from ooc_svm.model.file import ModelOrPath, check_no_model, opened_model
+from ooc_svm.parameters import FLAG, PATH, TEXT, Kind, MissingFeatures, checks
 from ooc_svm.prediction.rows import Ignored
-from ooc_svm.prediction.scores import ScoreStream, decision_scores
+from ooc_svm.prediction.scores import SCORING, ScoreStream, decision_scores
+from ooc_svm.prediction.tables import PredictionWriter, writer_for
+from ooc_svm.prediction.to_obs import write_to_obs
 from ooc_svm.system.files import atomic_write
-from ooc_svm.text.writer import format_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Result of `predict` with an output: rows written, and what the model has no columns for."""
+    """Result of `predict` with an output: rows written, and what the model has no columns for.
+
+    ``missing`` is the number of features that the data lack, ``extra`` that of columns that are no features,
+    where the data have names or state their number of columns.
+    """
 
     rows: int
     ignored: Ignored
+    missing: int = 0
+    extra: int = 0
+
+
+def _read_output(output: Any) -> Any:
+    if not hasattr(output, "write"):
+        return PATH.convert(output)
+    writable = getattr(output, "writable", lambda: True)
+    if isinstance(output, io.TextIOBase) or getattr(output, "closed", False) or not writable():
+        raise TypeError
+    return output
+
+
+OUTPUT = Kind("path or binary stream", "a path, or a binary stream to write to", _read_output)
 
 
 @overload
 def predict(
-    model: Model,
+    model: ModelOrPath,
     data: Any,
     *,
     output: None = None,
@@ -39,13 +57,16 @@ def predict(
     memory: str | int | None = None,
     index_base: int | None = None,
     label: str | None = None,
+    layer: str | None = None,
     C: float | None = None,
+    feature_names: Any = None,
+    missing_features: MissingFeatures = "error",
 ) -> npt.NDArray[Any]: ...
 
 
 @overload
 def predict(
-    model: Model,
+    model: ModelOrPath,
     data: Any,
     *,
     output: str | os.PathLike[str] | BinaryIO,
@@ -54,21 +75,46 @@ def predict(
     memory: str | int | None = None,
     index_base: int | None = None,
     label: str | None = None,
+    layer: str | None = None,
+    C: float | None = None,
+    feature_names: Any = None,
+    missing_features: MissingFeatures = "error",
+) -> Predicted: ...
+
+
+@overload
+def predict(
+    model: ModelOrPath,
+    data: Any,
+    *,
+    to_obs: str,
+    overwrite: bool = False,
+    scores: bool = False,
+    threads: int | None = None,
+    memory: str | int | None = None,
+    label: str | None = None,
+    layer: str | None = None,
     C: float | None = None,
 ) -> Predicted: ...
 
 
+@checks(**SCORING, output=OUTPUT, scores=FLAG, to_obs=TEXT, overwrite=FLAG)
 def predict(
-    model: Model,
+    model: ModelOrPath,
     data: Any,
     *,
     output: str | os.PathLike[str] | BinaryIO | None = None,
     scores: bool = False,
+    to_obs: str | None = None,
+    overwrite: bool = False,
     threads: int | None = None,
     memory: str | int | None = None,
     index_base: int | None = None,
     label: str | None = None,
+    layer: str | None = None,
     C: float | None = None,
+    feature_names: Any = None,
+    missing_features: MissingFeatures = "error",
 ) -> npt.NDArray[Any] | Predicted:
     """Predict the label of every row, or of a regressor the value.
 
@@ -77,93 +123,86 @@ def predict(
 
     Parameters
     ----------
-    model, data, threads, memory, index_base, label, C
+    model, data, threads, memory, index_base, label, layer, C, feature_names, missing_features
         See `ooc_svm.decision_scores`.
     output : path or binary stream, optional
         One line is written for each row: the label as in text (``1``, ``-1``, ``0.5``), the name of the
         class where the training data had names, or the value in the fewest digits that are read back as the
-        same float64. A file appears whole or not at all.
+        same float64. A path that ends in ``.csv``, ``.tsv`` or ``.parquet`` (which needs pyarrow) becomes a
+        table with named columns, in which names of classes are quoted where they need it. A file appears
+        whole or not at all.
     scores : bool
-        Whether the scores follow on the line, separated by blanks and written as values are. Only with
-        `output`; `decision_scores` gives them as arrays.
+        Whether the scores follow on the line, in columns separated by tabs, after a line with the names of
+        the columns. Only with `output` or `to_obs`; `decision_scores` gives them as arrays.
+    to_obs : str, optional
+        Name of a column of ``obs`` that the predictions become, in the AnnData store that they are for,
+        instead of an output; scores become ``<to_obs>_score``, of several classes
+        ``<to_obs>_score_<class>``. The columns appear whole or not at all. A store with a manifest takes
+        none.
+    overwrite : bool
+        With `to_obs`: replace columns of these names.
 
     Returns
     -------
     ndarray of float64 or str, shape (n_rows,)
         Without `output`: labels, names of classes, or values.
     Predicted
-        With `output`.
+        With `output` or `to_obs`.
 
     Raises
     ------
     UsageError
-        Also if `output` is part of the data, or a model.
+        Also if `output` is part of the data, or a model, the data take no column `to_obs`, or pyarrow is
+        missing.
     StorageError
         Also if `output` cannot be written.
     """
-    if scores and output is None:
-        raise UsageError("scores are written to an output; use decision_scores to get them as arrays")
+    if to_obs is not None and output is not None:
+        raise UsageError(f"{parameter('to_obs')} and {parameter('output')} are two places: choose one")
+    if overwrite and to_obs is None:
+        raise UsageError(f"{parameter('overwrite', True)} is for {parameter('to_obs')}; leave it out")
+    if scores and output is None and to_obs is None:
+        raise UsageError(
+            f"{parameter('scores', True)} needs {parameter('output')}, to which they are written; "
+            "decision_scores gives them as arrays"
+        )
+    model = opened_model(model)
     stream = decision_scores(
-        model, data, threads=threads, memory=memory, index_base=index_base, label=label, C=C
+        model,
+        data,
+        threads=threads,
+        memory=memory,
+        index_base=index_base,
+        label=label,
+        layer=layer,
+        C=C,
+        feature_names=feature_names,
+        missing_features=missing_features,
     )
     with stream:
-        if output is None:
+        if to_obs is not None:
             named = model.label_names is not None
-            parts = [stream.decision.predictions(block.scores, named=named) for block in stream]
+            n_rows = write_to_obs(stream, to_obs, named=named, scores=scores, overwrite=overwrite)
+            return Predicted(n_rows, stream.ignored)
+        if output is None:
+            parts = [stream.decision.predictions(block.scores) for block in stream]
             return np.concatenate(parts) if parts else stream.decision.predictions(np.empty((0, 1)))
-        lines = _Lines(stream.decision, scores)
+        writer = writer_for(stream.decision, output, with_scores=scores)
         if not isinstance(output, str | os.PathLike):
-            return _write(stream, lines, output)
+            return _write(stream, writer, output)
         if stream.rows.holds(output):
             raise UsageError(f"{os.fspath(output)}: is part of the data; choose another name to write to")
         check_no_model(output)
         written: list[Predicted] = []
-        atomic_write(output, lambda file: written.append(_write(stream, lines, file)))
+        atomic_write(output, lambda file: written.append(_write(stream, writer, file)))
         return written[0]
 
 
-def _write(stream: ScoreStream, lines: _Lines, file: BinaryIO) -> Predicted:
+def _write(stream: ScoreStream, writer: PredictionWriter, file: BinaryIO) -> Predicted:
     n_rows = 0
+    writer.begin(file)
     for block in stream:
-        file.write(lines.of(block.scores))
+        writer.add(block.scores)
         n_rows += len(block.scores)
-    return Predicted(n_rows, stream.ignored)
-
-
-class _Lines:
-    """Predictions as lines of text."""
-
-    def __init__(self, decision: Decision, with_scores: bool) -> None:
-        broken = [text for text in decision.texts if len(f"{text}.".splitlines()) > 1]
-        if broken:
-            raise InputError(
-                f"the class {broken[0]!r:.80} has a line break in its name, and a row is one line; "
-                "predict into an array, or rename the class and train again"
-            )
-        self._decision, self._with_scores = decision, with_scores
-        end = " " if with_scores else "\n"
-        self._starts = [f"{text}{end}".encode() for text in decision.texts]
-
-    def of(self, scores: Float64Array) -> bytes:
-        """One line for each row."""
-        starts: list[bytes] = []
-        if len(self._decision.labels):
-            starts = [self._starts[choice] for choice in self._decision.choices(scores).tolist()]
-            if not self._with_scores:
-                return b"".join(starts)
-        elif self._with_scores:  # the score is both prediction and score
-            scores = scores.repeat(2, axis=1)
-        lines = _decimal_lines(scores)
-        if not starts:
-            return lines
-        return b"".join([part for row in zip(starts, lines.splitlines(True), strict=True) for part in row])
-
-
-def _decimal_lines(numbers: Float64Array) -> bytes:
-    """A line of numbers for each row of an array, in the fewest digits that keep the float64."""
-    flat = numbers.reshape(-1)
-    empty = RowBlock(0, np.zeros(len(flat) + 1, np.int64), np.empty(0, np.int32), None)
-    text = np.frombuffer(bytearray(format_rows(LabelledRows(empty, flat))), np.uint8)
-    ends = np.flatnonzero(text == ord("\n")).reshape(numbers.shape)
-    text[ends[:, :-1]] = ord(" ")
-    return text.tobytes()
+    writer.end()
+    return Predicted(n_rows, stream.ignored, stream.columns.missing, stream.columns.extra)

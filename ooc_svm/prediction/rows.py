@@ -9,23 +9,26 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
-
+from ooc_svm.data.annotated import is_annotated, read_annotated
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
+from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.data.source import Source
-from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
-from ooc_svm.ops.rows import keep_known, unsigned
+from ooc_svm.errors import InputError, MemoryBudgetError, UsageError, parameter, shown
+from ooc_svm.parameters import is_path
+from ooc_svm.prediction.columns import Columns
 from ooc_svm.store import Store, open_store
-from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
+from ooc_svm.store.open import has_manifest, names_store
+from ooc_svm.system.files import is_same_file
 from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
+from ooc_svm.text.label_names import LabelNames
 from ooc_svm.text.reader import TextRows
 
 # Memory for a block that is decoded, in blocks: the block and its chunks.
@@ -63,25 +66,44 @@ class RowStream(ABC):
 
     `n_rows` and `has_qid` are None where they are not known before the end, or the first row. Where labels
     have names, a label is a position in `label_names`; `label_counts` are the rows of each label, where they
-    are known before the first row is read. Reading one block at a time needs `least_bytes` of memory.
+    are known before the first row is read. `n_features` is None where the data do not state how many columns
+    they have: text, and stores that were made from it. `n_unlabelled` are the rows without a label, as far as
+    they were looked for: left out if that was asked for, else NaN is their label. Reading one block at a time
+    needs `least_bytes` of memory.
     """
 
     name: str
     n_rows: int | None = None
-    label_names: tuple[str, ...] | None = None
+    n_features: int | None = None
+    label_names: Sequence[str] | None = None
     label_counts: Mapping[float, int] | None = None
     has_qid: bool | None = None
+    n_unlabelled: int = 0
     least_bytes: int = 0
 
     @abstractmethod
     def blocks(
-        self, n_features: int, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
+        self, columns: Columns, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
-        """Read all rows, ahead of the consumer; columns from `n_features` on are ignored.
+        """Read all rows, ahead of the consumer, with those of their columns that are features of the model.
 
         The pool decodes the blocks of a store; the parsing of text has threads of its own. `memory_bytes` are
         for all blocks alive, at least `least_bytes`.
         """
+
+    @property
+    def feature_names(self) -> FeatureNames | None:
+        """Names of the columns, where the data have names."""
+        return None
+
+    @property
+    def anndata_folder(self) -> Path | None:
+        """The folder of an AnnData store without a manifest; None for other data."""
+        return None
+
+    def row_names(self, start: int, stop: int) -> Sequence[str] | None:
+        """Names of the rows ``start <= i < stop``; None where the data have no names of rows."""
+        return None
 
     def holds(self, path: str | os.PathLike[str]) -> bool:
         """Whether a file is part of the data."""
@@ -91,17 +113,48 @@ class RowStream(ABC):
 class SourceStream(RowStream):
     """Rows of a store, or of a matrix; labels of a matrix that is not `labelled` are meaningless."""
 
-    def __init__(self, source: Source, *, labelled: bool = True) -> None:
-        self._source = source
-        self._labelled = labelled
-        self.name = "the matrix"
+    def __init__(
+        self,
+        source: Source,
+        *,
+        labelled: bool = True,
+        label_names: tuple[str, ...] | None = None,
+        row_names: Sequence[str] | None = None,
+        feature_names: FeatureNames | None = None,
+    ) -> None:
+        self._source, self._row_names, self._feature_names = source, row_names, feature_names
+        self._labelled = source.has_labels if isinstance(source, Store) else labelled
+        self.name, self.label_names = "the matrix", label_names
         self.n_rows, self.has_qid = source.n_rows, source.has_qid
+        self.n_features = source.n_features
         self._in_memory = not isinstance(source, Store)
+        if label_names is None and isinstance(source, Store | MatrixSource):
+            self.label_names = source.label_names
         if isinstance(source, Store):
             self.name = str(source.path)
-            self.label_names = source.label_names
             self.label_counts = source.labels.counts
             self.least_bytes = _DECODING * source.block_nbytes
+            if source.format_version is not None and source.parts.feature_names is None:
+                self.n_features = None
+        if isinstance(source, Store | MatrixSource):
+            self.n_unlabelled = source.n_unlabelled
+
+    @property
+    def feature_names(self) -> FeatureNames | None:
+        """Names of the columns; those of a store are read when they are first asked for."""
+        return self._source.feature_names if isinstance(self._source, Store) else self._feature_names
+
+    @property
+    def anndata_folder(self) -> Path | None:
+        """See `RowStream`."""
+        source = self._source
+        return source.path if isinstance(source, Store) and source.format_version is None else None
+
+    def row_names(self, start: int, stop: int) -> Sequence[str] | None:
+        """See `RowStream`."""
+        if isinstance(self._source, Store):
+            return self._source.read_row_names(start, stop)
+        return None if self._row_names is None else self._row_names[start:stop]
 
     def holds(self, path: str | os.PathLike[str]) -> bool:
         """Whether a path leads into the folder of the store."""
@@ -109,7 +162,7 @@ class SourceStream(RowStream):
         return isinstance(source, Store) and Path(path).resolve().is_relative_to(source.path.resolve())
 
     def blocks(
-        self, n_features: int, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
+        self, columns: Columns, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
         """Read all rows; one block ahead for each thread, as far as they fit."""
         source = self._source
@@ -121,7 +174,7 @@ class SourceStream(RowStream):
         def read_ahead() -> None:
             while free and (index := next(following, None)) is not None:
                 buffers = free.pop()
-                coming.append((pool.submit(self._read, index, buffers, n_features), buffers))
+                coming.append((pool.submit(self._read, index, buffers, columns), buffers))
 
         try:
             read_ahead()
@@ -135,19 +188,25 @@ class SourceStream(RowStream):
                 future.cancel()
             wait([future for future, _ in coming])
 
-    def _read(self, index: int, buffers: Any, n_features: int) -> StreamBlock:
+    def _read(self, index: int, buffers: Any, columns: Columns) -> StreamBlock:
         source, block = self._source, self._source.read_block(index, buffers)
         labels = source.read_labels(block.start, block.stop) if self._labelled else None
         qids = source.read_qids(block.start, block.stop) if source.has_qid else None
-        return _known(block, labels, qids, n_features, in_place=not self._in_memory)
+        return _selected(block, labels, qids, columns, in_place=not self._in_memory)
 
 
 class TextStream(RowStream):
-    """Rows of SVMlight text; the input ``-`` is standard input."""
+    """Rows of SVMlight text; the input ``-`` is standard input. `label_names` grow as the text is read."""
 
-    def __init__(self, inputs: Sequence[str | os.PathLike[str]], index_base: int, dtype: str) -> None:
+    label_names: LabelNames | None
+
+    def __init__(
+        self, inputs: Sequence[str | os.PathLike[str]], index_base: int, dtype: str, named: bool
+    ) -> None:
         self._inputs = [os.fspath(path) for path in inputs]
         self._index_base, self._dtype = index_base, dtype
+        self.label_names = LabelNames() if named else None
+        self._rows: TextRows | None = None
         self._open(1, 0)  # raises now if a file is missing
         first = display_name(self._inputs[0])
         self.name = first if len(self._inputs) == 1 else f"{first} and {len(self._inputs) - 1} more"
@@ -160,6 +219,7 @@ class TextStream(RowStream):
             self._inputs,
             index_base=self._index_base,
             dtype=self._dtype,
+            labels="numbers" if self.label_names is None else "text",
             threads=threads,
             chunk_bytes=chunk_bytes,
             max_line_bytes=line_bytes,
@@ -168,20 +228,24 @@ class TextStream(RowStream):
     def holds(self, path: str | os.PathLike[str]) -> bool:
         """Whether a path is one of the inputs."""
         inputs = [each for each in self._inputs if each != "-"]
-        return os.path.exists(path) and any(os.path.samefile(path, each) for each in inputs)
+        return any(is_same_file(path, each) for each in inputs)
 
     def blocks(
-        self, n_features: int, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
+        self, columns: Columns, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
         """Read all rows; the pieces of text are as large as the memory permits."""
-        rows: Iterator[Any] = iter(self._open(threads, memory_bytes))
-        with closing(rows):  # type: ignore[type-var]
+        text = self._open(threads, memory_bytes)
+        text.label_names = self.label_names
+        rows = cast("Generator[Any, None, None]", iter(text))
+        with closing(rows):
             try:
                 for labelled in rows:
-                    yield _known(labelled.rows, labelled.labels, labelled.qids, n_features, in_place=True)
+                    yield _selected(labelled.rows, labelled.labels, labelled.qids, columns, in_place=True)
             except InputError as error:
                 if isinstance(error.__cause__, LineTooLongError) and memory_bytes < _ENOUGH_FOR_LINES:
-                    raise MemoryBudgetError(f"{error} If it is, allow more with --memory") from error
+                    raise MemoryBudgetError(
+                        f"{error} If it is, allow more ({parameter('memory')})"
+                    ) from error
                 raise
 
 
@@ -193,24 +257,12 @@ def _text_bytes(threads: int) -> int:
     return 8 * threads + 13
 
 
-def _known(
-    block: RowBlock, labels: Float64Array | None, qids: Int64Array | None, n_features: int, *, in_place: bool
+def _selected(
+    block: RowBlock, labels: Float64Array | None, qids: Int64Array | None, columns: Columns, *, in_place: bool
 ) -> StreamBlock:
-    """The block without columns from `n_features` on."""
-    ids = unsigned(block.indices)
-    if len(ids) == 0 or int(ids.max()) < n_features:
-        return StreamBlock(block, labels, Ignored(), qids)
-    indptr, indices, values = block.indptr, block.indices, block.values
-    if not in_place:
-        indptr, indices = np.empty_like(indptr), np.empty_like(indices)
-        values = None if values is None else np.empty_like(values)
-    n_before = len(ids)
-    shorter = keep_known(
-        unsigned(block.indptr), ids, block.values, n_features, unsigned(indptr), unsigned(indices), values
-    )
-    n = int(indptr[-1])
-    kept = RowBlock(block.start, indptr, indices[:n], None if values is None else values[:n])
-    return StreamBlock(kept, labels, Ignored(int(shorter), n_before - n), qids)
+    """The block with the columns of the model only."""
+    rows, n_rows, n_entries = columns.select(block, in_place=in_place)
+    return StreamBlock(rows, labels, Ignored(n_rows, n_entries), qids)
 
 
 def open_rows(
@@ -221,49 +273,77 @@ def open_rows(
     index_base: int = 1,
     dtype: str = "float32",
     label: str | None = None,
+    unlabelled: str = "keep",
+    named: bool = False,
+    layer: str | None = None,
+    trained_layer: str | None = None,
 ) -> RowStream:
     """Open any data: a path or paths, a Store, a Source, or a sparse matrix or 2-d ndarray.
 
     A path is a store if it is a folder or ends in ``.zarr``, text otherwise; several paths are text. `labels`
-    and `qid` are those of a matrix; `label` is the column of an AnnData store that holds the labels. How text
-    is read (`index_base`, `dtype`): see `ooc_svm.text.reader.TextRows`.
+    and `qid` are those of a matrix; `label` is the column of AnnData that holds the labels, `layer` the layer
+    with the rows, by default `trained_layer` of the model. How text is read (`index_base`, `dtype`): see
+    `ooc_svm.text.reader.TextRows`; with `named` its labels are names. `unlabelled`: see `ooc_svm.open_store`;
+    a matrix has labels for all rows, or none, unless others are skipped.
 
     UsageError if labels or query ids are given for data that have their own, a label column is named for data
     without columns, or `data` is of no known kind. InputError if there is no such file or store, or it cannot
     be read as one. DamageError or StorageError if a store is damaged, or opening fails.
     """
-    if isinstance(data, str | os.PathLike):
+    is_text = is_path(data) or (isinstance(data, list | tuple) and len(data) > 0 and is_path(data[0]))
+    if is_path(data):
         data = [data]
-    is_text = isinstance(data, list | tuple) and all(isinstance(path, str | os.PathLike) for path in data)
-    if is_text and len(data) == 1 and _names_store(data[0]):
-        data, is_text, label = open_store(data[0], label=label), False, None
-    if label is not None:
-        raise UsageError(f"a label column ({label!r:.80}) can be named for a path to a store only")
+    if is_text and len(data) == 1 and names_store(data[0]):
+        if layer is None and trained_layer is not None and not has_manifest(Path(data[0])):
+            layer = trained_layer
+        data = open_store(data[0], label=label, layer=layer, unlabelled=unlabelled)
+        is_text, label, layer = False, None, None
+    if is_annotated(data):
+        return _annotated_stream(data, labels, qid, label, layer or trained_layer, unlabelled)
+    if is_text:
+        stores = [os.fspath(path) for path in data if names_store(path)]
+        if stores:
+            raise UsageError(f"{stores[0]:.200} is a store; give one store, or text files")
+        stream = TextStream(data, index_base, dtype, named)  # raises first where the files are no text
+    for name, what, value in (("label", "column of labels", label), ("layer", "layer", layer)):
+        if value is not None:
+            raise UsageError(
+                f"{parameter(name)} is {shown(value)}, but a {what} is for AnnData and the path of a store "
+                "only"
+            )
     if is_text or hasattr(data, "read_block"):
         for name, given in (("labels", labels), ("qid", qid)):
             if given is not None:
-                raise UsageError(f"{name} can be given with a matrix only; text and stores have their own")
+                raise UsageError(
+                    f"{parameter(name)} can be given with a matrix only; text and stores have their own"
+                )
     if is_text:
-        stores = [os.fspath(path) for path in data if _names_store(path)]
-        if stores:
-            raise UsageError(f"{stores[0]:.200} is a store; give one store, or text files")
-        return TextStream(data, index_base, dtype)
+        return stream
     if hasattr(data, "read_block"):
+        if unlabelled != "keep" and isinstance(data, Store):
+            data.require_labels()
         return SourceStream(data)
-    return _matrix_stream(data, labels, qid)
+    return _matrix_stream(data, labels, qid, unlabelled)
 
 
-def _matrix_stream(matrix: Any, labels: Any, qid: Any) -> SourceStream:
-    shape = getattr(matrix, "shape", None)
-    if shape is None or len(shape) != 2:
-        raise UsageError(
-            f"{type(matrix).__name__} is no data: give the path of a store or of text, or a matrix of rows"
-        )
-    if shape[1] > LARGEST_FEATURE_COUNT:
-        raise InputError(f"the matrix has {shape[1]} columns; at most {LARGEST_FEATURE_COUNT} are possible")
-    given = np.zeros(shape[0]) if labels is None else labels
-    return SourceStream(MatrixSource(matrix, given, qids=qid), labelled=labels is not None)
+def _annotated_stream(
+    data: Any, labels: Any, qid: Any, label: str | None, layer: str | None, unlabelled: str
+) -> SourceStream:
+    own = read_annotated(data, label, layer, labelled=False)
+    label_names = own.label_names if labels is None else None
+    labels, qid = own.labels if labels is None else labels, own.qids if qid is None else qid
+    names, skip = ("data", "weights"), unlabelled == "skip"
+    source = MatrixSource(own.matrix, labels, qids=qid, names=names, skip_unlabelled=skip)
+    return SourceStream(
+        source,
+        labelled=labels is not None,
+        label_names=label_names,
+        row_names=own.row_names.tolist(),
+        feature_names=own.feature_names,
+    )
 
 
-def _names_store(path: str | os.PathLike[str]) -> bool:
-    return os.path.isdir(path) or Path(path).suffix == ".zarr"
+def _matrix_stream(matrix: Any, labels: Any, qid: Any, unlabelled: str) -> SourceStream:
+    names, skip = ("data", "weights"), unlabelled == "skip"
+    source = MatrixSource(matrix, labels, qids=qid, names=names, skip_unlabelled=skip)
+    return SourceStream(source, labelled=labels is not None)

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
+
+import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, tiles
-from ooc_svm.errors import MemoryBudgetError, UsageError
+from ooc_svm.errors import MemoryBudgetError, parameter
 from ooc_svm.model.decision import Decision, select_C
-from ooc_svm.model.model import Model
+from ooc_svm.model.file import MODEL, ModelOrPath, opened_model
+from ooc_svm.parameters import (
+    ANY_DATA,
+    ARRAY,
+    COST,
+    FEATURE_NAMES,
+    INDEX_BASE,
+    MISSING_FEATURES,
+    SIZE,
+    TEXT,
+    THREADS,
+    UNLABELLED,
+    MissingFeatures,
+    checks,
+    number,
+)
+from ooc_svm.prediction.columns import Columns, match_columns
 from ooc_svm.prediction.rows import Ignored, RowStream, StreamBlock, open_rows
-from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget
+from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget, size_needed
 
 # Scores and stored values of a tile, at most; a tile is what a thread scores at a time.
 TILE_SCORES = 1 << 16
@@ -36,7 +55,7 @@ class ScoreBlock:
     scores : ndarray of float64, shape (n_rows, K)
         One column for each function that predicts; of one-vs-rest in ascending order of the classes.
     labels : ndarray of float64, shape (n_rows,), or None
-        Labels of the rows, if the data have any.
+        Labels of the rows, if the data have any; NaN for a row without one.
     qids : ndarray of int64, shape (n_rows,), or None
         Query ids of the rows, if the data have any.
     """
@@ -45,6 +64,53 @@ class ScoreBlock:
     scores: Float64Array
     labels: Float64Array | None
     qids: Int64Array | None = None
+
+
+class ScoredBlock(Protocol):
+    """Some rows with scores, see `ScoreBlock`."""
+
+    @property
+    def scores(self) -> Float64Array: ...
+
+    @property
+    def labels(self) -> Float64Array | None: ...
+
+    @property
+    def qids(self) -> Int64Array | None: ...
+
+
+class RowFacts(Protocol):
+    """What is known of the rows, see `ooc_svm.prediction.rows.RowStream`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def n_rows(self) -> int | None: ...
+
+    @property
+    def label_names(self) -> Sequence[str] | None: ...
+
+    @property
+    def label_counts(self) -> Mapping[float, int] | None: ...
+
+    @property
+    def has_qid(self) -> bool | None: ...
+
+
+class ScoredRows(Protocol):
+    """All rows in order, wherever their scores come from; see `ScoreStream`."""
+
+    @property
+    def decision(self) -> Decision: ...
+
+    @property
+    def rows(self) -> RowFacts: ...
+
+    @property
+    def spare_bytes(self) -> int: ...
+
+    def __iter__(self) -> Iterator[ScoredBlock]: ...
 
 
 class ScoreStream(Iterator[ScoreBlock]):
@@ -58,6 +124,8 @@ class ScoreStream(Iterator[ScoreBlock]):
         What the scores mean.
     rows : RowStream
         The rows that are scored.
+    columns : Columns
+        Which of their columns are features of the model.
     ignored : Ignored
         Rows and entries of columns that the model does not have, up to the last block returned.
     spare_bytes : int
@@ -65,9 +133,15 @@ class ScoreStream(Iterator[ScoreBlock]):
     """
 
     def __init__(
-        self, decision: Decision, rows: RowStream, threads: int, memory_bytes: int, spare_bytes: int
+        self,
+        decision: Decision,
+        rows: RowStream,
+        columns: Columns,
+        threads: int,
+        memory_bytes: int,
+        spare_bytes: int,
     ) -> None:
-        self.decision, self.rows, self.ignored = decision, rows, Ignored()
+        self.decision, self.rows, self.columns, self.ignored = decision, rows, columns, Ignored()
         self.spare_bytes, self._threads = spare_bytes, threads
         self._tile_rows = max(TILE_SCORES // decision.scorer.n_scores, 1)
         self._steps = self._run(memory_bytes)
@@ -86,10 +160,10 @@ class ScoreStream(Iterator[ScoreBlock]):
         self.close()
 
     def _run(self, memory_bytes: int) -> Generator[ScoreBlock, None, None]:
-        threads, n_features = self._threads, self.decision.scorer.n_features
+        threads = self._threads
         with (
             ThreadPoolExecutor(threads, thread_name_prefix="score") as pool,
-            closing(self.rows.blocks(n_features, pool, threads, memory_bytes)) as blocks,
+            closing(self.rows.blocks(self.columns, pool, threads, memory_bytes)) as blocks,
         ):
             for block in blocks:
                 self.ignored.rows += block.ignored.rows
@@ -119,8 +193,27 @@ class ScoreStream(Iterator[ScoreBlock]):
             wait([future for _, _, future in pending])  # the stream reuses the arrays of the block
 
 
+SCORING = {
+    "model": MODEL,
+    "data": ANY_DATA,
+    "labels": ARRAY,
+    "qid": ARRAY,
+    "threads": THREADS,
+    "memory": SIZE,
+    "index_base": INDEX_BASE,
+    "label": TEXT,
+    "layer": TEXT,
+    "unlabelled": UNLABELLED,
+    "C": COST,
+    "feature_names": FEATURE_NAMES,
+    "missing_features": MISSING_FEATURES,
+}
+"""Kinds of what all functions take that score rows."""
+
+
+@checks(**SCORING, spare_share=number("a share from 0 to 1", lambda share: 0 <= share <= 1))
 def decision_scores(
-    model: Model,
+    model: ModelOrPath,
     data: Any,
     *,
     labels: Any = None,
@@ -129,34 +222,54 @@ def decision_scores(
     memory: str | int | None = None,
     index_base: int | None = None,
     label: str | None = None,
+    layer: str | None = None,
+    unlabelled: str = "keep",
     C: float | None = None,
+    feature_names: Any = None,
+    missing_features: MissingFeatures = "error",
     spare_share: float = 0.0,
 ) -> ScoreStream:
     """Scores of every row, such as ``f_k(x) = w_k.x + b_k``, block after block in row order.
 
-    Columns that the model does not have are ignored and counted. Text is read as `ooc_svm.convert` would
-    have stored it for training: values are rounded to the type of the training data.
+    Where data and model have names of features, the columns are found by their names, in any order. Else they
+    are taken by their numbers. Columns that the model does not have are ignored and counted. Text
+    is read as `ooc_svm.convert` would have stored it for training: values are rounded to the type of the
+    training data, and the labels are names where the model has names of classes.
 
     Parameters
     ----------
-    model : Model
+    model : Model or path
+        A model, or its file.
     data : path, paths, Store or matrix
         A store (a folder or a name that ends in ``.zarr``), SVMlight text (one file or several, ``-`` is
-        standard input), an open store, or rows in memory.
+        standard input), an open store, or rows in memory: a matrix, or an AnnData object.
     labels : array_like of shape (n_rows,), optional
-        Labels of the rows of a matrix.
+        Labels of the rows of a matrix: numbers, or text for the names of classes.
     qid : array_like of int, shape (n_rows,), optional
         Query ids of the rows of a matrix.
     threads : int, optional
-        By default all processors that the process may use. The scores do not depend on it.
-    memory : str or int, optional
+        From 1 to 4096; by default all processors that the process may use. The scores do not depend on it.
+    memory : int or str, optional
         Bytes or a size like ``"600MB"``; by default half of what the process may use.
     index_base : {0, 1}, optional
         Number of the first column in text; by default that of the model's training data.
     label : str, optional
-        Column of an AnnData store that holds the labels.
+        Column of an AnnData store, or of an AnnData object, that holds the labels.
+    layer : str, optional
+        Its layer with the rows, ``"X"`` for its matrix; by default the one that the model was trained on.
+    unlabelled : {"error", "skip", "keep"}
+        What becomes of rows of an AnnData store without a label, see `ooc_svm.open_store`; rows of a matrix
+        whose label is NaN are left out with "skip", and else an error.
     C : float, optional
         Which functions predict, of a model trained with several values of C; see `Model.selected`.
+    feature_names : path or sequence of str, optional
+        Names of the columns of data that have none: a file of UTF-8 text with a name on each line, or the
+        names.
+    missing_features : {"error", "zero"}
+        Features that the data lack are an error, or 0. Where columns are taken by their numbers, a matrix
+        must have as many as the model, or with "zero" any number: columns beyond the model's are ignored.
+        Text, and stores made from it, may have any number always. With "zero" a warning says how many
+        features are missing.
     spare_share : float
         Share of the memory that is not needed for scoring to leave to the caller, as ``spare_bytes``.
 
@@ -168,41 +281,66 @@ def decision_scores(
     Raises
     ------
     UsageError
-        If an option is not possible, or the data are of no known kind.
+        If a value is not possible, or the data are of no known kind.
     MemoryBudgetError
         If `memory` is too small; the message holds the sum.
     InputError
-        If there are no such data; while reading, for bad text or a score that is not finite.
+        If there are no such data, or they lack features; while reading, for bad text or a score that is not
+        finite.
     DamageError, StorageError
         If a store is damaged, or reading fails.
     """
+    model = opened_model(model)
     decision = Decision.of(select_C(model, C))
     base = model.index_base if index_base is None else index_base
     dtype = "float64" if model.report.get("value_type") == "float64" else "float32"
-    rows = open_rows(data, labels, qid=qid, index_base=base, dtype=dtype, label=label)
-    if threads is not None and threads < 1:
-        raise UsageError(f"threads must be at least 1, not {threads}")
+    rows = open_rows(
+        data,
+        labels,
+        qid=qid,
+        index_base=base,
+        dtype=dtype,
+        label=label,
+        unlabelled=unlabelled,
+        named=model.label_names is not None,
+        layer=layer,
+        trained_layer=model.options.get("layer"),
+    )
     workers = threads or len(os.sched_getaffinity(0))
-    left = _memory_left(decision, rows, workers, memory)
+    columns = match_columns(model, rows, feature_names, missing_features)
+    left = _memory_left(decision, rows, columns, workers, memory)
     spare = int(spare_share * left)
-    return ScoreStream(decision, rows, workers, rows.least_bytes + left - spare, spare)
+    if columns.remark is not None:
+        warnings.warn(columns.remark, stacklevel=2)
+    return ScoreStream(decision, rows, columns, workers, rows.least_bytes + left - spare, spare)
 
 
-def _memory_left(decision: Decision, rows: RowStream, threads: int, memory: str | int | None) -> int:
+def score_array(model: ModelOrPath, data: Any, **options: Any) -> Float64Array:
+    """Scores of every row as one array, shape (n_rows, K); see `decision_scores`."""
+    with decision_scores(model, data, **options) as stream:
+        parts = [block.scores for block in stream]
+        return np.concatenate(parts) if parts else np.empty((0, stream.decision.scorer.n_scores))
+
+
+def _memory_left(
+    decision: Decision, rows: RowStream, columns: Columns, threads: int, memory: str | int | None
+) -> int:
     """Bytes of the allowed memory that scoring does not need; MemoryBudgetError if it is not enough."""
     total = memory_budget(memory)
     tile = max(TILE_SCORES, decision.scorer.n_scores)
     items = {
         "Python and libraries": INTERPRETER_BYTES,
         "weights": decision.scorer.nbytes,
+        "names of features": columns.nbytes,
         "rows being read": rows.least_bytes,
         "scores": tile * (8 * (threads + 2) + _WRITING),
     }
     needed = sum(items.values())
     if needed > total:
-        parts = " + ".join(f"{name} {format_size(size)}" for name, size in items.items())
+        parts = " + ".join(f"{name} {format_size(size)}" for name, size in items.items() if size)
         raise MemoryBudgetError(
-            f"scoring {rows.name} needs {format_size(needed)} of memory, allowed are {format_size(total)}: "
-            f"{parts}; allow more with --memory"
+            f"scoring {rows.name} needs {size_needed(needed)} of memory, allowed are {format_size(total)}: "
+            f"{parts}; allow more ({parameter('memory')})",
+            needed,
         )
     return total - needed

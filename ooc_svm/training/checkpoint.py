@@ -18,20 +18,22 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.errors import DamageError, StorageError
+from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.errors import DamageError, StorageError, UsageError
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
-from ooc_svm.system.files import atomic_write, sweep_leftovers
+from ooc_svm.system.files import atomic_write, open_to_read, status_of, storage_errors, sweep_leftovers
+from ooc_svm.training.keys import RunKey
 
 CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=2)
 PLACES = (0, 1)
 
 
 class _Summed:
-    """A stream that keeps the checksum of what passes through it."""
+    """A stream that keeps the checksum of what passes through it; ``name`` is that of its file."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+        self._file, self.name = file, file.name
         self.crc32c = 0
 
     def write(self, data: Any) -> int:
@@ -46,12 +48,13 @@ class _Summed:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """One whole checkpoint."""
+    """One whole checkpoint: its states, and the checksum of each of its row vectors, which are in a file."""
 
     folder: Path
     place: int
     content: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
+    vector_sums: list[int]
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -74,30 +77,35 @@ class Saved:
     def load(self, saved_name: str, name: str, vectors: RowVectors) -> None:
         """Set the row vector ``name`` from the one saved as ``saved_name``; all of them are float64.
 
-        DamageError if there is no such row vector, or it has another length.
+        DamageError if there is no such row vector, or it has another length, or is no longer the one that was
+            there when the checkpoint was found to be whole.
         """
         path = vectors_path(self.folder, self.place)
         size = 8 * vectors.n_rows
-        with path.open("rb") as file:
+        with storage_errors("reading", path, "check the disk"), open_to_read(path) as file:
             if saved_name not in self.names or os.fstat(file.fileno()).st_size != size * len(self.names):
                 raise DamageError(f"{path}: has other row vectors than this run; start without it")
-            file.seek(size * self.names.index(saved_name))
-            vectors.load(name, file)
+            number = self.names.index(saved_name)
+            file.seek(size * number)
+            summed = _Summed(file)
+            vectors.load(name, summed)  # type: ignore[arg-type]
+            if summed.crc32c != self.vector_sums[number]:
+                raise DamageError(f"{path}: was changed while it was read; run again")
 
 
 class Checkpoints:
     """The checkpoints of one run in a folder.
 
     ``folder``: made if it is missing.
-    ``keys``: what the run is, see `ooc_svm.training.keys`: the first is written; a state with none of them is
-        refused.
+    ``key``: what the run is; the state of another one is refused.
     StorageError if the folder cannot be made.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], keys: Sequence[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], key: RunKey) -> None:
         self.folder = Path(folder)
-        self._keys = keys
+        self._key = key
         self._next = 0
+        self._found: Saved | None = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -129,7 +137,8 @@ class Checkpoints:
         for model, state in enumerate(states):
             _flatten(f"{model}", state, arrays, texts)
         content = {
-            "key": self._keys[0],
+            "key": self._key.texts[0],
+            "data": self._key.data,
             "pass": number,
             "facts": metadata,
             "texts": texts,
@@ -143,15 +152,16 @@ class Checkpoints:
 
         DamageError if there are checkpoints and none is whole, or they are another run's.
         """
-        found = newest_saved(self.folder, self._keys)
-        return None if found is None else found.metadata
+        self._found = newest_saved(self.folder, self._key)
+        return None if self._found is None else self._found.metadata
 
     def restore(self, states: Sequence[Any], vectors: RowVectors, names: Sequence[str]) -> dict[str, Any]:
-        """Put the newest whole checkpoint into fresh states and the named row vectors; returns its metadata.
+        """Put the checkpoint that `newest_metadata` found into fresh states and the named row vectors.
 
-        DamageError if it does not fit them: arrays of other types, or other row vectors.
+        It is kept for one such call. Returns its metadata. DamageError if it does not fit them: arrays of
+        other types, or other row vectors.
         """
-        found = newest_saved(self.folder, self._keys)
+        found, self._found = self._found, None
         if found is None:
             raise DamageError(f"{self.folder}: there is no checkpoint to go on from; run without resume")
         self._next = 1 - found.place
@@ -160,9 +170,8 @@ class Checkpoints:
             raise DamageError(f"{path}: has other row vectors than this run; start it again")
         for model, state in enumerate(states):
             found.fill(model, state)
-        with vectors_path(self.folder, found.place).open("rb") as file:
-            for name in names:
-                vectors.load(name, file)
+        for name in names:
+            found.load(name, name, vectors)
         return found.metadata
 
     def _discard(self, place: int) -> None:
@@ -176,10 +185,10 @@ class Checkpoints:
             ) from error
 
 
-def newest_saved(folder: Path, keys: Sequence[str] | None = None) -> Saved | None:
+def newest_saved(folder: Path, key: RunKey | None = None) -> Saved | None:
     """The newest whole checkpoint in a folder, or None if there is none.
 
-    ``keys``: of the run that it must belong to; any run's by default.
+    ``key``: of the run that it must belong to; any run's by default.
     DamageError if there are checkpoints and none is whole, or they are another run's.
     """
     whole: list[Saved] = []
@@ -187,7 +196,7 @@ def newest_saved(folder: Path, keys: Sequence[str] | None = None) -> Saved | Non
     for place in PLACES:
         for path in (state_path(folder, place), vectors_path(folder, place)):
             sweep_leftovers(path)
-        if not state_path(folder, place).exists():
+        if status_of(state_path(folder, place)) is None:
             continue
         try:
             whole.append(_read(folder, place))
@@ -198,11 +207,11 @@ def newest_saved(folder: Path, keys: Sequence[str] | None = None) -> Saved | Non
             raise damage
         return None
     # A run that was not resumed leaves the states of an earlier one until it has written over both.
-    own = [saved for saved in whole if keys is None or saved.content["key"] in keys]
-    if not own:
+    own = [saved for saved in whole if key is None or saved.content["key"] in key.texts]
+    if key is not None and not own:
+        path, difference = state_path(folder, whole[0].place), key.difference(whole[0].content)
         raise DamageError(
-            f"{state_path(folder, whole[0].place)}: was saved by a run on other data or with other options; "
-            "give the options of that run or another folder"
+            f"{path}: was saved by a run {difference}; give data and options of that run, or another folder"
         )
     newest = max(own, key=lambda saved: int(saved.content["pass"]))
     if damage is not None:
@@ -219,15 +228,27 @@ def _read(folder: Path, place: int) -> Saved:
         raise DamageError(f"{path}: is not as this release writes it; start the run again")
     path = vectors_path(folder, place)
     try:
-        with path.open("rb") as file:
-            summed = _Summed(file)
-            while summed.read(1 << 20):
-                pass
+        with open_to_read(path) as file:
+            checksum, vector_sums = _checksums(file, len(content["vectors"]["names"]))
     except OSError as error:
         raise DamageError(f"{path}: a part of the checkpoint cannot be read: {error.strerror}") from error
-    if summed.crc32c != content["vectors"].get("crc32c"):
+    if checksum != content["vectors"].get("crc32c"):
         raise DamageError(f"{path}: damaged: the checksum of the row vectors is wrong")
-    return Saved(folder, place, content, arrays)
+    return Saved(folder, place, content, arrays, vector_sums)
+
+
+def _checksums(file: BinaryIO, n_vectors: int) -> tuple[int, list[int]]:
+    """Checksums of a whole file, and of each of the row vectors of equal length that are all of it."""
+    whole, parts = _Summed(file), []
+    length = os.fstat(file.fileno()).st_size // max(n_vectors, 1)
+    for _ in range(n_vectors):
+        part, missing = 0, length
+        while missing and (data := whole.read(min(missing, 1 << 20))):
+            part, missing = google_crc32c.extend(part, data), missing - len(data)
+        parts.append(part)
+    while whole.read(1 << 20):
+        pass
+    return whole.crc32c, parts
 
 
 def saved_item(metadata: Mapping[str, Any], name: str, kind: type) -> Any:
@@ -235,6 +256,16 @@ def saved_item(metadata: Mapping[str, Any], name: str, kind: type) -> Any:
     if type(metadata.get(name)) is not kind:
         raise DamageError(f"the checkpoint does not say {name}; start the run again")
     return metadata[name]
+
+
+def check_feature_names(saved: Mapping[str, Any], names: FeatureNames | None, folder: Path) -> None:
+    """UsageError if the state was saved by a run whose features had other names, where both have names."""
+    found = saved.get("feature_names")
+    if found is not None and names is not None and found != names.digest():
+        raise UsageError(
+            f"{folder} holds the state of a run whose features have other names, or these in another "
+            "order; give the data of that run, or another folder"
+        )
 
 
 def saved_parameters(saved: Mapping[str, Any]) -> dict[str, int]:

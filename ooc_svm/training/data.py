@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ooc_svm.data.annotated import is_annotated, read_annotated
+from ooc_svm.data.classes import label_text
+from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.data.folds import HeldOut
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.data.source import Source
-from ooc_svm.errors import InputError, UsageError
+from ooc_svm.errors import InputError, UsageError, parameter, shown
 from ooc_svm.options import TrainOptions
+from ooc_svm.parameters import is_path
 from ooc_svm.problems.base import LabelSet
 from ooc_svm.store import Store, open_store
+from ooc_svm.store.feature_names import check_count, given_names
+from ooc_svm.store.open import names_store
+from ooc_svm.system.files import status_of
+from ooc_svm.system.malloc import share_freed_memory
+
+# What the data are known by.
+_BY_MANIFEST = "the checksums in the manifest"
+_BY_FILES = (
+    "size, inode and time of change of each chunk file and a sample of their bytes: a store without a "
+    "manifest that was copied, moved to another disk or written again is another one"
+)
+_BY_CONTENT = "all bytes of the matrix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +43,163 @@ class Data:
     source: Source
     labels: LabelSet
     id: Callable[[], str]  # Gives a text that changes with the content
+    known_by: str  # What the text follows from, for messages
     value_type: str  # {"ones", "float32", "float64"}
     index_base: int
+    remark: str | None = None  # What a user should know of the data
+    n_unlabelled: int = 0  # Rows without a label, which were left out
+    conversion_seconds: float | None = None  # Time in which text was made into a store
+    feature_names: FeatureNames | None = None
+    n_held_out: int = 0  # Rows that are held out of training
 
 
-def open_data(data: Any, labels: Any, sample_weight: Any, options: TrainOptions, qid: Any = None) -> Data:
+def open_data(
+    data: Any,
+    labels: Any,
+    sample_weight: Any,
+    options: TrainOptions,
+    qid: Any = None,
+    feature_names: Any = None,
+) -> Data:
     """Open what `train` was given."""
+    if isinstance(data, str | os.PathLike | Store):
+        share_freed_memory()
+    if (inputs := text_inputs(data)) is not None:
+        if absent := [path for path in inputs if path != "-" and status_of(path) is None]:
+            raise InputError(f"{absent[0]:.200} does not exist; check the path")
+        raise UsageError(
+            f"{inputs[0]:.200} is text, whose rows and nonzeros are not known before it is read; convert it "
+            "first (convert), and give the store"
+        )
     if isinstance(data, str | os.PathLike):
-        data = open_store(Path(data), label=options.label)
+        layer, unlabelled = options.layer, options.unlabelled
+        data = open_store(Path(data), label=options.label, layer=layer, unlabelled=unlabelled)
     if isinstance(data, Store):
-        if not (labels is None and sample_weight is None and qid is None):
-            raise UsageError("a store brings its labels, weights and qids; do not give them as well")
+        refuse_columns("a store brings its labels, weights and qids", labels, sample_weight, qid)
+        data.require_labels()
         if data.n_rows == 0:
             raise InputError(f"{data.path} has no rows; there is nothing to train on")
         known = LabelSet(data.labels.counts, data.label_names, data.has_qid)
-        return Data(data, known, lambda: data.id, data.value_type, data.index_base)
+        known_by = _BY_FILES if data.format_version is None else _BY_MANIFEST
+        names = _names_of(data.feature_names, feature_names, str(data.path), data.n_features)
+        details = (data.value_type, data.index_base, data.remark, data.n_unlabelled)
+        return Data(data, known, lambda: data.id, known_by, *details, feature_names=names)
+    return _open_matrix(data, labels, sample_weight, qid, options, feature_names)
+
+
+def _open_matrix(
+    data: Any, labels: Any, sample_weight: Any, qid: Any, options: TrainOptions, feature_names: Any
+) -> Data:
+    """Open rows in memory: a matrix, or an AnnData object, which may bring columns and names."""
     if options.engine == "dask":
-        raise UsageError("the engine 'dask' reads a store; convert the matrix first, or leave the engine out")
-    if labels is None:
-        raise UsageError("a matrix needs labels, one a row")
-    if options.label is not None:
-        raise UsageError(f"label {options.label[:80]!r} names a column of a store; a matrix has none")
-    source = MatrixSource(data, labels, sample_weight, qids=qid)
+        engine = parameter("engine", "dask")
+        raise UsageError(f"{engine} reads a store; convert the matrix first, or leave {engine} out")
+    what = "the matrix"
+    label_names: Sequence[str] | None = None
+    own_names: FeatureNames | None = None
+    if is_annotated(data):
+        own = read_annotated(data, options.label, options.layer, labelled=labels is None)
+        data, sample_weight, qid = own.matrix, _given(sample_weight, own.weights), _given(qid, own.qids)
+        what, own_names = "the AnnData", own.feature_names
+        if labels is None:
+            labels, label_names = own.labels, own.label_names
+        elif options.label is not None:
+            raise UsageError(f"{parameter('labels')} and {parameter('label')} both name the labels; give one")
+    elif labels is None:
+        raise UsageError(f"a matrix needs {parameter('labels')}, one a row")
+    else:
+        for name, what in (("label", "column"), ("layer", "layer")):
+            if (named := getattr(options, name)) is not None:
+                found = f"{parameter(name)} {shown(named)}"
+                raise UsageError(f"{found} names a {what} of a store; a matrix has none")
+    source = MatrixSource(
+        data,
+        labels,
+        sample_weight,
+        qids=qid,
+        names=("data", "sample_weight"),
+        skip_unlabelled=options.unlabelled == "skip",
+    )
     if source.n_rows == 0:
         raise InputError("the matrix has no rows; there is nothing to train on")
     values, rows = np.unique(source.read_labels(0, source.n_rows), return_counts=True)
     counts = dict(zip(values.tolist(), rows.tolist(), strict=True))
-    return Data(source, LabelSet(counts, None, source.has_qid), lambda: source.id, source.value_type, 0)
+    known = LabelSet(counts, _given(source.label_names, label_names), source.has_qid)
+    names = _names_of(own_names, feature_names, what, source.n_features)
+    of_matrix = Data(source, known, lambda: source.id, _BY_CONTENT, source.value_type, 0, feature_names=names)
+    return replace(of_matrix, n_unlabelled=source.n_unlabelled)
+
+
+def _given(entries: Any, own: Any) -> Any:
+    """What was given, else the data's own."""
+    return own if entries is None else entries
+
+
+def _names_of(own: FeatureNames | None, given: Any, what: str, n_features: int) -> FeatureNames | None:
+    """The names of the features, those that the data have or those that were given."""
+    if given is None:
+        return own
+    if own is not None:
+        raise UsageError(f"{what} names its features; leave {parameter('feature_names')} out")
+    names = given_names(given)
+    check_count(names, n_features, what)
+    return names
+
+
+def refuse_columns(reason: str, labels: Any, sample_weight: Any, qid: Any) -> None:
+    """Refuse columns that were given with data that have their own."""
+    for name, entries in {"labels": labels, "sample_weight": sample_weight, "qid": qid}.items():
+        if entries is not None:
+            raise UsageError(f"{reason}; leave {parameter(name)} out")
+
+
+def text_inputs(data: Any) -> list[str] | None:
+    """The paths of text, of one or several; None where what is trained on is a store or a matrix."""
+    several = isinstance(data, list | tuple) and any(map(is_path, data))
+    paths = [os.fspath(path) for path in (data if several else [data] if is_path(data) else [])]
+    stores = [path for path in paths if names_store(path)]
+    if len(paths) > 1 and stores:
+        raise UsageError(f"{stores[0]:.200} is a store; give one store, or text files")
+    return paths if paths and not stores else None
+
+
+def refuse_text_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of text where there is none."""
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"{parameter(name)} is for text, and this data is none; leave it out")
+
+
+def without_rows(data: Data, held_out: HeldOut, has_classes: bool) -> Data:
+    """The same data; where labels are classes they are counted of the rows alone that are trained on.
+
+    InputError if no row is held out, or all rows of a class are.
+    """
+    share, counted = parameter("validation", held_out.share), has_classes and data.labels.counts is not None
+    if held_out.by_query and not data.labels.has_qid:
+        return data  # which the problem refuses
+    counts: Counter[float] = Counter()
+    n_held_out, source = 0, data.source
+    for span in source.blocks:
+        mask = held_out.mask(source, span.start, span.stop)
+        n_held_out += int(np.count_nonzero(mask))
+        if counted:
+            found, rows = np.unique(source.read_labels(span.start, span.stop)[mask], return_counts=True)
+            counts.update(dict(zip(found.tolist(), rows.tolist(), strict=True)))
+    if n_held_out in (0, source.n_rows):
+        which = "none" if n_held_out == 0 else "all"
+        raise InputError(
+            f"{share} holds {which} of the {source.n_rows} rows out; give another share or another "
+            f"{parameter('seed')}"
+        )
+    if data.labels.counts is None or not has_classes:
+        return replace(data, n_held_out=n_held_out)
+    left = {label: rows - counts[label] for label, rows in data.labels.counts.items()}
+    empty = next((label for label, rows in left.items() if rows == 0 and counts[label]), None)
+    if empty is not None:
+        name = label_text(empty) if data.labels.names is None else data.labels.names[int(empty)]
+        raise InputError(
+            f"{share} holds all rows of the label {name!s:.80} out; give a smaller share or another "
+            f"{parameter('seed')}"
+        )
+    return replace(data, labels=replace(data.labels, counts=left), n_held_out=n_held_out)

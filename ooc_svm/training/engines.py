@@ -27,7 +27,7 @@ def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterat
     ``kept``: the solver's parameters of a saved state that the run goes on from.
     """
     source, options = prepared.data.source, prepared.options
-    work, total = prepared.workload(), memory_budget(options.memory)
+    work, total = prepared.workload, memory_budget(options.memory)
     with ExitStack() as stack:
         if options.engine == "dask":
             assert isinstance(source, Store)

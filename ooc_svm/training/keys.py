@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ooc_svm.options import TrainOptions, family_fields, identity_fields
 
 
-def run_keys(data_id: str, options: TrainOptions) -> list[str]:
-    """What tells a run from others: the key of today, then those that version 0.1.0 gave it."""
-    return _keys(data_id, options, identity_fields())
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """What tells a run from others.
+
+    ``texts``: the key of today, then those that version 0.1.0 gave it.
+    ``data``: what tells its data from others.
+    ``known_by``: what ``data`` follows from, for messages.
+    """
+
+    texts: list[str]
+    data: str
+    known_by: str
+
+    def difference(self, saved: Mapping[str, Any], besides: str = "") -> str:
+        """What is different about the run that saved this; version 0.1.0 did not save what would tell."""
+        other_data = f"on other data (these are known by {self.known_by})"
+        other_options = f"with other options{besides}"
+        if not isinstance(saved.get("data"), str):
+            return f"{other_data} or {other_options}"
+        return other_options if saved["data"] == self.data else other_data
 
 
-def families(data_id: str, options: TrainOptions) -> list[str]:
-    """Texts that runs share whose states differ by C alone; today's, then those of version 0.1.0."""
-    return _keys(data_id, options, family_fields())
+def run_key(data_id: str, known_by: str, options: TrainOptions, folds: Any = None) -> RunKey:
+    """The key of a run; ``folds``: what tells those of its models from others, if it has any."""
+    return RunKey(_keys(data_id, options, identity_fields(), folds), data_id, known_by)
 
 
-def _keys(data_id: str, options: TrainOptions, counted: Collection[str]) -> list[str]:
+def family_key(data_id: str, known_by: str, options: TrainOptions, folds: Any = None) -> RunKey:
+    """The key that runs share whose states differ by C alone."""
+    return RunKey(_keys(data_id, options, family_fields(), folds), data_id, known_by)
+
+
+def _keys(data_id: str, options: TrainOptions, counted: Collection[str], folds: Any) -> list[str]:
     record = {name: value for name, value in options.to_json().items() if name in counted}
+    # Version 0.1.0 held no rows out. A store that is only looked at changes no answer.
+    record.pop("validation")
+    if options.held_out_share is not None:
+        record["held_out"] = [options.held_out_share, options.seed]
+    if folds is not None:
+        record["folds"] = folds
     solvers = [options.resolved_solver]
     if replace(options, solver="auto").resolved_solver == solvers[0]:
         # Version 0.1.0 wrote "auto" where that was asked for.

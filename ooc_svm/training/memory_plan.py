@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from ooc_svm.engine.local import BLOCKS_A_THREAD
 from ooc_svm.engine.merge import MAX_SEGMENTS
-from ooc_svm.errors import DamageError, MemoryBudgetError
+from ooc_svm.errors import DamageError, MemoryBudgetError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.active import sorting_row_bytes
 from ooc_svm.solvers.base import DataSize, MemoryItem, Room, SolverPackage, SolverPlan
-from ooc_svm.system.memory import TRAINER_BYTES, format_size
+from ooc_svm.system.memory import (
+    CONVERTED_TRAINER_BYTES,
+    INTERPRETER_BYTES,
+    TRAINER_BYTES,
+    format_size,
+    memory_budget,
+    size_needed,
+)
 
 LEAST_SORTING_BYTES = 16 * 10**6  # Bytes that sorting takes where most of it is in scratch files
 SLACK = 0.05  # Share of the memory that is left unplanned
+# For measuring the quality: bytes at least, and of another store the part of the memory allowed
+LEAST_VALIDATION_BYTES, VALIDATION_PART = 64 * 10**6, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +59,26 @@ class Budget:
         return sum(item.nbytes for item in self.items)
 
 
+def program_bytes(options: TrainOptions, *, converted: bool) -> int:
+    """Bytes of Python and its libraries: a cluster has its own, and a conversion leaves some."""
+    if options.engine == "dask":
+        return INTERPRETER_BYTES
+    return CONVERTED_TRAINER_BYTES if converted else TRAINER_BYTES
+
+
+def validation_bytes(options: TrainOptions, n_folds: int = 0) -> int:
+    """Bytes that measuring the quality on another store, or on folds, may use."""
+    if n_folds:
+        return LEAST_VALIDATION_BYTES
+    if options.validation is None or options.held_out_share is not None:
+        return 0
+    return max(memory_budget(options.memory) // VALIDATION_PART, LEAST_VALIDATION_BYTES)
+
+
 def room_of(work: Workload, total: int) -> Room:
     """What a solver may use of ``total`` bytes."""
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
-    nbytes = int(total * (1 - SLACK)) - work.program_bytes
+    nbytes = _usable(total) - work.program_bytes
     return Room(nbytes, work.threads, work.block_nbytes, BLOCKS_A_THREAD, partials, LEAST_SORTING_BYTES)
 
 
@@ -66,15 +92,27 @@ def divide(
 ) -> Budget:
     """Divide ``total`` bytes.
 
+    Nothing is refused but the least plan of a solver, which does not follow from the memory allowed: so the
+    sum that a refusal names is enough.
+
     ``kept``: the solver's parameters that a saved state was made with; no others are tried.
     DamageError if the parameters kept cannot be those of a run on these data.
     MemoryBudgetError if not even the smallest division fits; the message holds the sum.
     """
     try:
         plan = solver.plan(work.size, options, room_of(work, total), kept)
+        if _least_bytes(work, plan) > _usable(total):
+            plan = least_plan(work, solver, options, kept)
     except ValueError as error:
         raise DamageError(f"the checkpoint cannot be of this run: {error}; start the run again") from error
     return with_plan(work, plan, total)
+
+
+def least_plan(
+    work: Workload, solver: SolverPackage, options: TrainOptions, kept: Mapping[str, int] | None
+) -> SolverPlan:
+    """The plan of a solver that needs the least memory."""
+    return solver.plan(work.size, options, replace(room_of(work, 0), nbytes=0), kept)
 
 
 def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
@@ -84,7 +122,7 @@ def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
 
     MemoryBudgetError if it does not fit.
     """
-    usable, size = int(total * (1 - SLACK)), work.size
+    usable, size = _usable(total), work.size
     items = [MemoryItem("Python and libraries", work.program_bytes, "before any data"), *plan.items]
     left = max(0, usable - sum(item.nbytes for item in items))
     sorting = 0
@@ -100,11 +138,24 @@ def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
     if budget.needed <= usable:
         return budget
     sum_text = " + ".join(f"{item.name} {format_size(item.nbytes)}" for item in budget.items)
+    needed = ceil(budget.needed / (1 - SLACK)) + 1
     raise MemoryBudgetError(
-        f"training needs {format_size(budget.needed / (1 - SLACK))} of memory, "
-        f"allowed are {format_size(total)}: {sum_text}; allow more with --memory, or use fewer values of C, "
-        "threads, --cut-groups or --resident"
+        f"training needs {size_needed(needed)} of memory, "
+        f"allowed are {format_size(total)}: {sum_text}; allow more ({parameter('memory')}), or use fewer "
+        f"values of C, threads, {parameter('cut_groups')} or {parameter('resident')}",
+        needed,
     )
+
+
+def _usable(total: int) -> int:
+    """Bytes of ``total`` that are planned."""
+    return int(total * (1 - SLACK))
+
+
+def _least_bytes(work: Workload, plan: SolverPlan) -> int:
+    """Bytes without which nothing runs: row vectors and most of sorting may be on disk."""
+    sorting = LEAST_SORTING_BYTES if plan.sorts_by else 0
+    return work.program_bytes + sum(item.nbytes for item in plan.items) + sorting
 
 
 def _sorting(n_rows: int, groups: int, left: int) -> MemoryItem:

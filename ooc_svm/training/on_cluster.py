@@ -15,10 +15,11 @@ from ooc_svm.cluster.worker import Resources
 from ooc_svm.errors import DamageError, MemoryBudgetError
 from ooc_svm.options import TrainOptions
 from ooc_svm.rowvectors.vector import default_scratch_folder
+from ooc_svm.solvers.base import SolverPlan
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.store import Store, open_store
 from ooc_svm.system.folders import shared_folder
-from ooc_svm.training.memory_plan import Budget, Workload, divide, room_of, with_plan
+from ooc_svm.training.memory_plan import Budget, Workload, divide, least_plan, room_of, with_plan
 from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.warmup import warm_up
 
@@ -28,8 +29,9 @@ class StoreOnWorker:
     """Opens a store in a worker's process, and compiles what its rows will need."""
 
     path: Path
-    id: str  # Hash of the store's content
+    shared_id: str  # Of the client's store
     options: TrainOptions
+    weighted: bool  # Whether some model sees weights
 
     def __call__(self) -> Store:
         """Open it.
@@ -37,13 +39,14 @@ class StoreOnWorker:
         DamageError if it is another store than the client's.
         InputError, StorageError if there is none.
         """
-        store = open_store(self.path, label=self.options.label)
-        if store.id != self.id:
+        options = self.options
+        store = open_store(self.path, label=options.label, layer=options.layer, unlabelled=options.unlabelled)
+        if store.shared_id != self.shared_id:
             raise DamageError(
                 f"{self.path} is another store on a worker than on this machine; put it on a file system "
-                "that all machines share"
+                "that all machines share, and run again if it was replaced meanwhile"
             )
-        warm_up(self.options, store.value_type, store.has_weight, lambda message: None)
+        warm_up(self.options, store.value_type, self.weighted, lambda message: None)
         return store
 
 
@@ -56,23 +59,41 @@ def client_budget(
 ) -> Budget:
     """Divide the client's memory.
 
-    The solver's parameters fit the smallest worker too, whose memory may be less. Where it has too little for
-    any, that is reported when it is assigned rows.
+    The solver's parameters fit each worker too, whose memory may be less. Where one has too little for any,
+    that is reported when it is assigned rows.
 
-    MemoryBudgetError if not even the smallest division fits the client.
+    MemoryBudgetError if not even the smallest division fits the client; the sum is enough for workers too.
     """
     # No blocks and no row vectors, but what each worker comes back with.
     own = replace(work, block_nbytes=0, data_nbytes=0, threads=len(workers), holds_rows=False)
     solver, options = prepared.solver, prepared.options
-    budget = divide(own, solver, options, total, kept=kept)
+    kinds = {(worker.memory, _threads_of(worker, options)): worker for worker in workers}
+    try:
+        budget = divide(own, solver, options, total, kept=kept)
+    except MemoryBudgetError as refusal:
+        # The option is for workers too: of all sums the largest one is named.
+        refusals, least = [refusal], least_plan(own, solver, options, kept)
+        for (_, threads), worker in kinds.items():
+            try:
+                worker_budget(prepared, replace(work, threads=threads), least, worker)
+            except MemoryBudgetError as theirs:
+                refusals.append(theirs)
+        raise max(refusals, key=lambda each: each.needed) from None
     if kept is not None:
         return budget
-    smallest = min(workers, key=lambda worker: worker.memory)
-    there = solver.plan(work.size, options, room_of(replace(work, threads=smallest.threads), smallest.memory))
-    shared = solver.shared(budget.plan, there)
-    if shared == asdict(budget.plan.parameters):
-        return budget
-    return divide(own, solver, options, total, kept=shared)
+    for memory, threads in kinds:
+        there = solver.plan(work.size, options, room_of(replace(work, threads=threads), memory))
+        shared = solver.shared(budget.plan, there)
+        if shared != asdict(budget.plan.parameters):
+            budget = divide(own, solver, options, total, kept=shared)
+    return budget
+
+
+def _threads_of(worker: Worker, options: TrainOptions) -> int:
+    """Threads that a worker may use: on a cluster of others no more than are asked for."""
+    if options.scheduler is not None and options.threads is not None:
+        return min(worker.threads, options.threads)
+    return worker.threads
 
 
 @contextmanager
@@ -84,7 +105,7 @@ def open_engine(
     assert isinstance(store, Store)
     remote = options.scheduler is not None
     if options.checkpoint is not None:
-        parent = Path(options.checkpoint)
+        parent = Path(options.checkpoint).absolute()  # workers have working directories of their own
     else:
         parent = store.path.absolute().parent if remote else default_scratch_folder()
     context = prepared.context(work.size, None, Stopping())
@@ -93,7 +114,7 @@ def open_engine(
         with ClusterEngine(
             store,
             cluster,
-            open_source=StoreOnWorker(store.path.absolute(), store.id, options),
+            open_source=StoreOnWorker(store.path.absolute(), store.shared_id, options, prepared.weighted),
             resources_of=partial(_resources_of, prepared, store, work, budget),
             folder=folder,
             # A machine that fails takes the client of a local cluster along.
@@ -114,18 +135,25 @@ def _resources_of(
     """Divide a worker's memory."""
     options = prepared.options
     spans = [store.blocks[index] for index in sorted({block for part in partitions for block in part.blocks})]
-    threads = member.threads
-    if options.scheduler is not None and options.threads is not None:
-        threads = min(threads, options.threads)
+    threads = _threads_of(member, options)
     size = replace(
         work.size,
         n_rows=sum(part.n_rows for part in partitions),
         n_nonzeros=sum(span.n_nonzeros for span in spans),
     )
     own = replace(work, size=size, data_nbytes=sum(span.nbytes for span in spans), threads=threads)
-    plan = prepared.solver.worker_plan(size, options, room_of(own, member.memory), budget.plan)
-    try:
-        division = with_plan(own, plan, member.memory)
-    except MemoryBudgetError as error:
-        raise MemoryBudgetError(f"the worker {member.address}: {error}") from None
+    division = worker_budget(prepared, own, budget.plan, member)
     return Resources(threads, division.row_vector_bytes, division.cache_bytes)
+
+
+def worker_budget(prepared: Preparation, work: Workload, whole: SolverPlan, member: Worker) -> Budget:
+    """Divide a worker's memory for some rows of a run with the plan ``whole``.
+
+    MemoryBudgetError if it does not fit.
+    """
+    room = room_of(work, member.memory)
+    plan = prepared.solver.worker_plan(work.size, prepared.options, room, whole)
+    try:
+        return with_plan(work, plan, member.memory)
+    except MemoryBudgetError as error:
+        raise MemoryBudgetError(f"the worker {member.address}: {error}", error.needed) from None

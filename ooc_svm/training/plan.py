@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.data.blocks import RowBlock
 from ooc_svm.data.source import Source
 from ooc_svm.engine.serial import SerialEngine
-from ooc_svm.errors import UsageError
+from ooc_svm.errors import UsageError, parameter
 from ooc_svm.options import TrainOptions
+from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, checks
 from ooc_svm.passes.base import StridedRange
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import MemoryItem, Sample
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.system.memory import format_size, memory_budget
-from ooc_svm.training.data import open_data
 from ooc_svm.training.memory_plan import Budget, Workload, divide, note_of, to_json
-from ooc_svm.training.prepare import Preparation, normal_options, prepare
+from ooc_svm.training.prepare import Preparation, open_prepared
 from ooc_svm.training.progress import seconds_text
+from ooc_svm.training.tuning import TuneRequest
 from ooc_svm.training.warmup import warm_up
 
 SAMPLED_BLOCKS = 3  # Blocks that are read and worked on to measure the speed
@@ -42,9 +42,13 @@ class Plan:
     pass_bytes : int
         Stored bytes that one read of the data fetches.
     seconds_per_pass : float
-        From a few blocks of this store; nothing of them was in the block cache.
+        From a few blocks of this store; nothing of them was in the block cache. With what is computed besides
+        at least, see `expected_seconds`.
     expected_passes : int
         Typical of the solver at a gap of 1e-3.
+    expected_seconds : tuple of float
+        Of all passes, from the least to the most. The rows in memory are worked on as often as they need it,
+        and that depends on how hard they are to fit: no few blocks tell. Measured on data of several kinds.
     parameters : dict of str to int
         The solver's own.
     threads : int
@@ -60,6 +64,7 @@ class Plan:
     pass_bytes: int
     seconds_per_pass: float
     expected_passes: int
+    expected_seconds: tuple[float, float]
     parameters: dict[str, int]
     threads: int
 
@@ -86,10 +91,9 @@ class Plan:
             f"one pass: about {seconds_text(seconds)} with {self.threads} thread(s), "
             f"{format_size(self.pass_bytes)} to read"
         )
-        lines.append(
-            f"about {self.expected_passes} passes to a gap of 1e-3: "
-            f"{seconds_text(self.expected_passes * seconds)}"
-        )
+        least, most = map(seconds_text, self.expected_seconds)
+        spread = "" if least == most else f" to {most}, the harder the rows are to fit, the longer"
+        lines.append(f"about {self.expected_passes} passes to a gap of 1e-3: {least}{spread}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -102,13 +106,16 @@ class Plan:
         }
 
 
-def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> Plan:
+@checks(TrainOptions, data=ANY_DATA, labels=ARRAY, qid=ARRAY, folds=FOLDS)
+def plan(data: Any, labels: Any = None, *, qid: Any = None, folds: int | None = None, **options: Any) -> Plan:
     """Say what `train` with these arguments would need; a few blocks are read to measure the speed.
 
     Parameters
     ----------
     data, labels, qid, **options
-        As `ooc_svm.train` takes them.
+        As `ooc_svm.train` takes them, but for text: its size in rows and nonzeros is not known beforehand.
+    folds : int, optional
+        Say what `ooc_svm.tune` with so many folds would need.
 
     Raises
     ------
@@ -117,16 +124,19 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> P
     UsageError, InputError, DamageError, StorageError
         As `ooc_svm.train` does before its first pass.
     """
-    wanted = TrainOptions(**normal_options(options))
+    wanted = TrainOptions(**options)
     if wanted.engine != "local":
-        raise UsageError("a plan is for one machine; leave the engine out")
-    prepared = prepare(open_data(data, labels, None, wanted, qid), wanted)
-    work, source = prepared.workload(), prepared.data.source
+        raise UsageError(f"a plan is for one machine; leave {parameter('engine')} out")
+    tuning = None if folds is None else TuneRequest(folds)
+    prepared = open_prepared(data, labels, None, qid, wanted, tuning=tuning)
+    work, source = prepared.workload, prepared.data.source
     budget = divide(work, prepared.solver, wanted, memory_budget(wanted.memory))
     items = budget.items
     if budget.cache_bytes:
         items += (MemoryItem("block cache", budget.cache_bytes, "of {each} decoded", work.data_nbytes),)
-    warm_up(wanted, prepared.data.value_type, source.has_weight, lambda message: None)
+    warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None)
+    least, most = _seconds_per_pass(prepared, work, budget)
+    reads = budget.plan.expected_reads
     return Plan(
         items=items,
         total=sum(item.nbytes for item in items),
@@ -136,15 +146,16 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, **options: Any) -> P
         n_nonzeros=source.n_nonzeros,
         n_models=work.size.n_models,
         pass_bytes=sum(source.block_stored_bytes(index) for index in range(len(source.blocks))),
-        seconds_per_pass=_seconds_per_pass(prepared, work, budget),
-        expected_passes=budget.plan.expected_reads,
+        seconds_per_pass=least,
+        expected_passes=reads,
+        expected_seconds=(reads * least, reads * most),
         parameters=asdict(budget.plan.parameters),
         threads=work.threads,
     )
 
 
-def _seconds_per_pass(prepared: Preparation, work: Workload, budget: Budget) -> float:
-    """Seconds for a read of all blocks, from a few of them."""
+def _seconds_per_pass(prepared: Preparation, work: Workload, budget: Budget) -> tuple[float, float]:
+    """Seconds for a read of all blocks, from a few of them: the least and the most."""
     source = prepared.data.source
     scale = None if prepared.options.scale == "none" else np.ones(source.n_features)
     context = prepared.context(work.size, scale, Stopping(prepared.options.tol))
@@ -156,11 +167,16 @@ def _seconds_per_pass(prepared: Preparation, work: Workload, budget: Budget) -> 
         for sample in samples:
             engine.stream(sample.counts)
         counting = engine.counters.visiting_seconds * samples[0].n_counts
-        return counting + _reading_seconds(engine, samples) / work.threads
+        reading, visiting = _thread_seconds(engine, samples)
+        shared = counting + (reading + visiting) / work.threads
+        # One thread solves a model.
+        each = visiting / min(work.threads, len(samples))
+        least, most = (shared + sweeps * each for sweeps in samples[0].sweeps)
+        return least, most
 
 
-def _reading_seconds(engine: SerialEngine, samples: Sequence[Sample]) -> float:
-    """Seconds of one thread for a read of all blocks and what is computed in it."""
+def _thread_seconds(engine: SerialEngine, samples: Sequence[Sample]) -> tuple[float, float]:
+    """Seconds of one thread to read all blocks, and to visit all rows once."""
     source, passes = engine.source, [request for sample in samples for request in sample.passes]
     partials = [request.empty() for request in passes]
     rows = passes[0].rows
@@ -169,12 +185,12 @@ def _reading_seconds(engine: SerialEngine, samples: Sequence[Sample]) -> float:
     else:
         parts = [part for segment in rows.segments for part in segment][:SAMPLED_BLOCKS]
     reading = visiting = 0.0
-    blocks: dict[int, RowBlock] = {}
+    blocks: dict[int, Any] = {}
     for part in parts:
         began = time.perf_counter()
         block = blocks.get(part.block) or source.read_block(part.block)
         read = time.perf_counter()
-        if samples[0].n_sweeps:
+        if any(samples[0].sweeps):
             # At the first meeting every row moves.
             engine.visit(passes, block, part, partials)
         visited = time.perf_counter()
@@ -183,7 +199,7 @@ def _reading_seconds(engine: SerialEngine, samples: Sequence[Sample]) -> float:
         blocks = {part.block: block}
     n_read = len({part.block for part in parts})
     whole = visiting * source.n_rows / max(sum(part.n_rows for part in parts), 1)
-    return whole * (1 + samples[0].n_sweeps) + reading * len(source.blocks) / max(n_read, 1)
+    return reading * len(source.blocks) / max(n_read, 1), whole
 
 
 def _spread(source: Source) -> list[StridedRange]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ooc_svm.engine.base import Engine
@@ -19,10 +19,11 @@ class Progress:
 
     Attributes
     ----------
-    kind : {"block", "pass", "note"}
-        A part of a pass is done, a pass is done, or there is something to say.
+    kind : {"conversion", "block", "pass", "note"}
+        A part of the text was read, a part of a pass is done, a pass is done, or there is something to say.
     passes, bytes_read : int
-        Reads of the data done, and bytes fetched.
+        Reads of the data done, and bytes fetched. The read for the scale of the columns comes before the
+        first one and is not counted.
     blocks_done, n_blocks : int
         Of the pass under way.
     primal, dual, relative_gap : float or None
@@ -32,11 +33,18 @@ class Progress:
     seconds : float
         Since the run began, earlier parts of a resumed run included.
     models_running : int
+        0 while the columns are measured.
     message : str
         For "note".
+    validation : list of dict or None
+        For "pass", where rows are held out: ``C`` and the metrics of the models of each C.
+    n_bytes : int or None
+        For "conversion", of which ``bytes_read`` were read: the size of the text, if it is known.
+    n_rows : int
+        For "conversion": rows read so far.
     """
 
-    kind: Literal["block", "pass", "note"]
+    kind: Literal["conversion", "block", "pass", "note"]
     passes: int
     bytes_read: int
     blocks_done: int
@@ -48,6 +56,15 @@ class Progress:
     seconds: float
     models_running: int
     message: str = ""
+    validation: list[dict[str, float]] | None = None
+    n_bytes: int | None = None
+    n_rows: int = 0
+
+    def history_row(self) -> dict[str, Any]:
+        """What the history in the report has of a pass."""
+        names = ("seconds", "bytes_read", "primal", "dual", "relative_gap")
+        row = {"pass": self.passes} | {name: getattr(self, name) for name in names}
+        return row if self.validation is None else row | {"validation": self.validation}
 
 
 def seconds_text(seconds: float) -> str:
@@ -56,6 +73,20 @@ def seconds_text(seconds: float) -> str:
         if seconds >= 2 * factor:
             return f"{seconds / factor:.3g} {unit}"
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+LOWER_IS_BETTER = frozenset({"swapped-pairs", "error", "mse", "mae"})
+
+
+def best_quality(measured: Sequence[dict[str, float]]) -> tuple[float, str, float]:
+    """Of the qualities for each C, the best by its first metric: its C, the metric and the value.
+
+    Of equal ones it is that of the least C.
+    """
+    metric = next(name for name in measured[0] if name != "C")
+    sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
+    best = min(measured, key=lambda quality: (sign * quality[metric], quality["C"]))
+    return best["C"], metric, best[metric]
 
 
 class Recorder:
@@ -77,36 +108,47 @@ class Recorder:
         self._progress = progress
         self._began = time.monotonic()
         self._last_block = 0.0
+        self._reads_before = 0  # Those that the solvers had no part in
         self.history: list[dict[str, Any]] = []
+        self.measure: Callable[[], list[dict[str, float]] | None] = lambda: None
+        """Gives the quality on rows held out, where there are any; called after each pass."""
         if progress is not None:
             engine.on_block, engine.on_note = self._block, self.note
+
+    @property
+    def quality(self) -> list[dict[str, float]] | None:
+        """The quality on rows held out after the last pass, where it was measured."""
+        return self.history[-1].get("validation") if self.history else None
 
     @property
     def seconds(self) -> float:
         """Time used so far."""
         return time.monotonic() - self._began
 
+    @property
+    def passes(self) -> int:
+        """Reads that the solvers have had a part in."""
+        return self._engine.counters.passes - self._reads_before
+
+    def begin(self) -> None:
+        """The solvers begin now: reads so far were for others."""
+        self._reads_before = self._engine.counters.passes
+
     def resume(self, history: list[dict[str, Any]], seconds: float) -> None:
         """Go on from the history of an earlier part of the run."""
-        self.history = history
+        # Version 0.1.0 counted the read for the scale of the columns.
+        late = self._reads_before if history and history[0]["pass"] > self._reads_before > 0 else 0
+        self.history = [row | {"pass": row["pass"] - late} for row in history]
         self._began = time.monotonic() - seconds
 
     def passed(self) -> None:
         """Note that a pass is done."""
-        worst, passes = self._worst(), self._engine.counters.passes
-        if worst is None or (self.history and self.history[-1]["pass"] >= passes):
+        if self._worst() is None or (self.history and self.history[-1]["pass"] >= self.passes):
             return
-        self.history.append(
-            {
-                "pass": passes,
-                "seconds": self.seconds,
-                "bytes_read": self._engine.counters.bytes_read,
-                "primal": worst.primal,
-                "dual": worst.dual,
-                "relative_gap": worst.relative_gap,
-            }
-        )
-        self._tell("pass")
+        event = replace(self._event("pass"), validation=self.measure())
+        self.history.append(event.history_row())
+        if self._progress is not None:
+            self._progress(event)
 
     def note(self, message: str) -> None:
         """Say something."""
@@ -125,25 +167,27 @@ class Recorder:
             self._tell("block", done, n_blocks)
 
     def _tell(
-        self, kind: Literal["block", "pass", "note"], done: int = 0, n_blocks: int = 0, message: str = ""
+        self, kind: Literal["block", "note"], done: int = 0, n_blocks: int = 0, message: str = ""
     ) -> None:
-        if self._progress is None:
-            return
+        if self._progress is not None:
+            self._progress(self._event(kind, done, n_blocks, message))
+
+    def _event(
+        self, kind: Literal["block", "pass", "note"], done: int = 0, n_blocks: int = 0, message: str = ""
+    ) -> Progress:
+        """What there is to report now."""
         worst = self._worst()
-        counters = self._engine.counters
-        self._progress(
-            Progress(
-                kind=kind,
-                passes=counters.passes,
-                bytes_read=counters.bytes_read,
-                blocks_done=done,
-                n_blocks=n_blocks or len(self._engine.source.blocks),
-                primal=None if worst is None else worst.primal,
-                dual=None if worst is None else worst.dual,
-                relative_gap=None if worst is None else worst.relative_gap,
-                tol=self._tol,
-                seconds=self.seconds,
-                models_running=sum(c.stop_reason is None for c in self._certificates()),
-                message=message,
-            )
+        return Progress(
+            kind=kind,
+            passes=self.passes,
+            bytes_read=self._engine.counters.bytes_read,
+            blocks_done=done,
+            n_blocks=n_blocks or len(self._engine.source.blocks),
+            primal=None if worst is None else worst.primal,
+            dual=None if worst is None else worst.dual,
+            relative_gap=None if worst is None else worst.relative_gap,
+            tol=self._tol,
+            seconds=self.seconds,
+            models_running=sum(c.stop_reason is None for c in self._certificates()),
+            message=message,
         )

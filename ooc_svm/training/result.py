@@ -15,31 +15,51 @@ from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL
-from ooc_svm.training.progress import Recorder
+from ooc_svm.training import hints
+from ooc_svm.training.progress import Recorder, best_quality
+from ooc_svm.training.quality import Quality, measure, to_json
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
 
+_UNKNOWN: dict[str, Any] = {"rows": None, "quality": None}
 
-def make_model(run: Run) -> Model:
-    """The model of the best points so far, with the report of the run."""
-    prepared, models, solvers = run.prepared, run.models, run.solvers
+
+def make_model(run: Run, *, measured: bool) -> Model:
+    """The model of the best points so far, with the report; measuring its quality takes passes of its own."""
+    quality, found = _measured(run) if measured else ([], run.hints)
+    prepared, (models, solvers) = run.prepared, run.final
     options, data = prepared.options, prepared.data
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]
     rows = [
-        _model_report(spec, bias, solver.certificate, names) | solver.metadata(data.source.n_rows)
+        certificate_report(spec, bias, solver.certificate, names) | solver.metadata(data.source.n_rows)
         for spec, (_, bias), solver in zip(models, solutions, solvers, strict=True)
     ]
+    own = [each for whole in quality for each in _own_quality(whole, len(models) // len(quality))]
+    rows = [row | quality_of for row, quality_of in zip(rows, own or [_UNKNOWN] * len(rows), strict=True)]
     report = {
         "problem": options.problem,
         "loss": options.resolved_loss,
         "solver": options.resolved_solver,
         "kernel": options.kernel,
+        "tol": options.tol,
         **run.budget.plan.report,
         "value_type": data.value_type,
+        "unlabelled_rows": data.n_unlabelled,
+        "quality": to_json(models, quality) if quality else [],
+        "hints": hints.to_json(found),
         **_run_report(run.recorder, run.engine, rows),
+        "n_rows": data.source.n_rows - data.n_held_out,
     }
+    selected = len(models) - 1
+    if (validated := run.recorder.quality) is not None:
+        C, metric, value = best_quality(validated)
+        selected = [spec.C for spec in models].index(C)
+        where = {"n_rows": data.n_held_out} if data.n_held_out else {"store": str(options.validation)}
+        report["validation"] = {**where, "C": C, metric: value}
+    if data.conversion_seconds is not None:
+        report["conversion_seconds"] = data.conversion_seconds
     classes = prepared.classes if prepared.problem.has_classes else np.empty(0)
     binary = [spec.classes for spec in models if spec.classes is not None]
     return Model(
@@ -55,14 +75,35 @@ def make_model(run: Run) -> Model:
         label_names=tuple(names[int(label)] for label in classes) if names and len(classes) else None,
         C=tuple(spec.C for spec in models),
         index_base=data.index_base,
+        feature_names=data.feature_names,
         options=replace(options, positive=data.labels.positive(options)).to_json(),
+        selected=selected,
         report=report,
     )
 
 
-def _model_report(
+def _measured(run: Run) -> tuple[list[Quality | None], list[hints.Hint]]:
+    """How well the best points predict the rows of training, for each C, and all hints."""
+    (models, solvers), prepared = run.final, run.prepared
+    kept = [solver.kept_scores() for solver in solvers]
+    with np.errstate(over="ignore", invalid="ignore"):
+        quality = measure(run.engine, models, kept, run.sizes)
+    certified = all(solver.certificate.stop_reason == CERTIFIED for solver in solvers)
+    found = [*run.hints, *hints.of_columns(solvers[0].hints(), prepared.data, quality)]
+    return quality, [*found, *hints.of_quality(prepared.options, quality, certified)]
+
+
+def _own_quality(whole: Quality | None, n_models: int) -> list[dict[str, Any]]:
+    """What the report says of the quality of each model of one value of C."""
+    if whole is None:
+        return [_UNKNOWN] * n_models
+    return [{"rows": n, "quality": own} for n, own in zip(whole.rows, whole.models, strict=True)]
+
+
+def certificate_report(
     spec: ModelSpec, bias: float, certificate: Certificate, names: tuple[str, ...] | None
 ) -> dict[str, Any]:
+    """What the report says of one model, its quality left out."""
     label = None
     if spec.classes is not None:
         positive = spec.classes.positive
@@ -74,8 +115,10 @@ def _model_report(
         "dual": certificate.dual,
         "gap": certificate.gap,
         "relative_gap": certificate.relative_gap,
+        "rounding": certificate.rounding,
+        "absolute": certificate.absolute,
         "passes": certificate.passes,
-        "bias": bias,
+        "bias": float(bias),
         "n_support": None if certificate.stop_reason is None else certificate.n_support,
         "converged": certificate.stop_reason == CERTIFIED,
         "stop_reason": certificate.stop_reason or SIGNAL,

@@ -5,27 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.engine.base import Engine
-from ooc_svm.errors import DamageError, Interrupted
+from ooc_svm.errors import DamageError, Interrupted, parameter
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import Solver
 from ooc_svm.system import signals
-from ooc_svm.training.checkpoint import Checkpoints, saved_item
-from ooc_svm.training.keys import families
+from ooc_svm.training import hints
+from ooc_svm.training.checkpoint import Checkpoints, check_feature_names, saved_item
 from ooc_svm.training.memory_plan import Budget
 from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.progress import Recorder
 from ooc_svm.training.result import make_model
+from ooc_svm.training.validation import measuring
 from ooc_svm.training.warm_start import warm_start
 
 HINT_PASSES = 1  # Reads after which a solver may give a hint
 CHECKPOINT_SHARE = 0.1  # Share of the time that writing checkpoints may take
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """The linear algebra libraries of this process; finding them takes milliseconds."""
+    return ThreadpoolController()
 
 
 @dataclass(slots=True)
@@ -40,8 +48,28 @@ class Run:
     engine: Engine
     recorder: Recorder
     checkpoints: Checkpoints | None
+    sizes: list[int] = field(init=False)  # Rows of each class
+    hints: list[hints.Hint] = field(init=False)  # Those of the labels
     _last_saved: float = field(default_factory=time.monotonic)
     _save_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        counts, classes = self.prepared.data.labels.counts or {}, self.prepared.classes.tolist()
+        self.sizes = [counts.get(label, 0) for label in classes]
+        resident = self.budget.plan.report.get("resident", 1.0)
+        facts = self.prepared.data, self.prepared.options, self.final[0], self.sizes, resident
+        self.hints = list(hints.of_labels(*facts))
+        for hint in self.hints:
+            self.recorder.note(f"hint: {hint.message}")
+        if self.prepared.tuning is None:
+            self.recorder.measure = measuring(self)
+
+    @property
+    def final(self) -> tuple[list[ModelSpec], list[Solver]]:
+        """The models that a model file is made of, with their solvers: those that no fold is held out of."""
+        pairs = zip(self.models, self.solvers, strict=True)
+        chosen = [(spec, solver) for spec, solver in pairs if spec.fold is None]
+        return [spec for spec, _ in chosen], [solver for _, solver in chosen]
 
     def start(self) -> None:
         """Begin where another run ended, if that is asked for."""
@@ -54,33 +82,31 @@ class Run:
         counters = self.engine.counters
         states = [solver.state for solver in self.solvers]
         metadata = self.checkpoints.restore(states, self.engine.vectors, self._saved_vectors())
+        check_feature_names(metadata, self.prepared.data.feature_names, self.checkpoints.folder)
         fits = saved_item(metadata, "cut", list) == list(self.budget.plan.cut)
         if not fits or not all(solver.is_sound() for solver in self.solvers):
             raise DamageError(
                 f"the checkpoint in {self.checkpoints.folder} does not fit the data; start the run again"
             )
-        scaling_passes = counters.passes
         counters.passes = saved_item(metadata, "passes", int)
         counters.bytes_read = saved_item(metadata, "bytes_read", int)
         self.recorder.resume(saved_item(metadata, "history", list), saved_item(metadata, "seconds", float))
         for solver in self.solvers:
             if solver.certificate.passes:
+                solver.distrust(str(self.checkpoints.folder))
                 solver.certificate.reopen(solver.stopping)
-        self.recorder.note(
-            f"going on after {counters.passes} passes"
-            + (f" ({scaling_passes} more for the scale of the columns)" if scaling_passes else "")
-        )
+        self.recorder.note(f"going on after {self.recorder.passes} passes")
 
     def run(self) -> Model:
         """Drive the solvers to their end."""
         # What overflows is reported by the certificate. The master problem's products are made by one
         # thread: a linear algebra library adds in another order on another number of processors.
-        with np.errstate(over="ignore", invalid="ignore"), threadpool_limits(1, user_api="blas"):
+        with np.errstate(over="ignore", invalid="ignore"), _libraries().limit(limits=1, user_api="blas"):
             self.engine.run(self.solvers, self.between)
         self.recorder.passed()
         if self.checkpoints is not None:
             self.save()
-        return self.model()
+        return self.model(ended=True)
 
     def between(self) -> None:
         """Before every read of the data: history, checkpoint, interruption, a hint."""
@@ -91,26 +117,32 @@ class Run:
             if signal is not None or self._save_seconds <= CHECKPOINT_SHARE * since:
                 self.save()
         if signal is not None:
-            kept = (
-                "there is no checkpoint to go on from; ask for one with --checkpoint"
-                if self.checkpoints is None
-                else f"go on with --resume from {self.checkpoints.folder}"
-            )
-            whole = all(solver.certificate.passes for solver in self.solvers)
-            model = self.model() if whole else None
-            raise Interrupted(signal, f"interrupted after {passes} passes; {kept}", model)
-        hint = self.solvers[0].hint() if passes == HINT_PASSES else None
-        if hint is not None:
-            self.recorder.note(hint)
+            raise self.interrupted(signal)
+        if self.recorder.passes == HINT_PASSES:
+            for hint in hints.of_columns(self.solvers[0].hints(), self.prepared.data, None):
+                self.recorder.note(f"hint: {hint.message}")
+
+    def interrupted(self, signal: int) -> Interrupted:
+        """The error that ends the run; with the best points so far, unless values of C are compared."""
+        kept = (
+            f"there is no checkpoint to go on from; for one, give {parameter('checkpoint')} a folder"
+            if self.checkpoints is None
+            else f"go on with {parameter('resume', True)} from {self.checkpoints.folder}"
+        )
+        whole = all(solver.certificate.passes for solver in self.solvers)
+        model = self.model() if whole and self.prepared.tuning is None else None
+        return Interrupted(signal, f"interrupted after {self.recorder.passes} passes; {kept}", model)
 
     def save(self) -> None:
         """Write a checkpoint."""
         assert self.checkpoints is not None
-        options, data, counters = self.prepared.options, self.prepared.data, self.engine.counters
+        data, counters = self.prepared.data, self.engine.counters
         began = time.monotonic()
+        names = data.feature_names
         metadata = {
             "C": [spec.C for spec in self.models],
-            "family": families(data.id(), options)[0],
+            "family": self.prepared.family().texts[0],
+            "feature_names": None if names is None else names.digest(),
             "parameters": asdict(self.budget.plan.parameters),
             "cut": list(self.budget.plan.cut),
             "seconds": self.recorder.seconds,
@@ -123,9 +155,9 @@ class Run:
         self._last_saved = time.monotonic()
         self._save_seconds = self._last_saved - began
 
-    def model(self) -> Model:
-        """The model of the best points so far."""
-        return make_model(self)
+    def model(self, *, ended: bool = False) -> Model:
+        """The model of the best points so far; its quality is measured where the run has ``ended``."""
+        return make_model(self, measured=ended)
 
     def _saved_vectors(self) -> list[str]:
         """Names of the row vectors that solvers go on from; the others are made again from the data."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.engine.base import Engine
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, parameter
 from ooc_svm.passes.columns import ColumnPass, ColumnSums
 
 
@@ -28,6 +28,6 @@ def column_scale(engine: Engine, kind: str, index_base: int) -> Float64Array | N
         column = int(np.argmax(impossible))
         raise InputError(
             f"the feature {column + index_base} has values too large or too small to be "
-            f"divided by their spread, {spread[column]}; change it or choose another --scale"
+            f"divided by their spread, {spread[column]}; change it or choose another {parameter('scale')}"
         )
     return scale

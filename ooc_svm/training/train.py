@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
+from ooc_svm.conversion.options import CONVERT_KINDS, READING
 from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
-from ooc_svm.solvers.base import Solver
-from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.store import Store
-from ooc_svm.system.malloc import share_freed_memory
-from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
-from ooc_svm.training.data import open_data
-from ooc_svm.training.engines import open_engine
-from ooc_svm.training.keys import run_keys
-from ooc_svm.training.prepare import Preparation, normal_options, prepare
-from ooc_svm.training.progress import Progress, Recorder
-from ooc_svm.training.run import Run
-from ooc_svm.training.scale import column_scale
-from ooc_svm.training.warmup import warm_up
+from ooc_svm.parameters import ANY_DATA, ARRAY, CALLBACK, FEATURE_NAMES, PATH, checks
+from ooc_svm.training.data import refuse_columns, refuse_text_options, text_inputs
+from ooc_svm.training.execute import execute
+from ooc_svm.training.prepare import open_prepared
+from ooc_svm.training.progress import Progress
+from ooc_svm.training.text import stored_text
 
 
+@checks(
+    TrainOptions,
+    data=ANY_DATA,
+    labels=ARRAY,
+    sample_weight=ARRAY,
+    qid=ARRAY,
+    feature_names=FEATURE_NAMES,
+    progress=CALLBACK,
+    store=PATH,
+    **{name: CONVERT_KINDS[name] for name in READING if name != "labels"},
+)
 def train(
     data: Any,
     labels: Any = None,
     *,
     sample_weight: Any = None,
     qid: Any = None,
+    feature_names: Any = None,
+    store: str | os.PathLike[str] | None = None,
+    index_base: int | None = None,
+    features: int | None = None,
+    dtype: str | None = None,
+    bad_lines: str | None = None,
+    max_bad_lines: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Model:
@@ -49,23 +60,41 @@ def train(
 
     Parameters
     ----------
-    data : path, Store, or sparse matrix
-        A store made by `ooc_svm.convert`, any AnnData Zarr file with a CSR ``X``, or rows in memory.
-    labels : array_like of shape (n_rows,), optional
-        With a matrix only: stores bring their labels.
+    data : path, paths, Store or matrix
+        A store made by `ooc_svm.convert`, any AnnData Zarr file with a CSR ``X``, SVMlight text as
+        `ooc_svm.convert` takes it (also several paths), or rows in memory: a sparse matrix or array of SciPy
+        in any format, or what NumPy makes a 2-d array of real numbers of. A path is a store if it is a folder
+        or ends in ``.zarr``, text otherwise.
+    labels : array_like of shape (n_rows,), or {"numbers", "text"}, optional
+        With a matrix its labels, numbers or text for the names of classes; stores bring their own. With text,
+        as `ooc_svm.convert` takes it: whether the labels in it are numbers or names.
     sample_weight : array_like of shape (n_rows,), optional
         With a matrix only: weights of the rows' losses, not negative.
     qid : array_like of int of shape (n_rows,), optional
         With a matrix only: numbers of the groups of "ranking"; rows of a group follow one another.
+    feature_names : path or sequence of str, optional
+        Names of the features, for a matrix, text, or a store that has none: a file of UTF-8 text with a name
+        on each line, or the names, all different. The model keeps the names, also those that the store has,
+        and finds the columns of other data by them.
+    store : path, optional
+        With text only: where the store is kept that is made of it. By default it lies in a private folder in
+        ``TMPDIR`` (``/var/tmp`` if that is not set) and is removed at the end.
+    index_base : {0, 1}, optional
+        With text only, as the next four: as `ooc_svm.convert` takes it.
+    features : int, optional
+    dtype : {"float32", "float64"}, optional
+    bad_lines : {"stop", "skip"}, optional
+    max_bad_lines : int, optional
     progress : callable, optional
-        Called with a `Progress` after each block and each pass.
+        Called with a `Progress` after each block and each pass, and after each part of text that is read.
     **options
         See `ooc_svm.options.TrainOptions`.
 
     Returns
     -------
     Model
-        With the certificate of each decision function in ``report``.
+        With the certificate of each decision function in ``report``, and in ``report["conversion_seconds"]``
+        the time that text took to become a store; ``report["seconds"]`` is without it.
 
     Raises
     ------
@@ -80,38 +109,16 @@ def train(
     Interrupted
         By a signal, after a checkpoint if one was asked for.
     """
-    wanted = TrainOptions(**normal_options(options))
-    if isinstance(data, str | os.PathLike | Store):
-        share_freed_memory()
-    prepared = prepare(open_data(data, labels, sample_weight, wanted, qid), wanted)
-    checkpoints = None
-    if wanted.checkpoint is not None:
-        checkpoints = Checkpoints(wanted.checkpoint, run_keys(prepared.data.id(), wanted))
-    return _run(prepared, progress, checkpoints)
-
-
-def _run(
-    prepared: Preparation, progress: Callable[[Progress], None] | None, checkpoints: Checkpoints | None
-) -> Model:
-    """Train, from prepared data to the model."""
-    options, source = prepared.options, prepared.data.source
-    saved = checkpoints.newest_metadata() if checkpoints is not None and options.resume else None
-    kept = None if saved is None else saved_parameters(saved)
-    with open_engine(prepared, kept) as (engine, budget):
-        engine.sorting_bytes = budget.sorting_bytes
-        solvers: list[Solver] = []
-        recorder = Recorder(engine, lambda: [s.certificate for s in solvers], options.tol, progress)
-        warm_up(options, prepared.data.value_type, source.has_weight, recorder.note)
-        models = prepared.models(prepared.fill(engine))
-        scale = column_scale(engine, options.scale, prepared.data.index_base)
-        deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
-        context = prepared.context(
-            prepared.workload().size, scale, Stopping(options.tol, options.max_passes, deadline)
-        )
-        solvers += prepared.solvers(models, budget.plan, context, engine)
-        run = Run(prepared, models, solvers, scale, budget, engine, recorder, checkpoints)
-        if saved is None:
-            run.start()
-        else:
-            run.restore()
-        return run.run()
+    wanted = TrainOptions(**options)
+    given = (index_base, features, dtype, labels, bad_lines, max_bad_lines)
+    reading = dict(zip(READING, given, strict=True))
+    inputs = text_inputs(data)
+    if inputs is None:
+        kind = labels if isinstance(labels, str) else None
+        refuse_text_options({"store": store, **reading, "labels": kind})
+        return execute(open_prepared(data, labels, sample_weight, qid, wanted, feature_names), progress)
+    refuse_columns("text brings its labels and qids", None, sample_weight, qid)
+    reading["feature_names"] = feature_names
+    with stored_text(inputs, store, reading, wanted, progress) as stored:
+        made = open_prepared(stored.path, None, None, None, wanted, conversion_seconds=stored.seconds)
+        return execute(made, progress)

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ooc_svm.errors import DamageError, InputError, UsageError
+from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.model.file import load_model
 from ooc_svm.model.model import Model
 from ooc_svm.solvers.base import WarmStarting
-from ooc_svm.training.checkpoint import Saved, newest_saved, saved_item
-from ooc_svm.training.keys import families
+from ooc_svm.system.files import is_folder, status_of
+from ooc_svm.training.checkpoint import Saved, check_feature_names, newest_saved, saved_item
+from ooc_svm.training.keys import family_key
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -32,19 +33,25 @@ def warm_start(run: Run) -> str:
     options = run.prepared.options
     assert options.warm_start is not None
     place = Path(options.warm_start)
-    if not place.exists():
+    if status_of(place) is None:
         raise InputError(f"{place} does not exist; give a model file or a folder of checkpoints")
-    if not place.is_dir():
+    if not is_folder(place):
         return _from_model(load_model(place), place, run)
+    if run.prepared.tuning is not None:
+        raise UsageError(
+            f"{place} is a folder of checkpoints, and values of C are compared from the weights of a model "
+            f"on; give {parameter('warm_start')} a model file, or leave it out"
+        )
     saved = newest_saved(place)
     if saved is None:
         raise InputError(f"{place} holds no checkpoint; give a model file or a folder of checkpoints")
-    known = families(run.prepared.data.id(), options)
-    if saved.metadata.get("family") not in known or not isinstance(saved.metadata.get("C"), list):
+    key = family_key(run.prepared.data.id(), run.prepared.data.known_by, options)
+    if saved.metadata.get("family") not in key.texts or not isinstance(saved.metadata.get("C"), list):
         raise UsageError(
-            f"{place} holds the state of a run on other data, or with other options besides C; "
-            "give the options of that run or another folder"
+            f"{place} holds the state of a run {key.difference(saved.content, ' besides C')}; "
+            "give data and options of that run, or another folder"
         )
+    check_feature_names(saved.metadata, run.prepared.data.feature_names, place)
     _from_state(saved, place, run)
     return f"the state in {place}"
 
@@ -55,6 +62,12 @@ def _from_model(model: Model, place: Path, run: Run) -> str:
     if model.n_features != n_features:
         raise InputError(
             f"{place} is a model of {model.n_features} features, the data has {n_features}; give another one"
+        )
+    names = run.prepared.data.feature_names
+    if names is not None and model.feature_names is not None and names != model.feature_names:
+        raise InputError(
+            f"{place} is a model whose features have other names than the data's, or these in another "
+            "order; give another one"
         )
     positive = [None if spec.classes is None else spec.classes.positive for spec in models]
     known: list[float | None] = [*model.positive] or [None] * model.n_models

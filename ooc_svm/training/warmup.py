@@ -19,6 +19,8 @@ from ooc_svm.training.prepare import prepare
 # Seconds after which the user is told: loading compiled functions takes less, compiling them takes more.
 PATIENCE = 1.5
 
+COMPILING = "compiling, once for this version on this machine; takes up to a minute ..."
+
 N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
 
 _done: set[tuple[object, ...]] = set()
@@ -33,12 +35,12 @@ def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callab
     ``note``: gets a message where this takes longer than loading what an earlier run compiled.
     """
     kind = (
-        *(options.problem, options.resolved_loss, options.resolved_solver, options.bias),
+        *(options.problem, options.resolved_loss, options.resolved_solver, options.resolved_bias),
         *(options.scale != "none", value_type, weighted),
     )
     if kind in _done:
         return
-    timer = threading.Timer(PATIENCE, note, ["compiling, once for this version on this machine ..."])
+    timer = threading.Timer(PATIENCE, note, [COMPILING])
     timer.daemon = True
     timer.start()
     try:
@@ -55,13 +57,13 @@ def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:
     ones = value_type == "ones"
     values = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
     tiny = replace(
-        options, C=(1.0,), class_weight=None, positive=(), label=None, engine="local", scheduler=None,
-        insecure_cluster=False,
+        options, C=(1.0,), class_weight=None, positive=(), label=None, layer=None, engine="local",
+        scheduler=None, insecure_cluster=False, validation=None,
     )  # fmt: skip
     labels = load(PROBLEMS[options.problem].home).sample_labels(N_ROWS)
     weights = np.ones(N_ROWS) if weighted else None
     prepared = prepare(open_data(values, labels, weights, tiny, numbers // 16), tiny)
-    size = prepared.workload().size
+    size = prepared.workload.size
     plan = prepared.solver.tiny_plan(size, tiny)
     with RowVectors(N_ROWS, 1 << 20) as vectors:
         engine = SerialEngine(prepared.data.source, vectors)

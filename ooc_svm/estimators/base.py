@@ -1,0 +1,132 @@
+"""What the estimators have in common: options, training, and what is known of the model."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from ooc_svm.catalog import PROBLEMS
+from ooc_svm.data.annotated import is_annotated
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.errors import UsageError, parameter
+from ooc_svm.estimators.constructor import options_of
+from ooc_svm.estimators.data import checked_rows, is_streamed
+from ooc_svm.evaluation.evaluate import evaluate
+from ooc_svm.model.model import Model
+from ooc_svm.parameters import is_path
+from ooc_svm.prediction.scores import score_array
+from ooc_svm.training.train import train
+
+
+class OocEstimator(BaseEstimator):
+    """An estimator over `ooc_svm.train`; `problem` is what its models learn."""
+
+    problem: ClassVar[str]
+    model_: Model
+
+    @property
+    def coef_(self) -> Float64Array:
+        """Weights of the features; see `Model.coef_`."""
+        return self.model_.coef_
+
+    @property
+    def intercept_(self) -> Float64Array:
+        """Bias of each decision function."""
+        return self.model_.intercept_
+
+    @property
+    def report_(self) -> dict[str, Any]:
+        """How training went; see `Model.report`."""
+        return self.model_.report
+
+    @property
+    def n_iter_(self) -> int:
+        """Reads of the data."""
+        return int(self.model_.report["passes"])
+
+    @property
+    def dual_gap_(self) -> Any:
+        """Largest distance of the objective from the optimum; of several classes one for each."""
+        gaps = np.array([self.model_.report["models"][k]["gap"] for k in self.model_.active])
+        return gaps if self.model_.is_one_vs_rest else float(gaps[0])
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn has to know: sparse matrices are taken, and targets are needed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+    def _options(self, X: Any) -> dict[str, Any]:
+        """The options of training on X."""
+        options = {name: getattr(self, name) for name in options_of(self.problem)}
+        if options.get("warm_start") is False:  # how scikit-learn says that there is none
+            options["warm_start"] = None
+        if is_annotated(X):  # its column of labels and its layer have been read
+            options["label"] = options["layer"] = None
+        return options
+
+    def _train_on_store(self, data: Any, **given: Any) -> None:
+        """Train on a store or a path, which bring all that may be given for the rows of a matrix."""
+        for name, value in given.items():
+            if value is not None:
+                raise UsageError(f"the data bring their own {name}; leave {parameter(name)} out")
+        self._keep(train(data, problem=self.problem, **self._options(data)))
+        self.n_features_in_ = self.model_.n_features
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _train(
+        self, X: Any, matrix: Any, y: Any, sample_weight: Any, *, qid: Any = None, problem: str | None = None
+    ) -> None:
+        """Train on a matrix that was checked; X is what it was before."""
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(
+                sample_weight, matrix, dtype=np.float64, ensure_non_negative=True
+            )
+            if not sample_weight.any():
+                raise UsageError("all entries of sample_weight are zero; at least one must be positive")
+        names = getattr(self, "feature_names_in_", None)
+        model = train(
+            matrix,
+            y,
+            feature_names=None if names is None else FeatureNames.of(names),
+            sample_weight=sample_weight,
+            qid=qid,
+            problem=problem or self.problem,
+            **self._options(X),
+        )
+        model.options["layer"] = self.layer  # where the same rows are in an AnnData store
+        self._keep(model)
+
+    def _keep(self, model: Model) -> None:
+        self.model_ = model
+        if not model.report["converged"]:
+            worst = max(each["relative_gap"] for each in model.report["models"])
+            warnings.warn(
+                f"training ended with a relative gap of {worst:.1e} ({model.report['stop_reason']}), "
+                f"tol={self.tol!r} was asked for",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _scores(self, X: Any) -> Float64Array:
+        """Scores of the rows, shape (n_samples, K)."""
+        check_is_fitted(self, "model_")
+        limits = {"threads": self.threads, "memory": self.memory}
+        return score_array(self.model_, X if is_streamed(X) else checked_rows(self, X), **limits)
+
+    def _evaluated(self, X: Any, **given: Any) -> float:
+        """The metric of the problem, of rows that bring what is not given."""
+        check_is_fitted(self, "model_")
+        metric = PROBLEMS[self.problem].score
+        limits = {"threads": self.threads, "memory": self.memory}
+        label = self.label if is_path(X) else None
+        rows = X if is_streamed(X) else checked_rows(self, X)
+        return evaluate(self.model_, rows, metric, label=label, **given, **limits)[metric]

@@ -1,0 +1,84 @@
+"""The parameters of an estimator: those options of training that its problem takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from inspect import Parameter, Signature
+from typing import Any, TypeVar
+
+from ooc_svm.catalog import LOSSES, PROBLEMS, SOLVERS, owners
+from ooc_svm.options import OPTIONS, described
+
+E = TypeVar("E", bound=type)
+
+# Attributes of every fitted estimator, as docstrings have them.
+_FITTED = """\
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where the data had names that are all text.
+    n_iter_ : int
+        Reads of the data.
+    report_ : dict
+        How training went.
+    model_ : Model
+        What `ooc_svm.train` returned.
+"""
+
+
+@cache
+def options_of(problem: str) -> tuple[str, ...]:
+    """Names of the options that a problem takes, besides its own name."""
+    entry = PROBLEMS[problem]
+    offered = {each for loss in entry.losses for each in LOSSES[loss].properties}
+    solvers = [n for n, each in SOLVERS.items() if entry.form in each.forms and each.needs in offered]
+    chosen = {"problem": {problem}, "loss": set(entry.losses), "solver": set(solvers)}
+    return tuple(
+        name
+        for name in OPTIONS
+        if name != "problem" and all(chosen[kind] & set(names) for kind, names in owners(name).items())
+    )
+
+
+def default_of(name: str) -> Any:
+    """The default of an option; of one that takes several values the only one by itself."""
+    default = OPTIONS[name].default
+    return default[0] if isinstance(default, tuple) and len(default) == 1 else default
+
+
+def _documented(name: str) -> str:
+    """The entry of an option in a docstring."""
+    default = default_of(name)
+    return f"    {name} : {OPTIONS[name].kind.doc}, default={default!r}\n        {described(name)}\n"
+
+
+def takes_options(problem: str) -> Callable[[E], E]:
+    """Decorate a class of estimators so that its constructor takes the options of a problem, as keywords.
+
+    Values are kept as they are, and checked where they are used: so scikit-learn wants it. In the docstring,
+    OPTIONS and FITTED stand for these options and for the attributes that all fitted estimators have.
+    """
+    names = options_of(problem)
+    keywords = [Parameter(name, Parameter.KEYWORD_ONLY, default=default_of(name)) for name in names]
+
+    def decorate(cls: E) -> E:
+        def __init__(self: Any, **parameters: Any) -> None:  # noqa: N807
+            try:
+                bound = signature.bind(self, **parameters)
+            except TypeError as error:
+                raise TypeError(f"{cls.__name__}() {error}") from None
+            bound.apply_defaults()
+            for name in names:
+                setattr(self, name, bound.arguments[name])
+
+        signature = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *keywords])
+        __init__.__signature__ = signature  # type: ignore[attr-defined]
+        __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+        cls.__init__ = __init__  # type: ignore[misc]
+        if cls.__doc__:  # python -OO leaves it out
+            text = cls.__doc__.replace("    OPTIONS\n", "".join(map(_documented, names)))
+            cls.__doc__ = text.replace("    FITTED\n", _FITTED)
+        return cls
+
+    return decorate

@@ -1,0 +1,67 @@
+"""The data that estimators take: what is streamed by the package, and what is checked by scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    check_array,
+    check_X_y,
+    validate_data,
+)
+
+from ooc_svm.data.annotated import DEFAULT_LABEL, is_annotated, read_annotated
+from ooc_svm.errors import UsageError, shown
+from ooc_svm.parameters import is_path
+
+# Dense matrices are turned into sparse ones of these types, and sparse ones into this format.
+_CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+
+
+def is_streamed(X: Any) -> bool:
+    """Whether X is a store or a path, read by the package block by block."""
+    return is_path(X) or hasattr(X, "read_block") or (isinstance(X, list | tuple) and any(map(is_path, X)))
+
+
+def labels_of(X: Any, y: Any, label: str | None) -> Any:
+    """The labels of rows: y, or the column of AnnData; raises UsageError."""
+    if y is not None or not is_annotated(X):
+        return y
+    name = DEFAULT_LABEL if label is None else label
+    if name not in X.obs:
+        raise UsageError(
+            f"obs of the AnnData has no column {shown(name)} of labels, only {shown(list(X.obs.columns))}; "
+            "name one of them as label, or give y"
+        )
+    return np.asarray(X.obs[name])
+
+
+def checked_rows(estimator: Any, X: Any) -> Any:
+    """The rows to predict: a matrix with the columns that the estimator was fitted to."""
+    if not is_annotated(X):
+        return validate_data(estimator, X, reset=False, **_CHECKS)
+    _check_columns(estimator, X, reset=False)
+    return check_array(_matrix(X, estimator.layer), estimator=estimator, **_CHECKS)
+
+
+def checked_training(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
+    """The rows and targets to fit to; their columns are those that the estimator has from now on."""
+    checks = {**_CHECKS, "y_numeric": y_numeric, "ensure_min_samples": 2}
+    if not is_annotated(X):
+        return validate_data(estimator, X, y, **checks)  # type: ignore[no-any-return]
+    _check_columns(estimator, X, reset=True)
+    return check_X_y(_matrix(X, estimator.layer), y, estimator=estimator, **checks)  # type: ignore[no-any-return]
+
+
+def _matrix(X: Any, layer: str | None) -> Any:
+    """The matrix of AnnData, or its layer."""
+    return read_annotated(X, layer=layer, labelled=False).matrix
+
+
+def _check_columns(estimator: Any, X: Any, *, reset: bool) -> None:
+    """Check or keep the names and the number of the columns of AnnData."""
+    _check_feature_names(estimator, X.var.T, reset=reset)
+    _check_n_features(estimator, X, reset=reset)

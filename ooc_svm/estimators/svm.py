@@ -1,0 +1,299 @@
+"""Support vector machines as estimators of scikit-learn's kind."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import InputError
+from ooc_svm.estimators.base import OocEstimator
+from ooc_svm.estimators.constructor import takes_options
+from ooc_svm.estimators.data import checked_training, is_streamed, labels_of
+from ooc_svm.model.decision import Decision
+
+
+@takes_options("svc")
+class OocSVC(ClassifierMixin, OocEstimator):
+    """Linear support vector classifier, trained to a certified gap; several classes one against the rest.
+
+    The same as `ooc_svm.train` with ``problem="svc"``, bit for bit.
+
+    Parameters
+    ----------
+    OPTIONS
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights of the features.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Bias of each decision function.
+    dual_gap_ : float or ndarray of shape (n_classes,)
+        Largest distance of each objective from its optimum.
+    FITTED
+    """
+
+    problem: ClassVar[str] = "svc"
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : {array_like, sparse matrix} of shape (n_samples, n_features), AnnData, Store or path
+            Rows in memory, or a store or text that is streamed.
+        y : array_like of shape (n_samples,), optional
+            Labels: numbers or text. A store and AnnData bring their own; `label` names the column.
+        sample_weight : array_like of shape (n_samples,), optional
+            Weights of the losses of the rows of a matrix.
+
+        Returns
+        -------
+        self
+        """
+        if is_streamed(X):
+            self._train_on_store(X, y=y, sample_weight=sample_weight)
+            self.classes_ = self.model_.classes_
+            return self
+        matrix, y = checked_training(self, X, labels_of(X, y, self.label), y_numeric=False)
+        check_classification_targets(y)
+        labels = np.unique(y)
+        if len(labels) < 2:
+            raise InputError(f"training needs rows of at least two classes, y has one class: {labels[0]!r}")
+        self._train(X, matrix, y, sample_weight)
+        self.classes_ = _as_given(self.model_.classes_, labels)
+        return self
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Scores of the rows, of which the largest or positive ones stand for a class.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) for two classes, or (n_samples, n_classes)
+        """
+        scores = self._scores(X)
+        return scores if self.model_.is_one_vs_rest else scores[:, 0]
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Labels of the rows.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self._scores(X)
+        labels: npt.NDArray[Any] = self.classes_[Decision.of(self.model_).choices(scores)]
+        return labels
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy; rows of a store or of AnnData bring their labels.
+
+        Parameters
+        ----------
+        X : as for `fit`
+        y : array_like of shape (n_samples,), optional
+        sample_weight : array_like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        if is_streamed(X) and y is None and sample_weight is None:
+            return self._evaluated(X)
+        return float(super().score(X, labels_of(X, y, self.label), sample_weight))
+
+
+def _as_given(classes: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The classes of a model in the type of the labels, ascending, that it was trained on."""
+    if len(classes) != len(labels):  # some are joined
+        return classes
+    given = np.empty_like(labels)
+    given[np.argsort(classes)] = labels
+    return given
+
+
+@takes_options("svr")
+class OocSVR(RegressorMixin, OocEstimator):
+    """Linear support vector regression, trained to a certified gap.
+
+    The same as `ooc_svm.train` with ``problem="svr"``, bit for bit.
+
+    Parameters
+    ----------
+    OPTIONS
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights of the features.
+    intercept_ : ndarray of shape (1,)
+        The bias.
+    dual_gap_ : float
+        Largest distance of the objective from its optimum.
+    FITTED
+    """
+
+    problem: ClassVar[str] = "svr"
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : {array_like, sparse matrix} of shape (n_samples, n_features), AnnData, Store or path
+            Rows in memory, or a store or text that is streamed.
+        y : array_like of shape (n_samples,), optional
+            Values. A store and AnnData bring their own; `label` names the column.
+        sample_weight : array_like of shape (n_samples,), optional
+            Weights of the losses of the rows of a matrix.
+
+        Returns
+        -------
+        self
+        """
+        if is_streamed(X):
+            self._train_on_store(X, y=y, sample_weight=sample_weight)
+            return self
+        matrix, y = checked_training(self, X, labels_of(X, y, self.label), y_numeric=True)
+        self._train(X, matrix, y, sample_weight)
+        return self
+
+    def predict(self, X: Any) -> Float64Array:
+        """Values of the rows.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._scores(X)[:, 0]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R squared; rows of a store or of AnnData bring their values.
+
+        Parameters
+        ----------
+        X : as for `fit`
+        y : array_like of shape (n_samples,), optional
+        sample_weight : array_like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        if is_streamed(X) and y is None and sample_weight is None:
+            return self._evaluated(X)
+        return float(super().score(X, labels_of(X, y, self.label), sample_weight))
+
+
+@takes_options("ranking")
+class OocRanker(OocEstimator):
+    """Linear ranking support vector machine over pairs of rows, trained to a certified gap.
+
+    The same as `ooc_svm.train` with ``problem="ranking"``, bit for bit; without qids with
+    ``problem="ordinal"``, where all rows are compared.
+
+    Parameters
+    ----------
+    OPTIONS
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights of the features.
+    intercept_ : ndarray of shape (1,)
+        Always 0.
+    dual_gap_ : float
+        Largest distance of the objective from its optimum.
+    FITTED
+    """
+
+    problem: ClassVar[str] = "ranking"
+
+    def fit(self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : {array_like, sparse matrix} of shape (n_samples, n_features), AnnData, Store or path
+            Rows in memory, or a store or text that is streamed.
+        y : array_like of shape (n_samples,), optional
+            Grades: higher ones are to be ranked first. A store and AnnData bring their own.
+        qid : array_like of int of shape (n_samples,), optional
+            Numbers of the queries, inside which rows are compared; rows of a query follow one another.
+        sample_weight : array_like of shape (n_samples,), optional
+            Weights of the rows of a matrix; with qid those of a query are equal.
+
+        Returns
+        -------
+        self
+        """
+        if is_streamed(X):
+            self._train_on_store(X, y=y, qid=qid, sample_weight=sample_weight)
+            return self
+        matrix, y = checked_training(self, X, labels_of(X, y, self.label), y_numeric=True)
+        problem = self.problem if qid is not None else "ordinal"
+        self._train(X, matrix, y, sample_weight, qid=qid, problem=problem)
+        return self
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Scores of the rows: a row with a higher score is ranked before one with a lower score.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._scores(X)[:, 0]
+
+    def predict(self, X: Any) -> Float64Array:
+        """Scores of the rows, as `decision_function` gives them.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self.decision_function(X)
+
+    def score(self, X: Any, y: Any = None, qid: Any = None) -> float:
+        """NDCG of the first ten rows of each query; rows of a store or of AnnData bring their grades.
+
+        Parameters
+        ----------
+        X : as for `fit`
+        y : array_like of shape (n_samples,), optional
+        qid : array_like of int of shape (n_samples,), optional
+            Without it all rows of a matrix are one query.
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self, "model_")
+        return self._evaluated(X, labels=labels_of(X, y, self.label), qid=qid)

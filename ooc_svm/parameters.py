@@ -1,0 +1,331 @@
+"""What the parameters of public functions may be: their kinds, and the check of a call before any work.
+
+A `Kind` reads the values of a parameter: it returns them as Python's own types, so that a number of NumPy is
+as good as one of Python, and refuses all others by a `UsageError` that names parameter and value.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Set
+from dataclasses import fields
+from functools import cache, wraps
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+
+from ooc_svm.errors import UsageError, parameter, shown
+from ooc_svm.system.memory import format_size, parse_size
+
+MissingFeatures = Literal["error", "zero"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+# Integers up to this one are numbers of float64.
+_EXACT = 2**53
+_LARGEST_COUNT = 2**63 - 1
+_MOST_THREADS = 4096
+_LEAST_SIZE = 10**6  # Bytes of memory below which a unit was forgotten
+# How addresses of object stores and servers begin; a `Path` of one has lost a slash.
+_ADDRESS = re.compile("(s3[an]?|gs|gcs|az|adl|abfss?|wasbs?|hdfs|https?|s?ftp|file|memory):/", re.IGNORECASE)
+
+
+class Complaint(Exception):
+    """What is wrong with a value, in words that follow the name of its parameter."""
+
+
+class Kind(NamedTuple):
+    """What a parameter may be.
+
+    `doc` is its type in docstrings, `allowed` follows "must be" in messages, and `convert` returns the value
+    as it is used. It raises TypeError, ValueError, OverflowError or AttributeError for a value that is not
+    allowed, or `Complaint` where more than that can be said.
+    """
+
+    doc: str
+    allowed: str
+    convert: Callable[[Any], Any]
+
+    def read(self, name: str, value: Any) -> Any:
+        """The value of a parameter, converted; UsageError if it is not allowed."""
+        try:
+            return self.convert(value)
+        except Complaint as complaint:
+            raise UsageError(f"{parameter(name)} {complaint}") from None
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            raise UsageError(f"{parameter(name)} must be {self.allowed}, not {shown(value)}") from None
+
+
+def plain(value: Any) -> Any:
+    """A number of NumPy as one of Python; other values as they are."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray) and value.ndim == 0:
+        return value.item()
+    return value
+
+
+def read_number(value: Any) -> float:
+    """A real number: an int where it was one that float64 has; TypeError or OverflowError for others."""
+    value = plain(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError
+    if isinstance(value, Integral) and abs(int(value)) <= _EXACT:
+        return int(value)
+    return float(value)
+
+
+def read_items(value: Any) -> list[Any]:
+    """The items of a sequence or a 1-d array; TypeError for text, sets, mappings and what has no length."""
+    if isinstance(value, str | bytes | Mapping | Set) or not (
+        hasattr(value, "__iter__") and hasattr(value, "__len__")
+    ):
+        raise TypeError
+    return list(value)
+
+
+def integer(allowed: str = "an integer", holds: Callable[[int], bool] = lambda number: True) -> Kind:
+    """Integers with a property; floats are none, even if they are whole."""
+
+    def convert(value: Any) -> int:
+        value = plain(value)
+        if isinstance(value, bool) or not isinstance(value, Integral) or not holds(int(value)):
+            raise ValueError
+        return int(value)
+
+    return Kind("int", allowed, convert)
+
+
+def at_least(least: int, most: int = _LARGEST_COUNT) -> Kind:
+    """Integers of a range."""
+    span = f"of at least {least}" if most == _LARGEST_COUNT else f"from {least} to {_power(most)}"
+    return integer(f"an integer {span}", lambda number: least <= number <= most)
+
+
+def _power(number: int) -> str:
+    return f"2^{number.bit_length()} - 1" if number > 10**6 and number & (number + 1) == 0 else str(number)
+
+
+def number(allowed: str, holds: Callable[[float], bool]) -> Kind:
+    """Real numbers with a property, which NaN must not have."""
+
+    def convert(value: Any) -> float:
+        found = read_number(value)
+        if not holds(found):
+            raise ValueError
+        return found
+
+    return Kind("float", allowed, convert)
+
+
+def choice(*values: str | int) -> Kind:
+    """One of a few names, or integers."""
+    listed = ", ".join(map(repr, values))
+
+    def convert(value: Any) -> Any:
+        value = plain(value)
+        if isinstance(value, bool) or not isinstance(value, str | int) or value not in values:
+            raise ValueError
+        return values[values.index(value)]
+
+    allowed = f"one of {listed}" if len(values) > 2 else " or ".join(map(repr, values))
+    return Kind(f"{{{listed}}}".replace("'", '"'), allowed, convert)
+
+
+def _read_flag(value: Any) -> bool:
+    value = plain(value)
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise TypeError
+    value.encode()  # not so text with parts of characters
+    return str(value)
+
+
+def _read_path(value: Any) -> Any:
+    """A path, unchanged, with which the operating system can be asked."""
+    path = os.fspath(value)
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise ValueError
+    if _ADDRESS.match(path):
+        raise Complaint(
+            f"{shown(path)} is an address, and only files on disks are read and written yet: copy it to a "
+            "disk first, or mount it and give the path there"
+        )
+    os.fsencode(path)
+    return value if isinstance(value, os.PathLike) else str(path)
+
+
+def _read_size(value: Any) -> str | int:
+    value = plain(value)
+    if isinstance(value, bool) or not isinstance(value, str | Integral):
+        raise TypeError
+    size = str(value) if isinstance(value, str) else int(value)
+    n_bytes = parse_size(size)
+    if n_bytes < _LEAST_SIZE:
+        example = f"{size}GB" if str(size).isdecimal() and n_bytes else "600MB"
+        raise Complaint(f"{shown(value)} is {format_size(n_bytes)}, too little; write for example {example}")
+    return size
+
+
+def _read_function(value: Any) -> Any:
+    if not callable(value):
+        raise TypeError
+    return value
+
+
+def _read_json(value: Any) -> Any:
+    import json
+
+    if not isinstance(value, dict):
+        raise TypeError
+    json.dumps(value)
+    return value
+
+
+def _read_names(names: Any) -> Any:
+    if is_path(names):
+        return _read_path(names)
+    if isinstance(names, Mapping | Set) or not (hasattr(names, "__iter__") and hasattr(names, "__len__")):
+        raise TypeError
+    if not all(isinstance(name, str) and name for name in names):
+        raise TypeError
+    return names
+
+
+def is_path(value: Any) -> bool:
+    """Whether a value can only be meant as a path."""
+    return isinstance(value, str | bytes | os.PathLike)
+
+
+def _read_data(data: Any) -> Any:
+    """A path, or what may be a matrix: that is seen where its entries are read."""
+    if is_path(data):
+        return _read_path(data)
+    if (isinstance(data, list | tuple) and data) or hasattr(data, "read_block"):
+        return data
+    if len(data.shape if hasattr(data, "shape") else data.__array__().shape) != 2:
+        raise ValueError
+    return data
+
+
+def _read_any_data(data: Any) -> Any:
+    if isinstance(data, list | tuple) and any(map(is_path, data)):
+        return [_read_path(path) for path in data]
+    return _read_data(data)
+
+
+FLAG = Kind("bool", "True or False", _read_flag)
+TEXT = Kind("str", "text that is not empty", _read_text)
+PATH = Kind("path", "a path as text or os.PathLike", _read_path)
+SIZE = Kind("int or str", "a size: bytes as an integer, or text like '600MB' or '4GiB'", _read_size)
+CALLBACK = Kind("callable", "a function", _read_function)
+JSON = Kind("dict", "a dict that JSON can hold", _read_json)
+ARRAY = Kind("array_like", "one number a row", lambda entries: entries)
+MATRIX = Kind("matrix", "a matrix of rows", lambda matrix: matrix)
+DATA = Kind("path, Store or matrix", "the path of a store, a Store, or a matrix of rows", _read_data)
+ANY_DATA = Kind(
+    "path, paths, Store or matrix",
+    "the path of a store or of text, several paths of text, a Store, or a matrix of rows",
+    _read_any_data,
+)
+FEATURE_NAMES = Kind(
+    "path or sequence of str",
+    "the path of a file with a name on each line, or a sequence of names",
+    _read_names,
+)
+MISSING_FEATURES = choice("error", "zero")
+COUNT = at_least(1)
+THREADS = at_least(1, _MOST_THREADS)
+COST = number("a positive number", lambda C: 0 < C < math.inf)
+DTYPE = choice("float32", "float64")
+FOLDS = at_least(2, 100)
+RULE = choice("best", "one-standard-error")
+EXPORT_FORMAT = choice("liblinear", "svmlight")
+INDEX_BASE = choice(0, 1)
+UNLABELLED = choice("error", "skip", "keep")
+
+
+def checks(rest: type | None = None, /, **kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a public function so that its arguments are read by their kinds before it runs.
+
+    A default is always allowed. `rest` is the class, decorated by `checked_fields`, whose fields the function
+    takes as ``**options``; its signature shows them. Unknown and missing arguments are a `UsageError` as
+    well.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @cache
+        def signature() -> inspect.Signature:
+            return inspect.signature(function)
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            bound = _bound(function, signature(), rest, args, kwargs)
+            for name, value in bound.arguments.items():
+                if name in kinds and value is not signature().parameters[name].default:
+                    bound.arguments[name] = kinds[name].read(name, value)
+            return function(*bound.args, **bound.kwargs)
+
+        checked.kinds = kinds  # type: ignore[attr-defined]
+        if rest is not None:
+            checked.__signature__ = _with_fields(signature(), rest)  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
+
+
+def _with_fields(signature: inspect.Signature, rest: Any) -> inspect.Signature:
+    """A signature with the fields of a class instead of ``**options``, as it is shown."""
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type
+        )
+        for each in fields(rest)
+    ]
+    return signature.replace(parameters=[*own, *more])
+
+
+def _bound(
+    function: Callable[..., Any],
+    signature: inspect.Signature,
+    rest: type | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> inspect.BoundArguments:
+    """The arguments by name; UsageError where the function does not take them."""
+    known = [name for name, each in signature.parameters.items() if each.kind is not each.VAR_KEYWORD]
+    known += [] if rest is None else [item.name for item in fields(rest)]
+    unknown = next((name for name in kwargs if name not in known), None)
+    if unknown is not None:
+        raise _unknown(unknown, known)
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = function.__qualname__.removesuffix(".__init__")
+        raise UsageError(f"{name}: {error}; see its documentation") from None
+
+
+def _unknown(name: str, known: list[str]) -> UsageError:
+    from difflib import get_close_matches
+
+    spelled = {each.lower(): each for each in known if each != "self"}
+    near = get_close_matches(name.lower(), spelled, 1)
+    advice = f"did you mean {spelled[near[0]]}?" if near else f"there are: {', '.join(spelled.values())}"
+    return UsageError(f"there is no parameter {name!r:.82}; {advice}")
+
+
+def checked_fields(cls: type[T]) -> type[T]:
+    """Decorate a dataclass so that its fields are read by the kinds in their metadata (``kind``)."""
+    made: Any = cls
+    made.__init__ = checks(**{item.name: item.metadata["kind"] for item in fields(made)})(made.__init__)
+    return cls

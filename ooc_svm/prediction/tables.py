@@ -1,0 +1,173 @@
+"""Predictions in a file, by the ending of its name: plain lines, or a table as CSV, TSV or Parquet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
+from ooc_svm.errors import InputError, UsageError, parameter
+from ooc_svm.model.decision import Decision
+from ooc_svm.system import delimited
+from ooc_svm.text.writer import format_rows
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+PARQUET = ".parquet"
+
+# Entries of a table that are written to Parquet together, as a row group.
+_GROUP_ENTRIES = 1 << 20
+
+
+class PredictionWriter(Protocol):
+    """Writes predictions, from the scores of one block after another."""
+
+    def begin(self, file: BinaryIO) -> None:
+        """Write what comes before all rows."""
+
+    def add(self, scores: Float64Array) -> None:
+        """Write some rows."""
+
+    def end(self) -> None:
+        """Write what comes after all rows."""
+
+
+def writer_for(decision: Decision, output: Any, *, with_scores: bool) -> PredictionWriter:
+    """The writer for a path, by its ending, or for a stream.
+
+    UsageError where a library is missing.
+    InputError where a name of a class cannot be written as is asked for.
+    """
+    suffix = Path(os.fspath(output)).suffix.lower() if isinstance(output, str | os.PathLike) else ""
+    if suffix == PARQUET:
+        return ParquetTable(decision, with_scores=with_scores)
+    delimiter = DELIMITERS.get(suffix)
+    return Lines(decision, with_scores=with_scores, delimiter=delimiter or "\t", quoted=delimiter is not None)
+
+
+def column_names(decision: Decision, *, with_scores: bool) -> list[str]:
+    """The label or the value, then the scores."""
+    names = ["label" if decision.texts else "value"]
+    if with_scores:
+        several = decision.scorer.n_scores > 1
+        names += [f"score of {text}" for text in decision.texts] if several else ["score"]
+    return names
+
+
+class Lines:
+    """A line for each row.
+
+    Plain lines have the label or value alone, or with the scores under a header; names stand there as they
+    are. ``quoted`` ones always have a header, and names in quotes where they need them.
+    """
+
+    def __init__(self, decision: Decision, *, with_scores: bool, delimiter: str, quoted: bool) -> None:
+        self._decision, self._with_scores, self._delimiter = decision, with_scores, delimiter
+        if not quoted:
+            _check_plain(decision.texts, with_scores=with_scores)
+        names = column_names(decision, with_scores=with_scores)
+        texts = list(decision.texts)
+        if quoted:
+            names, texts = [[delimited.quoted(text, delimiter) for text in own] for own in (names, texts)]
+        self._header = f"{delimiter.join(names)}\n".encode()
+        self._has_header = quoted or with_scores
+        end = delimiter if with_scores else "\n"
+        self._starts = [f"{text}{end}".encode() for text in texts]
+
+    def begin(self, file: BinaryIO) -> None:
+        """See `PredictionWriter`."""
+        self._file = file
+        if self._has_header:
+            file.write(self._header)
+
+    def add(self, scores: Float64Array) -> None:
+        """See `PredictionWriter`."""
+        self._file.write(self._of(scores))
+
+    def end(self) -> None:
+        """See `PredictionWriter`: nothing."""
+
+    def _of(self, scores: Float64Array) -> bytes:
+        starts: list[bytes] = []
+        if len(self._decision.labels):
+            starts = [self._starts[choice] for choice in self._decision.choices(scores).tolist()]
+            if not self._with_scores:
+                return b"".join(starts)
+        elif self._with_scores:  # the score is both prediction and score
+            scores = scores.repeat(2, axis=1)
+        lines = _decimal_lines(scores, self._delimiter)
+        if not starts:
+            return lines
+        return b"".join([part for row in zip(starts, lines.splitlines(True), strict=True) for part in row])
+
+
+def _check_plain(texts: Sequence[str], *, with_scores: bool) -> None:
+    """Refuse names that plain lines cannot hold."""
+    broken = [text for text in texts if len(f"{text}.".splitlines()) > 1 or (with_scores and "\t" in text)]
+    if broken:
+        raise InputError(
+            f"the class {broken[0]!r:.80} has a line break or a tab in its name, and a row is one line; "
+            f"write a table that quotes it ({parameter('output')} with the ending .csv), or predict into an "
+            "array"
+        )
+
+
+def _decimal_lines(numbers: Float64Array, delimiter: str) -> bytes:
+    """A line of numbers for each row of an array, in the fewest digits that keep them."""
+    flat = numbers.reshape(-1)
+    empty = RowBlock(0, np.zeros(len(flat) + 1, np.int64), np.empty(0, np.int32), None)
+    text = np.frombuffer(bytearray(format_rows(LabelledRows(empty, flat))), np.uint8)
+    ends = np.flatnonzero(text == ord("\n")).reshape(numbers.shape)
+    text[ends[:, :-1]] = ord(delimiter)
+    return text.tobytes()
+
+
+class ParquetTable:
+    """A table of Parquet: labels as numbers or, where they have names, as text; scores as floats."""
+
+    def __init__(self, decision: Decision, *, with_scores: bool) -> None:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise UsageError(
+                "writing .parquet needs pyarrow; install it (pip install 'ooc-svm[parquet]'), or write .csv"
+            ) from None
+        self._pa, self._pq, self._decision, self._with_scores = pa, pq, decision, with_scores
+        self._names = column_names(decision, with_scores=with_scores)
+        labels = decision.labels
+        self._answers: Any = np.array(decision.texts, dtype=object) if decision.named else labels
+        if not decision.named and len(labels) and (labels == np.round(labels)).all():
+            self._answers = labels.astype(np.int64)
+        kind = pa.string() if decision.named else pa.from_numpy_dtype(self._answers.dtype)
+        types = [kind if len(labels) else pa.float64(), *[pa.float64()] * (len(self._names) - 1)]
+        self._schema = pa.schema(list(zip(self._names, types, strict=True)))
+        self._waiting: list[Float64Array] = []
+
+    def begin(self, file: BinaryIO) -> None:
+        """See `PredictionWriter`."""
+        self._writer = self._pq.ParquetWriter(file, self._schema)
+
+    def add(self, scores: Float64Array) -> None:
+        """See `PredictionWriter`; rows wait until they are a group."""
+        self._waiting.append(scores)
+        if sum(part.size for part in self._waiting) >= _GROUP_ENTRIES:
+            self._write()
+
+    def end(self) -> None:
+        """See `PredictionWriter`."""
+        self._write()
+        self._writer.close()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        scores, decision = np.concatenate(self._waiting), self._decision
+        self._waiting.clear()
+        first = self._answers[decision.choices(scores)] if len(decision.labels) else scores[:, 0]
+        columns = [first, *(scores.T if self._with_scores else ())]
+        arrays = [self._pa.array(column, own.type) for column, own in zip(columns, self._schema, strict=True)]
+        self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema))

@@ -1,0 +1,40 @@
+"""Predictions as columns of ``obs`` of the AnnData store that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ooc_svm.errors import UsageError, parameter
+from ooc_svm.prediction.scores import ScoreStream
+from ooc_svm.store.obs_columns import ObsColumns
+
+
+def write_to_obs(stream: ScoreStream, column: str, *, named: bool, scores: bool, overwrite: bool) -> int:
+    """Write predictions to a column, and scores to columns named after it; returns the number of rows.
+
+    Names of classes become categories, labels and values numbers. Nothing appears unless all is written.
+    """
+    folder, n_rows = stream.rows.anndata_folder, stream.rows.n_rows
+    if folder is None or n_rows is None:
+        raise UsageError(
+            f"{parameter('to_obs')} writes to the obs of an AnnData store, and {stream.rows.name} is none; "
+            f"write to a file ({parameter('output')})"
+        )
+    decision = stream.decision
+    categories = decision.texts if named and len(decision.labels) else None
+    columns: dict[str, Sequence[str] | None] = {column: categories}
+    score_names = []
+    if scores:
+        several = decision.scorer.n_scores > 1
+        score_names = (
+            [f"{column}_score_{text}" for text in decision.texts] if several else [f"{column}_score"]
+        )
+        columns |= dict.fromkeys(score_names)
+    with ObsColumns(folder, n_rows, columns, overwrite=overwrite) as writer:
+        for block in stream:
+            predicted = decision.predictions if categories is None else decision.choices
+            entries = {column: predicted(block.scores)}
+            entries |= {name: block.scores[:, k] for k, name in enumerate(score_names)}
+            writer.append(entries)
+        writer.commit()
+    return n_rows

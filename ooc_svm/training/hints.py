@@ -1,0 +1,137 @@
+"""What a user should know of a run whose result is, or may be, worse than it could be.
+
+A hint is data in the report, a short code and a sentence: conditions on the labels are known before the first
+read, those on the columns after it, and what the model is worth at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ooc_svm.errors import parameter
+from ooc_svm.options import TrainOptions
+from ooc_svm.problems.base import ModelSpec
+from ooc_svm.store import Store
+from ooc_svm.store.label_summary import runs_by_chance
+from ooc_svm.training.data import Data
+from ooc_svm.training.quality import Quality
+
+IMBALANCE = 9.0  # Rows of the larger class for each of the smaller one from which on a hint is given
+# Standard deviation of the values, over C or over epsilon, outside of which these have another unit.
+MOST_DEVIATION, LEAST_DEVIATION = 30.0, 1.0
+# Share of what separates a constant prediction from a perfect one below which a model is of no use, and from
+# which on no bias is missed.
+USELESS, GOOD = 0.1, 0.8
+DENSE = 0.2  # Share of values that are stored from which on rows fill their side of the origin
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A sentence, with a code for programs."""
+
+    code: str
+    message: str
+
+    def to_json(self) -> dict[str, str]:
+        """As in the report."""
+        return {"code": self.code, "message": self.message}
+
+
+def of_labels(
+    data: Data, options: TrainOptions, models: Sequence[ModelSpec], sizes: Sequence[int], resident: float
+) -> Iterator[Hint]:
+    """What the labels tell before the first read; ``sizes``: rows of each class."""
+    classes = models[0].classes
+    if classes is not None and options.class_weight is None:
+        several = len({id(spec.classes) for spec in models}) > len(options.C)
+        sides = [sum(n for n, own in zip(sizes, classes.sign, strict=True) if own == s) for s in (1.0, -1.0)]
+        counts = sizes if several else sides
+        large, small = max(counts), min(counts)
+        if large >= IMBALANCE * small:
+            more = "" if several else f", and {parameter('problem', 'roc-area')} learns to rank them"
+            yield Hint(
+                "imbalance",
+                f"the largest class has {large} rows and the smallest {small}: "
+                f"{parameter('class_weight', 'balanced')} gives both sides of a model the same weight{more}",
+            )
+    if isinstance(data.source, Store) and resident < 1.0 and data.source.labels.counts is not None:
+        runs = data.source.label_runs
+        by_chance = runs_by_chance(data.source.labels.counts, runs)  # Rows held out are in the runs too
+        if by_chance is not None:
+            yield Hint(
+                "sorted-labels",
+                f"the labels come in {runs} runs where random order has about {by_chance:.0f}: training on "
+                f"sorted rows needs more passes; convert with {parameter('shuffle', 0)}",
+            )
+
+
+def of_columns(
+    found: Mapping[str, str], data: Data, quality: Sequence[Quality | None] | None
+) -> Iterator[Hint]:
+    """What a solver has found out about the columns; a bias is missed only where that shows in the end."""
+    dense = data.source.n_nonzeros >= DENSE * data.source.n_rows * data.source.n_features
+    missed = quality is not None and dense and best_skill(quality) < GOOD
+    for code, message in found.items():
+        if code != "no-bias" or missed:
+            yield Hint(code, message)
+
+
+def of_quality(options: TrainOptions, quality: Sequence[Quality | None], certified: bool) -> Iterator[Hint]:
+    """What the quality on the rows of training tells."""
+    known = [each for each in quality if each is not None]
+    if not known:
+        return
+    yield from _of_unit(options, known[0].deviation)
+    if certified and best_skill(known) < USELESS:
+        name, value = _main_measure(max(known, key=_skill))
+        yield Hint(
+            "useless-model",
+            f"the gap is certified, and yet the model is hardly better than a constant ({name} {value:.3g} "
+            "on the rows of training): this is what minimises the objective; choose another C, bias or "
+            "scale, or features that say more",
+        )
+
+
+def _of_unit(options: TrainOptions, deviation: float) -> Iterator[Hint]:
+    """Whether C and epsilon have the unit of the values to learn."""
+    linear = options.resolved_loss == "epsilon-insensitive"
+    if linear and deviation > MOST_DEVIATION * max(options.C):
+        yield Hint(
+            "unit-of-values",
+            f"the values have a standard deviation of {deviation:.3g}, and C = {max(options.C):g} limits "
+            f"what a row can add to the weights: divide the values by the first, or try "
+            f"{parameter('C', float(f'{deviation:.0e}'))}",
+        )
+    elif deviation < LEAST_DEVIATION * options.resolved_epsilon:
+        yield Hint(
+            "unit-of-values",
+            f"the values have a standard deviation of {deviation:.3g}, and errors of up to "
+            f"{options.resolved_epsilon:g} cost nothing: try "
+            f"{parameter('epsilon', float(f'{0.1 * deviation:.0e}'))}",
+        )
+
+
+def best_skill(quality: Sequence[Quality | None]) -> float:
+    """The skill of the best model, 0 where none is known."""
+    return max((_skill(each) for each in quality if each is not None), default=0.0)
+
+
+def _skill(quality: Quality) -> float:
+    """From 0, no better than a constant, to 1."""
+    name, value = _main_measure(quality)
+    if name == "balanced-accuracy":
+        chance = 1.0 / max(len(quality.models), 2)
+        return (value - chance) / (1.0 - chance)
+    return {"auc": 2.0 * value - 1.0, "swapped-pairs": 1.0 - 2.0 * value}.get(name, value)
+
+
+def _main_measure(quality: Quality) -> tuple[str, float]:
+    name = next(name for name in ("balanced-accuracy", "r2", "auc", "swapped-pairs") if name in quality.whole)
+    return name, quality.whole[name]
+
+
+def to_json(hints: Sequence[Hint]) -> list[dict[str, Any]]:
+    """As in the report, each code once."""
+    return list({hint.code: hint.to_json() for hint in hints}.values())

@@ -1,0 +1,128 @@
+"""Text as what is trained on: it is made into a store first, in the same process."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ooc_svm.errors import StorageError, UsageError, parameter
+from ooc_svm.options import TrainOptions
+from ooc_svm.rowvectors.vector import default_scratch_folder
+from ooc_svm.system.folders import private_folder
+from ooc_svm.system.memory import format_size
+from ooc_svm.system.signals import ending_at_once
+from ooc_svm.training.progress import Progress, seconds_text
+
+if TYPE_CHECKING:
+    from ooc_svm.conversion.report import ConvertReport
+
+_SCRATCH = "ooc-svm-text"
+
+
+class TextStore(NamedTuple):
+    """The store that was made from text, and the time that it took."""
+
+    path: Path
+    seconds: float
+
+
+@contextmanager
+def stored_text(
+    inputs: list[str],
+    store: str | os.PathLike[str] | None,
+    reading: Mapping[str, Any],
+    options: TrainOptions,
+    progress: Callable[[Progress], None] | None,
+) -> Iterator[TextStore]:
+    """Make a store of text, by those of the options of reading that are not None.
+
+    It is kept at the path ``store``, or is gone at the end. What may spoil training is said by warnings.
+    """
+    from ooc_svm.conversion.formats import refuse_other_formats
+    from ooc_svm.conversion.report import find_warnings
+
+    refuse_other_formats(inputs)
+    _check(store, options)
+    with _place(store) as path:
+        with ending_at_once():
+            report = _convert(inputs, path, reading, options, progress)
+        for warning in find_warnings(report if store is not None else replace(report, rejected=None)):
+            warnings.warn(warning, stacklevel=5)
+        yield TextStore(path, report.seconds)
+
+
+def _check(store: str | os.PathLike[str] | None, options: TrainOptions) -> None:
+    """Refuse what cannot be done, before any work."""
+    if options.engine == "dask":
+        engine = parameter("engine", "dask")
+        raise UsageError(f"{engine} reads a store; convert the text first, or leave {engine} out")
+    for name, what in (("label", "column"), ("layer", "layer")):
+        if getattr(options, name) is not None:
+            raise UsageError(f"{parameter(name)} names a {what} of a store; text has none: leave it out")
+    if store is not None and os.path.lexists(store):
+        raise UsageError(
+            f"{os.fspath(store)} exists; train on it if it is the store of this text, or give "
+            f"{parameter('store')} another name"
+        )
+
+
+@contextmanager
+def _place(store: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """Where the store is made; without a path, with the other scratch data of a training."""
+    if store is not None:
+        yield Path(store)
+        return
+    advice = f"name another folder in TMPDIR, or keep the store of the text by {parameter('store')}"
+    with private_folder(default_scratch_folder(), _SCRATCH, advice) as folder:
+        try:
+            yield folder / "text.zarr"
+        except StorageError as error:
+            if str(folder) not in str(error):
+                raise
+            raise StorageError(f"{error}; or {advice}") from error
+
+
+def _convert(
+    inputs: list[str],
+    path: Path,
+    reading: Mapping[str, Any],
+    options: TrainOptions,
+    progress: Callable[[Progress], None] | None,
+) -> ConvertReport:
+    """Convert; a part of the progress of the training."""
+    from ooc_svm.conversion.convert import convert
+
+    began = time.monotonic()
+
+    def tell(kind: Literal["conversion", "note"], done: int, **details: Any) -> None:
+        if progress is not None:
+            event = Progress(
+                kind=kind,
+                passes=0,
+                bytes_read=done,
+                blocks_done=0,
+                n_blocks=0,
+                primal=None,
+                dual=None,
+                relative_gap=None,
+                tol=options.tol,
+                seconds=time.monotonic() - began,
+                models_running=0,
+                **details,
+            )
+            progress(event)
+
+    def read(done: int, total: int | None, rows: int) -> None:
+        tell("conversion", done, n_bytes=total, n_rows=rows)
+
+    given = {name: value for name, value in reading.items() if value is not None}
+    report = convert(inputs, path, threads=options.threads, memory=options.memory, progress=read, **given)
+    size, seconds = format_size(report.bytes_in), seconds_text(report.seconds)
+    tell("note", report.bytes_in, message=f"converted {size} of text to {report.rows:,} rows in {seconds}")
+    return report

@@ -1,0 +1,235 @@
+"""The quality of a run's best points on rows that it is not trained on, measured between two reads.
+
+The scores of rows held out are made in the reads of training anyway, so nothing is read for them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.engine.base import Engine
+from ooc_svm.errors import InputError, parameter
+from ooc_svm.evaluation.evaluate import evaluate
+from ooc_svm.pairs.request import PairRows, SwappedPairs
+from ooc_svm.passes.base import Request, RowSlice, union
+from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.problems.base import ModelSpec
+from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET
+from ooc_svm.solvers.base import KeptScores, Solver
+from ooc_svm.store import open_store
+from ooc_svm.system.memory import INTERPRETER_BYTES
+from ooc_svm.training.memory_plan import validation_bytes
+
+if TYPE_CHECKING:
+    from ooc_svm.training.run import Run
+
+Quality = dict[str, float]
+
+
+class Measuring(ABC):
+    """Measures the models of each C; those whose best points have not moved since are not measured again."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        size = len(run.models) // len({spec.C for spec in run.models})
+        self._groups = [slice(first, first + size) for first in range(0, len(run.models), size)]
+        self._known: list[tuple[tuple[float, ...], Quality]] = [((), {})] * len(self._groups)
+
+    def measure(self) -> list[Quality] | None:
+        """``C`` and the metrics of the models of each C; None before their first read is complete."""
+        certificates = [solver.certificate for solver in self._run.solvers]
+        if not all(certificate.passes for certificate in certificates):
+            return None
+        for number, group in enumerate(self._groups):
+            reached = tuple(certificate.primal for certificate in certificates[group])
+            if reached != self._known[number][0]:
+                C = self._run.models[group][0].C
+                self._known[number] = reached, {"C": C, **self._measured(group, C)}
+        return [dict(quality) for _, quality in self._known]
+
+    @abstractmethod
+    def _measured(self, group: slice, C: float) -> Quality:
+        """The metrics of the models of one C; the first of them decides between the values of C."""
+
+
+class HeldOutRows(Measuring):
+    """On rows that are held out of training.
+
+    InputError if they cannot be compared.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._metrics = _metrics(run.models[self._groups[0]], run.solvers[0], run.engine)
+
+    def _measured(self, group: slice, C: float) -> Quality:
+        scores = [kept for solver in self._run.solvers[group] if (kept := solver.kept_scores())]
+        return self._metrics.values(self._run.engine.stream(self._metrics.requests(scores)))
+
+
+class OtherStore(Measuring):
+    """On the rows of another store, which is read for it.
+
+    What `ooc_svm.evaluate` finds wrong with the store is found wrong before the first pass.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        options = run.prepared.options
+        self._store = open_store(str(options.validation), label=options.label, unlabelled=options.unlabelled)
+        self._measured(self._groups[0], run.models[0].C)
+
+    def _measured(self, group: slice, C: float) -> Quality:
+        options = self._run.prepared.options
+        memory = INTERPRETER_BYTES + validation_bytes(options)
+        return evaluate(self._run.model(), self._store, threads=options.threads, memory=memory, C=C)
+
+
+def measuring(run: Run) -> Callable[[], list[Quality] | None]:
+    """What measures the quality of a run after each pass, as its options say."""
+    options = run.prepared.options
+    if options.validation is None:
+        return lambda: None
+    kind = OtherStore if options.held_out_share is None else HeldOutRows
+    return kind(run).measure
+
+
+class _Metrics(Protocol):
+    """How the models of one C are measured: what is asked of the row vectors, and what follows from it."""
+
+    def requests(self, scores: Sequence[KeptScores]) -> list[Request]: ...
+
+    def values(self, answers: Sequence[Any]) -> Quality: ...
+
+
+def _metrics(models: Sequence[ModelSpec], solver: Solver, engine: Engine) -> _Metrics:
+    """The metrics of a problem; the first of each is the one that decides between values of C."""
+    spec = models[0]
+    if spec.pairs is not None:
+        metrics = _PairMetrics(spec.pairs.rows)
+        # At any scores there is a share, if there are pairs.
+        ranks = KeptScores(spec.pairs.rows.ranks, spec.pairs.rows.ranks)
+        if math.isnan(metrics.values(engine.stream(metrics.requests([ranks])))["swapped-pairs"]):
+            raise InputError(
+                "no two of the rows held out can be compared and have different labels; give a larger "
+                f"{parameter('validation')}"
+            )
+        return metrics
+    if spec.classes is not None:
+        return _ClassMetrics(spec.classes.sign, len(models))
+    rule = _ErrorSums((), 0.0)
+    kept = solver.kept_scores()
+    n_rows, total, *_ = engine.stream([RowPass(rule, None if kept is None else kept.rows)])[0]
+    return _ValueMetrics(float(total / n_rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _ClassHits:
+    """Rule on row vectors: rows held out of each class, and those of them that are predicted right."""
+
+    scores: tuple[KeptScores, ...]
+    sign: Float64Array | None  # Of each class, where there are two sides; None for one against the rest
+    n_classes: int
+    writes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*union(each.reads for each in self.scores), HELD_OUT, CODES)
+
+    @property
+    def sums_shape(self) -> tuple[int, ...]:
+        return (2, self.n_classes)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        marked = rows.vectors[HELD_OUT] != 0
+        actual = rows.vectors[CODES][marked].astype(np.int64)
+        found = np.column_stack([each.of(rows.vectors)[marked] for each in self.scores])
+        if self.sign is None:
+            predicted = found.argmax(axis=1)
+        else:
+            actual, predicted = (self.sign[actual] > 0).astype(np.int64), (found[:, 0] > 0).astype(np.int64)
+        sums[0] += np.bincount(actual, minlength=self.n_classes)
+        sums[1] += np.bincount(actual[actual == predicted], minlength=self.n_classes)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClassMetrics:
+    """Share of the rows predicted right, and its mean over the classes."""
+
+    sign: Float64Array
+    n_models: int
+
+    def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
+        sign, n_classes = (self.sign, 2) if self.n_models == 1 else (None, self.n_models)
+        return [RowPass(_ClassHits(tuple(scores), sign, n_classes), scores[0].rows)]
+
+    def values(self, answers: Sequence[Any]) -> Quality:
+        n_rows, hits = answers[0]
+        there = n_rows > 0
+        return {
+            "accuracy": float(hits.sum() / n_rows.sum()),
+            "balanced-accuracy": float(np.mean(hits[there] / n_rows[there])),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _ErrorSums:
+    """Rule on row vectors: rows held out, sums of their values and the squares, and of squared errors.
+
+    Values are counted from an origin, so that no digits of their spread are lost.
+    """
+
+    scores: tuple[KeptScores, ...]
+    origin: float
+    writes: ClassVar[tuple[str, ...]] = ()
+    sums_shape: ClassVar[tuple[int, ...]] = (4,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*union(each.reads for each in self.scores), HELD_OUT, TARGET)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        marked = rows.vectors[HELD_OUT] != 0
+        values = rows.vectors[TARGET][marked]
+        deviations = values - self.origin
+        sums[:3] += [len(values), deviations.sum(), deviations @ deviations]
+        for each in self.scores:
+            errors = values - each.of(rows.vectors)[marked]
+            sums[3] += errors @ errors
+
+
+@dataclass(frozen=True, slots=True)
+class _ValueMetrics:
+    """Coefficient of determination and mean squared error."""
+
+    origin: float  # The mean of the values
+
+    def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
+        return [RowPass(_ErrorSums(tuple(scores), self.origin), scores[0].rows)]
+
+    def values(self, answers: Sequence[Any]) -> Quality:
+        n_rows, total, squares, errors = answers[0].tolist()
+        spread = squares - total * total / n_rows
+        r2 = 1.0 - errors / spread if spread > 0.0 else float(errors == 0.0)
+        return {"r2": r2, "mse": errors / n_rows}
+
+
+@dataclass(frozen=True, slots=True)
+class _PairMetrics:
+    """Share of the pairs of rows held out that are in the wrong order, equal scores counting half."""
+
+    rows: PairRows
+
+    def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
+        (own,) = scores
+        return [SwappedPairs(self.rows, own.start, own.end, own.t, HELD_OUT)]
+
+    def values(self, answers: Sequence[Any]) -> Quality:
+        return {"swapped-pairs": answers[0]}
