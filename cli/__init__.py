@@ -1,5 +1,54 @@
-"""The command line of the package, ``ooc-svm``."""
+"""The command line of the package, ``ooc-svm``.
 
-from ooc_svm.cli.app import main
+Importing it imports nothing: signals are handled before the rest is imported, and what fails then is
+explained.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 __all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command line of this process; the entry point of the script ``ooc-svm``."""
+    try:
+        from ooc_svm.system.signals import handle_signals
+
+        with handle_signals(grace=0, last=True):
+            from ooc_svm.cli.exit_codes import completed
+
+            code = completed(_run)
+    except BaseException as error:
+        code = _explained(error)
+    import gc
+
+    # Otherwise the garbage collector visits every object of all libraries again, for 0.25 seconds.
+    gc.freeze()
+    sys.exit(code)
+
+
+def _run() -> object:
+    from ooc_svm.cli.app import run
+
+    return run()
+
+
+def _explained(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):  # before signals were handled
+        sys.stderr.write("ooc-svm: error: interrupted by SIGINT before it began; run it again\n")
+        return 130
+    try:
+        from ooc_svm.cli.exit_codes import explained
+    except (OSError, ImportError, SyntaxError):
+        if sys.stderr is not None:
+            sys.stderr.write(
+                "ooc-svm: error: its own files cannot be read; check the disk, or install it again\n"
+            )
+        return 5
+    return explained(error)

@@ -1,5 +1,5 @@
 """``python -m ooc_svm.cli``: the command line without its script."""
 
-from ooc_svm.cli.app import main
+from ooc_svm.cli import main
 
 main()

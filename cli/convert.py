@@ -6,21 +6,26 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
-from typer.core import TyperCommand
 
 from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, describe_labels, describe_values, seconds
-from ooc_svm.cli.options import InsecureCluster, Memory, Quiet, Scheduler, Threads, choice
-from ooc_svm.options import ENGINES
+from ooc_svm.cli.help import Command
+from ooc_svm.cli.options import InsecureCluster, Layer, Memory, Quiet, Scheduler, Threads, argument, option
+from ooc_svm.cli.reading import BadLines, Dtype, Features, IndexBase, Labels, MaxBadLines
+from ooc_svm.conversion.options import CONVERT_KINDS as KINDS
+from ooc_svm.conversion.options import INPUTS
+from ooc_svm.options import CLUSTER_HEADING, ENGINES
+from ooc_svm.parameters import PATH
 from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
     from ooc_svm.conversion.convert import ConvertReport
 
 DEFAULT_SEED = 0
+ORDER = "Order of the rows"  # Heading of the help
 
 
-class ConvertCommand(TyperCommand):
+class ConvertCommand(Command):
     """The command, with an option whose value may be left out: ``--shuffle [SEED]``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
@@ -35,49 +40,69 @@ class ConvertCommand(TyperCommand):
 def convert(
     inputs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="INPUT", help="SVMlight text, plain or as .gz, .bz2, .xz or .zst; - for standard input."
+        argument(
+            INPUTS,
+            metavar="INPUT",
+            help="SVMlight text, plain or as .gz, .bz2, .xz or .zst, - for standard input; or one file of "
+            "AnnData (.h5ad, .zarr) or SciPy (.npz), or Parquet.",
         ),
     ],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="STORE", help="The store to make.")],
-    index_base: Annotated[str, choice("1", "0", help="Number of the first feature in the text.")] = "1",
-    features: Annotated[
-        int | None,
-        typer.Option(
-            metavar="D", min=1, help="Number of features; by default up to the last one in the text."
-        ),
+    output: Annotated[
+        str, option(KINDS["output"], "--output", "-o", metavar="STORE", help="The store to make.")
+    ],
+    index_base: IndexBase = "1",
+    features: Features = None,
+    feature_names: Annotated[
+        str | None,
+        option(PATH, metavar="FILE", help="Names of the features, one a line; the store keeps them."),
     ] = None,
-    dtype: Annotated[
-        str, choice("float32", "float64", help="Precision of the values in the store.")
-    ] = "float32",
+    dtype: Dtype = "float32",
+    labels: Labels = "numbers",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
-    bad_lines: Annotated[
-        str, choice("stop", "skip", help="Stop at a malformed line, or put it into STORE.rejected and go on.")
-    ] = "stop",
-    max_bad_lines: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Stop when more lines than this were skipped.")
-    ] = None,
+    bad_lines: BadLines = "stop",
+    max_bad_lines: MaxBadLines = None,
     shuffle: Annotated[
-        int | None,
-        typer.Option(
+        Any,
+        option(
+            KINDS["shuffle"],
             metavar="[SEED]",
-            min=0,
-            max=2**64 - 1,
             help="Rows in random order; the same seed gives the same order.",
+            heading=ORDER,
         ),
     ] = None,
     group: Annotated[
         bool,
-        typer.Option("--group", help="Rows of equal qid together, groups in the order of their first rows."),
+        typer.Option(
+            "--group",
+            help="Rows of equal qid together, groups in the order of their first rows.",
+            rich_help_panel=ORDER,
+        ),
     ] = False,
     threads: Threads = None,
     memory: Memory = None,
-    engine: Annotated[str, choice(*ENGINES, help="In threads, or in processes of a dask cluster.")] = "local",
+    engine: Annotated[
+        str,
+        option(
+            KINDS["engine"],
+            metavar="|".join(ENGINES),
+            help="In threads, or in processes of a dask cluster.",
+            heading=CLUSTER_HEADING,
+        ),
+    ] = "local",
     scheduler: Scheduler = None,
     insecure_cluster: InsecureCluster = False,
+    layer: Layer = None,
+    labels_file: Annotated[
+        str | None,
+        option(
+            KINDS["labels_file"],
+            metavar="FILE",
+            help="Labels for a matrix of SciPy (.npz): a .npy file, or a number on each line.",
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Convert SVMlight text into a store, once."""
+    """Convert SVMlight text, AnnData, .npz or Parquet into a store, once."""
     from ooc_svm.cli.progress import byte_progress
     from ooc_svm.conversion.convert import convert as run
 
@@ -85,11 +110,13 @@ def convert(
         report = run(
             inputs,
             output,
-            index_base=int(index_base),
+            index_base=index_base,
             features=features,
+            feature_names=feature_names,
             dtype=dtype,
+            labels=labels,
             overwrite=overwrite,
-            bad_lines=cast(Literal["stop", "skip"], bad_lines),
+            bad_lines=bad_lines,
             max_bad_lines=max_bad_lines,
             shuffle=shuffle,
             group=group,
@@ -98,6 +125,8 @@ def convert(
             engine=cast(Literal["local", "dask"], engine),
             scheduler=scheduler,
             insecure_cluster=insecure_cluster,
+            layer=layer,
+            labels_file=labels_file,
             progress=progress,
         )
     typer.echo(_summary(report, output))
@@ -113,8 +142,11 @@ def _summary(report: ConvertReport, output: str) -> str:
         ("features", f"{report.features:,}"),
         ("nonzeros", f"{report.nonzeros:,} ({report.nonzeros / max(report.rows, 1):.4g} a row)"),
         ("values", describe_values(report.value_type)),
-        ("labels", describe_labels(report.labels)),
     ]
+    if report.columns:
+        facts.append(("columns of cells", ", ".join(report.columns)))
+    else:
+        facts.append(("labels", describe_labels(report.labels, report.label_names) or "none"))
     if report.blank_lines + report.comment_lines:
         lines = f"{report.blank_lines:,} blank, {report.comment_lines:,} of comment"
         facts.append(("lines without a row", lines))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from ooc_svm.cli.options import SelectedC, choice
+from ooc_svm.cli.options import ModelPath, SelectedC, option
+from ooc_svm.parameters import EXPORT_FORMAT, PATH
 
 
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")],
-    to: Annotated[str, choice("liblinear", "svmlight", help="The program that will read the file.")],
+    model: ModelPath,
+    path: Annotated[str, option(PATH, "--output", "-o", metavar="FILE", help="The file to write.")],
+    to: Annotated[
+        str,
+        option(EXPORT_FORMAT, metavar="liblinear|svmlight", help="The program that will read the file."),
+    ],
     C: SelectedC = None,
 ) -> None:
     """Write a model in the text format of another program."""
@@ -20,4 +22,4 @@ def export(
     from ooc_svm.model.export import export_model
     from ooc_svm.model.file import load_model
 
-    export_model(select_C(load_model(model), C), output, to)
+    export_model(select_C(load_model(model), C), path, to)

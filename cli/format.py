@@ -71,7 +71,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns aligned to the right, two blanks between them."""
     lines = [[printable(cell) for cell in line] for line in (head, *rows)]
     widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(
+        "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None) -> str:

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ooc_svm.cli.format import block, count, describe_labels, describe_values, seconds, shortened
-from ooc_svm.cli.options import Label, Quiet
+from ooc_svm.cli.format import (
+    block,
+    count,
+    describe_labels,
+    describe_values,
+    printable,
+    seconds,
+    shortened,
+    table,
+)
+from ooc_svm.cli.options import Label, Layer, Quiet, argument, option
 from ooc_svm.cli.report import model_table
-from ooc_svm.errors import DamageError, InputError
+from ooc_svm.errors import DamageError, InputError, UsageError, parameter
+from ooc_svm.parameters import COUNT, PATH
+from ooc_svm.system.files import is_folder, status_of
 from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
@@ -19,35 +31,51 @@ if TYPE_CHECKING:
     from ooc_svm.store import Store
 
 
+# Names of features in a line.
+_NAMES_SHOWN = 3
+
 # Counts of the conversion that other lines show.
 _SHOWN_ABOVE = {"rows", "nonzeros", "n_features"}
 
 
 def info(
-    path: Annotated[str, typer.Argument(metavar="STORE|MODEL", help="A store or a model file.")],
+    path: Annotated[str, argument(PATH, metavar="STORE|MODEL", help="A store or a model file.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    top: Annotated[
+        Any,
+        option(COUNT, metavar="N", help="Of a model: list the features with the largest weights, so many."),
+    ] = None,
     label: Label = None,
+    layer: Layer = None,
 ) -> None:
     """Show what a store or a model holds."""
-    if os.path.isdir(path):
+    if is_folder(path):
+        if top is not None:
+            raise UsageError(f"{parameter('top')} lists weights, and {path} is a store; give a model")
         from ooc_svm.store import open_store, store_info
 
-        store = open_store(path, label=label)
+        store = open_store(path, label=label, layer=layer, unlabelled="keep")
         typer.echo(_json(store_info(store)) if as_json else describe_store(store))
         return
-    if not os.path.exists(path):
+    if status_of(path) is None:
         raise InputError(f"{path}: there is no such store or model; check the path")
 
     from ooc_svm.model.file import load_model, model_info
+    from ooc_svm.model.top_features import top_features
 
     model = load_model(path)
     facts = model_info(model)
-    typer.echo(_json(facts) if as_json else describe_model(model, facts, path))
+    found = [] if top is None else top_features(model, top)
+    if as_json:
+        typer.echo(_json(facts | ({"top_features": found} if top is not None else {})))
+        return
+    typer.echo("\n\n".join([describe_model(model, facts, path), *map(_describe_weights, found)]))
 
 
 def verify(
-    path: Annotated[str, typer.Argument(metavar="STORE", help="A store.")],
+    path: Annotated[str, argument(PATH, metavar="STORE", help="A store.")],
     label: Label = None,
+    layer: Layer = None,
     quiet: Quiet = False,
 ) -> None:
     """Check every chunk and every row of a store.
@@ -58,30 +86,59 @@ def verify(
     from ooc_svm.store import verify_store
 
     with byte_progress("verify", quiet) as progress:
-        report = verify_store(path, label=label, progress=progress)
+        report = verify_store(path, label=label, layer=layer, progress=progress)
     checked = f"{count(report.n_chunks, 'chunk')} ({format_size(report.n_bytes)})"
-    how = "against the manifest" if report.manifest else "by decoding; there is no manifest, so no checksums"
+    how = "against the manifest" if report.manifest else "by decoding; there is no manifest"
     typer.echo(
         f"{path}: whole: {checked} {how}, {count(report.n_rows, 'row')} in {count(report.n_blocks, 'block')}"
     )
+    if report.remark is not None:
+        typer.echo(report.remark)
 
 
 def _json(facts: dict[str, Any]) -> str:
     return json.dumps(facts, indent=2, allow_nan=False)
 
 
+def _describe_weights(found: dict[str, Any]) -> str:
+    """The largest weights of a function in a table."""
+    of = [] if found["label"] is None else [f"label {found['label']}"]
+    of += [] if found["C"] is None else [f"C {found['C']:g}"]
+    title = printable(", ".join(["largest weights", *of]))
+    rows = [
+        (str(each["number"]) if each["name"] is None else each["name"], f"{each['weight']:.6g}")
+        for each in found["features"]
+    ]
+    return f"{title}\n{table(('feature', 'weight'), rows)}" if rows else f"{title}: all are 0"
+
+
+def _describe_features(n_features: int, index_base: int, names: Sequence[str] | None) -> str:
+    """The number of features, and some of their names."""
+    if names is None:
+        return f"{n_features:,} (numbered from {index_base})"
+    more = ", ..." if n_features > _NAMES_SHOWN else ""
+    return f"{n_features:,} ({', '.join(names[:_NAMES_SHOWN])}{more})"
+
+
 def describe_store(store: Store) -> str:
     """The facts of a store for people."""
+    from ooc_svm.store.anndata import obs_columns
+
     cells = max(store.n_rows * store.n_features, 1)
     a_row = store.n_nonzeros / max(store.n_rows, 1)
     lines = [
         ("store", str(store.path)),
         ("rows", f"{store.n_rows:,}"),
-        ("features", f"{store.n_features:,} (numbered from {store.index_base})"),
+        ("features", _describe_features(store.n_features, store.index_base, store.feature_names)),
         ("nonzeros", f"{store.n_nonzeros:,} ({a_row:.4g} a row, {100 * store.n_nonzeros / cells:.2g} %)"),
         ("values", describe_values(store.value_type)),
-        ("labels", describe_labels(store.labels, store.label_names)),
+        ("labels", describe_labels(store.labels, store.label_names) if store.has_labels else "none"),
     ]
+    if store.format_version is None:
+        columns = obs_columns(store.parts.storage, str(store.path))
+        lines.append(("columns of cells", shortened(columns) if columns else "none"))
+    if store.has_labels and store.n_unlabelled:
+        lines.append(("rows without one", f"{store.n_unlabelled:,}"))
     if store.has_qid:
         lines.append(("groups (qid)", f"{store.qid_groups:,}"))
     if store.has_weight:
@@ -110,7 +167,8 @@ def _describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _describe_source(source: dict[str, Any]) -> str:
     size = source.get("size")
-    return f"{source.get('name')}" + (f" ({format_size(size)})" if isinstance(size, int) else "")
+    known = f" ({format_size(size)})" if type(size) is int and 0 <= size < 2**63 else ""
+    return f"{source.get('name')}{known}"
 
 
 def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
@@ -120,7 +178,7 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     lines = [
         ("model", f"{path} ({format_size(os.path.getsize(path))})"),
         ("problem", f"{model.problem}, {model.loss} loss, {model.kernel} kernel, solver {model.solver}"),
-        ("features", f"{model.n_features:,} (numbered from {model.index_base})"),
+        ("features", _describe_features(model.n_features, model.index_base, model.feature_names)),
         ("weights", f"{facts['n_nonzero_weights']:,} other than 0 in {count(model.n_models, 'model')}"),
     ]
     if model.classes:
@@ -130,6 +188,8 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
         lines.append(("epsilon", f"{model.epsilon:g}"))
     if model.C:
         lines.append(("C", shortened([f"{C:g}" for C in dict.fromkeys(model.C)])))
+    if len(set(model.C)) > 1:
+        lines.append(("predicts with", f"C {model.C[model.selected]:g}"))
     lines.append(("bias", shortened([f"{bias:.6g}" for bias in model.bias.tolist()])))
     report = model.report
     try:

@@ -1,9 +1,10 @@
-"""JSON files that commands write: reports and metrics."""
+"""Files that commands write: JSON of reports and metrics, CSV of confusions."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from typing import Any, BinaryIO
 
 from ooc_svm.errors import UsageError
@@ -15,14 +16,30 @@ def check_json_target(path: str) -> None:
     UsageError if the file exists and does not begin like a JSON object: data or a model, named by mistake.
     StorageError if the folder or the file cannot be written.
     """
-    from ooc_svm.system.files import check_writable
+    from ooc_svm.system.files import check_writable, open_to_read, status_of
 
     check_writable(path)
-    if os.path.exists(path):
-        with open(path, "rb") as file:
+    if status_of(path) is not None:
+        with open_to_read(path) as file:
             start = file.read(1)
         if start not in (b"", b"{"):
             raise UsageError(f"{path}: is not a JSON file, so it is not replaced; choose another name")
+
+
+def check_csv_target(path: str, others: Collection[str | None]) -> None:
+    """Refuse, before any work, a path where CSV cannot be written or another file would be lost.
+
+    UsageError if it is a file that the command names for something else, or a model.
+    StorageError if the folder or the file cannot be written.
+    """
+    from ooc_svm.model.file import check_no_model
+    from ooc_svm.system.files import check_writable
+
+    for other in others:
+        if other is not None and os.path.realpath(path) == os.path.realpath(other):
+            raise UsageError(f"{path}: is named twice; give files of different names")
+    check_no_model(path)
+    check_writable(path)
 
 
 def write_json(path: str, content: Any) -> None:

@@ -2,116 +2,178 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from ooc_svm.errors import UsageError
-from ooc_svm.options import OPTIONS, TrainOptions, default_text, described, flag
-from ooc_svm.system.memory import parse_size
+from ooc_svm.errors import UsageError, flag, parameter, shown
+from ooc_svm.options import (
+    CLASS_WEIGHT,
+    COSTS,
+    GAP,
+    LABELS,
+    OPTIONS,
+    VALIDATION,
+    TrainOptions,
+    default_text,
+    described,
+)
+from ooc_svm.parameters import COST, COUNT, FLAG, INDEX_BASE, PATH, Kind
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
 
-def choice(*names: str, help: str) -> Any:
-    """A Typer option that takes one of a few names."""
-
-    def check(value: str | None) -> str | None:
-        if value is not None and value not in names:
-            raise typer.BadParameter(f"{value[:80]!r} is not one of {', '.join(names)}")
-        return value
-
-    return typer.Option(metavar="|".join(names), callback=check, help=help)
+def _integer(text: str) -> int | str:
+    """An integer in decimal digits; other text as it is, for its kind to refuse."""
+    return int(text) if _INTEGER.fullmatch(text) else text
 
 
-def _read_number(text: str, option: str) -> float:
-    """A decimal number: no hexadecimal, no ``nan``, no ``1_000``."""
-    if _NUMBER.fullmatch(text) is None:
-        raise UsageError(f"{option}: {text[:80]!r} is not a number")
-    return float(text)
+def _number(text: str) -> float | str:
+    """A decimal number in the range of float64: no hexadecimal, no ``1_000``; other text as it is."""
+    return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else text
 
 
-def _read_numbers(text: str, option: str) -> tuple[float, ...]:
-    return tuple(_read_number(part.strip(), option) for part in text.split(","))
+def _numbers(text: str) -> Any:
+    """One number, or several with commas between them; other text as it is."""
+    numbers = [_number(part.strip()) for part in text.split(",")]
+    if any(isinstance(number, str) for number in numbers):
+        return text
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
-def _read_labels(text: str, option: str) -> tuple[str, ...]:
+def _items(texts: list[str]) -> list[str]:
+    """What stands between commas, outside of quotes; of an option given several times, each text whole."""
+    if len(texts) != 1:
+        return texts
+    return [part.strip() for part in next(csv.reader(texts, skipinitialspace=True), []) or [""]]
+
+
+def _labels(texts: list[str]) -> tuple[str, ...]:
     """Labels as they were typed: only the data can tell whether they are numbers or names."""
-    labels = tuple(part.strip() for part in text.split(","))
+    labels = tuple(_items(texts))
     if not all(labels):
-        raise UsageError(f"{option}: {text[:80]!r} has an empty label; write for example {option} 1,3")
+        raise UsageError(
+            f"{parameter('positive')}: {shown(','.join(texts))} has an empty label; "
+            f"write for example {parameter('positive', '1,3')}"
+        )
     return labels
 
 
-def _read_class_weight(text: str, option: str) -> str | dict[float | str, float]:
-    if text == "balanced":
-        return text
-    weights: dict[float | str, float] = {}
-    for part in text.split(","):
+def _class_weight(texts: list[str]) -> str | dict[str, float | str]:
+    if texts == ["balanced"]:
+        return "balanced"
+    weights: dict[str, float | str] = {}
+    for part in _items(texts):
         label, colon, weight = part.rpartition(":")
         label = label.strip()
         if not colon or not label:
             raise UsageError(
-                f"{option}: {part[:80]!r} is not LABEL:WEIGHT; write balanced, or for example 1:10,-1:0.5"
+                f"{parameter('class_weight')}: {shown(part)} is not LABEL:WEIGHT; "
+                "write balanced, or for example 1:10,-1:0.5"
             )
         if label in weights:
-            raise UsageError(f"{option}: the label {label[:80]!r} is given twice")
-        weights[label] = _read_number(weight.strip(), option)
+            raise UsageError(f"{parameter('class_weight')}: the label {shown(label)} is given twice")
+        weights[label] = _number(weight.strip())
     return weights
 
 
-def _read_size(text: str, option: str) -> str:
-    try:
-        parse_size(text)
-    except UsageError as error:
-        raise UsageError(f"{option}: {error}") from error
-    return text
-
-
-# Readers of the options of training whose text is more than a name or a number.
-_READERS: dict[str, Callable[[str, str], Any]] = {
-    "C": _read_numbers,
-    "class_weight": _read_class_weight,
-    "positive": _read_labels,
-    "memory": _read_size,
+# How text becomes a value of a kind, by the type in docstrings; of other kinds it is the value.
+_FROM_TEXT: dict[str, Callable[[Any], Any]] = {
+    COUNT.doc: _integer,
+    GAP.doc: _number,
+    INDEX_BASE.doc: _integer,
+    COSTS.doc: _numbers,
+    LABELS.doc: _labels,
+    CLASS_WEIGHT.doc: _class_weight,
+    VALIDATION.doc: _number,
 }
+
+# Kinds of options that may be given several times.
+_REPEATED = (LABELS, CLASS_WEIGHT)
+
+
+def _reader(kind: Kind, default: Any = None) -> Callable[[typer.CallbackParam, Any], Any]:
+    """A callback of Typer that reads what was typed as a value of a kind."""
+
+    def read(typed: typer.CallbackParam, value: Any) -> Any:
+        if value is None:
+            return default
+        assert typed.name is not None
+        from_text = _FROM_TEXT.get(kind.doc)
+        return kind.read(typed.name, value if from_text is None else from_text(value))
+
+    return read
+
+
+def option(kind: Kind, *flags: str, metavar: str, help: str, heading: str | None = None) -> Any:
+    """A Typer option, text for Typer, whose values are of a kind; the help lists it under a heading."""
+    read, complete = _reader(kind), _completion(metavar)
+    return typer.Option(
+        *flags, metavar=metavar, callback=read, help=help, rich_help_panel=heading, autocompletion=complete
+    )
+
+
+def _completion(metavar: str) -> Callable[[str], list[str]] | None:
+    """What a shell completes the value of an option by, where it is one of a few names: ``svc|svr``."""
+    names = metavar.split("|")
+    if len(names) == 1 or metavar != metavar.lower():
+        return None
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def argument(kind: Kind, *, metavar: str, help: str) -> Any:
+    """A Typer argument whose values are of a kind."""
+    return typer.Argument(metavar=metavar, callback=_reader(kind), help=help)
 
 
 def train_option(name: str) -> Any:
     """The Typer option for an option of training; its callback reads and checks what was typed."""
-    option, typed = OPTIONS[name], flag(name)
-
-    def read(value: Any) -> Any:
-        if value is None:
-            return option.default
-        if name in _READERS:
-            value = _READERS[name](value, typed)
-        complaint = option.complaint(value)
-        if complaint is not None:
-            raise UsageError(f"{typed} {complaint}")
-        return value
-
-    checked = name in _READERS or option.choices or option.check
+    known, text = OPTIONS[name], described(name)
+    if known.kind is FLAG:
+        return typer.Option(flag(name), help=text, rich_help_panel=known.heading)
+    # Typer makes a list of what the callback of a repeated option returns.
+    read = None if known.kind in _REPEATED else _reader(known.kind, known.default)
     return typer.Option(
-        typed, metavar=option.metavar or None, callback=read if checked else None, help=described(name)
+        flag(name),
+        metavar=known.metavar,
+        callback=read,
+        help=text,
+        rich_help_panel=known.heading,
+        autocompletion=_completion(known.metavar),
     )
 
 
-def _parameter(name: str, hint: Any) -> inspect.Parameter:
-    """The parameter of a command for an option of training of a type."""
-    default = default_text(name) or None if name in _READERS else OPTIONS[name].default
-    kinds = [str] if name in _READERS else get_args(hint) or [hint]
-    kind: Any = next(each for each in (bool, int, float, str) if each in kinds)
-    typed = kind if default is not None else kind | None
-    annotation: Any = Annotated[typed, train_option(name)]
+def _parameter(name: str) -> inspect.Parameter:
+    """The parameter of a command for an option of training."""
+    is_flag = OPTIONS[name].kind is FLAG
+    default = False if is_flag else default_text(name) or None
+    typed: Any = list[str] | None if OPTIONS[name].kind in _REPEATED else str | None
+    annotation: Any = Annotated[bool if is_flag else typed, train_option(name)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_PARAMETERS = [_parameter(name, hint) for name, hint in get_type_hints(TrainOptions).items()]
+_PARAMETERS = [_parameter(name) for name in OPTIONS]
+
+
+def training_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of training as the library takes them: what was given several times is read here."""
+    options = {name: values[name] for name in OPTIONS}
+    for name, known in OPTIONS.items():
+        if known.kind in _REPEATED:
+            texts, read = options[name], _FROM_TEXT[known.kind.doc]
+            options[name] = known.kind.read(name, read(texts)) if texts else known.default
+    return options
 
 
 def takes_training(command: Callable[..., None]) -> Callable[..., None]:
@@ -123,7 +185,7 @@ def takes_training(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_training(**values: Any) -> None:
-        options = {name: values.pop(name) for name in OPTIONS}
+        options = training_options({name: values.pop(name) for name in OPTIONS})
         TrainOptions(**options)
         command(options=options, **values)
 
@@ -135,13 +197,25 @@ def takes_training(command: Callable[..., None]) -> Callable[..., None]:
     return with_training
 
 
+# Options of several commands. Typer sees text; callbacks make it what the library takes.
 Label = Annotated[str | None, train_option("label")]
+Layer = Annotated[str | None, train_option("layer")]
+Unlabelled = Annotated[str, train_option("unlabelled")]
 Memory = Annotated[str | None, train_option("memory")]
-Threads = Annotated[int | None, train_option("threads")]
+Threads = Annotated[Any, train_option("threads")]
 Scheduler = Annotated[str | None, train_option("scheduler")]
 InsecureCluster = Annotated[bool, train_option("insecure_cluster")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+ModelPath = Annotated[str, argument(PATH, metavar="MODEL", help="A model file.")]
+FeatureNames = Annotated[
+    str | None,
+    option(
+        PATH,
+        metavar="FILE",
+        help="Names of the features, one a line, for data that have no names themselves.",
+    ),
+]
 SelectedC = Annotated[
-    float | None,
-    typer.Option("--C", metavar="FLOAT", help="Which model, of one trained with several values of C."),
+    Any,
+    option(COST, "--C", metavar="FLOAT", help="Which model, of one trained with several values of C."),
 ]

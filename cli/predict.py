@@ -4,20 +4,46 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
-from typer.core import TyperCommand
 
 from ooc_svm.cli.exit_codes import complain
-from ooc_svm.cli.format import block, count
-from ooc_svm.cli.json_output import check_json_target, write_json
-from ooc_svm.cli.options import Label, Memory, SelectedC, Threads
+from ooc_svm.cli.format import block, count, table
+from ooc_svm.cli.habits import PredictsWithHabits
+from ooc_svm.cli.json_output import check_csv_target, check_json_target, write_json
+from ooc_svm.cli.options import (
+    FeatureNames,
+    Label,
+    Layer,
+    Memory,
+    ModelPath,
+    SelectedC,
+    Threads,
+    Unlabelled,
+    argument,
+    option,
+)
+from ooc_svm.cli.report import MOST_MODELS
+from ooc_svm.parameters import MISSING_FEATURES, PATH, TEXT
 
-ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A model file.")]
+if TYPE_CHECKING:
+    from ooc_svm.evaluation.report import ClassScores, EvaluationReport
+    from ooc_svm.prediction.predict import Predicted
+
 DataPath = Annotated[
     str,
-    typer.Argument(metavar="DATA", help="A store, or SVMlight text as for convert; - for standard input."),
+    argument(PATH, metavar="DATA", help="A store, or SVMlight text as for convert; - for standard input."),
+]
+
+MissingFeatures = Annotated[
+    str,
+    option(
+        MISSING_FEATURES,
+        metavar="error|zero",
+        help="Refuse data that lack features of the model, or take them as 0.",
+    ),
 ]
 
 
@@ -26,36 +52,62 @@ def predict(
     data: DataPath,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The file to write; by default standard output."),
+        option(
+            PATH,
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file to write, by default standard output; .csv, .tsv or .parquet makes a table.",
+        ),
     ] = None,
     scores: Annotated[
         bool, typer.Option("--scores", help="Write the decision scores after each label or value.")
     ] = False,
+    to_obs: Annotated[
+        str | None,
+        option(
+            TEXT,
+            "--to-obs",
+            metavar="COLUMN",
+            help="Write into a new column of obs of the AnnData store instead, scores into COLUMN_score.",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the columns of --to-obs.")] = False,
     C: SelectedC = None,
     label: Label = None,
+    layer: Layer = None,
+    feature_names: FeatureNames = None,
+    missing_features: MissingFeatures = "error",
     threads: Threads = None,
     memory: Memory = None,
 ) -> None:
     """Predict the label or the value of each row.
 
-    Writes one line for each row: the label or value, with --scores also the decision scores.
+    Writes one line for each row: the label or value; with --scores columns separated by tabs, their names in
+    the first line: the label or value, and the decision scores. A file whose name ends in .csv, .tsv or
+    .parquet is a table with named columns.
     """
     from ooc_svm.model.file import load_model
     from ooc_svm.prediction.predict import predict as run
 
-    target = sys.stdout.buffer if output is None else output
-    written = run(
+    place: dict[str, Any] = {"to_obs": to_obs, "overwrite": overwrite}
+    if to_obs is None or output is not None:
+        place["output"] = sys.stdout.buffer if output is None else output
+    written: Predicted = run(
         load_model(model),
         data,
-        output=target,
+        **place,
         scores=scores,
         threads=threads,
         memory=memory,
         label=label,
+        layer=layer,
         C=C,
+        feature_names=feature_names,
+        missing_features=cast(Literal["error", "zero"], missing_features),
     )
     ignored = written.ignored
-    if ignored.entries:
+    if ignored.entries and not written.extra:  # whose columns were told
         complain(
             "warning",
             f"{count(ignored.rows, 'row')} of {written.rows:,} have features that the model does not have; "
@@ -63,11 +115,12 @@ def predict(
         )
 
 
-class EvaluateCommand(TyperCommand):
+class EvaluateCommand(PredictsWithHabits):
     """The command, with a list of the metrics at the end of its help."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the metrics that fit what a model predicts."""
+        """Write the example, and the metrics that fit what a model predicts."""
+        super().format_epilog(ctx, formatter)
         from ooc_svm.evaluation.metrics import COUNTS_OF, fitting_metrics
 
         with formatter.section("Metrics, by what the model predicts"):
@@ -77,30 +130,90 @@ class EvaluateCommand(TyperCommand):
 def evaluate(
     model: ModelPath,
     data: DataPath,
-    metric: Annotated[
+    metrics: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A metric of the list below; may be given several times."),
+        typer.Option(
+            "--metric",
+            metavar="NAME[,NAME...]",
+            help="Metrics of the list below; may be given several times.",
+        ),
     ] = None,
     json_file: Annotated[
         str | None,
-        typer.Option("--json", metavar="FILE|-", help="Write the metrics as JSON; - to standard output."),
+        option(PATH, "--json", metavar="FILE|-", help="Write the metrics as JSON; - to standard output."),
+    ] = None,
+    confusion: Annotated[
+        str | None,
+        option(
+            PATH,
+            metavar="FILE.csv",
+            help="Write the rows of each class by what they are predicted as, a line for each such pair.",
+        ),
     ] = None,
     C: SelectedC = None,
     label: Label = None,
+    layer: Layer = None,
+    unlabelled: Unlabelled = "error",
+    feature_names: FeatureNames = None,
+    missing_features: MissingFeatures = "error",
     threads: Threads = None,
     memory: Memory = None,
 ) -> None:
-    """Compare predictions with the labels of the data."""
+    """Compare predictions with the labels of the data.
+
+    Of several classes a table follows the metrics, with a line for each class.
+    """
     if json_file not in (None, "-"):
         check_json_target(json_file)
+    if confusion is not None:
+        check_csv_target(confusion, {model, data, json_file})
 
-    from ooc_svm.evaluation.evaluate import evaluate as run
+    from ooc_svm.evaluation.evaluate import evaluation_report
     from ooc_svm.model.file import json_ready, load_model
 
-    found = run(load_model(model), data, metric or None, threads=threads, memory=memory, label=label, C=C)
+    found = evaluation_report(
+        load_model(model),
+        data,
+        [name.strip() for names in metrics or () for name in names.split(",")] or None,
+        confusion=confusion is not None,
+        threads=threads,
+        memory=memory,
+        label=label,
+        layer=layer,
+        unlabelled=unlabelled,
+        C=C,
+        feature_names=feature_names,
+        missing_features=cast(Literal["error", "zero"], missing_features),
+    )
+    if confusion is not None:
+        found.write_confusion(confusion)
     if json_file == "-":
-        typer.echo(json.dumps(json_ready(found), indent=2, allow_nan=False))
+        typer.echo(json.dumps(json_ready(found.to_json()), indent=2, allow_nan=False))
         return
     if json_file is not None:
-        write_json(json_file, found)
-    typer.echo(block((name, f"{value:.6g}") for name, value in found.items()))
+        write_json(json_file, found.to_json())
+    typer.echo(_evaluated(found))
+
+
+def _evaluated(found: EvaluationReport) -> str:
+    """The metrics, what was left out, and a table of the classes."""
+    facts = [(name, f"{value:.6g}") for name, value in found.metrics.items()]
+    if found.n_unlabelled:
+        facts.append(("left out", f"{count(found.n_unlabelled, 'row')} without a label"))
+    if found.n_unknown:
+        facts.append(("left out", f"{count(found.n_unknown, 'row')} of classes that the model does not know"))
+    return block(facts) + (f"\n\n{_class_table(found.classes)}" if found.classes else "")
+
+
+def _class_table(classes: Sequence[ClassScores]) -> str:
+    """A line for each class; of many classes those of the smallest F1."""
+    listed = classes
+    if len(classes) > MOST_MODELS:
+        listed = sorted((each for each in classes if each.support), key=lambda each: each.f1)[:MOST_MODELS]
+    rows = [
+        (each.label, f"{each.precision:.4f}", f"{each.recall:.4f}", f"{each.f1:.4f}", f"{each.support:,}")
+        for each in listed
+    ]
+    text, rest = table(("class", "precision", "recall", "f1", "rows"), rows), len(classes) - len(listed)
+    more = f"\nand {rest:,} more classes, with a larger f1 or without rows; --json has all" if rest else ""
+    return text + more

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ooc_svm.cli.format import bound, count, objective, seconds, short
 from ooc_svm.system.memory import format_size
@@ -72,14 +72,18 @@ class PassLines:
     """A plain line for each pass and each note; events of blocks are ignored."""
 
     def __init__(self) -> None:
-        self._speed = _Speed()
+        self._gap_share, self._speed = GapShare(), _Speed()
+        self._converted = ByteLines("convert")
 
     def __call__(self, event: TrainEvent) -> None:
         """Write the line of an event of a training run."""
-        if event.kind == "note":
+        if event.kind == "conversion":
+            self._converted(event.bytes_read, event.n_bytes, event.n_rows)
+        elif event.kind == "note":
             write_line(event.message)
         elif event.kind == "pass":
-            write_line(_pass_line(event, self._speed(event.bytes_read, event.seconds)))
+            share = self._gap_share(event.relative_gap, event.tol)
+            write_line(_pass_line(event, share, self._speed(event.bytes_read, event.seconds)))
 
 
 class ByteLines:
@@ -132,22 +136,21 @@ class _Speed:
         return max(speed, 0.0)
 
 
-def _pass_line(event: TrainEvent, bytes_a_second: float) -> str:
-    """``pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  310 MB/s  8.1 s``.
+def _pass_line(event: TrainEvent, share: float, bytes_a_second: float) -> str:
+    """``pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  310 MB/s  8.1 s``, and time left.
 
     The speed is left out where nothing was read: blocks that are kept in memory are read once.
     """
     values = f"P {objective(event.primal)}  D {objective(event.dual)}"
     parts = [f"pass {event.passes}", _gap(event), values, f"{format_size(event.bytes_read)} read"]
-    return "  ".join([*parts, *_pace(event, bytes_a_second), *_to_go(event)])
+    parts += [*_quality(event), *_pace(event, bytes_a_second)]
+    return "  ".join([*parts, *_left(event, share), *_to_go(event)])
 
 
 def _bar_text(event: TrainEvent, share: float, bytes_a_second: float) -> str:
     """The text to the right of the bar: gap, reading speed, time used and left, models that still run."""
-    parts = [_gap(event), *_pace(event, bytes_a_second)]
-    if MIN_SHARE <= share < 1:
-        parts.append(f"about {seconds(event.seconds * (1 - share) / share)} left")
-    return "  ".join([*parts, *_to_go(event)])
+    pace = _pace(event, bytes_a_second)
+    return "  ".join([_gap(event), *_quality(event), *pace, *_left(event, share), *_to_go(event)])
 
 
 def _gap(event: TrainEvent) -> str:
@@ -157,6 +160,23 @@ def _gap(event: TrainEvent) -> str:
 def _pace(event: TrainEvent, bytes_a_second: float) -> list[str]:
     speed = [f"{format_size(bytes_a_second)}/s"] if bytes_a_second > 0 else []
     return [*speed, seconds(event.seconds)]
+
+
+def _quality(event: TrainEvent) -> list[str]:
+    """The best quality on rows held out."""
+    if event.validation is None:
+        return []
+    from ooc_svm.training.progress import best_quality
+
+    _, metric, value = best_quality(event.validation)
+    return [f"{metric} {value:.4g}"]
+
+
+def _left(event: TrainEvent, share: float) -> list[str]:
+    """The time left, once so much of the way is done that it can be guessed."""
+    if not MIN_SHARE <= share < 1:
+        return []
+    return [f"about {seconds(event.seconds * (1 - share) / share)} left"]
 
 
 def _to_go(event: TrainEvent) -> list[str]:
@@ -178,17 +198,32 @@ def _train_bar() -> Iterator[TrainProgress]:
             if event.kind == "note":
                 bar.console.print(event.message, markup=False, highlight=False)
                 return
+            if event.kind == "conversion":
+                bar.update(task, description="convert  ", **_conversion(event, speed))
+                return
             share = gap_share(event.relative_gap, event.tol)
             within = event.kind == "block"
             percent = f"{100 * event.blocks_done // max(event.n_blocks, 1)} %" if within else ""
+            scaling = event.primal is None and not event.models_running
+            read = "scaling " if scaling else f"pass {event.passes + within:<3d}"
             bar.update(
                 task,
-                description=f"pass {event.passes + within:<3d} {percent:>5}",
+                description=f"{read} {percent:>5}",
                 completed=share,
                 facts=_bar_text(event, share, speed(event.bytes_read, event.seconds)),
             )
 
         yield show
+
+
+def _conversion(event: TrainEvent, speed: _Speed) -> dict[str, Any]:
+    """How the bar shows text that is converted."""
+    share = 0.0 if not event.n_bytes else min(event.bytes_read / event.n_bytes, 1.0)
+    facts = [
+        f"{format_size(event.bytes_read)} of text",
+        *_pace(event, speed(event.bytes_read, event.seconds)),
+    ]
+    return {"completed": share, "facts": "  ".join([*facts, count(event.n_rows, "row")])}
 
 
 @contextlib.contextmanager

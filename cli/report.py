@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ooc_svm.cli.format import block, bound, count, objective, seconds, short, table
@@ -10,22 +10,35 @@ from ooc_svm.system.memory import format_size
 
 MOST_MODELS = 20
 """Largest number of models in a table; of more, those with the largest gaps are listed."""
+MOST_FOLDS = 10
+"""Largest number of folds whose values are listed."""
+SMALL_SHARE = 0.01
+"""Rounding is named where it is more than this share of the gap."""
 
 
 def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: int) -> str:
     """The certificate of a run, in a few lines; `tol` is the relative gap that was asked for."""
-    models = report["models"]
+    models, tuning = report["models"], report.get("tuning")
     facts = [("certified", _verdict(report, tol))]
+    if tuning is not None:
+        facts += _choice(tuning)
     if len(models) == 1:
         facts += [
             ("objective P", objective(models[0]["primal"], 10)),
             ("lower bound D", objective(models[0]["dual"], 10)),
-            ("gap P - D", objective(models[0]["gap"], 3)),
+            ("gap P - D", objective(models[0]["gap"], 3) + _rounding(models[0])),
         ]
-    facts.append(("passes", f"{report['passes']} ({format_size(report['bytes_read'])} read)"))
+    facts += _qualities(report.get("quality", []))
+    if "validation" in report:
+        facts.append(("validation", _validation(report)))
+    if n_unlabelled := report.get("unlabelled_rows", 0):
+        facts.append(("rows", f"{report['n_rows']:,} ({n_unlabelled:,} without a label were left out)"))
+    facts.append(("passes", f"{_passes(report)} ({format_size(report['bytes_read'])} read)"))
     if report.get("resident") is not None:
         facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data for each model"))
     size = f"{count(len(models), 'model')} of {count(report['n_features'], 'feature')}"
+    if "conversion_seconds" in report:
+        facts.append(("conversion", f"{seconds(report['conversion_seconds'])}, of text to a store"))
     facts += [
         ("time", seconds(report["seconds"]) + _waiting(report)),
         ("peak memory", format_size(report["peak_memory_bytes"])),
@@ -33,6 +46,73 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
     ]
     text = block(facts)
     return text if len(models) == 1 else f"{text}\n\n{model_table(models)}"
+
+
+def _qualities(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """How well the rows of training are predicted, a line for each C."""
+    lines = []
+    for each in found:
+        measures = ", ".join(f"{name} {value:.4g}" for name, value in each.items() if name != "C")
+        lines.append(("training rows", measures + (f" (C = {each['C']:g})" if len(found) > 1 else "")))
+    return lines
+
+
+def _validation(report: Mapping[str, Any]) -> str:
+    """The quality on rows that were not trained on, and the C that it speaks for."""
+    found = report["validation"]
+    *_, (metric, value) = found.items()
+    where = f"{found['n_rows']:,} rows held out" if "n_rows" in found else found["store"]
+    costs = {model["C"] for model in report["models"]}
+    chosen = (
+        f"; C {found['C']:g} is the best of {len(costs)}, and what predict takes" if len(costs) > 1 else ""
+    )
+    return f"{metric} {value:.4g} on {where}{chosen}"
+
+
+def _choice(tuning: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The C that was chosen, and how."""
+    [chosen] = [each for each in tuning["values"] if each["C"] == tuning["C"]]
+    error, folds, metric = chosen["standard_error"], tuning["folds"], tuning["metric"]
+    spread = "" if error is None else f" with a standard error of {error:.2g}"
+    if folds is None:
+        where = f"on {tuning['store']}"
+    else:
+        rows = f"{min(folds):,}" if min(folds) == max(folds) else f"{min(folds):,} to {max(folds):,}"
+        where = f"on {count(len(folds), 'fold')} of {rows} rows, {count(len(tuning['models']), 'model')}"
+    best = "the lowest" if tuning["lower_is_better"] else "the highest"
+    why = best if tuning["rule"] == "best" else f"the least C within a standard error of {best}"
+    ignored = tuning["ignored_values"]
+    left_out = f"; {count(ignored, 'value')} of features that the model lacks ignored" if ignored else ""
+    return [
+        ("chosen", f"C {chosen['C']:g}: {metric} {chosen['mean']:.4g}{spread}, {why}"),
+        ("compared", f"{count(len(tuning['values']), 'value')} of C {where}{left_out}"),
+    ]
+
+
+def comparison(tuning: Mapping[str, Any]) -> str:
+    """A line for each C: the mean of the metric, its standard error, and the value in each fold."""
+    folds = range(len(tuning["folds"] or ())) if len(tuning["folds"] or ()) <= MOST_FOLDS else ()
+    spread = ["standard error"] if tuning["folds"] else []
+    head = ["C", tuning["metric"], *spread, *(f"fold {fold + 1}" for fold in folds), "certified", ""]
+    rows = [
+        (
+            f"{each['C']:g}",
+            f"{each['mean']:.4f}",
+            *([f"{each['standard_error']:.4f}"] if spread else ()),
+            *(f"{each['values'][fold]:.4f}" for fold in folds),
+            "yes" if each["converged"] else "no",
+            "chosen" if each["C"] == tuning["C"] else "",
+        )
+        for each in tuning["values"]
+    ]
+    return table(head, rows)
+
+
+def _passes(report: Mapping[str, Any]) -> str:
+    """The reads of the solvers, and the one before them for the scale of the columns."""
+    history = report.get("history")
+    passes = history[-1]["pass"] if history else report["passes"]
+    return f"{passes}" if passes == report["passes"] else f"{passes}, and one for the scale of the columns"
 
 
 def _waiting(report: Mapping[str, Any]) -> str:
@@ -43,32 +123,62 @@ def _waiting(report: Mapping[str, Any]) -> str:
     return f" ({100 * waited / (waited + computed):.0f} % of it waiting for blocks)"
 
 
+def _rounding(model: Mapping[str, Any]) -> str:
+    """What the gap has in it for rounding, where that shows."""
+    rounding, gap = model.get("rounding", 0.0), model["gap"]
+    return f" (of which rounding {bound(rounding)})" if gap and rounding > SMALL_SHARE * gap else ""
+
+
 def _verdict(report: Mapping[str, Any], tol: float) -> str:
-    worst = max((model["relative_gap"] for model in report["models"]), key=_or_infinity)
-    which = "" if len(report["models"]) == 1 else " of the worst model"
-    gap = f"relative gap {bound(worst)}{which}, asked for {short(tol)}"
+    everything = [*report["models"], *report.get("tuning", {}).get("models", ())]
+    models = [model for model in everything if not _is_absolute(model)]
+    if not models:
+        worst = max((model["gap"] for model in everything), key=_or_infinity)
+        gap = f"P is 0 within rounding, and at most {bound(worst)} above the optimum"
+    else:
+        worst = max((model["relative_gap"] for model in models), key=_or_infinity)
+        which = "" if len(everything) == 1 else " of the worst model"
+        gap = f"relative gap {bound(worst)}{which}, asked for {short(tol)}"
     return f"yes, {gap}" if report["converged"] else f"no, stopped by {report['stop_reason']}: {gap}"
+
+
+def _is_absolute(model: Mapping[str, Any]) -> bool:
+    """Whether a model's P is 0 within rounding, so that no share of it tells how good the model is."""
+    return bool(model.get("absolute", False))
 
 
 def _or_infinity(number: float | None) -> float:
     return float("inf") if number is None else number
 
 
+def _closeness(model: Mapping[str, Any]) -> tuple[bool, float]:
+    """The larger, the closer a model is to its optimum."""
+    return _is_absolute(model), -_or_infinity(model["relative_gap"])
+
+
+def _class_quality(model: Mapping[str, Any]) -> tuple[str, ...]:
+    """Rows of the class of a model, and how well they are predicted."""
+    return f"{model['rows']:,}", *(f"{model['quality'][name]:.4f}" for name in ("precision", "recall", "f1"))
+
+
 def model_table(models: list[dict[str, Any]]) -> str:
     """The models of a run in a table, if there are many those with the largest gaps."""
     listed = models
     if len(models) > MOST_MODELS:
-        listed = sorted(models, key=lambda model: -_or_infinity(model["relative_gap"]))[:MOST_MODELS]
-    head = ("label", "C", "P", "D", "relative gap", "passes", "certified")
+        listed = sorted(models, key=_closeness)[:MOST_MODELS]
+    head = ["label", "C", "P", "D", "relative gap", "passes", "certified"]
+    of_classes = all("f1" in (model.get("quality") or {}) for model in models)
+    head += ["rows", "precision", "recall", "f1"] if of_classes else []
     rows = [
         (
             str(model["label"]),
             f"{model['C']:g}",
             objective(model["primal"], 8),
             objective(model["dual"], 8),
-            bound(model["relative_gap"]),
+            "P is 0" if _is_absolute(model) else bound(model["relative_gap"]),
             str(model["passes"]),
             "yes" if model["converged"] else "no",
+            *(_class_quality(model) if of_classes else ()),
         )
         for model in listed
     ]

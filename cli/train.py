@@ -4,36 +4,103 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.json_output import check_json_target, write_json
-from ooc_svm.cli.options import Quiet, takes_training
+from ooc_svm.cli.options import FeatureNames, Quiet, argument, option, takes_training
+from ooc_svm.cli.reading import TEXT, BadLines, Dtype, Features, IndexBase, Labels, MaxBadLines
 from ooc_svm.cli.report import certificate
-from ooc_svm.errors import Interrupted, UsageError
+from ooc_svm.conversion.options import INPUTS
+from ooc_svm.errors import Interrupted, UsageError, shown
+from ooc_svm.parameters import FOLDS, PATH
 from ooc_svm.system.signals import handle_signals
 
+if TYPE_CHECKING:
+    from ooc_svm.training.progress import Progress
+
 StorePath = Annotated[
-    str, typer.Argument(metavar="STORE", help="A store, or an AnnData Zarr store with a CSR X.")
+    str, argument(PATH, metavar="STORE", help="A store, or an AnnData Zarr store with a CSR X.")
+]
+TrainData = Annotated[
+    list[str],
+    argument(
+        INPUTS,
+        metavar="DATA",
+        help="A store, an AnnData Zarr store with a CSR X, or SVMlight text: files, plain or as .gz, .bz2, "
+        ".xz or .zst; - for standard input.",
+    ),
+]
+
+Folds = Annotated[
+    Any,
+    option(
+        FOLDS,
+        metavar="N",
+        help="Folds that the rows are shared out into, classes evenly, of ranking whole queries; by default "
+        "5, or none with --validation.",
+    ),
+]
+ReportFile = Annotated[
+    str | None,
+    option(PATH, metavar="FILE.json", help="Also write the report of the run to this file."),
+]
+LogFile = Annotated[
+    str | None,
+    option(PATH, metavar="FILE.jsonl", help="Also append a line of JSON to this file after each pass."),
 ]
 
 
 @takes_training
 def train(
     options: dict[str, Any],
-    store: StorePath,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="MODEL", help="The model file to write.")],
-    report: Annotated[
-        str | None, typer.Option(metavar="FILE.json", help="Also write the report of the run to this file.")
+    data: TrainData,
+    output: Annotated[
+        str | None,
+        option(
+            PATH,
+            "--output",
+            "-o",
+            metavar="MODEL",
+            help="The model file to write; by default the name of DATA with .model, in this folder.",
+        ),
     ] = None,
+    store: Annotated[
+        str | None,
+        option(
+            PATH,
+            metavar="STORE",
+            help="Keep the store that is made of text; by default it is removed.",
+            heading=TEXT,
+        ),
+    ] = None,
+    index_base: IndexBase = None,
+    features: Features = None,
+    dtype: Dtype = None,
+    labels: Labels = None,
+    bad_lines: BadLines = None,
+    max_bad_lines: MaxBadLines = None,
+    report: ReportFile = None,
+    log: LogFile = None,
+    feature_names: FeatureNames = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train to a certified gap."""
-    if report is not None and os.path.realpath(report) == os.path.realpath(output):
-        raise UsageError(f"--report and -o name the same file {report!r}; give two names")
+    """Train to a certified gap.
+
+    Text is made into a store first; the options --store, --index-base, --features, --dtype, --labels,
+    --bad-lines and --max-bad-lines are for text only. A model of this program at the place of MODEL is
+    replaced.
+    """
+    if len(data) > 1 and data[-1] != "-" and not os.path.lexists(data[-1]):
+        raise UsageError(f"{data[-1]} does not exist; if it is to be the model, name it by -o {data[-1]}")
+    output = default_model(data) if output is None else output
+    check_names({"-o": output, "--report": report, "--log": log, "--store": store})
 
     from ooc_svm.cli.progress import train_progress
+    from ooc_svm.cli.progress_log import pass_log
     from ooc_svm.model.file import check_model_target, save_model
     from ooc_svm.system.files import check_writable
     from ooc_svm.training.train import train as run
@@ -42,11 +109,23 @@ def train(
     check_writable(output)
     if report is not None:
         check_json_target(report)
-    with handle_signals():
+    with pass_log(log) as lines, handle_signals():
         stopped: Interrupted | None = None
         try:
-            with train_progress(quiet) as progress:
-                model = run(store, progress=progress, **options)
+            with train_progress(quiet) as show:
+                model = run(
+                    data if len(data) > 1 else data[0],
+                    feature_names=feature_names,
+                    store=store,
+                    index_base=index_base,
+                    features=features,
+                    dtype=dtype,
+                    labels=labels,
+                    bad_lines=bad_lines,
+                    max_bad_lines=max_bad_lines,
+                    progress=to_all(show, None if lines is None else lines.write),
+                    **options,
+                )
         except Interrupted as stop:
             if stop.model is None:
                 raise
@@ -55,18 +134,57 @@ def train(
         if report is not None:
             write_json(report, model.report)
     typer.echo(certificate(model.report, options["tol"], output, os.path.getsize(output)))
+    for hint in model.report["hints"]:
+        complain("hint", hint["message"])
     if stopped is not None:
         raise stopped
+
+
+def check_names(targets: dict[str, str | None]) -> None:
+    """Refuse two files of one name."""
+    named: dict[str, str] = {}
+    for option_name, path in targets.items():
+        if path is None:
+            continue
+        other = named.setdefault(os.path.realpath(path), option_name)
+        if other != option_name:
+            raise UsageError(f"{option_name} and {other} name the same file {path!r}; give two names")
+
+
+def to_all(*functions: Callable[[Progress], None] | None) -> Callable[[Progress], None] | None:
+    """A function that gives an event to all of the functions that are there; None if none is."""
+    wanted = [function for function in functions if function is not None]
+    if not wanted:
+        return None
+
+    def tell(event: Progress) -> None:
+        for function in wanted:
+            function(event)
+
+    return tell
+
+
+def default_model(data: list[str]) -> str:
+    """The name of the model where none was given: as LIBLINEAR has it."""
+    name = os.path.basename(data[0].rstrip("/"))
+    if len(data) > 1 or data[0] == "-" or not name:
+        what = "several files" if len(data) > 1 else "standard input" if data[0] == "-" else shown(data[0])
+        raise UsageError(f"a model of {what} has no name of its own; name the file to write by -o")
+    return f"{name}.model"
 
 
 @takes_training
 def plan(
     options: dict[str, Any],
-    store: StorePath,
+    data: StorePath,
+    folds: Annotated[
+        Any,
+        option(FOLDS, metavar="N", help="Show what tune with so many folds will need; by default train."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Show what training will need, and run nothing."""
+    """Show what training or tuning will need, and run nothing."""
     from ooc_svm.training.plan import plan as run
 
-    planned = run(store, **options)
+    planned = run(data, folds=folds, **options)
     typer.echo(json.dumps(planned.to_json(), indent=2) if as_json else "\n".join(planned.lines()))

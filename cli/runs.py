@@ -1,0 +1,203 @@
+"""``ooc-svm report``: the course of runs side by side, as a table or as a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from ooc_svm.cli.format import bound, count, seconds, table
+from ooc_svm.cli.options import argument, option
+from ooc_svm.conversion.options import INPUTS
+from ooc_svm.errors import InputError
+from ooc_svm.parameters import PATH
+from ooc_svm.system.memory import format_size
+
+MOST_BYTES = 1 << 28  # Of a report
+# What tells runs apart, in the order in which it is named: entries of a report.
+TELLING = ("problem", "loss", "solver", "resident", "lanes", "cut_groups", "n_rows", "n_features", "tol")
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How the gap of a run fell: a point for each pass with a gap above 0."""
+
+    passes: list[int]
+    bytes_read: list[int]
+    seconds: list[float]
+    gaps: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """The report of a run, checked."""
+
+    name: str  # What tells it from others
+    facts: Mapping[str, Any]
+    course: Course
+    tol: float | None  # The relative gap that was asked for, where the report says so
+
+
+def report(
+    reports: Annotated[
+        list[str],
+        argument(
+            INPUTS, metavar="REPORT", help="A report (train --report), or a model, which has one inside."
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        option(
+            PATH,
+            "--output",
+            "-o",
+            metavar="FILE.png|FILE.svg|FILE.html",
+            help="Draw a picture; by default a table is printed.",
+        ),
+    ] = None,
+) -> None:
+    """Compare runs: the gap against reads, bytes and seconds."""
+    if output is None:
+        typer.echo(runs_table(read_reports(reports)))
+        return
+
+    from ooc_svm.cli.pictures import check_picture_target, write_picture
+
+    check_picture_target(output)
+    write_picture(read_reports(reports), output)
+
+
+def read_reports(paths: Sequence[str]) -> list[RunReport]:
+    """The runs of some reports, with names that tell them apart.
+
+    InputError if a file is no report; also as `load_model` and reading do.
+    """
+    found = [_read(path) for path in paths]
+    courses = [_course(path, facts) for path, facts in zip(paths, found, strict=True)]
+    runs = zip(_names(paths), _differences(found), found, courses, strict=True)
+    return [
+        RunReport(f"{name}{differs}", facts, course, _number(facts, "tol"))
+        for name, differs, facts, course in runs
+    ]
+
+
+def _read(path: str) -> dict[str, Any]:
+    """The report in a file of JSON or in a model."""
+    from ooc_svm.model.file import MODEL_FILE, load_model
+    from ooc_svm.system.arrayfile import has_magic
+    from ooc_svm.system.files import open_to_read
+
+    if not os.path.exists(path):
+        raise InputError(f"{path} does not exist; check the path")
+    if has_magic(path, MODEL_FILE):
+        return load_model(path).report
+    with open_to_read(path) as file:
+        content = file.read(MOST_BYTES + 1)
+    try:
+        found = json.loads(content) if len(content) <= MOST_BYTES else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _no_report(path)
+    return found
+
+
+def _no_report(path: str) -> InputError:
+    return InputError(f"{path} is no report of a training; make one with train --report FILE.json")
+
+
+def _course(path: str, facts: Mapping[str, Any]) -> Course:
+    history = facts.get("history")
+    if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
+        raise _no_report(path)
+    names = ("pass", "bytes_read", "seconds", "relative_gap")
+    points: list[list[Any]] = [[_number(row, name) for name in names] for row in history]
+    whole = [point for point in points if None not in point and point[-1] > 0]
+    if not history or any(None in point[:3] for point in points) or _number(facts, "passes") is None:
+        raise _no_report(path)
+    columns: Any = list(zip(*whole, strict=True)) or [()] * 4
+    return Course(*map(list, columns))
+
+
+def _number(facts: Mapping[str, Any], name: str) -> Any:
+    """A finite number that is not negative; None where there is none."""
+    value: Any = facts.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < math.inf else None
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Names of files without folders and endings, if they differ, else the paths."""
+    short_names = [os.path.splitext(os.path.basename(path))[0] for path in paths]
+    return short_names if len(set(short_names)) == len(short_names) else list(paths)
+
+
+def _differences(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is not the same in all reports: `` (ocas, C 0.1)``."""
+    told: list[list[str]] = [[] for _ in reports]
+    for name in TELLING:
+        values = [facts.get(name) for facts in reports]
+        if len({str(value) for value in values if value is not None}) > 1:
+            for own, value in zip(told, values, strict=True):
+                own += (
+                    [] if value is None else [value if isinstance(value, str) else f"{name} {_shown(value)}"]
+                )
+    costs = [_costs(facts) for facts in reports]
+    if len(set(costs)) > 1:
+        for own, C in zip(told, costs, strict=True):
+            own += [f"C {C}"] if C else []
+    return [f" ({', '.join(own)})" if own else "" for own in told]
+
+
+def _shown(value: Any) -> str:
+    return (
+        f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
+    )
+
+
+def _costs(facts: Mapping[str, Any]) -> str:
+    models = facts.get("models")
+    listed = (
+        [model.get("C") for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+    )
+    return ", ".join(f"{C:g}" for C in dict.fromkeys(listed) if isinstance(C, int | float))
+
+
+HEAD = ("run", "passes", "read", "time", "to 1e-1", "to 1e-2", "to 1e-3", "gap", "certified")
+
+
+def table_rows(runs: Sequence[RunReport]) -> list[tuple[str, ...]]:
+    """What each run took: in all, and passes and time until gaps of some sizes."""
+    return [_table_row(run) for run in runs]
+
+
+def _table_row(run: RunReport) -> tuple[str, ...]:
+    facts, course = run.facts, run.course
+    read, time = _number(facts, "bytes_read"), _number(facts, "seconds")
+    return (
+        run.name,
+        str(facts["passes"]),
+        "-" if read is None else format_size(read),
+        "-" if time is None else seconds(time),
+        *(_until(course, gap) for gap in (1e-1, 1e-2, 1e-3)),
+        bound(course.gaps[-1]) if course.gaps else "-",
+        "yes" if facts.get("converged") is True else "no",
+    )
+
+
+def _until(course: Course, gap: float) -> str:
+    """The pass and the time at which the gap was this small; a dash if it never was."""
+    for passes, time, found in zip(course.passes, course.seconds, course.gaps, strict=True):
+        if found <= gap:
+            return f"{count(passes, 'pass')}, {seconds(time)}"
+    return "-"
+
+
+def runs_table(runs: Sequence[RunReport]) -> str:
+    """The table for people."""
+    return table(HEAD, table_rows(runs))

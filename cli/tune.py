@@ -1,0 +1,92 @@
+"""``ooc-svm tune``."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from ooc_svm.cli.exit_codes import complain
+from ooc_svm.cli.json_output import check_json_target, write_json
+from ooc_svm.cli.options import FeatureNames, Quiet, option, takes_training
+from ooc_svm.cli.report import certificate, comparison
+from ooc_svm.cli.train import Folds, LogFile, ReportFile, StorePath, check_names, default_model, to_all
+from ooc_svm.parameters import PATH, RULE, TEXT
+from ooc_svm.system.signals import handle_signals
+
+
+@takes_training
+def tune(
+    options: dict[str, Any],
+    data: StorePath,
+    output: Annotated[
+        str | None,
+        option(
+            PATH,
+            "--output",
+            "-o",
+            metavar="MODEL",
+            help="The model file to write; by default the name of STORE with .model, in this folder.",
+        ),
+    ] = None,
+    folds: Folds = None,
+    metric: Annotated[
+        str | None,
+        option(
+            TEXT,
+            metavar="NAME",
+            help="Metric to compare by, one of evaluate that fits the problem; by default accuracy for svc, "
+            "r2 for svr, kendall-tau for ordinal, auc for roc-area, ndcg@10 for ranking.",
+        ),
+    ] = None,
+    rule: Annotated[
+        str,
+        option(
+            RULE,
+            metavar="best|one-standard-error",
+            help="Choose the C of the best mean, or the least C at most one standard error worse.",
+        ),
+    ] = "best",
+    report: ReportFile = None,
+    log: LogFile = None,
+    feature_names: FeatureNames = None,
+    quiet: Quiet = False,
+) -> None:
+    """Choose C by cross-validation, and train with it.
+
+    For each C of --C, a model is trained without each fold and measured on it, and one is trained on all
+    rows. All of them share each read of the data. MODEL has those of all rows, and predicts with the C that
+    is chosen; the report has the comparison. --validation names a store to measure on in place of folds.
+    """
+    output = default_model([data]) if output is None else output
+    check_names({"-o": output, "--report": report, "--log": log})
+
+    from ooc_svm.cli.progress import train_progress
+    from ooc_svm.cli.progress_log import pass_log
+    from ooc_svm.model.file import check_model_target, save_model
+    from ooc_svm.system.files import check_writable
+    from ooc_svm.training.tune import tune as run
+
+    check_model_target(output)
+    check_writable(output)
+    if report is not None:
+        check_json_target(report)
+    with pass_log(log) as lines, handle_signals():
+        with train_progress(quiet) as show:
+            model = run(
+                data,
+                feature_names=feature_names,
+                folds=folds,
+                metric=metric,
+                rule=rule,
+                progress=to_all(show, None if lines is None else lines.write),
+                **options,
+            )
+        save_model(model, output)  # a signal that comes now waits for it
+        if report is not None:
+            write_json(report, model.report)
+    typer.echo(certificate(model.report, options["tol"], output, os.path.getsize(output)))
+    typer.echo(f"\n{comparison(model.report['tuning'])}")
+    for hint in model.report["hints"]:
+        complain("hint", hint["message"])
