@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 from helpers.thinning import ALL, thin
 
 if TYPE_CHECKING:
+    from faults.server import ForkServer
+
     from ooc_svm.cluster.connection import Cluster
 
 
@@ -74,6 +78,14 @@ def make_small_data(
     return data
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> None:
+    """Commands in this process do not say that they compile: whether they do depends on earlier runs."""
+    from ooc_svm.cli import compiling
+
+    compiling.PATIENCE = 600.0
+
+
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
     """Two classes, -1 and +1."""
@@ -84,6 +96,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
 def small_classes(tmp_path_factory: pytest.TempPathFactory) -> SmallData:
     """Three classes: 1, 2 and 5."""
     return make_small_data(tmp_path_factory.mktemp("classes"), ("1", "2", "5"))
+
+
+@pytest.fixture
+def nothing_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test writes no file and starts no thread."""
+    monkeypatch.chdir(tmp_path)
+    threads = set(threading.enumerate())
+    yield
+    assert os.listdir(tmp_path) == []
+    assert set(threading.enumerate()) <= threads
 
 
 @pytest.fixture
@@ -99,3 +121,22 @@ def cluster() -> Iterator[Cluster]:
 
     with connect(None, workers=4, memory=None, preload="ooc_svm.training.on_cluster") as connection:
         yield connection
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """A warm process whose forks run commands and functions, with faults."""
+    from faults.server import ForkServer
+
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture
+def scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of this test alone in which it and its processes put scratch data."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # Python asks for the variable once
+    return folder

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import pydoc
 
 import pytest
 import typer
 from option_table import option_rows
 
+import ooc_svm
 from ooc_svm.cli.app import app
-from ooc_svm.errors import UsageError
+from ooc_svm.cli.options import training_options
+from ooc_svm.errors import UsageError, flag
 from ooc_svm.options import (
     OPTIONS,
     Role,
     TrainOptions,
     default_text,
     family_fields,
-    flag,
     identity_fields,
 )
-from ooc_svm.training.keys import families, run_keys
+from ooc_svm.training.keys import family_key, run_key
 
 COMMANDS = typer.main.get_command(app).commands
 
@@ -30,7 +33,7 @@ OCAS = {"solver": "ocas", "cut_groups": 4, "class_weight": {"1": 2.0, -1: 0.5}, 
 OCAS |= {"label": "x", "loss": "hinge", "bias": "penalized", "engine": "dask", "threads": 3}
 # First digits of the keys of version 0.1.0 for these runs: of a checkpoint, of a warm start's family.
 KEYS = [
-    ({}, ["355103a91ac276c3", "1935409ae7cce0ae"], ["34cb658c5a064552", "fb6d95737a309ea6"]),
+    ({"bias": "none"}, ["355103a91ac276c3", "1935409ae7cce0ae"], ["34cb658c5a064552", "fb6d95737a309ea6"]),
     (SVR, ["b9117a6d1cb41de0", "499946b75a548dcf"], ["502d311c10144b04", "400619262430e443"]),
     (OCAS, ["53bca2d2c19e9265", "7eae7648c202dd60"], ["acb3628ee76fb4cf", "7bed16622d3d38c2"]),
 ]
@@ -42,8 +45,9 @@ class TestRoles:
         assert names == {
             Role.IDENTITY: identity_fields(),
             Role.RESOURCE: ["memory", "threads", "engine", "scheduler", "insecure_cluster"],
+            Role.ROWS: ["unlabelled"],
             Role.LIMIT: ["tol", "max_passes", "time_limit"],
-            Role.PLACE: ["checkpoint", "resume", "warm_start"],
+            Role.PLACE: ["layer", "checkpoint", "resume", "warm_start"],
         }
 
     def test_a_family_differs_in_c_and_in_the_course_of_the_run(self):
@@ -52,8 +56,20 @@ class TestRoles:
     @pytest.mark.parametrize(("options", "keys", "shared"), KEYS)
     def test_keys_are_those_of_the_first_version(self, options, keys, shared):
         run = TrainOptions(**options)
-        assert [key[:16] for key in run_keys("data", run)] == keys
-        assert [key[:16] for key in families("data", run)] == shared
+        assert [key[:16] for key in run_key("data", "their name", run).texts] == keys
+        assert [key[:16] for key in family_key("data", "their name", run).texts] == shared
+
+
+@pytest.mark.parametrize("function", [ooc_svm.train, ooc_svm.plan])
+def test_a_signature_shows_every_option(function):
+    shown = inspect.signature(function).parameters
+    assert [name for name in shown if name in OPTIONS] == list(OPTIONS)
+    for name, option in OPTIONS.items():
+        assert shown[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert shown[name].default == option.default
+        assert shown[name].annotation == TrainOptions.__annotations__[name]
+    assert "class_weight: 'str | Mapping[float | str, float] | None' = None" in pydoc.render_doc(function)
+    assert "options" not in shown
 
 
 class TestCommandLine:
@@ -75,8 +91,7 @@ class TestCommandLine:
     def test_its_defaults_are_those_of_the_library(self):
         arguments = ["train", "store", "-o", "model"]
         context = COMMANDS["train"].make_context("train", arguments[1:])
-        values = {name: context.params[name] for name in OPTIONS}
-        assert TrainOptions(**values) == TrainOptions()
+        assert TrainOptions(**training_options(context.params)) == TrainOptions()
 
 
 class TestDocumentation:
@@ -93,7 +108,7 @@ class TestDocumentation:
             "problem": "svc",
             "solver": "auto",
             "kernel": "linear",
-            "bias": "none",
+            "unlabelled": "error",
             "C": "1",
             "scale": "none",
             "tol": "0.001",
@@ -124,12 +139,12 @@ class TestValues:
         [
             ({"lanes": 3}, "lanes must be a power of two up to 64, not 3"),
             ({"epsilon": math.inf, "problem": "svr"}, "epsilon must be finite and not negative, not inf"),
-            ({"engine": "cloud"}, "engine 'cloud' is not known; choose from: local, dask"),
+            ({"engine": "cloud"}, "engine must be 'local' or 'dask', not 'cloud'"),
             (
                 {"class_weight": "even"},
-                "class_weight 'even' is not known; give 'balanced' or weights by label",
+                "class_weight must be 'balanced' or a dict of weights by label, not 'even'",
             ),
-            ({"insecure_cluster": True}, "a scheduler is for the engine 'dask'; choose it as well"),
+            ({"insecure_cluster": True}, "insecure_cluster needs engine='dask'; add it, or leave it out"),
             (
                 {"cut_groups": 2, "bias": "free"},
                 "no solver takes all of the options: cut_groups is for the solvers 'ocas' and "

@@ -11,6 +11,7 @@ import typer
 
 import ooc_svm
 from ooc_svm.cli.app import app
+from ooc_svm.options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
 GENERATED = {"cli.md", "options.md", "api.rst"}
@@ -22,7 +23,19 @@ PAGES = {
 README = PAGES[ROOT / "README.md"]
 GUIDE = "\n".join(text for path, text in PAGES.items() if path.parent.name == "guide")
 COMMANDS = typer.main.get_command(app).commands
-NAMES = {"convert", "info", "verify", "train", "predict", "evaluate", "export", "plan"}
+NAMES = {
+    "convert",
+    "info",
+    "verify",
+    "train",
+    "predict",
+    "evaluate",
+    "export",
+    "plan",
+    "report",
+    "tune",
+    "warmup",
+}
 README_BYTES = 16_000
 
 
@@ -50,7 +63,7 @@ def test_the_command_and_its_options_are_explained(command):
 
 def test_the_choices_are_named():
     """The values of all options of training that take one of a few names."""
-    values = [(parameter.metavar or "").split("|") for parameter in COMMANDS["train"].params]
+    values = [option.metavar.split("|") for option in OPTIONS.values()]
     choices = [
         name for names in values if all(re.fullmatch("[a-z0-9-]+", n) for n in names) for name in names
     ]

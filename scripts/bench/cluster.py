@@ -177,8 +177,8 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
     no_rows = Residency(*np.empty((3, 0), np.int64), np.empty(0))
 
     def requests(w: np.ndarray, reference: np.ndarray | None, rebuild: bool) -> list:
-        bias, seed, where = np.zeros(2), np.uint64(1), (first.rows, first.position)
-        sweep = SweepPass(model, w, rebuild, bias, 0.0, no_rows, seed, 0, 0.0, *where)
+        bias, seed, where = np.zeros(3), np.uint64(1), (first.rows, first.position)
+        sweep = SweepPass(model, w, None, rebuild, bias, 1.0, 0.0, no_rows, seed, 0, 0.0, *where)
         return [sweep] if reference is None else [sweep, ScorePass(model, reference, *where)]
 
     class Some:

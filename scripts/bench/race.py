@@ -241,6 +241,8 @@ class Race:
             model,
             "--solver",
             solver,
+            "--bias",
+            "none",
             "--quiet",
         ]
         command += ["--C", repr(self.options.C), *self._scaled("--scale", "maxabs"), *self._threads()]

@@ -86,7 +86,7 @@ def main() -> None:
             store = ooc_svm.open_store(path)
             cells, values = [], []
             for _, run in runs:
-                report = ooc_svm.train(store, C=C, **extra, **run).report
+                report = ooc_svm.train(store, C=C, **({"bias": "none"} | extra | run)).report
                 values.append((report["models"][0]["primal"], report["models"][0]["gap"]))
                 mark = "" if report["converged"] else "*"
                 row_visits = f" ({report['models'][0]['row_visits']:.0f})" if options.of == "smo" else ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ooc_svm.catalog import owners
-from ooc_svm.options import OPTIONS, default_text, flag
+from ooc_svm.errors import flag
+from ooc_svm.options import OPTIONS, default_text
 
 HEAD = ("name", "option", "default", "role", "help", "only for")
 

@@ -15,6 +15,7 @@ from numpydoc.docscrape import ClassDoc
 
 import ooc_svm
 from ooc_svm.cli.app import app
+from ooc_svm.cli.help import OTHER, group_of
 from ooc_svm.options import TrainOptions
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/reference"
@@ -31,8 +32,13 @@ def commands() -> str:
         usage = " ".join(map(_spelled, arguments))
         lines += [f"## {name}", "", inspect.cleandoc(command.help), ""]
         lines += ["```text", f"ooc-svm {name} [OPTIONS] {usage}", "```", ""]
-        for parameter in (*arguments, *options):
-            lines += [f"`{_spelled(parameter)}`", f": {_explained(parameter)}", ""]
+        lines += ["For example:", "", "```text", command.epilog, "```", ""]
+        groups = dict.fromkeys(["Arguments", OTHER, *map(group_of, options)])
+        for group in groups:
+            listed = [each for each in (*arguments, *options) if group_of(each) == group]
+            lines += [f"*{group}*", ""] if listed else []
+            for parameter in listed:
+                lines += [f"`{_spelled(parameter)}`", f": {_explained(parameter)}", ""]
     return "\n".join(lines)
 
 
@@ -55,7 +61,10 @@ def _explained(parameter: Any) -> str:
 def options() -> str:
     """Every option of training: on the command line, as a field of `ooc_svm.TrainOptions`, what it means."""
     lines = ["# Options of training", ""]
-    lines += ["`train` and `plan` take these options, and `ooc_svm.TrainOptions` has them as fields.", ""]
+    lines += [
+        "`train`, `tune` and `plan` take these options, and `ooc_svm.TrainOptions` has them as fields.",
+        "",
+    ]
     group: Any = typer.main.get_command(app)
     typed = {parameter.name: parameter for parameter in group.commands["train"].params}
     described = {entry.name: " ".join(entry.desc) for entry in ClassDoc(TrainOptions)["Attributes"]}
@@ -73,7 +82,7 @@ def options() -> str:
 
 def public_names() -> str:
     """The public functions, classes and exceptions, for autodoc."""
-    found = {name: getattr(ooc_svm, name) for name in ooc_svm.__all__}
+    found = {name: getattr(ooc_svm, name) for name in dir(ooc_svm)}
     types = [name for name, value in found.items() if inspect.isclass(value)]
     errors = [name for name in types if issubclass(found[name], Exception)]
     classes = [name for name in types if name not in errors]

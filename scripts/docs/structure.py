@@ -169,9 +169,9 @@ def needed(room: str, imported: dict[str, set[str]]) -> set[str]:
     return imported[room] - set[str]().union(*(reached(other, imported) for other in imported[room]))
 
 
-def replaced(text: str, name: str, part: str) -> str:
-    """A page with what lies between its two markers of this name replaced."""
-    first, last = f"<!-- {name}: made by scripts/docs/structure.py -->\n", f"<!-- end of {name} -->"
+def replaced(text: str, name: str, part: str, script: str = "scripts/docs/structure.py") -> str:
+    """A page with what lies between its two markers of this name and script replaced."""
+    first, last = f"<!-- {name}: made by {script} -->\n", f"<!-- end of {name} -->"
     before, rest = text.split(first)
     return f"{before}{first}\n{part}\n\n{last}{rest.split(last)[1]}"
 

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from conftest import SmallData
+from helpers.store_data import random_rows
+from helpers.train_data import make_anndata
 from typer.testing import CliRunner
 
 from ooc_svm.cli.app import app
 from ooc_svm.model.file import load_model
 
+COMMANDS = typer.main.get_command(app).commands
 TRAINING = (
-    "--problem --loss --solver --kernel --bias --C --class-weight --positive --label --scale --tol"
-    " --max-passes --time-limit --memory --cut-groups --resident --epsilon --threads --seed --checkpoint"
-    " --resume --engine"
+    "--problem --loss --solver --kernel --bias --C --class-weight --positive --label --layer --scale --tol"
+    " --unlabelled --max-passes --time-limit --memory --cut-groups --resident --epsilon --threads --seed"
+    " --checkpoint --resume --engine --validation"
 )
 OPTIONS = {
-    "convert": "-o --index-base --features --dtype --overwrite --bad-lines --max-bad-lines --shuffle --group"
-    " --threads --memory --quiet",
-    "info": "--json --label",
-    "verify": "--quiet --label",
-    "train": f"-o {TRAINING} --report --quiet",
-    "predict": "-o --scores --C --label --threads --memory",
-    "evaluate": "--metric --json --C --label --threads --memory",
+    "convert": "-o --index-base --features --feature-names --dtype --overwrite --bad-lines --max-bad-lines"
+    " --shuffle --group --layer --labels-file --threads --memory --quiet",
+    "info": "--json --label --layer --top",
+    "verify": "--quiet --label --layer",
+    "train": f"-o {TRAINING} --report --log --feature-names --quiet",
+    "predict": "-o --scores --to-obs --overwrite --C --label --layer --feature-names --missing-features"
+    " --threads --memory",
+    "evaluate": "--metric --json --confusion --C --label --layer --unlabelled --feature-names"
+    " --missing-features --threads --memory",
     "export": "-o --to --C",
-    "plan": f"{TRAINING} --json",
+    "tune": f"-o {TRAINING} --folds --metric --rule --report --log --feature-names --quiet",
+    "plan": f"{TRAINING} --folds --json",
+    "report": "-o",
+    "warmup": "--problem --quiet",
 }
 
 
@@ -58,6 +68,68 @@ def test_help_names_every_command() -> None:
     out, _ = run("--help")
     listed = {line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line.strip()}
     assert listed == set(OPTIONS)
+
+
+def sections(text: str) -> dict[str, str]:
+    """The parts of a help text by their headings."""
+    parts = re.split(r"^(\S[^:]*):\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_help_lists_options_in_groups() -> None:
+    found = {name: re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE) for name, text in sections(
+        run("train", "--help")[0]
+    ).items()}  # fmt: skip
+    assert found["Options"] == ["--output", "--report", "--log", "--feature-names", "--quiet", "--help"]
+    assert found["Limits"] == ["--tol", "--max-passes", "--time-limit"]
+    assert found["Solver"][0] == "--solver"
+    assert {"Problem", "Resources", "Saved states", "Cluster"} < set(found)
+    assert sum(map(len, found.values())) == len(COMMANDS["train"].params)  # with --help, without STORE
+    assert {"Text", "Order of the rows", "Resources", "Cluster"} < set(sections(run("convert", "--help")[0]))
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_ends_with_an_example_that_can_be_typed(command: str) -> None:
+    [line] = sections(run(command, "--help")[0])["Example"].split("\n\n")[0].splitlines()
+    program, name, *arguments = line.split()
+    assert (program, name) == ("ooc-svm", command)
+    COMMANDS[command].make_context(name, arguments)
+
+
+@pytest.mark.parametrize("command", ["train", "convert"])
+def test_help_says_what_an_option_is_by_default(command: str) -> None:
+    """Not of flags, nor of those that name a file or a place, which nothing takes the place of."""
+    places = {
+        "report",
+        "log",
+        "checkpoint",
+        "warm_start",
+        "max_bad_lines",
+        "shuffle",
+        "feature_names",
+        "labels_file",
+        "store",
+    }
+    for each in COMMANDS[command].params:
+        if each.param_type_name == "option" and not (each.is_flag or each.required or each.name in places):
+            assert each.default is not None or "by default" in each.help.lower(), each.name
+
+
+def completions(*words: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What bash is told that the last word may be completed to."""
+    monkeypatch.setenv("_OOC_SVM_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(("ooc-svm", *words)))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    return CliRunner().invoke(app, [], prog_name="ooc-svm").stdout.split()
+
+
+def test_shells_complete_commands_options_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert completions("ex", monkeypatch=monkeypatch) == ["export"]
+    assert completions("train", "a.zarr", "--max-p", monkeypatch=monkeypatch) == ["--max-passes"]
+    found = completions("train", "a.zarr", "--problem", "s", monkeypatch=monkeypatch)
+    assert found == ["svc", "svr"]
+    assert completions("convert", "a.svm", "--dtype", "", monkeypatch=monkeypatch) == ["float32", "float64"]
+    assert completions("train", "a.zarr", "--memory", "", monkeypatch=monkeypatch) == []
 
 
 @pytest.mark.parametrize("command", OPTIONS)
@@ -197,7 +269,9 @@ def test_a_value_of_c_is_chosen(model: Path, small: SmallData, tmp_path: Path) -
     for pair in small.test.read_text().splitlines()[0].split()[1:]:
         index, value = pair.split(":")
         x[int(index) - 1] = np.float32(value)
-    assert float(other.split()[1]) == pytest.approx(loaded.weights[0] @ x + loaded.bias[0], rel=1e-12)
+    head, first = (line.split("\t") for line in other.splitlines()[:2])
+    assert head == ["label", "score"]
+    assert float(first[1]) == pytest.approx(loaded.weights[0] @ x + loaded.bias[0], rel=1e-12)
     for C, target in (("0.1", "a"), ("1", "b")):
         run("export", model, "-o", tmp_path / target, "--to", "liblinear", "--C", C)
     assert (tmp_path / "a").read_text() != (tmp_path / "b").read_text()
@@ -278,7 +352,7 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
         (["--problem", "nu-svc"], "'nu-svc'"),
         (["--problem", "svr", "--loss", "hinge"], "epsilon-insensitive"),
         (["--problem", "svr", "--positive", "1"], "positive"),
-        (["--problem", "svr", "--class-weight", "balanced"], "class_weight"),
+        (["--problem", "svr", "--class-weight", "balanced"], "--class-weight is for"),
         (
             ["--problem", "svr", "--solver", "ocas"],
             "'svr' is for the solver 'streamed-smo', not 'ocas'",
@@ -297,7 +371,7 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
             ["--bias", "free", "--cut-groups", "2"],
             "; bias 'free' is for the solver 'streamed-smo'",
         ),
-        (["--solver", "streamed-smo", "--cut-groups", "2"], "cut_groups"),
+        (["--solver", "streamed-smo", "--cut-groups", "2"], "--cut-groups is for"),
         (["--solver", "ocas", "--resident", "0.1"], "resident"),
         (["--cut-groups", "2", "--resident", "0.1"], "resident"),
         (["--resident", "0"], "resident"),
@@ -312,7 +386,7 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
         (["--positive", "1,"], "empty label"),
         (["--positive", "yes"], "'yes'"),
         (["--resume"], "checkpoint"),
-        (["--max-passes", "0"], "--max-passes must be at least 1, not 0"),
+        (["--max-passes", "0"], "--max-passes must be an integer of at least 1, not 0"),
         (["--nonsense"], "--nonsense"),
         (["second"], "second"),
     ],
@@ -366,6 +440,16 @@ def test_a_damaged_chunk_is_named(small: SmallData, tmp_path: Path) -> None:
     assert "X/data" in run("verify", store, "--quiet", code=4)[1]
     run("train", store, "-o", tmp_path / "m", "--quiet", code=4)
     assert not (tmp_path / "m").exists()
+
+
+def test_data_without_checksums_are_said_to_be_so_in_one_line(small: SmallData, tmp_path: Path) -> None:
+    matrix, labels = random_rows(1)
+    store = make_anndata(tmp_path / "a.zarr", matrix, label=labels)
+    line = "have no checksums: there is nothing to check their bytes against"
+    for command in (("verify", store), ("train", store, "-o", tmp_path / "m")):
+        assert "".join(run(*command)).count(line) == 1
+    for command in (("verify", small.store), ("train", small.store, "-o", tmp_path / "m")):
+        assert line not in "".join(run(*command))
 
 
 @pytest.mark.parametrize("solver", ["streamed-smo", "ocas"])

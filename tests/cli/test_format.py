@@ -173,6 +173,29 @@ def test_the_certificate_of_one_model() -> None:
     ]
 
 
+def test_the_read_for_the_scale_is_no_pass() -> None:
+    scaled = report(1) | {"history": [{"pass": passes} for passes in range(1, 7)]}
+    assert "passes         6, and one for the scale of the columns (3.1 GB read)" in certificate(
+        scaled, 1e-3, "m.model", 8000
+    )
+
+
+def test_a_value_of_zero_and_rounding_that_shows_are_said() -> None:
+    one = report(1)
+    one["models"][0].update(primal=0.0, dual=0.0, gap=2e-13, relative_gap=1.0, rounding=2e-13, absolute=True)
+    assert certificate(one, 1e-3, "m.model", 8000).splitlines()[:4] == [
+        "certified      yes, P is 0 within rounding, and at most 2e-13 above the optimum",
+        "objective P    0",
+        "lower bound D  0",
+        "gap P - D      2e-13 (of which rounding 2e-13)",
+    ]
+    many = report(2)
+    many["models"][0].update(relative_gap=1.0, absolute=True)
+    lines = certificate(many, 1e-3, "m.model", 8000).splitlines()
+    assert lines[0].split("yes, ")[1] == "relative gap 9.1e-4 of the worst model, asked for 1e-3"
+    assert "P is 0" in lines[-2]
+
+
 def test_the_certificate_of_many_models_names_the_worst() -> None:
     many = report(25)
     many["models"][13].update(relative_gap=0.5, converged=False)
@@ -194,7 +217,7 @@ def test_the_line_of_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
     lines(replace(EVENT, kind="note", message="compiling ..."))
     lines(replace(EVENT, passes=13, seconds=9.1, relative_gap=None, models_running=3))
     assert capsys.readouterr().err.splitlines() == [
-        "pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  148 MB/s  8.1 s",
+        "pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  148 MB/s  8.1 s  about 1.7 s left",
         "compiling ...",
         "pass 13  gap - (target 1e-3)  P 577.8  D 575.9  1.2 GB read  9.1 s  3 models to go",
     ]
@@ -272,8 +295,20 @@ def test_the_bar_of_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
         text = read()
     assert "compiling [once] ..." in text
     assert "pass 12" in text
+    assert "scaling" not in text
     assert "gap 3.4e-3 (target 1e-3)" in text
     assert "left" in text
+
+
+def test_the_bar_while_the_columns_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as read:
+        with progress.train_progress(quiet=False) as show:
+            assert show is not None
+            values = dict.fromkeys(("primal", "dual", "relative_gap"))
+            show(replace(EVENT, kind="block", passes=0, blocks_done=10, models_running=0, **values))
+        text = read()
+    assert "scaling" in text
+    assert "pass" not in text
 
 
 def test_the_bar_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_results_that_cannot_be_written_are_an_error(small: SmallData, model: Pa
         with open("/dev/full", "w") as full:
             process = run(*arguments, stdout=full)
         assert_one_sentence(process, 5)
-        assert "No space left" in process.stderr
+        assert "standard output: No space left" in process.stderr
 
 
 @pytest.mark.fault

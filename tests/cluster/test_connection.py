@@ -184,7 +184,7 @@ def test_a_scheduler(scheduler):
 
 def test_addresses_are_of_tls_or_allowed(scheduler):
     for address in (scheduler, scheduler.removeprefix("tcp://"), "ws://127.0.0.1:1"):
-        with pytest.raises(UsageError, match=r"is not at a tls:// address.*--insecure-cluster"):
+        with pytest.raises(UsageError, match=r"is not at a tls:// address.*insecure_cluster=True"):
             connect(address, workers=1, memory=None).__enter__()
     with pytest.raises(UsageError, match="is for a scheduler's address"):
         connect(None, workers=1, memory=None, insecure=True).__enter__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 import numpy as np
@@ -16,6 +15,7 @@ from ooc_svm.errors import DamageError, StorageError
 from ooc_svm.passes.base import RowSet, rows_of
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
+from ooc_svm.system import private_folders
 from ooc_svm.system.folders import shared_folder
 
 N_ROWS = 4000
@@ -190,11 +190,9 @@ class TestSharedFolder:
         assert not list(tmp_path.iterdir())
 
     def test_those_of_dead_runs_are_removed(self, tmp_path):
-        for name in ("rows-0123456789abcdef", "rows-other", "rows-fedcba9876543210"):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "lock").touch()
-        held = os.open(tmp_path / "rows-fedcba9876543210" / "lock", os.O_RDWR)
-        fcntl.flock(held, fcntl.LOCK_EX)
+        for name in ("rows-0123456789abcdef", "rows-other"):
+            os.close(private_folders.make(tmp_path / name))
+        held = private_folders.make(tmp_path / "rows-fedcba9876543210")
         with shared_folder(tmp_path, "rows"):
             assert not (tmp_path / "rows-0123456789abcdef").exists()
             assert (tmp_path / "rows-other").exists()
@@ -202,5 +200,8 @@ class TestSharedFolder:
         os.close(held)
 
     def test_that_cannot_be_made_is_said(self, tmp_path):
-        with pytest.raises(StorageError, match="--checkpoint"), shared_folder(tmp_path / "none", "rows"):
+        with (
+            pytest.raises(StorageError, match="give checkpoint a folder"),
+            shared_folder(tmp_path / "none", "rows"),
+        ):
             pass

@@ -23,7 +23,6 @@ from ooc_svm.catalog import PROBLEMS
 from ooc_svm.cluster.connection import connect
 from ooc_svm.cluster.processes import local_workers
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
-from ooc_svm.rowvectors.vector import default_scratch_folder
 from ooc_svm.solvers.streamed_smo import effort
 from ooc_svm.training import engines, on_cluster, progress
 
@@ -137,18 +136,17 @@ def test_the_reads_are_those_of_one_machine(on, stores, monkeypatch):
         assert model.report["bytes_read"] == expected.report["bytes_read"]
 
 
-def test_a_cluster_of_its_own(stores):
+def test_a_cluster_of_its_own(stores, scratch_folder):
     """What ``--engine dask`` alone does: processes of this machine; nothing is left of them at the end."""
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    before, folders = children.read_text().split(), set(default_scratch_folder().glob("ooc-svm-rows-*"))
-    store, seen = stores["svc", "many"], []
+    before, store, seen = children.read_text().split(), stores["svc", "many"], []
     options = {"resident": 0.1, "C": 0.5, "threads": 2}
     model = train(store, engine="dask", progress=lambda event: seen.append(event.kind), **options)
     assert same(model, train(store, **options))
     assert seen.count("pass") == model.report["passes"]
     assert Counter(seen)["block"] > 0
     assert children.read_text().split() == before
-    assert set(default_scratch_folder().glob("ooc-svm-rows-*")) <= folders
+    assert not list(scratch_folder.glob("ooc-svm-rows-*"))
 
 
 def resumed(store, folder, **options):
@@ -181,7 +179,7 @@ def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, options):
     expected = train(store, threads=2, C=0.5, **options)
     assert expected.report["converged"]
     n_kills = expected.report["passes"]
-    assert n_kills in (3, 4)
+    assert n_kills in (3, 4, 5)
     with (
         connect(None, workers=1, memory=None) as cluster,
         local_workers(n_kills, 1, TRAINING) as workers,
@@ -272,7 +270,7 @@ def scheduler_address(path):
 
 class TestRefused:
     def test_a_scheduler_without_the_engine(self, stores):
-        with pytest.raises(UsageError, match="engine 'dask'"):
+        with pytest.raises(UsageError, match="scheduler needs engine='dask'"):
             train(stores["svc", "many"], scheduler="tls://127.0.0.1:1")
 
     def test_a_matrix(self):
@@ -295,7 +293,7 @@ class TestRefused:
         on(2)
         opened = on_cluster.StoreOnWorker
         monkeypatch.setattr(
-            on_cluster, "StoreOnWorker", lambda path, id, options: opened(path, "another", options)
+            on_cluster, "StoreOnWorker", lambda path, id, *rest: opened(path, "another", *rest)
         )
         with pytest.raises(DamageError, match="another store on a worker"):
             train(stores["svc", "many"], engine="dask")

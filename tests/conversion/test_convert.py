@@ -19,7 +19,7 @@ from ooc_svm.conversion.convert import convert, convert_matrix
 from ooc_svm.conversion.plan import divide_memory
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
 from ooc_svm.store import open_store, verify_store
-from ooc_svm.system.memory import INTERPRETER_BYTES
+from ooc_svm.system.memory import INTERPRETER_BYTES, parse_size
 from ooc_svm.text.compression import window_bytes
 
 if sys.version_info >= (3, 14):
@@ -110,6 +110,7 @@ def test_many_files_compressed_or_not_are_one_data_set(tmp_path):
         "index_base": 0,
         "features": 60,
         "dtype": "float32",
+        "labels": "numbers",
         "shuffle": None,
         "group": False,
     }
@@ -170,14 +171,14 @@ def test_fewer_columns_than_the_text_names(tmp_path, second, message):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"threads": 0}, "threads is 0"),
-        ({"shuffle": -1}, "from 0 to 2^64 - 1"),
+        ({"threads": 0}, "threads must be an integer from 1 to 4096, not 0"),
+        ({"shuffle": -1}, "shuffle must be an integer from 0 to 2^64 - 1, not -1"),
         ({"shuffle": 2**64}, "from 0 to 2^64 - 1"),
-        ({"dtype": "float16"}, "float32 or float64"),
+        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64', not 'float16'"),
         ({"index_base": 2}, "0 or 1"),
-        ({"features": -1}, "number of features"),
+        ({"features": -1}, "features must be an integer from 1 to 2^31 - 1, not -1"),
         ({"max_bad_lines": 3}, "bad_lines='skip'"),
-        ({"memory": "much"}, "not a size"),
+        ({"memory": "much"}, "memory must be a size"),
     ],
 )
 def test_options_that_make_no_sense(tmp_path, options, words):
@@ -332,7 +333,7 @@ def test_plan_fits_and_grows_with_the_memory():
 
 def test_memory_that_is_too_small_is_refused_with_the_sum(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n")
-    with pytest.raises(MemoryBudgetError, match=r"at least 333 MB of memory \(program 290 MB, .* 250 MB are"):
+    with pytest.raises(MemoryBudgetError, match=r"at least 334 MB of memory \(program 290 MB, .* 250 MB are"):
         convert(tmp_path / "a.svm", tmp_path / "a.zarr", memory="250MB")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
 
@@ -424,10 +425,13 @@ def test_matrix_with_zeros_and_duplicates(tmp_path):
     [
         ({"features": 3}, "4 columns, but features is 3"),
         ({"qid": [1]}, "qid of shape (1,)"),
-        ({"qid": [0.5, 1]}, "whole numbers"),
-        ({"qid": np.array([0, 2**63], np.uint64)}, "whole numbers below 2^63"),
+        ({"qid": [0.5, 1]}, "qid has the type float64, as 0.5; integers"),
+        (
+            {"qid": np.array([0, 2**63], np.uint64)},
+            "row 1 has 9223372036854775808 in qid; integers from 0 to 2^63 - 1",
+        ),
         ({"qid": [-1, 0]}, "-1"),
-        ({"weight": ["a", "b"]}, "numbers are needed"),
+        ({"weight": ["a", "b"]}, "weight are not numbers: np.str_('a')"),
         ({"weight": [1.0, np.nan]}, "nan"),
         ({"labels": [1.0]}, "labels of shape (1,)"),
         ({"labels": [1.0, np.inf]}, "not finite"),
@@ -442,7 +446,22 @@ def test_matrix_with_columns_that_do_not_fit(tmp_path, options, words):
 
 
 def test_values_beyond_float32_in_a_matrix(tmp_path):
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(
+        InputError, match=r"has the value 1e\+39, beyond the range of float32; .*dtype='float64'"
+    ):
         convert_matrix(sp.csr_matrix([[1e39]]), [1.0], tmp_path / "a.zarr")
     assert convert_matrix(sp.csr_matrix([[1e39]]), [1.0], tmp_path / "a.zarr", dtype="float64").nonzeros == 1
     assert list(Path(tmp_path).iterdir()) == [tmp_path / "a.zarr"]
+
+
+@pytest.mark.parametrize("reorder", [False, True])
+@pytest.mark.parametrize("value_bytes", [4, 8])
+@pytest.mark.parametrize("window", [0, 8 << 20, (128 << 20) + 1])
+def test_the_memory_that_a_refusal_names_is_enough(reorder: bool, value_bytes: int, window: int) -> None:
+    for threads in (1, 3, 16):
+        with pytest.raises(MemoryBudgetError) as refused:
+            divide_memory(1, threads, value_bytes, reorder=reorder, window=window)
+        named = parse_size(str(refused.value).split(" at least ")[1].split(" of memory")[0])
+        divide_memory(named, threads, value_bytes, reorder=reorder, window=window)
+        with pytest.raises(MemoryBudgetError):
+            divide_memory(int(0.985 * named), threads, value_bytes, reorder=reorder, window=window)

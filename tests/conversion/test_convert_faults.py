@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from faults.calls import NEVER, CallFault
 
 import ooc_svm.conversion.convert
 from ooc_svm.conversion.convert import convert
@@ -21,13 +21,14 @@ from ooc_svm.conversion.reorder import shuffle_rows
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.store import verify_store
+from ooc_svm.system import private_folders
 from ooc_svm.text.writer import format_rows
 
 pytestmark = pytest.mark.fault
 
 ROWS = 60
 OPTIONS = {"shuffle": 1, "bad_lines": "skip", "threads": 1}
-STEPS = ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
+STEPS = ("fsync", "rename", "mkdir", "unlink", "rmdir")
 WRITES = ("open", "write")
 
 
@@ -62,70 +63,23 @@ def write_large_text(path, n_bytes):
     return path
 
 
-# Each trial is a fork of a process that has imported and compiled everything, but started no thread yet.
-CHILD = """
-import os, signal, sys
-import ooc_svm.conversion.convert
-from test_convert_faults import OPTIONS, tiny_shuffle
-from ooc_svm.text.reader import TextRows
-
-text, target, mode, *counted = sys.argv[1:]
-ooc_svm.conversion.convert.shuffle_rows = tiny_shuffle
-list(TextRows(text, bad_lines="skip"))
-
-def trial(n):
-    calls = 0
-    def dying(function):
-        def call(*args, **kwargs):
-            nonlocal calls
-            calls += 1
-            if calls == n:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **kwargs)
-        return call
-    for name in counted:
-        setattr(os, name, dying(getattr(os, name)))
-    ooc_svm.conversion.convert.convert(text, target, overwrite=mode == "overwrite", **OPTIONS)
-    return calls
-
-for line in sys.stdin:
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.write(writer, b"%d" % trial(int(line)))
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.close(writer)
-    print(status or int(os.read(reader, 20)), flush=True)
-    os.close(reader)
-"""
+def convert_small(text, target, mode):
+    """What is killed and starved below; run in a process of its own."""
+    ooc_svm.conversion.convert.shuffle_rows = tiny_shuffle
+    convert(text, target, overwrite=mode == "overwrite", **OPTIONS)
 
 
-class Trials:
-    """A process whose forks convert, and are killed on the way."""
+@pytest.fixture
+def conversion(fork_server, tmp_path):
+    """Convert with a fault in the calls below the folder."""
 
-    def __init__(self, text, target, mode, counted):
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(text), str(target), mode, *counted],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+    def run(text, target, mode, fault):
+        arguments = (str(text), str(target), mode)
+        return fork_server.call(
+            "conversion.test_convert_faults:convert_small", *arguments, fault=fault, within=tmp_path
         )
 
-    def run(self, n):
-        """Convert, killed at call number ``n``: -9, or the number of calls where there are fewer."""
-        self._process.stdin.write(f"{n}\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._process.stdin.close()
-        self._process.stdout.close()
-        assert self._process.wait(timeout=60) == 0
+    return run
 
 
 def sample(calls, count):
@@ -135,30 +89,33 @@ def sample(calls, count):
 
 @pytest.mark.parametrize(("counted", "count"), [(STEPS, 12), (WRITES, 6)])
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
-def test_killed_at_every_step(tmp_path, mode, counted, count):
+def test_killed_at_every_step(conversion, tmp_path, mode, counted, count):
     text, target = make_text(tmp_path / "a.svm"), tmp_path / "a.zarr"
     old = make_text(tmp_path / "old.svm", 10)
     content = text.read_bytes()
     seen, leftovers = set(), set()
-    with Trials(text, target, mode, counted) as trials:
-        if mode == "overwrite":
-            convert(old, target, bad_lines="skip")
-        calls = trials.run(10**6)
-        assert 20 < calls < 2000
-        for n in sample(calls, count):
-            if mode == "new":
-                shutil.rmtree(target, ignore_errors=True)
-            elif n_rows_of(target) != 10:
-                convert(old, target, bad_lines="skip", overwrite=True)
-            assert trials.run(n) == -signal.SIGKILL
-            found = n_rows_of(target)
-            seen.add(found)
-            assert found != ROWS or (tmp_path / "a.zarr.rejected").exists()
-            names = {path.name for path in tmp_path.iterdir()}
-            leftovers |= {name.split("-")[0] for name in names if "-" in name}
+
+    def run(at):
+        return conversion(text, target, mode, CallFault(counted, at, at, "s", signal.SIGKILL))
+
+    if mode == "overwrite":
+        convert(old, target, bad_lines="skip")
+    calls = run(NEVER).calls
+    assert 20 < calls < 2000
+    for n in sample(calls, count):
         if mode == "new":
             shutil.rmtree(target, ignore_errors=True)
-        assert trials.run(10**6) > 20
+        elif n_rows_of(target) != 10:
+            convert(old, target, bad_lines="skip", overwrite=True)
+        assert run(n).code == -signal.SIGKILL
+        found = n_rows_of(target)
+        seen.add(found)
+        assert found != ROWS or (tmp_path / "a.zarr.rejected").exists()
+        names = {path.name for path in tmp_path.iterdir()}
+        leftovers |= {name.split("-")[0] for name in names if "-" in name}
+    if mode == "new":
+        shutil.rmtree(target, ignore_errors=True)
+    assert run(NEVER).calls > 20
     # Every run has removed what the one before it left.
     assert {path.name for path in tmp_path.iterdir()} == {"a.svm", "old.svm", "a.zarr", "a.zarr.rejected"}
     assert n_rows_of(target) == ROWS
@@ -169,37 +126,36 @@ def test_killed_at_every_step(tmp_path, mode, counted, count):
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("fsync", errno.EIO), ("write", errno.ENOSPC), ("replace", errno.EACCES)]
+    ("name", "number"), [("fsync", errno.EIO), ("write", errno.ENOSPC), ("rename", errno.EACCES)]
 )
-def test_failed_call_fails_the_conversion(tmp_path, monkeypatch, name, number):
-    monkeypatch.setattr(ooc_svm.conversion.convert, "shuffle_rows", tiny_shuffle)
-    text = make_text(tmp_path / "a.svm")
-    function, lock = getattr(os, name), threading.Lock()
-    calls, stop = 0, 0
+def test_failed_call_fails_the_conversion(conversion, tmp_path, name, number):
+    text, target = make_text(tmp_path / "a.svm"), tmp_path / "a.zarr"
 
-    def failing(*args, **kwargs):
-        nonlocal calls
-        with lock:
-            calls += 1
-            failed = calls == stop
-        if failed:
-            raise OSError(number, os.strerror(number))
-        return function(*args, **kwargs)
+    def run(at):
+        return conversion(text, target, "new", CallFault((name,), at, at, "e", number))
 
-    monkeypatch.setattr(os, name, failing)
-    convert(text, tmp_path / "counted.zarr", **OPTIONS)
-    shutil.rmtree(tmp_path / "counted.zarr")
-    (tmp_path / "counted.zarr.rejected").unlink()
+    calls = run(NEVER).calls
+    shutil.rmtree(target)
+    (tmp_path / "a.zarr.rejected").unlink()
+    harmless = 0
     for stop in sample(calls, 6):
-        calls = 0
-        with pytest.raises(StorageError, match=os.strerror(number)) as caught:
-            convert(text, tmp_path / "a.zarr", **OPTIONS)
-        assert calls >= stop
-        assert str(tmp_path) in str(caught.value)
-        if (tmp_path / "a.zarr").exists():  # the parent folder's fsync failed, after the rename
-            assert n_rows_of(tmp_path / "a.zarr") == ROWS
-            shutil.rmtree(tmp_path / "a.zarr")
+        ended = run(stop)
+        assert ended.spoiled == 1
+        if name == "rename" and ended.error is None:  # of the scratch folder, which is removed
+            harmless += 1
+            assert n_rows_of(target) == ROWS
+            shutil.rmtree(target)
+            (tmp_path / "a.zarr.rejected").unlink()
+            assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+            continue
+        assert ended.error[0] == "StorageError"
+        assert os.strerror(number) in ended.error[1]
+        assert str(tmp_path) in ended.error[1]
+        if target.exists():  # the parent folder's fsync failed, after the rename
+            assert n_rows_of(target) == ROWS
+            shutil.rmtree(target)
         assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+    assert harmless <= 1
 
 
 @pytest.mark.parametrize("shuffle", [None, 1])
@@ -277,7 +233,7 @@ def test_what_is_not_ours_is_not_overwritten(tmp_path):
 def test_leftovers_that_are_not_ours_stay(tmp_path):
     text = make_text(tmp_path / "a.svm")
     mine = tmp_path / "a.zarr.scratch-0123456789abcdef"
-    mine.mkdir()
+    os.close(private_folders.make(mine))
     (mine / "rows.0").write_text("left")
     kept = {"a.zarr.scratch-notes", "b.zarr.scratch-0123456789abcdef", "a.zarr.scratch-0000000000000000"}
     (tmp_path / "a.zarr.scratch-notes").mkdir()

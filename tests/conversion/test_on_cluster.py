@@ -13,16 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ooc_svm.cluster.connection import Cluster, connect
+from ooc_svm.cluster.connection import Cluster, Worker, connect
+from ooc_svm.conversion import cluster_tasks, on_cluster
 from ooc_svm.conversion import convert as convert_module
-from ooc_svm.conversion import on_cluster
 from ooc_svm.conversion import output as output_module
 from ooc_svm.conversion.cluster_tasks import scan_segment, write_chunks
 from ooc_svm.conversion.convert import convert
+from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.errors import InputError, MemoryBudgetError, OocSvmError, StorageError, UsageError
 from ooc_svm.store import open_store, verify_store
 from ooc_svm.store.parallel_writer import ParallelWriter
 from ooc_svm.store.writer import StoreWriter
+from ooc_svm.system.memory import parse_size
 from ooc_svm.text import split
 
 SEGMENT_BYTES = 300
@@ -122,6 +124,13 @@ def write(path, lines, end="\n"):
 
 
 # The same store
+
+
+def test_names_of_features(tmp_path, cluster):
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(f"word {j}" for j in range(110)))
+    assert_same_store(tmp_path, [write(tmp_path / "rows.svm", make_lines(1))], feature_names=names)
+    assert list(open_store(tmp_path / "dask.zarr").feature_names) == names.read_text().split("\n")
 
 
 @pytest.mark.parametrize(
@@ -236,6 +245,16 @@ def test_the_first_bad_line_is_named(tmp_path, cluster, bad, place):
     assert f"b.svm:{min(place, 60) + 1}:" in message
 
 
+def test_labels_that_are_names(tmp_path, cluster):
+    names = ["spam", "ham", "été", "eggs"]
+    lines = [line.replace(line.split()[0], names[i % 3 + i // 60], 1) for i, line in enumerate(make_lines())]
+    text = write(tmp_path / "a.svm", lines)
+    assert_same_store(tmp_path, text, labels="text")
+    many = write(tmp_path / "many.svm", [f"name{i} 1:1" for i in range(1001)])
+    assert_same_error(tmp_path, many, labels="text")
+    assert_same_error(tmp_path, write(tmp_path / "bad.svm", [*lines, "1:1 2:1"]), labels="text")
+
+
 def test_rows_that_end_to_have_a_qid(tmp_path, cluster):
     text = write(tmp_path / "a.svm", [*make_lines(13, 50, qids=True), *make_lines(14, 50)])
     assert "a.svm:51:" in assert_same_error(tmp_path, text)
@@ -264,20 +283,36 @@ def test_what_a_cluster_does_not_take(tmp_path, cluster):
     for inputs, options, message in (
         ("-", {}, "one process alone"),
         (text, {"shuffle": 1}, "needs all rows in one process"),
-        ([], {}, "no input"),
-        (text, {"threads": 0}, "at least 1"),
+        ([], {}, r"inputs must be a path .*, at least one, not \[\]"),
+        (text, {"threads": 0}, "threads must be an integer from 1"),
     ):
         with pytest.raises(UsageError, match=message):
             convert(inputs, tmp_path / "a.zarr", engine="dask", **options)
-    with pytest.raises(UsageError, match="a scheduler is for the engine 'dask'"):
+    with pytest.raises(UsageError, match="scheduler needs engine='dask'"):
         convert(text, tmp_path / "a.zarr", scheduler="tls://somewhere:1")
-    with pytest.raises(UsageError, match="engine 'spark' is not known"):
+    with pytest.raises(UsageError, match="engine must be 'local' or 'dask', not 'spark'"):
         convert(text, tmp_path / "a.zarr", engine="spark")
     assert_same_error(tmp_path, [text, tmp_path / "none.svm"])
     assert_same_error(tmp_path, tmp_path)
     with pytest.raises(MemoryBudgetError, match=r"1 thread.* of the worker tcp://"):
         convert(text, tmp_path / "a.zarr", engine="dask", memory="100MB")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+
+
+@pytest.mark.parametrize("threads", [(1,), (2, 8), (16, 3)])
+def test_the_memory_that_a_refusal_names_is_enough_for_every_worker(threads):
+    options = ConvertOptions(Path("s.zarr"), engine="dask")
+
+    def plan(memory):
+        workers = [Worker(f"w{n}", "host", 1, n, memory) for n in threads]
+        return on_cluster._plan(options, workers, [])
+
+    with pytest.raises(MemoryBudgetError) as refused:
+        plan(10**8)
+    named = parse_size(str(refused.value).split(" at least ")[1].split(" of memory")[0])
+    plan(named)
+    with pytest.raises(MemoryBudgetError):
+        plan(int(0.985 * named))
 
 
 def test_a_line_that_is_too_long(tmp_path, cluster):
@@ -337,6 +372,23 @@ def change_and_write(options, plan, run, segments, position, qid_rule, scratch):
     return write_chunks(options, plan, run, segments, position, qid_rule, scratch)
 
 
+def change_while_writing(options, plan, run, segments, position, qid_rule, scratch):
+    """Write a byte of the text again when all elements of the chunks were read."""
+    append = cluster_tasks.RunWriter.append
+
+    def append_and_change(self, *elements):
+        append(self, *elements)
+        if self.missing <= 0:
+            with open(segments[0].path, "r+b") as file:
+                file.write(b"1")
+
+    cluster_tasks.RunWriter.append = append_and_change
+    try:
+        return write_chunks(options, plan, run, segments, position, qid_rule, scratch)
+    finally:
+        cluster_tasks.RunWriter.append = append
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize(
     ("name", "function"), [("scan_segment", scan_and_die), ("write_chunks", write_and_die)]
@@ -377,9 +429,11 @@ def test_all_workers_are_killed(tmp_path, cluster, monkeypatch):
 
 
 @pytest.mark.fault
-def test_an_input_that_changes_between_the_readings(tmp_path, cluster, monkeypatch):
+@pytest.mark.parametrize("change", [change_and_write, change_while_writing])
+def test_an_input_that_changes_after_the_first_reading(tmp_path, cluster, monkeypatch, change):
     text = write(tmp_path / "a.svm", make_lines(19))
-    monkeypatch.setattr(on_cluster, "write_chunks", change_and_write)
+    use_segments(monkeypatch, 1 << 20)  # one segment: no other reading would see it
+    monkeypatch.setattr(on_cluster, "write_chunks", change)
     with pytest.raises(InputError, match=r"a\.svm: the file changed"):
         convert(text, tmp_path / "a.zarr", engine="dask")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]

@@ -95,7 +95,7 @@ def test_a_grouped_store_can_be_ranked_and_depends_on_no_machine(tmp_path, monke
     )
     assert convert(text, tmp_path / "b.zarr", group=True, threads=3).id == report.id
     convert(text, tmp_path / "plain.zarr")
-    with pytest.raises(InputError, match=r"several places.*convert with --group"):
+    with pytest.raises(InputError, match=r"several places.*convert with group=True"):
         train(tmp_path / "plain.zarr", problem="ranking", max_passes=2)
     store, plain = open_store(tmp_path / "a.zarr"), open_store(tmp_path / "plain.zarr")
     order = order_of(plain.read_qids(0, 4000))
@@ -119,7 +119,7 @@ def test_a_matrix_is_grouped(tmp_path):
 
 def test_rows_without_groups_are_refused(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n2 1:2\n")
-    with pytest.raises(InputError, match="--group puts rows of equal qid together, and these have none"):
+    with pytest.raises(InputError, match="group=True puts rows of equal qid together, and these have none"):
         convert(tmp_path / "a.svm", tmp_path / "a.zarr", group=True)
     with pytest.raises(InputError, match="these have none"):
         convert_matrix(np.eye(3), [1, 2, 3], tmp_path / "a.zarr", group=True)
@@ -128,7 +128,7 @@ def test_rows_without_groups_are_refused(tmp_path):
 
 def test_one_order_at_a_time(tmp_path):
     text = ranked_text(tmp_path / "a.svm")
-    with pytest.raises(UsageError, match="--shuffle and --group are two orders"):
+    with pytest.raises(UsageError, match="shuffle and group are two orders"):
         convert(text, tmp_path / "a.zarr", group=True, shuffle=0)
-    with pytest.raises(UsageError, match="--group needs all rows in one process"):
+    with pytest.raises(UsageError, match="group needs all rows in one process"):
         convert(text, tmp_path / "a.zarr", group=True, engine="dask")

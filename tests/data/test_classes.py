@@ -70,9 +70,9 @@ def test_labels_without_rows_are_no_classes():
         ({}, r"at least two classes, found \{\}"),
         ({4.0: 9}, r"at least two classes, found \{4\}"),
         ({4.0: 9, 5.0: 0}, r"at least two classes, found \{4\}"),
-        ({0.5: 2, 0.7: 3}, r"values, not classes \(for example 0\.5\).*--problem svr"),
+        ({0.5: 2, 0.7: 3}, r"values, not classes \(for example 0\.5\).*problem='svr'"),
         ({1.0: 2, float("nan"): 3}, "values, not classes"),
-        (None, f"more than {MAX_CLASSES} different labels.*--problem svr"),
+        (None, f"more than {MAX_CLASSES} different labels.*problem='svr'"),
         ({float(i): 1 for i in range(MAX_CLASSES + 1)}, f"more than {MAX_CLASSES} different labels"),
     ],
 )

@@ -157,8 +157,8 @@ def test_refused_matrices(matrix, message):
         (LABELS[:5], r"6 rows but labels of shape \(5,\)"),
         (LABELS[:, None], r"6 rows but labels of shape \(6, 1\)"),
         (3.0, r"6 rows but labels of shape \(\)"),
-        (np.append(LABELS[:5], np.nan), "labels have values that are not finite"),
-        (["a"] * 6, "labels are not numbers"),
+        (np.append(LABELS[:5], np.inf), "labels have values that are not finite"),
+        (["a"] * 5 + [1.0], "labels are (text, but that of row 5|not numbers)"),
         ([None] * 6, "labels"),
         ([[1], [1, 2], 3, 4, 5, 6], "labels are not numbers"),
     ],
@@ -168,3 +168,19 @@ def test_refused_columns(column, message):
         MatrixSource(DENSE, column)
     with pytest.raises(InputError, match=message.replace("labels", "weights")):
         MatrixSource(DENSE, LABELS, column if column is not None else [])
+
+
+def test_labels_that_are_missing_are_counted_or_left_out():
+    labels = np.append(LABELS[:4], [np.nan, np.nan])
+    with pytest.raises(InputError, match=r"2 of 6 labels are missing \(NaN\), the first in row 4"):
+        MatrixSource(DENSE, labels)
+    source = MatrixSource(DENSE, labels, skip_unlabelled=True)
+    assert (source.n_rows, source.n_unlabelled) == (4, 2)
+
+
+@pytest.mark.parametrize("labels", [["b", None, "a", "", "b", np.nan], np.array(["b", "", "a", "", "b", ""])])
+def test_rows_without_a_name_for_a_label_are_left_out(labels):
+    source = MatrixSource(DENSE, labels, skip_unlabelled=True)
+    assert (source.n_rows, source.n_unlabelled) == (3, 3)
+    assert source.label_names == ("a", "b")
+    assert source.read_labels(0, 3).tolist() == [1.0, 0.0, 1.0]

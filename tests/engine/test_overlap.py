@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -23,11 +25,10 @@ from helpers.engine_data import (
 
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.serial import SerialEngine
-from ooc_svm.passes.base import WHOLE, Overlap, RowSet
+from ooc_svm.passes.base import WHOLE, Overlap, Position, RowSet
 from ooc_svm.passes.columns import ColumnPass
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.streamed_smo.dual import LossCount
-from ooc_svm.solvers.streamed_smo.sweep import NormPass
 
 
 class Failure(Exception):
@@ -48,17 +49,32 @@ class Total:
         return float(read_all(vectors, self.name).sum())
 
 
-def watched(rows, visit, name=None):
+@dataclass(frozen=True)
+class Watched:
     """A pass that counts its rows, and calls a function in each visit."""
 
-    class Watched(NormPass):
-        reads = () if name is None else (name,)
+    rows: RowSet
+    on_visit: Callable
+    reads: tuple = ()
+    writes: ClassVar[tuple] = ()
+    position: ClassVar[Position] = WHOLE
+    prefetch: ClassVar[tuple] = ()
+    needs_data: ClassVar[bool] = True
 
-        def visit(self, block, rows, partial):
-            visit(block, rows)
-            NormPass.visit(self, block, rows, partial)
+    def empty(self):
+        return np.zeros(1, dtype=int)
 
-    return Watched(None, rows, WHOLE)
+    def visit(self, block, rows, partial):
+        self.on_visit(block, rows)
+        partial += len(range(rows.start, rows.stop, rows.step))
+
+    def merge(self, left, right):
+        return left + right
+
+
+def watched(rows, visit, name=None):
+    """A pass over some rows, which reads a row vector if one is named."""
+    return Watched(rows, visit, () if name is None else (name,))
 
 
 def ranges_of(rows):
@@ -78,7 +94,7 @@ class TestPassesOverOneBlock:
 
             answers = engine.stream([watched(each.rows, partial(note, own=own)) for own in seen])
             ranges = ranges_of(each.rows)
-            assert [n_rows for _, n_rows in answers] == [sum(part.n_rows for part in ranges)] * 3
+            assert [int(n_rows[0]) for n_rows in answers] == [sum(part.n_rows for part in ranges)] * 3
             for own in seen:
                 assert sorted(own) == sorted((part.start, part.stop, True) for part in ranges)
 
@@ -124,7 +140,7 @@ class TestPassesOverOneBlock:
         with LocalEngine(source, vectors, threads=threads) as engine:
             with pytest.raises(Failure):
                 engine.stream(failing)
-            assert [n_rows > 0 for _, n_rows in engine.stream(passes)] == [True, True]
+            assert [n_rows[0] > 0 for n_rows in engine.stream(passes)] == [True, True]
 
 
 class TestWork:

@@ -78,6 +78,7 @@ def test_equal_scores_count_half(model: Model, tmp_path: Path) -> None:
     assert found == {"auc": pytest.approx(sk.roc_auc_score(data.labels, scores), rel=1e-12)}
 
 
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
 def test_several_classes_against_scikit_learn(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     classes = (1.0, 2.0, 5.0, 7.0)
@@ -87,7 +88,9 @@ def test_several_classes_against_scikit_learn(tmp_path: Path) -> None:
     expected = {
         "accuracy": sk.accuracy_score(data.labels, predicted),
         "error": sk.zero_one_loss(data.labels, predicted),
+        "balanced-accuracy": sk.balanced_accuracy_score(data.labels, predicted),
         "macro-f1": sk.f1_score(data.labels, predicted, average="macro"),
+        "weighted-f1": sk.f1_score(data.labels, predicted, average="weighted"),
     }
     for form in (data.text(tmp_path / "rows.svm"), data.store(tmp_path / "rows.zarr")):
         assert evaluate(model, form) == pytest.approx(expected, rel=1e-12)
@@ -258,7 +261,8 @@ def test_metrics_that_do_not_fit_are_refused_before_anything_is_read(metrics: An
 def test_metrics_of_two_classes_do_not_fit_several_or_values() -> None:
     several = one_vs_rest(np.ones((3, 1)), 0.0, (1.0, 2.0, 3.0))
     with pytest.raises(
-        UsageError, match=r"auc is no metric for several classes; .* accuracy, error, macro-f1"
+        UsageError,
+        match=r"auc is no metric for several classes; .* accuracy, error, balanced-accuracy, macro-f1, ",
     ):
         evaluate(several, "missing.svm", "auc")
     for name in ("accuracy", "auc", "macro-f1"):
@@ -283,12 +287,12 @@ def test_a_metric_without_a_value(tmp_path: Path) -> None:
 
 def test_rows_without_labels_and_no_rows(model: Model) -> None:
     with pytest.raises(UsageError, match="no labels"):
-        evaluate(model, np.ones((3, 2)))
+        evaluate(model, np.ones((3, model.n_features)))
     with pytest.raises(UsageError, match="no labels"):
         evaluate(regressor([1.0, 2.0]), np.ones((3, 2)))
     for several in (model, one_vs_rest(np.ones((3, 2)), 0.0, (1.0, 2.0, 3.0)), regressor([1.0, 2.0])):
         with pytest.raises(InputError, match="no rows to evaluate"):
-            evaluate(several, np.ones((0, 2)), labels=[])
+            evaluate(several, np.ones((0, several.n_features)), labels=[])
 
 
 # Memory
@@ -308,7 +312,7 @@ def test_scores_on_disk_give_the_same_numbers(
         return vectors[-1]
 
     monkeypatch.setattr("ooc_svm.evaluation.workspace.GrowingVector", on_disk)
-    monkeypatch.setattr("ooc_svm.evaluation.evaluate.SLICE_ROWS", 100)
+    monkeypatch.setattr("ooc_svm.evaluation.workspace.SLICE_ROWS", 100)
     for form in (text, store):
         assert evaluate(model, form) == expected
     assert [vector.n_rows for vector in vectors] == [1000] * 4
@@ -317,7 +321,7 @@ def test_scores_on_disk_give_the_same_numbers(
 
 def test_too_little_memory_is_an_error(model: Model) -> None:
     with pytest.raises(MemoryBudgetError, match="allowed are 50 MB"):
-        evaluate(model, np.ones((3, 2)), memory="50MB")
+        evaluate(model, np.ones((3, model.n_features)), memory="50MB")
 
 
 def test_order_is_not_kept_for_metrics_that_need_none(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

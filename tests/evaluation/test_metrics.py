@@ -255,6 +255,7 @@ def test_binary_metrics_equal_scikit_learn(memory, decimals, share):
     expected = {
         "accuracy": sklearn.metrics.accuracy_score(targets, predicted),
         "error": sklearn.metrics.zero_one_loss(targets, predicted),
+        "balanced-accuracy": sklearn.metrics.balanced_accuracy_score(targets, predicted),
         "f1": sklearn.metrics.f1_score(targets, predicted),
         "precision": sklearn.metrics.precision_score(targets, predicted),
         "recall": sklearn.metrics.recall_score(targets, predicted),

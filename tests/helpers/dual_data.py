@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from helpers.losses import box_of, is_regression, make_loss, plain_losses
 from helpers.problems_data import SIGN, noisy_rows
+from scipy import sparse
 
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import WHOLE
@@ -109,6 +110,25 @@ def dual_data(
     return DualData(loss, matrix, t, C * weight, box, width, rho, scale2)
 
 
+def centered(data, mean):
+    """The same problem on rows less a mean, all of them dense; ``mean`` is in units of the data."""
+    rows = data.matrix.toarray() - mean
+    return replace(data, matrix=sparse.csr_array(rows))
+
+
+def mean_weights(data, mean):
+    """A mean row as the solver keeps it, like weights: in units of the data, times the squares of scales."""
+    return None if mean is None else mean if data.scale2 is None else mean * data.scale2
+
+
+def bias_of(data, mean, w, total, b):
+    """Compiled functions' ``bias`` where the rows less the mean see the bias b, with rho's part in it."""
+    if mean is None:
+        return np.array([b, data.rho, total])
+    square = float(mean @ mean_weights(data, mean))
+    return np.array([b + square * total - w @ mean, data.rho + square, total])
+
+
 def spread_columns(data, every):
     """The same problem with its columns so far apart in a wider matrix."""
     narrow = data.matrix
@@ -157,13 +177,13 @@ def _weights(model):
 
 def sweep_pass(
     model, rows, position=WHOLE, prefetch=(), *, rebuild=True, theta=0.6, held=None, room=10**9, seed=5,
-    min_priority=0.0,
+    min_priority=0.0, mean=None, unit=1.0,
 ):  # fmt: skip
     """The dual steps of a round, from some weights."""
-    bias = np.array([0.1, 0.4 if model.space.penalized_bias else 0.0])
+    bias = np.array([0.1, 0.4 if model.space.penalized_bias else 0.0, 0.0 if mean is None else 0.7])
     return SweepPass(
-        model, _weights(model)[0], rebuild, bias, theta, held or Residency(*NOBODY), seed, room, min_priority,
-        rows, position, prefetch,
+        model, _weights(model)[0], mean, rebuild, bias, unit, theta, held or Residency(*NOBODY), 1, seed,
+        room, min_priority, rows, position, prefetch,
     )  # fmt: skip
 
 

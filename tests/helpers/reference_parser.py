@@ -23,11 +23,11 @@ class Row:
 
 @dataclass
 class Verdict:
-    """Rows before the first bad line, and where that is: (line, column), both from 1."""
+    """Rows, and where bad lines are wrong: (line, column), both from 1."""
 
     rows: list[Row] = field(default_factory=list)
     n_features: int = 0
-    error: tuple[int, int] | None = None
+    errors: list[tuple[int, int]] = field(default_factory=list)
 
 
 class BadToken(Exception):
@@ -64,8 +64,8 @@ def decimal(token: bytes) -> float | None:
     return -magnitude if sign == b"-" else magnitude
 
 
-def parse(text: bytes, index_base: int = 1, dtype: str = "float32") -> Verdict:
-    """Rows of a text as far as its first bad line."""
+def parse(text: bytes, index_base: int = 1, dtype: str = "float32", *, skip: bool = False) -> Verdict:
+    """Rows of a text as far as its first bad line, or those of all other lines."""
     verdict = Verdict()
     with_qid: bool | None = None
     lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
@@ -75,7 +75,9 @@ def parse(text: bytes, index_base: int = 1, dtype: str = "float32") -> Verdict:
         try:
             row, n_features = parse_line(line.removesuffix(b"\r"), with_qid, index_base, dtype)
         except BadToken as bad:
-            verdict.error = (number, bad.column)
+            verdict.errors.append((number, bad.column))
+            if skip:
+                continue
             break
         if row is not None:
             verdict.rows.append(row)

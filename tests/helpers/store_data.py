@@ -62,8 +62,11 @@ def read_all(store: Store) -> sp.csr_matrix:
     return sp.vstack(parts, format="csr")
 
 
-def assert_same(matrix: sp.csr_matrix, expected: sp.csr_matrix) -> None:
-    """The same elements in the same order, not only the same matrix."""
+def assert_same(matrix: sp.csr_matrix, expected: sp.csr_matrix, *, drop_zeros: bool = False) -> None:
+    """The same elements in the same order, not only the same matrix; but for zeros if they are dropped."""
+    if drop_zeros:
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
     assert matrix.shape == expected.shape
     np.testing.assert_array_equal(matrix.indptr, expected.indptr)
     np.testing.assert_array_equal(matrix.indices, expected.indices)

@@ -55,7 +55,10 @@ def bits(model) -> bytes:
 
 
 def answers(report) -> list[tuple]:
-    """What a report says of each model and of each pass, without the times."""
-    models = [tuple(value for value in row.values()) for row in report["models"]]
+    """What a report says of each model and of each pass, without the times.
+
+    And without the quality: it is not known after a resume where a solver saves no scores.
+    """
+    models = [tuple(row[name] for name in row if name != "quality") for row in report["models"]]
     history = [(row["pass"], row["primal"], row["dual"], row["relative_gap"]) for row in report["history"]]
     return models + history

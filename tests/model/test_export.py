@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.scored_data import model_of
+from helpers.scored_data import linear_model, model_of, one_vs_rest
 
 from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.model import export
@@ -189,7 +190,7 @@ def test_what_a_format_cannot_express(tmp_path):
         export_model(three, tmp_path / "m", "svmlight")
     with pytest.raises(UsageError, match="three labels or more"):
         export_model(two, tmp_path / "m", "liblinear")
-    with pytest.raises(UsageError, match="no format 'onnx'"):
+    with pytest.raises(UsageError, match="to must be 'liblinear' or 'svmlight', not 'onnx'"):
         export_model(two, tmp_path / "m", "onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -206,3 +207,32 @@ def test_files_there_already(tmp_path):
     assert svmlight_read((tmp_path / "old").read_text())[1] == -0.3
     with pytest.raises(StorageError, match="nowhere"):
         export_model(trained, tmp_path / "nowhere" / "m", "svmlight")
+
+
+def test_names_of_classes_lie_beside_liblinear(tmp_path):
+    names = ("B cell", 'T, "helper"', "tab\there", "two\nlines")
+    classes = (0.0, 1.0, 2.0, 3.0)
+    model = one_vs_rest(np.arange(8.0).reshape(4, 2), 0.0, classes, label_names=names)
+    path = tmp_path / "m.txt"
+    export_model(model, path, "liblinear")
+    with (tmp_path / "m.txt.labels").open(newline="") as file:
+        assert [tuple(row) for row in csv.reader(file, delimiter="\t")] == [
+            (str(code), name) for code, name in enumerate(names)
+        ]
+    assert "label 0 1 2 3" in path.read_text()
+    two = linear_model([1.0], positive=[1.0], negative=0.0, classes=(0.0, 1.0), label_names=("a", "b"))
+    export_model(two, path, "liblinear")
+    assert (tmp_path / "m.txt.labels").read_text() == "1\tb\n0\ta\n"
+    export_model(two, tmp_path / "m.svm", "svmlight")
+    export_model(linear_model([1.0]), tmp_path / "n.txt", "liblinear")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.svm", "m.txt", "m.txt.labels", "n.txt"]
+
+
+def test_a_model_is_not_replaced_by_names_of_classes(tmp_path):
+    two = linear_model([1.0], positive=[1.0], negative=0.0, classes=(0.0, 1.0), label_names=("a", "b"))
+    save_model(two, tmp_path / "m.labels")
+    before = (tmp_path / "m.labels").read_bytes()
+    with pytest.raises(UsageError, match=r"m\.labels"):
+        export_model(two, tmp_path / "m", "liblinear")
+    assert (tmp_path / "m.labels").read_bytes() == before
+    assert not (tmp_path / "m").exists()

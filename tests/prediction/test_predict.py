@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ooc_svm.prediction.predict import Predicted, predict
 from ooc_svm.prediction.rows import Ignored
 from ooc_svm.prediction.scores import decision_scores
 from ooc_svm.store import open_store
+from ooc_svm.system.memory import parse_size
 
 N_FEATURES = 40
 
@@ -125,12 +127,16 @@ def test_columns_that_the_model_does_not_have_are_left_out_and_counted(form: str
     given: Any = data.matrix
     if form != "matrix":
         given = data.text(tmp_path / "rows.svm") if form == "text" else data.store(tmp_path / "rows.zarr")
-    stream = decision_scores(model, given)
+    options: Any = {"missing_features": "zero"} if form == "matrix" else {}
+    told = pytest.warns(match="has 15 columns that are no features") if options else nullcontext()
+    with told:
+        stream = decision_scores(model, given, **options)
+        written = predict(model, given, output=io.BytesIO(), **options)
     scores = np.concatenate([block.scores for block in stream])
     np.testing.assert_allclose(scores, data.scores(model), rtol=1e-12, atol=1e-12)
     assert stream.ignored == expected
     assert (before != data.matrix).nnz == 0  # the caller's matrix is left as it was
-    assert predict(model, given, output=io.BytesIO()) == Predicted(300, expected)
+    assert written == Predicted(300, expected, extra=15 if form == "matrix" else 0)
 
 
 def test_columns_without_values_too_and_a_model_without_any(tmp_path: Path) -> None:
@@ -145,7 +151,7 @@ def test_columns_without_values_too_and_a_model_without_any(tmp_path: Path) -> N
 def test_data_with_fewer_columns_than_the_model(tmp_path: Path) -> None:
     data = random_data(100, 10)
     model = linear_model(np.random.default_rng(2).normal(size=1000))
-    for form in (data.text(tmp_path / "rows.svm"), data.store(tmp_path / "rows.zarr"), data.matrix):
+    for form in (data.text(tmp_path / "rows.svm"), data.store(tmp_path / "rows.zarr")):
         np.testing.assert_allclose(all_scores(model, form), data.scores(model), rtol=1e-12, atol=1e-12)
 
 
@@ -207,7 +213,22 @@ def test_names_of_classes(tmp_path: Path) -> None:
     assert predict(model, matrix).tolist() == ["Zürich", "B cell"]
     path = tmp_path / "out.txt"
     predict(model, matrix, output=path, scores=True)
-    assert path.read_text(encoding="utf-8") == "Zürich 1\nB cell -1\n"
+    assert path.read_text(encoding="utf-8") == "label\tscore\nZürich\t1\nB cell\t-1\n"
+
+
+def test_a_name_with_a_tab_cannot_be_in_a_table() -> None:
+    facts = {"positive": [1.0], "negative": 0.0, "classes": (0.0, 1.0), "label_names": ("a\tb", "c")}
+    model, file = linear_model([1.0], **facts), io.BytesIO()
+    with pytest.raises(InputError, match="or a tab in its name"):
+        predict(model, np.ones((1, 1)), output=file, scores=True)
+    predict(model, -np.ones((1, 1)), output=file)
+    assert file.getvalue() == b"a\tb\n"
+
+
+def test_a_table_without_rows_has_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "out.tsv"
+    predict(linear_model([1.0]), sparse.csr_array((0, 1)), output=path, scores=True)
+    assert path.read_text() == "label\tscore\n"
 
 
 def test_a_name_with_a_line_break_cannot_be_a_line() -> None:
@@ -225,7 +246,7 @@ def test_values_where_the_model_gives_values() -> None:
     predict(model, np.array([[1.0], [3.0]]), output=file)
     assert file.getvalue() == f"0.1\n{0.1 * 3!r}\n".encode()
     predict(model, np.array([[1.0]]), output=file, scores=True)
-    assert file.getvalue().endswith(b"\n0.1 0.1\n")
+    assert file.getvalue().endswith(b"\nvalue\tscore\n0.1\t0.1\n")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +264,8 @@ def test_written_scores_are_the_same_floats_again(data: Data, model: Model, tmp_
     extreme = linear_model(model.weights * 1e-200, 0.0)
     for each in (model, extreme):
         assert predict(each, data.matrix, output=path, scores=True) == Predicted(500, Ignored())
-        fields = [line.split(" ") for line in path.read_text().splitlines()]
+        head, *fields = [line.split("\t") for line in path.read_text().splitlines()]
+        assert head == ["label", "score"]
         scores = all_scores(each, data.matrix)[:, 0]
         assert [float(score) for _, score in fields] == scores.tolist()
         assert [label for label, _ in fields] == ["1" if score > 0 else "-1" for score in scores]
@@ -254,7 +276,9 @@ def test_written_scores_of_several_classes(data: Data, tmp_path: Path) -> None:
     model = one_vs_rest(rng.normal(size=(4, N_FEATURES)), rng.normal(size=4), (1.0, 2.0, 5.0, 9.0))
     path = tmp_path / "out.txt"
     predict(model, data.matrix, output=path, scores=True)
-    table = np.loadtxt(path)
+    head = path.read_text().splitlines()[0]
+    assert head.split("\t") == ["label", "score of 1", "score of 2", "score of 5", "score of 9"]
+    table = np.loadtxt(path, delimiter="\t", skiprows=1)
     np.testing.assert_array_equal(table[:, 1:], all_scores(model, data.matrix))
     np.testing.assert_array_equal(table[:, 0], np.array([1.0, 2, 5, 9])[table[:, 1:].argmax(axis=1)])
     np.testing.assert_array_equal(table[:, 0], predict(model, data.matrix))
@@ -306,19 +330,18 @@ def test_groups_come_with_the_scores(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "options", "reason"),
     [
-        (3, {}, "int is no data"),
-        ([[1.0]], {}, "list is no data"),
-        ([], {}, "no input"),
-        (np.ones(3), {}, "ndarray is no data"),
-        (np.ones((1, 1)), {"label": "kind"}, "label column"),
-        ("rows.svm", {"label": "kind"}, "label column"),
+        (3, {}, "data must be the path of .*, not 3"),
+        ([], {}, r"data must be the path of .*, not \[\]"),
+        (np.ones(3), {}, r"data must be the path of .*, not array\(\[1\., 1\., 1\.\]\)"),
+        (np.ones((1, 1)), {"label": "kind"}, "label is 'kind', but a column"),
+        ("rows.svm", {"label": "kind"}, "label is 'kind', but a column"),
         ("rows.svm", {"labels": [1.0]}, "labels can be given with a matrix"),
         ("rows.zarr", {"labels": [1.0]}, "labels can be given with a matrix"),
         ("rows.svm", {"qid": [1]}, "qid can be given with a matrix"),
         (["rows.svm", "rows.zarr"], {}, "is a store; give one store"),
-        ("rows.svm", {"threads": 0}, "threads must be at least 1"),
-        ("rows.svm", {"memory": "much"}, "not a size"),
-        ("rows.svm", {"index_base": 2}, "index_base is 2"),
+        ("rows.svm", {"threads": 0}, "threads must be an integer from 1"),
+        ("rows.svm", {"memory": "much"}, "memory must be a size"),
+        ("rows.svm", {"index_base": 2}, "index_base must be 0 or 1, not 2"),
     ],
 )
 def test_usage_errors(
@@ -465,7 +488,7 @@ def test_a_line_too_long_for_the_memory(tmp_path: Path) -> None:
     path.write_bytes(b"1 1:1\n1 1:1" + b" " * 3_000_000 + b"\n")
     model = linear_model([1.0])
     assert predict(model, path, memory="600MB").tolist() == [1.0, 1.0]
-    with pytest.raises(MemoryBudgetError, match=r"rows\.svm:2: .*allow more with --memory"):
+    with pytest.raises(MemoryBudgetError, match=r"rows\.svm:2: .*allow more \(memory\)"):
         predict(model, path, memory="320MB")
 
 
@@ -537,19 +560,19 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
         f"""
         import os, signal, sys
         import numpy as np
-        from ooc_svm.prediction import predict as module
+        from ooc_svm.prediction import predict as module, tables
         from ooc_svm.model.linear import LinearFunctions
         from ooc_svm.model.model import Model
         model = Model(problem="svc", loss="hinge", solver="ocas",
                       functions=LinearFunctions(np.ones((1, 1)), np.zeros(1)),
                       positive=[1.0], negative=-1.0, classes=(-1.0, 1.0))
-        format_lines, blocks = module._Lines.of, []
+        format_lines, blocks = tables.Lines._of, []
         def killing(self, scores):
             blocks.append(1)
             if len(blocks) == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
             return format_lines(self, scores)
-        module._Lines.of = killing
+        tables.Lines._of = killing
         module.predict(model, {str(path)!r}, output={str(output)!r}, scores=True)
         """
     )
@@ -560,3 +583,18 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
     predict(linear_model([1.0]), path, output=output)
     assert output.read_bytes() == b"1\n" * 400_000
     assert sorted(os.listdir(tmp_path)) == ["out.txt", "rows.svm"]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("n_features", [3, 123_457])
+def test_the_memory_that_a_refusal_names_is_enough(threads: int, n_features: int, tmp_path: Path) -> None:
+    text = tmp_path / "rows.svm"
+    text.write_text("1 1:1 3:1\n" * 5)
+    model = linear_model(np.ones(n_features))
+    options = {"threads": threads, "output": io.BytesIO()}
+    with pytest.raises(MemoryBudgetError) as refused:
+        predict(model, text, memory="1MB", **options)
+    named = str(refused.value).split(" needs ")[1].split(" of memory")[0]
+    predict(model, text, memory=named, **options)
+    with pytest.raises(MemoryBudgetError):
+        predict(model, text, memory=int(0.985 * parse_size(named)), **options)

@@ -8,26 +8,11 @@ import numpy as np
 import pytest
 from helpers import losses
 from helpers.dual_data import dual_data, spread_columns
+from helpers.dual_runs import Solving
 from helpers.losses import LOSSES, is_regression, is_squared, plain_losses
 from sklearn.svm import LinearSVC, LinearSVR
 
 from ooc_svm.solvers.streamed_smo import dual_loops
-
-
-class Solving:
-    """A call of `solve` from given multipliers."""
-
-    def __init__(self, data, v=None, *, seed=1, dtype=np.float64, wanted=0.0, most_elements=10**8):
-        self.data = data
-        self.v = np.zeros(len(data.t)) if v is None else v
-        self.dual, self.far = self.v.copy(), np.full(len(self.v), np.nan)
-        self.w = data.weights(self.v)
-        self.bias = np.array([data.rho * self.v.sum(), data.rho])
-        self.sums = np.zeros(dual_loops.N_SUMS)
-        dual_loops.solve(
-            data.functions, *data.arrays(dtype), data.squares, data.scale2, self.w, self.bias, data.targets,
-            self.dual, self.far, np.uint64(seed), wanted, most_elements, self.sums,
-        )  # fmt: skip
 
 
 def best_value(data):
@@ -84,6 +69,11 @@ class TestSolve:
         run = Solving(data, v, most_elements=5 * data.matrix.nnz)
         assert run.sums[dual_loops.LINEAR] == pytest.approx(data.linear(run.dual) - data.linear(v))
         assert run.sums[dual_loops.MOVED] == pytest.approx((run.dual - v).sum())
+        assert run.bias[dual_loops.TOTAL] == pytest.approx(run.dual.sum())
+        assert run.sums[dual_loops.CHANGES] >= (run.dual != v).sum() > 0
+        assert run.sums[dual_loops.DISTANCE] >= np.abs(run.dual - v).sum() * (1 - 1e-12)
+        # No step changes D's terms by more than their sizes.
+        assert run.sums[dual_loops.SIZE] >= abs(run.sums[dual_loops.LINEAR])
         assert run.sums[dual_loops.ROWS] >= len(v)
         assert data.dual(run.dual) > data.dual(v)
 

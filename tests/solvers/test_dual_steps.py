@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from helpers import losses
 from helpers.dual_data import dual_data, spread_columns
-from helpers.losses import LOSSES, SMALL, best_multiplier, plain_losses, rows
+from helpers.dual_runs import Sweep, check_sweep
+from helpers.losses import LOSSES, SMALL, rows
 from helpers.thinning import examples
 from hypothesis import given, settings
 
@@ -87,110 +88,24 @@ class TestOrder:
         assert np.abs(counts - 1000).max() < 150
 
 
-def order_of_steps(m, n_elements, seed):
-    """The order in which a sweep takes its rows."""
-    order = dual_loops.packets(np.arange(m), seed)
-    window = dual_loops._window(m, n_elements)
-    for start in range(0, m, window):
-        dual_loops.shuffle(order[start : start + window], np.uint64((int(seed) + start) % 2**64))
-    return order, window
-
-
-class Sweep:
-    """One sweep of rows ``first, first + every, ...``: by the compiled function, and by plain Python."""
-
-    def __init__(self, data, *, first=0, every=1, dtype=np.float64, seed=3, b=0.0):
-        self.data, self.first, self.every, self.dtype, self.b = data, first, every, dtype, b
-        self.seed = np.uint64(seed)
-        self.own = np.arange(first, len(data.t), every)
-        rng = np.random.default_rng(seed)
-        m, d = len(self.own), data.matrix.shape[1]
-        self.w, self.reference = 0.1 * rng.normal(size=(2, d))
-        self.v = data.random_multipliers(rng)[self.own]
-        self.marks = rng.integers(0, 4, m).astype(np.uint8) * (rng.random(m) < 0.4)
-        self.marks = self.marks.astype(np.uint8)
-        self.box, self.targets = data.box[self.own], np.ascontiguousarray(data.targets[self.own])
-
-    def compiled(self, *, building=True):
-        m = len(self.own)
-        self.w_after = self.w.copy()
-        self.rebuilt = np.zeros(len(self.w) if building else 0)
-        self.bias = np.array([self.b, self.data.rho])
-        self.dual, self.sums = self.v.copy(), np.zeros(dual_loops.N_SUMS)
-        self.step, self.scores, self.priority = np.full((3, m), np.nan)
-        dual_loops.sweep(
-            self.data.functions, *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every),
-            self.seed, self.data.scale2, self.w_after, self.rebuilt, self.bias, self.targets, self.marks,
-            self.dual, self.step, self.priority, self.sums,
-        )  # fmt: skip
-        row_ops.scores(
-            *self.data.arrays(self.dtype), np.uint64(self.first), np.uint64(self.every), self.reference,
-            self.scores,
-        )  # fmt: skip
-        return self
-
-    def plain(self):
-        """The same sums, scores, steps and priorities, row after row."""
-        data, dense = self.data, self.data.matrix.toarray()
-        scale2 = np.ones(dense.shape[1]) if data.scale2 is None else data.scale2
-        lengths = np.diff(data.matrix.indptr)
-        elements = int(data.matrix.indptr[self.own[-1] + 1] - data.matrix.indptr[self.first]) // self.every
-        order, window = order_of_steps(len(self.own), elements, self.seed)
-        w, b, v = self.w.copy(), self.b, self.v.copy()
-        step, priority = np.zeros(len(v)), np.full(len(v), -1.0)
-        sums = np.zeros(dual_loops.N_SUMS)
-        for i in order:
-            if self.marks[i] & dual_loops.HELD:
-                continue
-            x, (t, low, high, damping) = dense[self.own[i]], self.box[i]
-            r = t - x @ w - b
-            d = r - damping * v[i]
-            loss = plain_losses(data.loss, t, t - r, data.cost[self.own[i]], data.eps)
-            sums[dual_loops.GAP] += loss - (r * v[i] - data.eps * abs(v[i]) - 0.5 * damping * v[i] ** 2)
-            curvature = x @ (x * scale2) + data.rho + damping
-            new = best_multiplier(v[i], d, curvature, low, high, data.eps)
-            if data.eps > 0.0 and new * v[i] < 0.0:
-                new = 0.0
-            change = new - v[i]
-            step[i] = change
-            w += change * x * scale2
-            b += data.rho * change
-            sums[dual_loops.LINEAR] += (
-                t * change - data.eps * (abs(new) - abs(v[i])) - damping * v[i] * change
-            )
-            sums[dual_loops.QUADRATIC] += damping * change**2
-            sums[dual_loops.MOVED] += change
-            sums[dual_loops.ROWS] += 1
-            sums[dual_loops.ELEMENTS] += lengths[self.own[i]]
-            before = losses.violation(data.functions, v[i], r, *self.targets[i])
-            now = losses.violation(data.functions, new, r - (curvature - damping) * change, *self.targets[i])
-            size = max(before, now) if before > 0.0 else now
-            priority[i] = losses.priority(data.functions, new, size, *self.targets[i])
-        scores = dense[self.own] @ self.reference
-        rebuilt = (dense[self.own] * scale2).T @ (self.v * (self.marks & dual_loops.HELD_AT_START == 0))
-        return step, scores, priority, sums, rebuilt, w, b, window
-
-
-def check_sweep(sweep):
-    step, scores, priority, sums, rebuilt, w, b, _ = sweep.plain()
-    got = sweep.compiled()
-    close = {"rtol": 1e-8, "atol": 1e-10}
-    np.testing.assert_allclose(got.step, step, **close)
-    np.testing.assert_allclose(got.scores, scores, **close)
-    np.testing.assert_allclose(got.priority, priority, **close)
-    np.testing.assert_allclose(got.sums, sums, **close)
-    np.testing.assert_allclose(got.rebuilt, rebuilt, **close)
-    np.testing.assert_allclose(got.w_after, w, **close)
-    assert got.bias[0] == pytest.approx(b, abs=1e-10)
-    assert got.dual.tolist() == sweep.v.tolist()
-    assert (np.abs(got.step) > 0.0).sum() > len(got.step) // 10
-
-
 class TestSweep:
+    @pytest.mark.parametrize("visits", [1, 2])
     @pytest.mark.parametrize("rho", [0.0, 0.5])
     @pytest.mark.parametrize("loss", LOSSES)
-    def test_against_plain_python(self, loss, rho):
-        check_sweep(Sweep(dual_data(loss, rho=rho), b=0.2))
+    def test_against_plain_python(self, loss, rho, visits):
+        check_sweep(Sweep(dual_data(loss, rho=rho), b=0.2, visits=visits))
+
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_each_visit_raises_the_dual(self, loss):
+        data = dual_data(loss)
+        found = [data.dual(np.zeros(len(data.t)))]
+        for visits in (1, 2, 4):
+            one = Sweep(data, visits=visits)
+            one.v, one.w = np.zeros(len(data.t)), np.zeros(len(one.w))
+            one.marks[:] = 0
+            found.append(data.dual(one.compiled().step))
+            assert one.sums[dual_loops.ROWS] == visits * len(data.t)
+        assert found == sorted(set(found))
 
     @pytest.mark.parametrize("every", [1, 3, 50])
     @pytest.mark.parametrize("first", [0, 7])
@@ -273,11 +188,11 @@ class TestSweep:
         sweep = Sweep(dual_data("hinge")).compiled()
         again = Sweep(dual_data("hinge")).compiled()
         before = again.sums.copy()
-        again.w_after[:], again.bias = again.w, np.zeros(2)
+        again.w_after[:], again.bias = again.w, np.zeros(3)
         dual_loops.sweep(
-            again.data.functions, *again.data.arrays(), np.uint64(0), np.uint64(1), again.seed, None,
-            again.w_after, again.rebuilt, again.bias, again.targets, again.marks, again.dual, again.step,
-            again.priority, again.sums,
+            again.data.functions, *again.data.arrays(), np.uint64(0), np.uint64(1), 1, again.seed, None,
+            None, again.w_after, again.rebuilt, again.bias, 1.0, again.targets, again.marks, again.dual,
+            again.step, again.priority, again.sums,
         )  # fmt: skip
         np.testing.assert_array_equal(again.sums, 2 * before)
         np.testing.assert_allclose(again.rebuilt, 2 * sweep.rebuilt)

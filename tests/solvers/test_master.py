@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import daqp
 import numpy as np
 import pytest
@@ -77,3 +79,38 @@ def test_repeated_cuts_make_no_trouble():
     G = np.ones((6, 6))
     solution = solve_master(G, np.ones(6), np.zeros(6, dtype=np.int64), 1, 10.0, tolerance=1e-12)
     assert solution.beta.sum() == pytest.approx(1.0)
+
+
+def hard_master(seed, C, n_cuts=60, n_groups=3, dimension=12):
+    """Columns of sizes from 1 to 1e-3, and a C that is large for them: pairwise steps hardly move."""
+    rng = np.random.default_rng(seed)
+    planes = rng.normal(size=(n_cuts, dimension)) * 10.0 ** -np.linspace(0, 3, dimension)
+    loss = planes @ (rng.normal(size=dimension) / np.arange(1, dimension + 1))
+    offsets = loss + 0.05 * rng.random(n_cuts) * np.abs(loss)
+    return planes @ planes.T, offsets, np.arange(n_cuts) % n_groups, n_groups, C
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_large_c_takes_few_steps(seed):
+    G, offsets, group, n_groups, C = hard_master(seed, 1e3)
+    solution = solve_master(G, offsets, group, n_groups, C, tolerance=1e-6)
+    assert solution.gap <= 1e-6
+    assert solution.steps <= 40_000
+    assert (solution.beta >= 0.0).all()
+    assert (np.bincount(group, weights=solution.beta) <= C * (1 + 1e-12)).all()
+
+
+def test_a_tolerance_out_of_reach_ends():
+    G, offsets, group, n_groups, C = hard_master(0, 1e7)
+    solution = solve_master(G, offsets, group, n_groups, C, tolerance=0.0)
+    assert solution.steps <= 100_000
+    assert solution.gap <= 1e-7 * C
+
+
+def test_a_deadline_ends_it():
+    G, offsets, group, n_groups, C = hard_master(1, 1e3)
+    began = time.monotonic()
+    solution = solve_master(G, offsets, group, n_groups, C, tolerance=-1.0, deadline=began)
+    assert time.monotonic() - began < 0.5
+    assert not solution.in_time
+    assert solve_master(G, offsets, group, n_groups, C, tolerance=1e-6, deadline=began + 60.0).in_time

@@ -4,70 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.dual_data import DualData, dual_data, dual_model, read_all
+from helpers.dual_data import read_all
 from helpers.losses import LOSSES
-from helpers.problems_data import MatrixSource, cut_rows
+from helpers.smo_runs import N_ROWS, Run
 
-from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.passes.base import Overlap, RowSet, StridedRange
-from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.solvers.streamed_smo.effort import effort_for
 from ooc_svm.solvers.streamed_smo.multipliers import inside
-from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
-from ooc_svm.solvers.streamed_smo.solver import SmoState, StreamedSmo
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
-from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
-
-N_ROWS = 700
-
-
-class Run:
-    """A run that can be looked at between any two of its requests."""
-
-    def __init__(self, loss, *, bias="none", n_blocks=1, lanes=1, share=0.1, scaled=False):
-        rho = 1.0 if bias == "penalized" else 0.0
-        self.data: DualData = dual_data(loss, n_rows=N_ROWS, C=2.0, rho=rho, scaled=scaled)
-        self.model = dual_model(self.data, free_bias=bias == "free")
-        source = MatrixSource(self.data.matrix, self.data.t, spans=cut_rows(self.data.matrix, n_blocks))
-        nnz = self.data.matrix.nnz
-        effort = effort_for(nnz, share, lanes)
-        self.rounds = cut_rounds(source.blocks, effort.rounds, lanes)
-        working_set = WorkingSet(int(share * nnz), np.empty(0), False)
-        self.state = SmoState.fresh(source.n_features, len(self.rounds), working_set)
-        stopping = Stopping(1e-9, max_passes=4)
-        self.solver = StreamedSmo(self.model, stopping, self.state, self.rounds, nnz, effort)
-        self.vectors = RowVectors(N_ROWS, 1 << 30)
-        self.vectors.create("codes", np.uint16).write(0, (self.data.t > 0).astype(np.uint16))
-        self.vectors.create("target", np.float64).write(0, self.data.t)
-        self.vectors.create("weight", np.float64).write(0, self.data.cost)
-        for name, dtype in self.solver.vectors.items():
-            self.vectors.create(name, dtype)
-        self.engine = SerialEngine(source, self.vectors)
-
-    def multipliers(self):
-        """All multipliers, by the three rules of `Multipliers`, the last one first."""
-        state = self.state.multipliers
-        v, step = read_all(self.vectors, self.model.dual), read_all(self.vectors, self.model.step)
-        for each, theta in zip(self.rounds, state.thetas, strict=True):
-            for part in (part for segment in each.rows.segments for part in segment):
-                own = slice(part.start, part.stop, part.step)
-                v[own] += theta * step[own]
-        v[state.returned] = state.multipliers
-        v[state.working_set.ids] = state.working_set.dual
-        return v
-
-    def moments(self):
-        """Go on, and yield whenever what the solver knows is up to date: before each of its requests."""
-        steps = self.solver.steps()
-        request = next(steps)
-        while True:
-            yield request
-            [answer] = self.engine.serve([request])
-            try:
-                request = steps.send(answer)
-            except StopIteration:
-                return
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -82,7 +25,7 @@ def test_they_are_feasible_and_their_sums_are_known(loss, bias, n_blocks, lanes,
         v = run.multipliers()
         assert ((v >= data.box[:, 1] - 1e-12) & (v <= data.box[:, 2] + 1e-12)).all()
         assert known.total == pytest.approx(v.sum(), abs=1e-8)
-        assert known.linear == pytest.approx(data.linear(v), rel=1e-9, abs=1e-8)
+        assert known.linear == pytest.approx(run.linear(v), rel=1e-9, abs=1e-8)
         np.testing.assert_allclose(run.state.w, data.weights(v), atol=1e-8)
         # A row is in one place.
         assert not np.isin(known.returned, known.working_set.ids).any()
@@ -117,7 +60,7 @@ def test_so_they_are_after_any_number_of_rounds(loss, seed):
     v = run.multipliers()
     assert ((v >= run.data.box[:, 1] - 1e-12) & (v <= run.data.box[:, 2] + 1e-12)).all()
     assert run.state.multipliers.total == pytest.approx(v.sum(), abs=1e-9)
-    assert run.state.multipliers.linear == pytest.approx(run.data.linear(v), abs=1e-8)
+    assert run.state.multipliers.linear == pytest.approx(run.linear(v), abs=1e-8)
     np.testing.assert_allclose(run.state.w, run.data.weights(v), atol=1e-9)
 
 
@@ -130,7 +73,7 @@ def test_rescaled_ones_are_those_of_another_c():
     dual, step = run.vectors[run.model.dual], run.vectors[run.model.step]
     for vector in (dual, step):
         vector.write(0, 3.0 * vector.read(0, N_ROWS))
-    run.solver.rescale(3.0)
+    run.state.rescale(run.model, 3.0)
     np.testing.assert_allclose(run.multipliers(), 3.0 * v, rtol=1e-12)
     assert (known.total, known.linear) == (3.0 * total, 3.0 * linear)
     np.testing.assert_array_equal(run.state.w, 3.0 * w)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.problems_data import MatrixSource, hinge_oracle, noisy_rows, objective, row_vectors
+from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from ooc_svm.engine.serial import SerialEngine
@@ -12,6 +13,7 @@ from ooc_svm.errors import InputError
 from ooc_svm.solvers.certificate import STALL_PASSES, Certificate
 from ooc_svm.solvers.cutting_plane import bundle
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
+from ooc_svm.solvers.cutting_plane.master import solve_master
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
 from ooc_svm.solvers.stopping import CERTIFIED, MAX_PASSES, STALLED, TIME_LIMIT, Stopping
 
@@ -141,7 +143,8 @@ def test_limits(solver):
 def test_a_run_without_progress_ends():
     certificate = Certificate(primal=2.0)
     while certificate.stop_reason is None:
-        certificate.record(1.0 if certificate.passes < 50 else 1.5, Stopping(1e-6))
+        certificate.offer_dual(1.0 if certificate.passes < 50 else 1.5, 0.0)
+        certificate.record(Stopping(1e-6))
     assert certificate.stop_reason == STALLED
     assert certificate.passes == 51 + STALL_PASSES
 
@@ -162,6 +165,47 @@ def test_extreme_values_of_the_loss_weight(solver, C):
     assert certificate.dual <= certificate.primal
     assert certificate.stop_reason in (CERTIFIED, MAX_PASSES)
     assert objective(matrix, labels, state.best, C) == pytest.approx(certificate.primal, rel=1e-6)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_rows_of_weight_0_are_not_counted(solver):
+    matrix, labels = noisy_rows(seed=13)
+    weights = np.random.default_rng(13).integers(0, 3, len(labels)).astype(float)
+    state, _ = solve(solver, matrix, labels, weights=weights)
+    inside = labels * (matrix @ state.best) < 1.0
+    assert (inside & (weights == 0.0)).sum() > 10
+    assert state.certificate.n_support == pytest.approx((inside & (weights > 0.0)).sum(), abs=2)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_no_loss_at_all_is_certified_by_the_gap_itself(solver):
+    """Rows without weight: every loss is 0, and so is P."""
+    matrix, labels = noisy_rows(60, 5, seed=14)
+    state, _ = solve(solver, matrix, labels, weights=np.zeros(60))
+    certificate = state.certificate
+    assert (certificate.stop_reason, certificate.passes) == (CERTIFIED, 1)
+    assert certificate.absolute
+    assert (certificate.primal, certificate.gap) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_large_c_and_many_groups_take_a_moment(monkeypatch, solver):
+    """It took a million pairwise steps an iteration."""
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(72, 10))
+    labels = np.where(dense @ rng.normal(size=10) + rng.normal(size=72) > 0, 1.0, -1.0)
+    steps = []
+
+    def counted(*arguments, **options):
+        found = solve_master(*arguments, **options)
+        steps.append(found.steps)
+        return found
+
+    monkeypatch.setattr(bundle, "solve_master", counted)
+    state, _ = solve(solver, sparse.csr_array(dense), labels, 1.5e7, tol=1e-3, groups=7)
+    assert state.certificate.stop_reason == CERTIFIED
+    assert state.certificate.passes <= 30
+    assert max(steps) <= 20_000
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -240,7 +240,7 @@ def test_each_block_is_fetched_once_a_pass(stores, monkeypatch):
 def test_the_fewer_rows_are_held_the_more_rounds():
     shares = (1.0, 0.1, 0.05, 0.02, 0.001, 0.0)
     few, more, most = ([effort_for(n, share) for share in shares] for n in (10**6, 6 * 10**7, 10**9))
-    assert [own.rounds for own in few] == [20, 20, 25, 62, 100, 100]
+    assert [own.rounds for own in few] == [3, 20, 25, 62, 100, 100]
     assert [own.rounds for own in more] == [5, 5, 10, 20, 20, 20]
     assert [own.rounds for own in most] == [5, 5, 10, 20, 20, 20]
     assert {own.lanes for own in few + more} == {1}
@@ -255,7 +255,7 @@ def test_reads_that_end_far_from_the_gap_wanted_end_with_less_solving(stores, mo
     for share in (0.01, 10.0):
         own = replace(effort_for(10**6, 0.1), early_share=share, last_share=0.01)
         monkeypatch.setattr(effort, "EFFORTS", {0: own})
-        models.append(train(stores["svc", "many"], C=1.0, resident=0.1, max_passes=3, tol=1e-5))
+        models.append(train(stores["svc", "many"], C=1.0, resident=0.1, max_passes=2, tol=1e-5))
     fine, coarse = (model.report["models"][0]["row_visits"] for model in models)
     assert (coarse < fine) == (bits(models[0]) != bits(models[1])) == np.isfinite(near)
 

@@ -209,6 +209,10 @@ class TestRound:
         assert bare.after[2].tobytes() == bare.before[2].tobytes()
         assert len(bare.answer.rebuilt) == 0
         assert bare.answer.w.tobytes() == whole.answer.w.tobytes()
+        was = slice(dual_loops.WAS_LINEAR, None)
+        assert not bare.answer.sums[was].any()
+        assert whole.answer.sums[was].all()
+        bare.answer.sums[was] = whole.answer.sums[was]
         assert bare.answer.sums.tobytes() == whole.answer.sums.tobytes()
         assert bare.after[0].tobytes() == whole.after[0].tobytes()
 
@@ -241,7 +245,9 @@ class TestRound:
         request = replace(
             both.request, w=first.answer.w, rows=RowSet((lane[1:],)), bias=both.request.bias.copy()
         )
-        request.bias[0] += request.bias[1] * first.answer.sums[dual_loops.MOVED]
+        moved = first.answer.sums[dual_loops.MOVED]
+        request.bias[dual_loops.B] += request.bias[dual_loops.RHO] * moved
+        request.bias[dual_loops.TOTAL] += moved
         second = Run(data, 40, rows=RowSet((lane[1:],)))
         vectors = dual_vectors(data, [both.model])
         source = MatrixSource(data.matrix, data.t, spans=cut_rows(data.matrix, 40))
@@ -257,12 +263,13 @@ class TestBest:
 
     @pytest.mark.parametrize("ones", [False, True])
     @pytest.mark.parametrize("n_blocks", [1, 40])
-    def test_with_room_for_all_it_is_all_rows_that_are_not_held(self, n_blocks, ones):
+    def test_with_room_for_all_it_is_all_rows_that_cost_something_and_are_not_held(self, n_blocks, ones):
         data, held = dual_data("hinge", ones=ones, **DATA), held_rows(400)
         run = Run(data, n_blocks, held=held)
         best = run.answer.candidates
         ids = np.concatenate([rows.ids for rows in best])
-        assert sorted(ids) == sorted(np.setdiff1d(run.rows, held.now))
+        assert sorted(ids) == sorted(np.setdiff1d(run.rows[data.cost[run.rows] > 0.0], held.now))
+        assert (data.cost == 0.0).any()
         of_lane = [{i for p in s for i in range(p.start, p.stop, p.step)} for s in run.row_set.segments]
         lanes = [next(k for k, own in enumerate(of_lane) if rows.ids[0] in own) for rows in best]
         assert lanes == sorted(lanes)
@@ -278,7 +285,7 @@ class TestBest:
             np.testing.assert_array_equal(rows.step, run.after[1][rows.ids])
             assert (rows.priority >= 0.0).all()
 
-    @pytest.mark.parametrize("room", [0, 1, 50, 300, 600])
+    @pytest.mark.parametrize("room", [0, 1, 50, 300, 500])
     @pytest.mark.parametrize("n_blocks", [1, 40])
     def test_they_are_the_best_that_fit(self, n_blocks, room):
         data, held = dual_data("hinge", **DATA), held_rows(400)
@@ -306,7 +313,7 @@ class TestBest:
                     assert sum(size[i] for i in own & kept) + size[next_one] > share
         assert len(kept) < len(key)
 
-    @pytest.mark.parametrize("least", [0.3, 1.0, 9.0])
+    @pytest.mark.parametrize("least", [0.4, 1.0, 9.0])
     def test_those_below_the_least_priority_are_left_out(self, least):
         data, held = dual_data("hinge", **DATA), held_rows(400)
         whole, run = Run(data, 7, held=held), Run(data, 7, held=held, min_priority=least)
@@ -330,6 +337,13 @@ def test_norms_of_a_part_of_the_rows(scaled):
     last = cut_rounds(source.blocks, 4, 2)[-1]
     rows = row_numbers(last.rows)
     engine = SerialEngine(source, dual_vectors(data, []))
-    squares, n_rows = engine.stream([NormPass(data.scale2, last.rows, last.position)])[0]
-    assert n_rows == len(rows)
-    assert squares == pytest.approx((data.scaled[rows] ** 2).sum())
+    model = dual_model(data)
+    bare = engine.stream([NormPass(model, False, last.rows, last.position)])[0]
+    found = engine.stream([NormPass(model, True, last.rows, last.position)])[0]
+    cost, squares = data.cost[rows], (data.scaled[rows] ** 2).sum(axis=1)
+    lengths = (np.diff(data.matrix.indptr)[rows] + 2) ** 2 * squares
+    expected = [cost.sum(), cost @ squares, cost @ lengths, np.sqrt(lengths.max())]
+    np.testing.assert_allclose(found.sums, expected)
+    np.testing.assert_allclose(found.columns, data.matrix[rows].T @ cost)
+    assert bare.sums.tobytes() == found.sums.tobytes()
+    assert len(bare.columns) == 0

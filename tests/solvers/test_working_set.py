@@ -63,7 +63,7 @@ def check(held, data):
 
 def own_priorities(held, model):
     priority = np.empty(len(held.ids))
-    dual_loops.priorities(model.loss, held.dual, held.stationarity, held.targets, priority)
+    dual_loops.priorities(model.loss, held.dual, held.stationarity, 1.0, held.targets, priority)
     return priority
 
 
@@ -215,15 +215,15 @@ class TestSolve:
         data = data_of(dtype)
         model, held = dual_model(data), working_set(10**6, dtype)
         held.take(model, [rows_of(data, range(N_ROWS), 1.0, dtype)], 0.0)
-        w, bias = np.zeros(30), np.zeros(2)
+        w, bias = np.zeros(30), np.zeros(3)
         sums = held.solve(model, w, bias, seed_of(1), 1e-6, 10**7)
         dual, far = np.zeros((2, N_ROWS))
         expected, expected_w = np.zeros(dual_loops.N_SUMS), np.zeros(30)
         squares = np.empty(N_ROWS)
         row_ops.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
         dual_loops.solve(
-            model.loss, *data.arrays(dtype), squares, None, expected_w, np.zeros(2), data.targets, dual, far,
-            seed_of(1), 1e-6, 10**7, expected,
+            model.loss, *data.arrays(dtype), squares, None, None, expected_w, np.zeros(3), data.targets, dual,
+            far, seed_of(1), 1e-6, 10**7, expected,
         )  # fmt: skip
         assert held.dual.tobytes() == dual.tobytes()
         assert w.tobytes() == expected_w.tobytes()
@@ -233,7 +233,7 @@ class TestSolve:
 
     def test_no_rows(self):
         w = np.ones(30)
-        sums = working_set(10).solve(dual_model(data_of()), w, np.zeros(2), seed_of(1), 0.0, 10)
+        sums = working_set(10).solve(dual_model(data_of()), w, np.zeros(3), seed_of(1), 0.0, 10)
         assert not sums.any()
         assert (w == 1.0).all()
 
@@ -246,7 +246,7 @@ class TestSolve:
             free = np.setdiff1d(np.arange(50 * number, 50 * number + 50), held.ids)
             gone = held.take(model, [rows_of(data, free, 1.5)], 1.0)
             left |= dict(zip(*(part.tolist() for part in gone), strict=True))
-            held.solve(model, w, np.zeros(2), seed_of(number), 1e-6, 10**7)
+            held.solve(model, w, np.zeros(3), seed_of(number), 1e-6, 10**7)
             v = np.zeros(N_ROWS)
             v[list(left)] = list(left.values())
             v[held.ids] = held.dual
@@ -265,7 +265,7 @@ def test_goes_on_from_a_checkpoint(tmp_path, dtype, capacity):
     data, model = data_of(dtype), dual_model(data_of(dtype))
     held = working_set(capacity, dtype)
     held.take(model, [rows_of(data, range(0, 200, 2), np.linspace(0.1, 4, 100), dtype)], 1.0)
-    held.solve(model, np.zeros(30), np.zeros(2), seed_of(0), 1.0, 10**6)
+    held.solve(model, np.zeros(30), np.zeros(3), seed_of(0), 1.0, 10**6)
     arrays, texts = {}, {}
     _flatten("0", held, arrays, texts)
     assert not any("room" in name for name in arrays)
@@ -282,7 +282,7 @@ def test_goes_on_from_a_checkpoint(tmp_path, dtype, capacity):
         offered = [rows_of(data, range(1, 200, 2), np.linspace(0.1, 4, 100), dtype, dual=0.1, step=0.2)]
         gone, multipliers = one.take(model, offered, 0.5)
         w = np.zeros(30)
-        sums = one.solve(model, w, np.zeros(2), seed_of(4), 1e-3, 10**6)
+        sums = one.solve(model, w, np.zeros(3), seed_of(4), 1e-3, 10**6)
         check(one, data)
         parts = (gone, multipliers, one.ids, one.dual, one.stationarity, *one.matrix[:2], one.values, w, sums)
         results.append([part.tobytes() for part in parts])
@@ -302,7 +302,7 @@ class TestAbsorb:
         v = data.random_multipliers(np.random.default_rng(0))
         held.take(model, [rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0)
         w = v.copy()
-        gain, rest = held.absorb(model, excess, w)
+        gain, rest, sums = held.absorb(model, excess, w)
         # Each row has a feature of its own, so that w tells the multipliers.
         assert held.dual.tobytes() == v.tobytes()
         assert ((w >= data.box[:, 1] - 1e-12) & (w <= data.box[:, 2] + 1e-12)).all()
@@ -311,6 +311,11 @@ class TestAbsorb:
         assert w.sum() == pytest.approx(v.sum() - excess + np.sign(excess) * rest, abs=1e-9)
         assert (rest > 0.0) == (abs(excess) > 1e5)
         assert gain == pytest.approx(data.linear(w) - data.linear(v), abs=1e-9)
+        assert sums[dual_loops.CHANGES] == (w != v).sum()
+        assert sums[dual_loops.DISTANCE] == pytest.approx(np.abs(w - v).sum())
+        assert sums[dual_loops.SIZE] >= abs(gain)
+        named = [dual_loops.CHANGES, dual_loops.DISTANCE, dual_loops.SIZE]
+        assert not np.delete(sums, named).any()
 
     def test_those_off_their_bounds_go_first(self):
         data = dual_data("hinge", n_rows=N_ROWS, n_features=N_ROWS)

@@ -10,11 +10,10 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
+from faults.calls import NEVER, CallFault
 from helpers.store_data import assert_same, labelled, random_rows, read_all, write_store
 
 from ooc_svm.errors import StorageError, UsageError
@@ -22,76 +21,10 @@ from ooc_svm.store import StoreWriter, open_store, verify_store
 
 pytestmark = pytest.mark.fault
 
-# Killed at the N-th call that the order of the commit depends on. Each trial is a fork of one warm process:
-# it has imported everything, but started neither a thread nor an event loop.
-CHILD = """
-import os, shutil, signal, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from helpers.store_data import random_rows, write_store
-import numpy as np
-import ooc_svm.store.writer
-from ooc_svm.store.blocks import BlockCutter
-from ooc_svm.store.validate import check_rows
 
-matrix, _ = random_rows(2, n_rows=6)  # load what is compiled once, not in every fork
-pointers = matrix.indptr.astype(np.int64)
-check_rows(pointers, matrix.indices, matrix.data, 20)
-BlockCutter(64, 2, 6).add(pointers[:-1], int(pointers[-1]))
-
-counted = {counted!r}
-target = Path(sys.argv[1])
-overwrite = sys.argv[2] == "overwrite"
-
-def trial(n):
-    calls = 0
-    def dying(function):
-        def call(*args, **kwargs):
-            nonlocal calls
-            calls += 1
-            if calls == n:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **kwargs)
-        return call
-    for name in counted:
-        setattr(os, name, dying(getattr(os, name)))
+def write_small(target: str, mode: str) -> None:
     matrix, labels = random_rows(2, n_rows=6)
-    write_store(target, matrix, labels, chunk_elements=64, chunk_rows=64, overwrite=overwrite)
-    return calls
-
-for line in sys.stdin:
-    pid = os.fork()
-    if not pid:
-        os._exit(trial(int(line)))
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-"""
-
-
-class Trials:
-    """A process whose forks write a store and are killed on the way."""
-
-    def __init__(self, target: Path, mode: str, counted: tuple[str, ...]) -> None:
-        code = CHILD.format(tests=str(Path(__file__).parent.parent), counted=counted)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code, str(target), mode],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, n: int) -> int:
-        """Write, killed at call number ``n``: the exit code, or the number of calls where there are fewer."""
-        self._process.stdin.write(f"{n}\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._process.stdin.close()
-        self._process.stdout.close()
-        assert self._process.wait(timeout=60) == 0
+    write_store(Path(target), matrix, labels, chunk_elements=64, chunk_rows=64, overwrite=mode == "overwrite")
 
 
 def steps(calls: int) -> list[int]:
@@ -105,40 +38,43 @@ def leftovers(target: Path) -> set[str]:
 
 @pytest.mark.parametrize("counted", [("fsync",), ("rename", "unlink", "mkdir", "chmod", "rmdir")])
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
-def test_killed_at_every_step(tmp_path, mode, counted):
+def test_killed_at_every_step(fork_server, tmp_path, mode, counted):
+    def run(at):
+        fault = CallFault(counted, at, at, "s", signal.SIGKILL)
+        return fork_server.call(
+            "store.test_commit:write_small", str(target), mode, fault=fault, within=tmp_path
+        )
+
     target = tmp_path / "s"
     old, old_labels = random_rows(1, n_rows=4)
     new, _ = random_rows(2, n_rows=6)
     seen = set()
-    with Trials(target, mode, counted) as trials:
-        if mode == "overwrite":
-            write_store(target, old, old_labels)
-        calls = trials.run(10**6)
-        assert 8 < calls < 250
-        for n in steps(calls):
-            for name in leftovers(target):  # sweeping them is for the last run: it would shift the counts
-                entry = tmp_path / name
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-            if mode == "new":
-                shutil.rmtree(target, ignore_errors=True)
-            elif open_store(target).n_rows != 4:
-                write_store(target, old, old_labels, overwrite=True)
-            assert trials.run(n) == -signal.SIGKILL
-            assert leftovers(target)
-            found = None
-            if target.exists():
-                store = open_store(target)
-                found = store.n_rows
-                assert_same(read_all(store), old if found == 4 else new)
-            seen.add(found)
-            if (
-                found is None and mode == "overwrite"
-            ):  # killed between the two renames: the old one comes back
-                with pytest.raises(UsageError, match="exists"):
-                    StoreWriter(target)
+    if mode == "overwrite":
+        write_store(target, old, old_labels)
+    calls = run(NEVER).calls
+    assert 8 < calls < 250
+    for n in steps(calls):
+        for name in leftovers(target):  # sweeping them is for the last run: it would shift the counts
+            entry = tmp_path / name
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         if mode == "new":
             shutil.rmtree(target, ignore_errors=True)
-        assert 8 < trials.run(10**6) < 250
+        elif open_store(target).n_rows != 4:
+            write_store(target, old, old_labels, overwrite=True)
+        assert run(n).code == -signal.SIGKILL
+        assert leftovers(target)
+        found = None
+        if target.exists():
+            store = open_store(target)
+            found = store.n_rows
+            assert_same(read_all(store), old if found == 4 else new)
+        seen.add(found)
+        if found is None and mode == "overwrite":  # killed between the two renames: the old one comes back
+            with pytest.raises(UsageError, match="exists"):
+                StoreWriter(target)
+    if mode == "new":
+        shutil.rmtree(target, ignore_errors=True)
+    assert run(NEVER).code == 0
     verify_store(target)
     assert open_store(target).n_rows == 6
     assert leftovers(target) == set()
@@ -149,8 +85,8 @@ def test_old_store_comes_back_after_a_kill_between_the_two_renames(tmp_path):
     target = tmp_path / "s"
     matrix, labels = random_rows(1)
     write_store(target, matrix, labels)
-    target.rename(tmp_path / "s.replaced-0")
-    (tmp_path / "s.building-0").mkdir()
+    target.rename(tmp_path / "s.replaced-0123456789abcdef")
+    (tmp_path / "s.building-0123456789abcdef").mkdir(mode=0o700)
     with pytest.raises(UsageError, match="exists"):
         StoreWriter(target)
     assert_same(read_all(open_store(target)), matrix)
@@ -219,35 +155,39 @@ def test_missing_parent(tmp_path):
 @pytest.mark.parametrize(
     ("name", "number"), [("fsync", errno.EIO), ("write", errno.ENOSPC), ("rename", errno.EACCES)]
 )
-def test_every_failed_call_fails_the_commit(tmp_path, monkeypatch, name, number):
-    matrix, labels = random_rows(1, n_rows=6)
-    function = getattr(os, name)
-    lock = threading.Lock()
-    calls, stop = 0, 0
+def test_every_failed_call_fails_the_commit(fork_server, tmp_path, name, number):
+    def write(target, at):
+        fault = CallFault((name,), at, at, "e", number)
+        return fork_server.call(
+            "store.test_commit:write_small", str(target), "new", fault=fault, within=tmp_path
+        )
 
-    def failing(*args, **kwargs):
-        nonlocal calls
-        with lock:
-            calls += 1
-            failed = calls == stop
-        if failed:
-            raise OSError(number, os.strerror(number))
-        return function(*args, **kwargs)
-
-    monkeypatch.setattr(os, name, failing)
-    write_store(tmp_path / "counting", matrix, labels, chunk_elements=64, chunk_rows=64)
+    calls = write(tmp_path / "counting", NEVER).calls
     for stop in steps(calls):
-        calls = 0
         target = tmp_path / f"s{stop}"
-        with pytest.raises(StorageError) as caught:
-            write_store(target, matrix, labels, chunk_elements=64, chunk_rows=64)
-        assert calls >= stop
-        assert str(target) in str(caught.value)
-        assert os.strerror(number) in str(caught.value)
+        ended = write(target, stop)
+        assert ended.spoiled == 1
+        assert ended.error[0] == "StorageError"
+        assert str(target) in ended.error[1]
+        assert os.strerror(number) in ended.error[1]
         if target.exists():  # only the last step, the parent folder's fsync, fails after the rename
             verify_store(target)
             shutil.rmtree(target)
         assert leftovers(target) == {"counting"}
+
+
+def test_an_old_store_that_cannot_be_read_is_no_foreign_one(fork_server, tmp_path):
+    target = tmp_path / "s"
+    matrix, labels = random_rows(1, n_rows=4)
+    write_store(target, matrix, labels)
+    fault = CallFault(("pread",), 1, 1, "e", errno.EIO)
+    arguments = (str(target), "overwrite")
+    ended = fork_server.call("store.test_commit:write_small", *arguments, fault=fault, within=tmp_path)
+    assert ended.spoiled == 1
+    assert ended.error[0] == "StorageError"
+    assert f"{target}/zarr.json failed: Input/output error" in ended.error[1]
+    assert_same(read_all(open_store(target)), matrix)
+    assert leftovers(target) == set()
 
 
 def test_disk_full(tmp_path):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,13 +15,15 @@ import anndata
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import zarr
 from helpers.store_data import SMALL, assert_same, labelled, random_rows, read_all, write_store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.svm import LinearSVC
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
-from ooc_svm.errors import InputError, UsageError
-from ooc_svm.store import BlockBuffers, StoreWriter, open_store, store_info, verify_store
+from ooc_svm.errors import DamageError, InputError, UsageError
+from ooc_svm.store import BlockBuffers, StoreWriter, layout, open_store, store_info, verify_store
 from ooc_svm.store.chunk_files import ChunkFiles
 
 
@@ -325,7 +328,10 @@ def rows_of(indptr, indices, values=None):
         (rows_of([0, 2, 1], [1, 2]), "row pointers"),
         (rows_of([0, 2, 3], [1, 2]), "row pointers"),
         (rows_of([0, 1, 2], [1, 2], [1, np.nan]), "row 1 .*not finite"),
-        (rows_of([0, 1], [1], [1e39]), "row 0 .*not finite.*float32"),
+        (
+            rows_of([0, 1], [1], [1e39]),
+            "row 0, column 1, .* has the value 1e.39, beyond the range of float32",
+        ),
     ],
 )
 def test_rows_that_break_the_rules_are_not_written(tmp_path, rows, message):
@@ -378,3 +384,32 @@ def test_reads_outside_the_rows_are_refused(tmp_path):
 def test_importing_the_package_imports_neither_zarr_nor_numba():
     code = "import ooc_svm.store, sys; assert not {'zarr', 'numba', 'anndata'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class TestRowPointers:
+    """They are of four bytes where they fit, as libraries that take no 64-bit indices need them."""
+
+    def test_scikit_learn_takes_what_anndata_reads(self, tmp_path):
+        matrix, labels = random_rows(3)
+        write_store(tmp_path / "s", matrix, labels)
+        with warnings.catch_warnings(action="ignore"):
+            read = anndata.read_zarr(tmp_path / "s")
+        assert (read.X.indptr.dtype, read.X.indices.dtype) == (np.int32, np.int32)
+        svm = LinearSVC().fit(read.X, read.obs["label"])
+        np.testing.assert_array_equal(svm.coef_, LinearSVC().fit(matrix, labels).coef_)
+
+    @pytest.mark.parametrize("largest", [0, 1, 40, 100])
+    def test_all_are_wide_where_one_does_not_fit(self, tmp_path, monkeypatch, largest):
+        matrix, labels = random_rows(4)
+        assert matrix.nnz > 100
+        monkeypatch.setattr(layout, "LARGEST_NARROW", largest)
+        write_store(tmp_path / "s", matrix, labels)
+        write_store(tmp_path / "other", matrix, labels, batches=(1, 3))
+        assert zarr.open_array(tmp_path / "s" / "X" / "indptr", mode="r").dtype == np.int64
+        store = open_store(tmp_path / "s")
+        assert_same(read_all(store), matrix)
+        assert store.id == open_store(tmp_path / "other").id
+        assert verify_store(tmp_path / "s").manifest
+        monkeypatch.undo()
+        with pytest.raises(DamageError, match="malformed"):
+            open_store(tmp_path / "s")

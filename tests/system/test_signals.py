@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import signal
 import subprocess
 import sys
@@ -79,6 +80,22 @@ def test_it_raises_again_what_met_a_callback_that_lets_nothing_through(grace, ca
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_was_cut_short_inside_is_finalised_in_silence(capfd) -> None:
+    class HalfMade:
+        def __del__(self) -> None:
+            raise AttributeError("made by half")
+
+    kept = []
+    with signals.handle_signals():
+        try:
+            with signals.handle_signals(0):
+                kept.append(HalfMade())
+                signal.raise_signal(signal.SIGTERM)
+        except Interrupted:
+            kept.pop()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_what_others_raise_in_such_a_callback_is_still_reported(monkeypatch) -> None:
     class Closing:
         def __del__(self) -> None:
@@ -117,6 +134,27 @@ def test_no_library_takes_it_for_a_failure_it_can_deal_with() -> None:
     assert not went_on
 
 
+def test_what_follows_from_a_signal_lost_in_a_callback_is_the_interruption() -> None:
+    def run() -> None:
+        with signals.handle_signals(grace=0):
+            ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))()
+            raise RuntimeError("no compiled object yet")
+
+    with pytest.raises(Interrupted) as raised:
+        run()
+    assert raised.value.exit_code == 130
+
+
+def test_an_error_after_a_request_to_end_is_an_error() -> None:
+    def run() -> None:
+        with signals.handle_signals():
+            signal.raise_signal(signal.SIGINT)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run()
+
+
 def test_the_timer_of_others_is_put_back() -> None:
     rung: list[int] = []
     handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
@@ -147,7 +185,8 @@ def test_other_threads_leave_the_handlers_alone() -> None:
 
 
 def python(program: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", program], text=True, **pipes)
 
 
 @pytest.mark.fault
@@ -172,6 +211,10 @@ def test_a_process_that_cannot_tidy_up_ends_all_the_same() -> None:
         assert process.wait(20) == 128 + signal.SIGTERM
         assert time.monotonic() - sent < 10
         assert process.stdout.read() == "tidying\n"
+        assert process.stderr is not None
+        assert process.stderr.read() == (
+            "ooc-svm: error: interrupted by SIGTERM; what was under way did not end in time\n"
+        )
 
 
 @pytest.mark.fault
@@ -195,3 +238,50 @@ def test_a_third_signal_does_what_it_does_to_other_programs() -> None:
             assert process.stdout.readline() == word
             process.send_signal(signal.SIGINT)
         assert process.wait(20) == -signal.SIGINT
+
+
+@pytest.mark.fault
+def test_a_signal_inside_the_handler_of_another_has_its_time_too() -> None:
+    """The second one comes before the first has said what its timer does."""
+    program = (
+        "import signal, time\n"
+        "from ooc_svm.system import signals\n"
+        "install = signal.signal\n"
+        "def interrupted(number, handler):\n"
+        "    if number == signal.SIGALRM:\n"
+        "        signal.signal = install\n"
+        "        print('meets another', flush=True)\n"
+        "        signal.raise_signal(signal.SIGTERM)\n"
+        "    return install(number, handler)\n"
+        "signals.TIDY_SECONDS = 0.2\n"
+        "with signals.handle_signals(grace=0):\n"
+        "    try:\n"
+        "        signal.signal = interrupted\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    finally:\n"
+        "        time.sleep(60)\n"
+    )
+    with python(program) as process:
+        assert process.wait(30) in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.read() == "meets another\n"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("rest", "code"), [(0, 7), (60, 128 + signal.SIGINT)])
+def test_after_the_last_one_a_process_only_ends(rest: int, code: int) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "from ooc_svm.system import signals\n"
+        "signals.TIDY_SECONDS = 0.2\n"
+        "with signals.handle_signals(grace=0, last=True):\n"
+        "    pass\n"
+        "signal.raise_signal(signal.SIGINT)\n"
+        f"time.sleep({rest})\n"
+        "print('ended by itself')\n"
+        "sys.exit(7)\n"
+    )
+    with python(program) as process:
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (code, "")
+        assert out == ("" if rest else "ended by itself\n")

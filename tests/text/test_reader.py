@@ -1,4 +1,4 @@
-"""Text inputs to row blocks: the table of bad lines, order, threads, bad lines put aside."""
+"""Text inputs to row blocks: the table of bad lines, order, threads, rejected lines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from helpers.compressors import COMPRESSORS
 from helpers.reference_parser import parse
+from helpers.text_lines import any_line, good_line, short_lines, tails
+from helpers.thinning import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +29,7 @@ BAD_LINES: list[tuple[int, bytes, int, str]] = [
     (1, b"1 4294967297:1", 3, "the largest is 2147483647"),
     (1, b"1 18446744073709551617:1", 3, "the largest is 2147483647"),
     (1, b"1 2147483648:1", 3, "the largest is 2147483647"),
-    (3, b"-1 0:1 3:1", 4, "--index-base 0"),
+    (3, b"-1 0:1 3:1", 4, "index_base=0"),
     (4, b"1 3:1 2:1", 7, "sort the indices"),
     (4, b"1 3:1 3:1", 7, "twice in a row"),
     (5, b"1 1:nan", 3, "not finite"),
@@ -44,7 +46,7 @@ BAD_LINES: list[tuple[int, bytes, int, str]] = [
     (6, "\uff11 1:1".encode(), 1, "outside ASCII"),
     (7, b"1 1:1e400", 3, "beyond the range"),
     (7, b"1e400 1:1", 1, "beyond the range of float64"),
-    (7, b"1 1:1e39", 3, "--dtype float64"),
+    (7, b"1 1:1e39", 3, "dtype='float64'"),
     (7, b"1 1:" + b"9" * 400, 3, "beyond the range"),
     (8, b"+1 1 2:1", 4, "'1' is not a feature"),
     (8, b"1 1:", 3, "no value"),
@@ -81,6 +83,14 @@ ACCEPTED: list[tuple[int, bytes, list[int], list[float]]] = [
     (20, b"1", [], []),
     (20, b" \t1\t1:0 2:-0.0 3:2 \t", [2], [2.0]),
     (20, b"1 1:" + b"0" * 4000 + b"1", [0], [1.0]),
+]
+
+
+LEADING_BLANKS = [
+    (b"-1\n 1 qid\n", 2, 4, "'qid' is not a group"),
+    (b"1\n\t x\n", 2, 3, "label 'x' is not a number"),
+    (b"1 qid:1\n  1 qid:1\n\n \t 1 1:1\n", 4, 6, "no qid on this row"),
+    (b"1\n 1\n  1\n   1 x\n", 4, 6, "'x' is not a feature"),
 ]
 
 
@@ -123,6 +133,20 @@ def test_bad_lines(
             assert message in str(caught.value)
             assert str(caught.value).endswith("(row 2)")
             assert len(str(caught.value)) < len(str(path)) + 300
+
+
+@pytest.mark.parametrize(("text", "line", "column", "message"), LEADING_BLANKS)
+def test_columns_count_leading_blanks_however_short_the_rows_are(
+    tmp_path: Path, text: bytes, line: int, column: int, message: str
+) -> None:
+    """There is room for one row in 16 bytes, so that the parser stops and goes on between these."""
+    path = write(tmp_path, text)
+    for read_bytes in READS:
+        for chunk_bytes in READS:
+            with pytest.raises(InputError) as caught:
+                collect(TextRows(path, read_bytes=read_bytes, chunk_bytes=chunk_bytes))
+            assert str(caught.value).startswith(f"{path}:{line}:{column}: ")
+            assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
@@ -272,7 +296,7 @@ def test_qid_on_all_rows_or_none_over_blocks_and_files(
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("chunk_bytes", [1, 200, 1 << 20])
-def test_bad_lines_put_aside(tmp_path: Path, threads: int, chunk_bytes: int) -> None:
+def test_rejected_lines(tmp_path: Path, threads: int, chunk_bytes: int) -> None:
     text = random_text(2500, bad_share=0.5)
     path, reject = write(tmp_path, text), tmp_path / "rejected"
     lines = text.split(b"\n")
@@ -426,14 +450,13 @@ def test_file_replaced_before_its_turn_is_noticed(tmp_path: Path, threads: int) 
         list(iterator)
 
 
-@settings(max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.lists(
-        st.sampled_from(
-            ["1 1:1", "-1 2:0.5 3:1", "1 qid:3 1:1", "1 1:x", "", "# c", "2 3:0", "\r", "1 1:1\r", "x"]
-        ),
-        max_size=12,
+    st.one_of(
+        st.lists(st.one_of(good_line(), good_line(), any_line(), tails), max_size=12),
+        st.lists(short_lines, max_size=12),
     ),
+    st.sampled_from([b"", b"\xef\xbb\xbf"]),
     st.sampled_from([1, 2, 30, 1000]),
     st.sampled_from([1, 3]),
     st.sampled_from(list(COMPRESSORS)),
@@ -442,32 +465,48 @@ def test_file_replaced_before_its_turn_is_noticed(tmp_path: Path, threads: int) 
 def test_same_verdict_as_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
     lines: list[str],
+    mark: bytes,
     chunk_bytes: int,
     threads: int,
     suffix: str,
     read_bytes: int,
 ) -> None:
-    text = "\n".join(lines).encode()
-    expected = parse(text)
-    path = write(tmp_path_factory.getbasetemp(), text, suffix)
-    labels: list[float] = []
-    message = ""
-    try:
-        rows = TextRows(path, chunk_bytes=chunk_bytes, threads=threads, read_bytes=read_bytes)
-        for block in rows:
-            labels.extend(block.labels.tolist())
-        assert rows.counts.n_features == expected.n_features
-    except InputError as error:
-        message = str(error)
-    expected_labels = [row.label for row in expected.rows]
-    if not text:
-        assert "empty" in message or "no data" in message
-    elif expected.error is not None:
-        line, column = expected.error
-        assert message.startswith(f"{path}:{line}:{column}: ")
-        assert labels == expected_labels[: len(labels)]
-    elif not expected.rows:
-        assert "no rows" in message
-    else:
-        assert message == ""
+    """Rows, line and column, wherever chunks and reads are cut, and whether bad lines end the text or not."""
+    text = mark + "\n".join(lines).encode()
+    folder = tmp_path_factory.getbasetemp()
+    path, reject = write(folder, text, suffix), folder / "rejected"
+    for how, reject_file in (("stop", None), ("skip", reject)):
+        expected = parse(text, skip=how == "skip")
+        labels: list[float] = []
+        message = ""
+        try:
+            rows = TextRows(
+                path,
+                chunk_bytes=chunk_bytes,
+                threads=threads,
+                read_bytes=read_bytes,
+                bad_lines=how,
+                reject_file=reject_file,
+            )
+            for block in rows:
+                labels.extend(block.labels.tolist())
+            assert rows.counts.n_features == expected.n_features
+        except InputError as error:
+            message = str(error)
+        expected_labels = [row.label for row in expected.rows]
+        if not text:
+            assert "empty" in message or "no data" in message
+            return
+        if how == "stop" and expected.errors:
+            [(line, column)] = expected.errors
+            assert message.startswith(f"{path}:{line}:{column}: ")
+            assert labels == expected_labels[: len(labels)]
+            continue
         assert labels == expected_labels
+        assert ("no rows" in message) == (not labels)
+        if how == "skip":
+            notes = reject.read_bytes().split(b"\n")[:-1]
+            body = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+            assert notes[1::2] == [body[line - 1] for line, _ in expected.errors]
+            for note, (line, column) in zip(notes[::2], expected.errors, strict=True):
+                assert note.startswith(f"# {path}:{line}:{column}: ".encode())

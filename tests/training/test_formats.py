@@ -29,15 +29,19 @@ def test_the_store_opens_and_is_whole(archive):
     store = open_store(archive / "rows.zarr")
     assert (store.n_rows, store.n_features, store.has_weight) == (160, 20, True)
     assert len(store.blocks) == 2
+    assert (store.feature_names, store.format_version) == (None, 1)
 
 
 def test_the_model_opens_and_predicts(archive):
     model = load_model(archive / "two.model")
     assert model.C == (0.5, 4.0)
+    assert model.feature_names is None
     assert model.report["converged"]
     found = predict(model, archive / "rows.zarr", C=4.0)
     labels = open_store(archive / "rows.zarr").read_labels(0, 160)
     assert np.mean(np.asarray(found) == labels) > 0.8
+    model.selected = 1
+    assert model.predict_one({}) == predict(model, np.zeros((1, model.n_features)))[0]
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -49,10 +53,10 @@ def test_a_run_goes_on_from_its_checkpoint(archive, tmp_path, name):
         checkpoint=archive / f"{name}.checkpoint",
         resume=True,
         progress=lambda event: notes.append(event.message),
-        **run["options"],
+        **({"bias": "none"} | run["options"]),  # Its default then
     )
     assert any(note.startswith("going on after ") for note in notes)
     # On another processor a product may be rounded in another way.
-    assert model.report["passes"] == pytest.approx(run["passes"], abs=1)
-    assert [row["primal"] for row in model.report["models"]] == pytest.approx(run["primal"], rel=1e-6)
+    assert model.report["passes"] == pytest.approx(run["passes"], rel=0.1, abs=1)
+    assert [row["primal"] for row in model.report["models"]] == pytest.approx(run["primal"], rel=1e-5)
     assert [row["dual"] for row in model.report["models"]] == pytest.approx(run["dual"], rel=1e-4)

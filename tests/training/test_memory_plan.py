@@ -32,7 +32,7 @@ from ooc_svm.store import StoreWriter, open_store
 from ooc_svm.system.memory import parse_size
 from ooc_svm.training import memory_plan
 from ooc_svm.training.memory_plan import SLACK, Workload, room_of
-from ooc_svm.training.on_cluster import client_budget
+from ooc_svm.training.on_cluster import client_budget, worker_budget
 
 MB = 10**6
 
@@ -126,15 +126,108 @@ def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
     message = str(caught.value)
     assert caught.value.exit_code == 6
     assert "allowed are 100 MB" in message
-    assert (
-        "allow more with --memory, or use fewer values of C, threads, --cut-groups or --resident" in message
-    )
+    assert "allow more (memory), or use fewer values of C, threads, cut_groups or resident" in message
     own = ("lanes", "resident rows") if options is STREAMED else ("sums of a pass", "cuts")
     for name in ("Python and libraries", "weights", "blocks being read", "row vectors", *own):
         assert name in message
     named = parse_size(message.split("training needs ")[1].split(" of memory")[0].replace("bytes", ""))
     assert fewest(work, options) <= named * 1.01
     divide(work, options, int(named * 1.01))
+
+
+def named_sum(error):
+    """The sum that a refusal names, as a user would give it."""
+    text = str(error).split("training needs ")[1].split(" of memory")[0]
+    named = parse_size(text)
+    assert 0 < error.needed <= named <= 1.01 * error.needed
+    return named
+
+
+PROBLEMS = {
+    "svc": ("streamed-smo", "ocas", "cutting-plane"),
+    "svr": ("streamed-smo",),
+    "ordinal": ("ocas", "cutting-plane"),
+    "roc-area": ("ocas", "cutting-plane"),
+    "ranking": ("ocas", "cutting-plane"),
+}
+RUNS = [(problem, solver) for problem, solvers in PROBLEMS.items() for solver in solvers]
+SHAPES = {
+    "of a few rows": {"n_rows": 50, "n_nonzeros": 400, "dimension": 9, "block_nbytes": 5000},
+    "narrow": {"dimension": 30},
+    "of text": {},
+    "wide": {"dimension": 3_000_000},
+    "long": {"n_rows": 10**9, "n_nonzeros": 10**11, "block_nbytes": 70 * MB},
+    "in memory": {"block_nbytes": 0, "data_nbytes": 0, "threads": 1},
+}
+
+
+def each_run(problem, solver, shape):
+    """Workloads and options: models, threads, weights, scales and biases, and options that ask for memory."""
+    n_ranks = {"ordinal": 5, "roc-area": 2}.get(problem, 0)
+    asked = [{}, {"resident": 0.3}, {"lanes": 8}] if solver == "streamed-smo" else [{}, {"cut_groups": 7}]
+    biases = ("penalized", "free") if solver == "streamed-smo" else ("none", "none")
+    for n_models in (1, 40):
+        for threads in (1, 16):
+            for scale, has_weight, bias in zip(("none", "std"), (False, True), biases, strict=True):
+                for extra in asked:
+                    options = TrainOptions(problem=problem, solver=solver, scale=scale, bias=bias, **extra)
+                    sizes = {"n_models": n_models, "threads": threads, "has_weight": has_weight}
+                    sizes |= {"n_ranks": n_ranks, "in_queries": problem == "ranking"}
+                    yield changed(TEXT, **sizes | SHAPES[shape]), options
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("problem", "solver"), RUNS)
+def test_the_sum_that_is_named_is_enough_and_hardly_more(problem, solver, shape):
+    for work, options in each_run(problem, solver, shape):
+        least = fewest(work, options)
+        # As little as possible, and nearly enough: the plan follows from what is allowed.
+        for allowed in (MB, least // 2, int(0.9 * least), int(0.99 * least), int(0.998 * least)):
+            with pytest.raises(MemoryBudgetError) as refused:
+                divide(work, options, allowed)
+            named = named_sum(refused.value)
+            assert 0.999 * least <= named <= 1.02 * least
+        # Whatever is more is enough as well.
+        for total in np.geomspace(named, 100 * least, 12).astype(int).tolist():
+            divide(work, options, total)
+
+
+@pytest.mark.parametrize("solver", ["streamed-smo", "ocas", "cutting-plane"])
+def test_the_sum_that_is_named_is_enough_for_a_saved_state(solver):
+    options = TrainOptions(solver=solver)
+    keep = divide(TEXT, options, 10**11).plan.parameters
+    with pytest.raises(MemoryBudgetError) as refused:
+        divide(TEXT, options, 100 * MB, keep=keep)
+    divide(TEXT, options, named_sum(refused.value), keep=keep)
+
+
+def on_cluster(work, options, memory, members, parts):
+    """Divide the memory of a client and its workers, each of which has some part of the rows."""
+    prepared = SimpleNamespace(solver=package(options), options=options)
+    workers = [Member(memory, threads) for threads in members]
+    whole = client_budget(prepared, work, memory, workers, None).plan
+    for worker, part in zip(workers, parts, strict=True):
+        rows = {"n_rows": int(part * work.size.n_rows), "n_nonzeros": int(part * work.size.n_nonzeros)}
+        own = changed(work, threads=worker.threads, data_nbytes=int(part * work.data_nbytes), **rows)
+        worker_budget(prepared, own, whole, worker)
+
+
+@pytest.mark.parametrize("shape", ["narrow", "of text", "wide", "long"])
+@pytest.mark.parametrize(("problem", "solver"), RUNS)
+def test_the_sum_that_is_named_is_enough_on_a_cluster(problem, solver, shape):
+    for work, options in each_run(problem, solver, shape):
+        for members, parts in (((1, 1), (0.5, 0.5)), ((4,), (1.0,)), ((1, 2, 8), (0.1, 0.1, 0.8))):
+            with pytest.raises(MemoryBudgetError) as refused:
+                on_cluster(work, options, 100 * MB, members, parts)
+            named = named_sum(refused.value)
+            # Here the client may have enough, and a worker not.
+            for allowed in (0.8 * named, 0.97 * named):
+                with pytest.raises(MemoryBudgetError) as refused:
+                    on_cluster(work, options, int(allowed), members, parts)
+                assert named_sum(refused.value) <= 1.02 * named
+                on_cluster(work, options, named_sum(refused.value), members, parts)
+            for total in np.geomspace(named, 50 * named, 8).astype(int).tolist():
+                on_cluster(work, options, total, members, parts)
 
 
 def test_more_work_needs_more():
@@ -218,12 +311,24 @@ def test_few_rows_are_all_held_where_they_fit():
         work = changed(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
         capacity = divide(work, STREAMED, 10**12).plan.parameters.capacity
         assert capacity == min(n_nonzeros + 2, FEW_ELEMENTS)
+        # A share of a few rows holds them all.
         asked = divide(work, replace(STREAMED, resident=0.5), 10**12).plan.parameters.capacity
-        assert asked == math.ceil(0.5 * (n_nonzeros + 2))
+        assert asked == n_nonzeros + 2
         if n_nonzeros > 10**4:
             assert divide(work, STREAMED, fewest(work, STREAMED)).plan.parameters.capacity < capacity
             many = divide(changed(work, n_models=1000), STREAMED, 6 * 10**9).plan.parameters.capacity
             assert many == math.ceil(MOST_OF_LITTLE * (n_nonzeros + 2))
+
+
+def test_a_share_holds_some_rows_at_least():
+    for n_rows, length, share, most in (
+        (10**4, 100, 0.5, 505_000),
+        (10**4, 50, 0.02, 1024 * 51),
+        (10**4, 1000, 1e-6, FEW_ELEMENTS),
+        (10**4, 10**6, 1e-9, 8 * (10**6 + 1)),
+    ):
+        work = changed(TEXT, n_rows=n_rows, n_nonzeros=n_rows * length)
+        assert divide(work, replace(STREAMED, resident=share), 10**13).plan.parameters.capacity == most
 
 
 def test_rows_are_held_before_blocks():

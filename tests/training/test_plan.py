@@ -16,6 +16,13 @@ from ooc_svm.solvers.streamed_smo.sweep import SweepPass
 from ooc_svm.store import open_store
 from ooc_svm.training import engines
 from ooc_svm.training import plan as plan_module
+from ooc_svm.training.prepare import Preparation
+
+WORKLOAD = Preparation.workload.func
+
+
+def with_threads(threads):
+    return property(lambda self: replace(WORKLOAD(self), threads=threads))
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +72,34 @@ def test_as_text_and_json(store):
     assert "of 1 GB allowed" in lines[-3]
 
 
+def test_the_time_is_a_range_where_the_solver_works_as_much_as_the_rows_need(store):
+    planned = plan(store, threads=1)
+    least, most = planned.expected_seconds
+    assert least == planned.expected_passes * planned.seconds_per_pass
+    assert 5.0 < most / least < 40.0
+    assert planned.lines()[-1].endswith("the harder the rows are to fit, the longer")
+    assert json.loads(json.dumps(planned.to_json()))["expected_seconds"] == [least, most]
+    planned = plan(store, threads=1, solver="ocas")
+    assert planned.expected_seconds[0] == planned.expected_seconds[1]
+    assert "longer" not in planned.lines()[-1]
+
+
+def test_one_thread_solves_a_model(rows, monkeypatch):
+    """What is computed besides the passes is not shared by more threads than there are models."""
+    monkeypatch.setattr(plan_module, "_thread_seconds", lambda engine, samples: (0.0, 1.0))
+    labels = np.arange(300) % 4
+    spread = {}
+    for n_models, options in ((1, {"positive": 1}), (4, {})):
+        for threads in (1, 2, 8):
+            monkeypatch.setattr("ooc_svm.training.prepare.Preparation.workload", with_threads(threads))
+            least, most = plan(rows[0], labels, **options).expected_seconds
+            spread[n_models, threads] = most - least
+    one, four = (spread[n, 1] for n in (1, 4))
+    assert spread == pytest.approx(
+        {(1, 1): one, (1, 2): one, (1, 8): one, (4, 1): four, (4, 2): four / 2, (4, 8): four / 4}
+    )
+
+
 def test_of_a_matrix(rows):
     planned = plan(*rows)
     assert (planned.pass_bytes, planned.threads) == (0, 1)
@@ -105,7 +140,7 @@ def test_what_training_refuses_is_refused(store, rows, tmp_path):
         plan(store, memory="100MB")
     with pytest.raises(UsageError, match="C must be positive"):
         plan(store, C=0)
-    with pytest.raises(UsageError, match="unknown option 'gama'"):
+    with pytest.raises(UsageError, match="there is no parameter 'gama'"):
         plan(store, gama=1)
     with pytest.raises(UsageError, match="a matrix needs labels"):
         plan(rows[0])

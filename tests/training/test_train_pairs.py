@@ -121,7 +121,7 @@ def test_more_labels_than_are_counted(tmp_path, monkeypatch):
     expected = {
         problem: ooc_svm.train(path, problem=problem, max_passes=4) for problem in ("ordinal", "ranking")
     }
-    monkeypatch.setattr("ooc_svm.training.data.open_store", lambda path, label: counted(path))
+    monkeypatch.setattr("ooc_svm.training.data.open_store", lambda path, **options: counted(path))
     for problem, model in expected.items():
         assert bits(ooc_svm.train(path, problem=problem, max_passes=4)) == bits(model)
 
@@ -177,7 +177,7 @@ class TestRefused:
     @pytest.mark.parametrize("problem", PROBLEMS)
     def test_one_rank(self, problem):
         matrix, labels, qid = rows_of(problem)
-        match = rf"--problem {problem} needs rows of at least two ranks, found \{{1\}}"
+        match = rf"problem='{problem}' needs rows of at least two ranks, found \{{1\}}"
         self.refused(InputError, match, matrix, np.ones(len(labels)), problem=problem, qid=qid)
 
     def test_no_pairs_in_any_group(self):
@@ -199,7 +199,7 @@ class TestRefused:
 
     def test_no_groups(self, tmp_path):
         matrix, labels, _ = rows_of("ranking")
-        match = r"--problem ranking compares rows of equal qid, and the data have none; write qid:N"
+        match = r"problem='ranking' compares rows of equal qid, and the data have none; write qid:N"
         self.refused(InputError, match, matrix, labels, problem="ranking")
 
     def test_groups_in_several_places(self, tmp_path):
@@ -236,7 +236,7 @@ class TestRefused:
     def test_labels_that_are_no_numbers(self, tmp_path, problem):
         matrix, labels, _ = rows_of(problem)
         labels[5] = np.nan
-        self.refused(InputError, "labels have values that are not finite", matrix, labels, problem=problem)
+        self.refused(InputError, "1 of 120 labels are missing", matrix, labels, problem=problem)
         path = make_anndata(tmp_path / "s", matrix, label=labels)
         self.refused((InputError, DamageError), "row 5", path, None, problem=problem)
 

@@ -37,7 +37,7 @@ def stores(tmp_path_factory):
     return make_stores(tmp_path_factory.mktemp("stores"))
 
 
-def certified(rows, model, tol, loss, C=1.0, bias="none"):
+def certified(rows, model, tol, loss, C=1.0, bias="penalized"):
     """Whether the certificate encloses the optimum of an independent solver."""
     matrix, labels, values = rows
     t = labels if problem_of(loss) == "svc" else values
@@ -76,7 +76,7 @@ class TestState:
 def test_each_model_begins_with_the_nearest_of_its_class(rows, tmp_path):
     matrix = rows[0]
     store = make_store(tmp_path / "s", matrix, (matrix.sum(axis=1) * 3 % 3).round(), **FEW)
-    own = {"bias": "free", "resident": 0.4, "tol": 1e-4}
+    own = {"bias": "free", "resident": 0.2, "tol": 1e-6}
     train(store, C=(0.1, 10.0), checkpoint=tmp_path / "state", **own)
     cold = train(store, C=(8.0, 0.05, 0.2), **own)
     warm = train(store, C=(8.0, 0.05, 0.2), warm_start=tmp_path / "state", **own)
@@ -103,8 +103,8 @@ def test_a_smaller_resident_set(stores, rows, tmp_path):
 def test_rounds_that_are_cut_in_another_way(stores, rows, tmp_path, monkeypatch, name, shares):
     """Steps that wait for the theta of their round are not taken by that of another one."""
     rest = 0.1, 0.03, 0.03, 0.1, 60.0, 0.67
-    efforts = {0.02: Effort(8, 8, 1.0, 2, *rest), 0.3: Effort(8, 8, 1.0, 1, *rest)}
-    efforts[0.6] = Effort(5, 5, 1.0, 1, *rest)
+    efforts = {0.02: Effort(8, 8, 1.0, 2, 1, *rest), 0.3: Effort(8, 8, 1.0, 1, 1, *rest)}
+    efforts[0.6] = Effort(5, 5, 1.0, 1, 1, *rest)
     before, after = shares
     store = stores["svc", name]
     monkeypatch.setattr(effort, "EFFORTS", {0: efforts[before]})

@@ -19,7 +19,7 @@ OCAS = TrainOptions(solver="ocas")
 OTHERS = [
     TrainOptions(solver="cutting-plane"),
     TrainOptions(),
-    replace(OCAS, bias="penalized"),
+    replace(OCAS, bias="none"),
     replace(OCAS, scale="std"),
     TrainOptions(loss="squared-hinge"),
     TrainOptions(problem="svr"),

@@ -1,0 +1,216 @@
+"""P and D of one model from their definitions, in floats of 80 bits. Nothing here is shared with the package.
+
+Every problem is a sum of hinges: of units ``u_k = max(0, g_k - a_k.w - f_k b)`` with costs ``c_k``,
+
+    P(w, b) = 1/2 |w|^2 + sum_k c_k u_k        or with u_k^2; a penalised bias adds 1/2 b^2.
+
+A row of a classifier is one unit (a = y x, f = y, g = 1), one of a regressor is two (a = x and -x,
+g = z - eps and -z - eps), and a pair of rows is one (a = x_i - x_j, f = 0, g = 1). Columns with a scale are
+multiplied by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+LONG = np.longdouble
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The data as a user has them; ``matrix`` is a CSR array of float64 or float32."""
+
+    matrix: sparse.csr_array
+    labels: np.ndarray
+    weights: np.ndarray | None = None
+    qid: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return self.matrix.shape[0]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One model's problem: a list of hinge units on rows, or on pairs of rows.
+
+    ``first`` (and ``second``, for pairs) are rows of ``matrix``; unit k has the score
+    ``sign_k (x_first + b)`` or ``x_first - x_second``, its own ``goal`` g and ``cost`` c.
+    """
+
+    matrix: sparse.csr_array  # of LONG, unscaled
+    first: np.ndarray
+    second: np.ndarray | None
+    sign: np.ndarray
+    goal: np.ndarray
+    cost: np.ndarray
+    squared: bool
+    bias: str  # {"none", "penalized", "free"}
+    scale: np.ndarray | None = None
+
+    def scores(self, w):
+        return self.matrix @ np.asarray(w, LONG)
+
+    def excess(self, w, b):
+        """The units ``g - a.w - f b``, before the hinge."""
+        s = self.scores(w)
+        if self.second is not None:
+            return self.goal - (s[self.first] - s[self.second])
+        return self.goal - self.sign * (s[self.first] + LONG(b))
+
+    def norm2(self, w, b):
+        """What is penalised: ``|w|^2``, of the scaled columns, and b^2 of a penalised bias."""
+        w = np.asarray(w, LONG)
+        w = w if self.scale is None else w / np.asarray(self.scale, LONG)
+        return (w * w).sum() + (LONG(b) ** 2 if self.bias == "penalized" else LONG(0))
+
+    def losses(self, excess):
+        u = np.maximum(excess, LONG(0))
+        return (self.cost * (u * u if self.squared else u)).sum()
+
+    def primal(self, w, b=0.0):
+        """P of weights in units of the data."""
+        return LONG(0.5) * self.norm2(w, b) + self.losses(self.excess(w, b))
+
+    def dual(self, alpha):
+        """D of multipliers of the units; the caller sees to it that they are feasible."""
+        alpha = np.asarray(alpha, LONG)
+        rows = np.zeros(self.matrix.shape[0], LONG)
+        np.add.at(rows, self.first, self.sign * alpha)
+        if self.second is not None:
+            np.add.at(rows, self.second, -alpha)
+        matrix = self.matrix
+        if self.second is not None or self.bias == "free":
+            # What the rows have in common cancels, but for rounding that rows far from 0 would show.
+            matrix = matrix.toarray()
+            matrix = matrix - matrix.mean(axis=0)
+        w = matrix.T @ rows
+        w = w if self.scale is None else w * np.asarray(self.scale, LONG)
+        goal = self.goal
+        if self.bias == "free":
+            # The multipliers cancel, but for rounding that large goals would show.
+            goal = goal - self.sign * np.median(goal * self.sign)
+        value = (goal * alpha).sum() - LONG(0.5) * (w * w).sum()
+        if self.bias == "penalized":
+            value -= LONG(0.5) * rows.sum() ** 2
+        if self.squared:
+            held = self.cost > 0
+            value -= (alpha[held] ** 2 / (4 * self.cost[held])).sum()
+        return value
+
+    def best_bias(self, w, near=0.0):
+        """The b of a free bias that minimises P for these weights: the root of a slope that only grows."""
+        if self.bias != "free":
+            return LONG(near)
+        s = self.scores(w)[self.first]
+        kinks = np.unique((self.goal * self.sign - s)[self.cost > 0])
+        if not len(kinks):
+            return LONG(near)
+
+        def slope(b):
+            excess = self.goal - self.sign * (s + b)
+            held = excess > 0
+            each = self.sign[held] * self.cost[held]
+            return -(each * 2 * excess[held]).sum() if self.squared else -each.sum()
+
+        low, high = 0, len(kinks) - 1
+        # The slope just above a kink grows with it: find the first kink above which it is not negative.
+        while low < high:
+            middle = (low + high) // 2
+            between = (kinks[middle] + kinks[middle + 1]) / 2
+            if slope(between) >= 0:
+                high = middle
+            else:
+                low = middle + 1
+        if not self.squared:
+            return kinks[low]
+        # Between two kinks the slope is a line.
+        side = -1 if slope(kinks[low]) >= 0 else 1
+        other = kinks[min(max(low + side, 0), len(kinks) - 1)]
+        here, there = slope(kinks[low]), slope(other)
+        if here == there:
+            return kinks[low]
+        return kinks[low] - here * (other - kinks[low]) / (there - here)
+
+
+def make_objectives(rows: Rows, options: dict, scale=None) -> list[tuple[float | None, float, Objective]]:
+    """The models of a training with these options, in their order: positive label, C and problem."""
+    costs = options.get("C", 1.0)
+    costs = list(costs) if np.ndim(costs) else [costs]
+    problem = options.get("problem", "svc")
+    build = {"svc": _classes, "svr": _values}.get(problem, _pairs)
+    return [(label, C, each) for C in costs for label, each in build(rows, options, LONG(C), scale)]
+
+
+def _long(matrix):
+    return sparse.csr_array(matrix).astype(LONG)
+
+
+def _row_weights(rows):
+    return np.ones(rows.n_rows, LONG) if rows.weights is None else np.asarray(rows.weights, LONG)
+
+
+def _classes(rows, options, C, scale):
+    labels, weights, matrix = np.asarray(rows.labels), _row_weights(rows), _long(rows.matrix)
+    known, given = np.unique(labels), options.get("class_weight")
+    positive = np.ravel(options.get("positive", ()))
+    sides = [positive] if len(positive) else [known[1:]] if len(known) == 2 else [[one] for one in known]
+    for side in sides:
+        inside = np.isin(labels, side)
+        if given == "balanced":
+            n = LONG(len(labels))
+            own = np.where(inside, n / (2 * inside.sum()), n / (2 * (~inside).sum()))
+        else:
+            own = np.array([(given or {}).get(float(label), 1.0) for label in labels], LONG)
+        sign = np.where(inside, LONG(1), LONG(-1))
+        yield (
+            float(sorted(side)[0]),
+            Objective(
+                matrix, np.arange(len(labels)), None, sign, np.ones(len(labels), LONG), C * weights * own,
+                options.get("loss", "hinge") == "squared-hinge", options.get("bias", "penalized"), scale,
+            ),
+        )  # fmt: skip
+
+
+def _values(rows, options, C, scale):
+    z, cost, n = np.asarray(rows.labels, LONG), C * _row_weights(rows), rows.n_rows
+    eps, ones = LONG(options.get("epsilon", 0.1)), np.ones(n, LONG)
+    squared = options.get("loss", "epsilon-insensitive").startswith("squared")
+    yield (
+        None,
+        Objective(
+            _long(rows.matrix), np.tile(np.arange(n), 2), None, np.concatenate([ones, -ones]),
+            np.concatenate([z - eps, -z - eps]), np.tile(cost, 2), squared,
+            options.get("bias", "penalized"), scale,
+        ),
+    )  # fmt: skip
+
+
+def _pairs(rows, options, C, scale):
+    labels, weights = np.asarray(rows.labels, np.float64), _row_weights(rows)
+    problem = options["problem"]
+    if problem == "roc-area":
+        named = np.ravel(options.get("positive", ()))
+        labels = np.isin(labels, named if len(named) else [labels.max()]).astype(np.float64)
+    if problem == "ranking":
+        first, second = [], []
+        for query in np.unique(rows.qid):
+            of = np.flatnonzero(rows.qid == query)
+            i, j = np.nonzero(labels[of][:, None] > labels[of][None, :])
+            first.append(of[i])
+            second.append(of[j])
+        first, second = np.concatenate(first), np.concatenate(second)
+        omega = weights[first]
+    else:
+        first, second = np.nonzero(labels[:, None] > labels[None, :])
+        omega = weights[first] * weights[second]
+    ones = np.ones(len(first), LONG)
+    yield (
+        None,
+        Objective(
+            _long(rows.matrix), first, second, ones, ones, C * omega / omega.sum(), False, "none", scale
+        ),
+    )

@@ -1,0 +1,225 @@
+"""Files of SciPy and of Parquet become stores, or are refused with a reason."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import scipy.sparse as sp
+from helpers.store_data import assert_same, random_rows, read_all
+
+import ooc_svm
+from ooc_svm.conversion import anndata_rows, npz, parquet
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
+from ooc_svm.store import open_store
+
+
+@pytest.fixture
+def rows():
+    return random_rows(5, n_rows=90, n_features=20)
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out.zarr"
+
+
+def refused(output, error, message, source, **options):
+    with pytest.raises(error, match=message):
+        ooc_svm.convert(source, output, **options)
+    assert not [path.name for path in output.parent.iterdir() if path.name.startswith("out.zarr")]
+
+
+class TestSciPy:
+    @pytest.fixture
+    def labels(self, tmp_path, rows):
+        np.save(tmp_path / "y.npy", rows[1].astype(int))
+        return tmp_path / "y.npy"
+
+    @pytest.mark.parametrize("form", ["csr", "csc"])
+    @pytest.mark.parametrize("compressed", [False, True])
+    @pytest.mark.parametrize("per_block", [1, 1 << 20])
+    def test_what_was_saved_is_what_is_read(
+        self, tmp_path, rows, labels, output, form, compressed, per_block
+    ):
+        matrix, y = rows
+        matrix.data[4] = 0
+        sp.save_npz(tmp_path / "x.npz", matrix.asformat(form), compressed=compressed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(npz, "_BYTES_PER_ELEMENT", (8 << 20) // per_block)
+            patch.setattr(anndata_rows, "_BLOCK_ROWS", 7)
+            patch.setattr(anndata_rows.MatrixBlocks, "_check_step", lambda self, nbytes: None)
+            report = ooc_svm.convert(tmp_path / "x.npz", output, labels_file=labels)
+        assert report.explicit_zeros == 1
+        store = open_store(output)
+        matrix.eliminate_zeros()
+        assert_same(read_all(store), matrix)
+        np.testing.assert_array_equal(store.read_labels(0, 90), y)
+
+    def test_it_is_the_store_of_the_matrix(self, tmp_path, rows, labels, output):
+        sp.save_npz(tmp_path / "x.npz", rows[0])
+        (tmp_path / "y.txt").write_text("".join(f"{label:g}\n" for label in rows[1]))
+        ooc_svm.convert_matrix(*rows, tmp_path / "matrix.zarr", shuffle=3)
+        ooc_svm.convert(tmp_path / "x.npz", output, labels_file=tmp_path / "y.txt", shuffle=3)
+        assert open_store(output).id == open_store(tmp_path / "matrix.zarr").id
+
+    def test_labels_that_do_not_fit(self, tmp_path, rows, labels, output):
+        source = tmp_path / "x.npz"
+        sp.save_npz(source, rows[0])
+        refused(output, UsageError, r"has no labels: name a file that has them \(labels_file\)", source)
+        np.save(labels, rows[1][:-1])
+        refused(output, InputError, "y.npy has 89 labels for the 90 rows", source, labels_file=labels)
+        np.save(labels, np.where(np.arange(90) == 7, np.nan, 1))
+        refused(output, InputError, "the label nan for row 7", source, labels_file=labels)
+        np.save(labels, np.array(["a"] * 90))
+        refused(output, InputError, "no numbers in one dimension", source, labels_file=labels)
+        labels.write_text("1\n\n")
+        refused(output, InputError, r"y.npy:2: b'' is no number", source, labels_file=labels)
+        refused(output, StorageError, "none.txt", source, labels_file=tmp_path / "none.txt")
+        (tmp_path / "a.svm").write_text("1 1:1\n")
+        refused(
+            output, UsageError, "labels_file is for a file of SciPy", tmp_path / "a.svm", labels_file=labels
+        )
+        refused(output, UsageError, "bad_lines is for text", source, labels_file=labels, bad_lines="skip")
+        refused(output, UsageError, "give one file of SciPy", [source, source], labels_file=labels)
+
+    @pytest.mark.fault
+    def test_damage(self, tmp_path, rows, labels, output):
+        source = tmp_path / "x.npz"
+        matrix = rows[0].copy()
+        matrix.data[9] = np.inf
+        sp.save_npz(source, matrix)
+        refused(output, InputError, "the matrix of .*x.npz has a value in column", source, labels_file=labels)
+        matrix = rows[0].copy()
+        matrix.indices[9] = 20
+        sp.save_npz(source, matrix)
+        refused(output, DamageError, "has the id 20 outside 0 .. 19", source, labels_file=labels)
+        sp.save_npz(source, rows[0].tocoo())
+        refused(output, InputError, "form b'coo'; save it as CSR or CSC", source, labels_file=labels)
+        sp.save_npz(source, rows[0], compressed=False)
+        content = bytearray(source.read_bytes())
+        source.write_bytes(content[: len(content) // 2])
+        refused(output, DamageError, r"x.npz cannot be read \(", source, labels_file=labels)
+        place = content.index(b"data.npy") + 300
+        content[place] ^= 1
+        source.write_bytes(content)
+        refused(output, DamageError, r"x.npz .*cannot be read \(Bad CRC", source, labels_file=labels)
+        with zipfile.ZipFile(source, "w") as file:
+            file.writestr("x.txt", "no matrix")
+        refused(output, DamageError, "format.npy", source, labels_file=labels)
+
+    def test_nothing_is_unpickled(self, tmp_path, rows, labels, output):
+        np.savez(tmp_path / "x.npz", format=np.array([object()]), allow_pickle=True)
+        refused(output, DamageError, "has the type object", tmp_path / "x.npz", labels_file=labels)
+
+
+class TestParquet:
+    @pytest.fixture
+    def table(self, rows):
+        matrix, y = rows
+        lists = [matrix.indices[a:b] + 1 for a, b in zip(matrix.indptr, matrix.indptr[1:], strict=False)]
+        values = [matrix.data[a:b] for a, b in zip(matrix.indptr, matrix.indptr[1:], strict=False)]
+        return {"indices": lists, "values": values, "label": y}
+
+    def save(self, path, table, **options):
+        pa.parquet.write_table(pa.table(table), path, **options)
+        return path
+
+    @pytest.mark.parametrize("batch", [1, 4, 1000])
+    def test_rows_of_all_row_groups(self, tmp_path, rows, table, output, batch, monkeypatch):
+        monkeypatch.setattr(parquet, "_BATCH_ROWS", batch)
+        extra = {"qid": np.arange(90) // 10, "weight": np.linspace(0, 2, 90)}
+        half = {name: list(column)[:40] for name, column in (table | extra).items()}
+        rest = {name: list(column)[40:] for name, column in (table | extra).items()}
+        sources = [
+            self.save(tmp_path / "a.parquet", half, row_group_size=7),
+            self.save(tmp_path / "b.parquet", rest),
+        ]
+        seen = []
+        report = ooc_svm.convert(sources, output, progress=lambda *done: seen.append(done))
+        assert seen[-1] == (report.bytes_in, sum(path.stat().st_size for path in sources), 90)
+        store = open_store(output)
+        assert_same(read_all(store), rows[0])
+        np.testing.assert_array_equal(store.read_labels(0, 90), rows[1])
+        np.testing.assert_array_equal(store.read_qids(0, 90), extra["qid"])
+        np.testing.assert_array_equal(store.read_weights(0, 90), extra["weight"])
+        ooc_svm.convert_matrix(*rows, tmp_path / "matrix.zarr", qid=extra["qid"], weight=extra["weight"])
+        assert store.id == open_store(tmp_path / "matrix.zarr").id
+
+    def test_shuffled_unsorted_and_from_zero(self, tmp_path, rows, table, output):
+        table["indices"] = [row[::-1] - 1 for row in table["indices"]]
+        table["values"] = [row[::-1] for row in table["values"]]
+        source = self.save(tmp_path / "a.parquet", table)
+        ooc_svm.convert(source, output, index_base=0, shuffle=5)
+        ooc_svm.convert_matrix(*rows, tmp_path / "matrix.zarr", index_base=0, shuffle=5)
+        assert open_store(output).id == open_store(tmp_path / "matrix.zarr").id
+
+    @pytest.mark.parametrize(
+        ("column", "row", "entry", "message"),
+        [
+            ("indices", 5, [0, 3], r"row 5, from 0, has the index 0, and 1 to .*index_base=0"),
+            ("indices", 5, [3, 2**40], "row 5, from 0, has the index 1099511627776"),
+            ("indices", 5, [3, 3], "row 5, from 0, has an index twice"),
+            ("indices", 5, [3], "row 5, from 0, has lists of indices and values that are not of one length"),
+            ("indices", 5, [3, None], "empty places in the column 'indices'"),
+            ("values", 5, [1.0, float("nan")], "row 5, from 0, has the value nan, which is not finite"),
+            (
+                "values",
+                5,
+                [1.0, 1e39],
+                r"value 1e\+39, which is not finite, beyond float32: use dtype='float64'",
+            ),
+            ("values", 5, None, "empty places in the column 'values'"),
+            ("label", 5, None, "column 'label' of double, or empty places"),
+        ],
+    )
+    def test_rows_that_break_a_rule(self, tmp_path, table, output, column, row, entry, message):
+        table = {
+            name: [list(e) if name != "label" else e for e in entries] for name, entries in table.items()
+        }
+        table["indices"][5], table["values"][5] = [1, 2], [1.0, 2.0]
+        table[column][row] = entry
+        source = self.save(tmp_path / "a.parquet", table)
+        refused(output, InputError, message, source)
+
+    def test_columns_that_are_not_there(self, tmp_path, table, output):
+        source = self.save(tmp_path / "a.parquet", {"x": [1]})
+        refused(output, InputError, "has no column 'indices'", source)
+        source = self.save(tmp_path / "a.parquet", table | {"indices": np.arange(90)})
+        refused(output, InputError, "column 'indices' of int64; lists of numbers", source)
+        other = self.save(tmp_path / "b.parquet", table | {"weight": np.ones(90)})
+        source = self.save(tmp_path / "a.parquet", table)
+        refused(output, InputError, "some of the files", [source, other])
+
+    @pytest.mark.fault
+    def test_damage(self, tmp_path, table, output, monkeypatch):
+        source = self.save(tmp_path / "a.parquet", table)
+        content = source.read_bytes()
+        source.write_bytes(content[:-20])
+        refused(output, DamageError, r"a.parquet cannot be read \(", source)
+        source.write_bytes(content[:8] + bytes(800) + content[808:])
+        refused(output, DamageError, r"a.parquet cannot be read \(", source)
+        source.write_bytes(content)
+        monkeypatch.setattr(parquet, "format_size", lambda size: f"{size} bytes")
+        plan = parquet.plan_conversion
+
+        class Small:
+            def __init__(self, whole):
+                self.whole = whole
+
+            def __getattr__(self, name):
+                return 0 if name == "chunk_bytes" else getattr(self.whole, name)
+
+        monkeypatch.setattr(parquet, "plan_conversion", lambda options: Small(plan(options)))
+        refused(output, MemoryBudgetError, "has row groups of", source)
+
+    def test_without_the_package(self, tmp_path, table, output, monkeypatch):
+        source = self.save(tmp_path / "a.parquet", table)
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+        refused(
+            output, InputError, r"pyarrow to read Parquet is not installed; install it: pip install", source
+        )

@@ -1,0 +1,116 @@
+"""Cache files that are damaged, lost, or cannot be written: functions are compiled again."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import random
+from pathlib import Path
+
+import pytest
+from faults import damage
+
+import ooc_svm.ops.compiled as module
+from ooc_svm.ops import compile_events
+
+SOURCE = "def total(values):\n    s = 0.0\n    for v in values:\n        s += v\n    return s\n"
+
+
+class Functions:
+    """Compiles a function of a file, as a new process would; says whether it was in the cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "functions.py"
+        self._path.write_text(SOURCE)
+
+    def found_in_cache(self) -> bool:
+        spec = importlib.util.spec_from_file_location("functions", self._path)
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        total = module.compiled(loaded.total)
+        assert total((1.0, 2.5)) == 3.5
+        return bool(total.stats.cache_hits)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_CACHE_FOLDER", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def functions(folder, tmp_path):
+    functions = Functions(tmp_path)
+    assert not functions.found_in_cache()
+    assert functions.found_in_cache()
+    return functions
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*.nb?")}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("way", [each for each in damage.WAYS if each is not damage.add])
+def test_what_is_damaged_is_compiled_again(functions, folder, suffix, way):
+    (path,) = folder.rglob(f"*{suffix}")
+    rng = random.Random(f"{suffix} {way.__name__}")
+    for _ in range(3):
+        whole = contents(folder)
+        way(rng, path)
+        assert functions.found_in_cache() == (contents(folder) == whole)
+        assert functions.found_in_cache()
+
+
+@pytest.mark.fault
+def test_a_full_disk_does_not_end_the_run(functions, folder, monkeypatch):
+    failed = []
+
+    def full(*paths):
+        failed.append(paths)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for path in folder.rglob("*.nb?"):
+        path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        assert not functions.found_in_cache()
+    assert failed
+    assert not functions.found_in_cache()
+    assert functions.found_in_cache()
+
+
+@pytest.mark.fault
+def test_no_folder_for_a_cache(functions, monkeypatch):
+    from numba.core.caching import CacheImpl
+
+    from ooc_svm.ops import compiled
+
+    compiled._warn_of_no_cache.cache_clear()
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    with pytest.warns(RuntimeWarning, match="compiled functions cannot be kept"):
+        assert not functions.found_in_cache()
+
+
+def test_listeners_hear_of_compiling_and_not_of_loading(folder, tmp_path, monkeypatch):
+    heard = []
+    monkeypatch.setattr(compile_events, "listeners", [heard.append])
+    functions = Functions(tmp_path)
+    functions.found_in_cache()
+    assert heard[:1] == [True]
+    assert heard[-1:] == [False]
+    assert heard.count(True) == heard.count(False)
+    heard.clear()
+    assert functions.found_in_cache()
+    assert heard == []
+    assert module.cache_folder() == folder
+
+
+def test_there_may_be_no_folder(monkeypatch):
+    def none(function):
+        raise RuntimeError("no locator")
+
+    monkeypatch.setattr(module, "CheckedCache", none)
+    assert module.cache_folder() is None

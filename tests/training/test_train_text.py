@@ -1,0 +1,211 @@
+"""Training on text: the model of convert and train, in one process that leaves nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.compressors import COMPRESSORS
+
+import ooc_svm
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for scratch data, which is empty in the end."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(small) -> ooc_svm.Model:
+    return ooc_svm.train(small.store)
+
+
+def assert_same(model: ooc_svm.Model, other: ooc_svm.Model) -> None:
+    arrays, others = model.functions.to_arrays(), other.functions.to_arrays()
+    assert arrays.keys() == others.keys()
+    assert all(arrays[name].tobytes() == others[name].tobytes() for name in arrays)
+    assert model.options == other.options
+    own = ("seconds", "bytes_read", "history", "models", "passes")
+    assert model.report["models"] == other.report["models"]
+    assert {name for name in own if name in model.report} == set(own)
+
+
+def test_text_gives_the_model_of_its_store(small, expected, scratch):
+    model = ooc_svm.train(small.text)
+    assert_same(model, expected)
+    assert 0 < model.report["conversion_seconds"] < 60
+    assert "conversion_seconds" not in expected.report
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_compressed_text_too(small, expected, scratch, tmp_path, suffix):
+    packed = tmp_path / f"train.svm{suffix}"
+    packed.write_bytes(COMPRESSORS[suffix](small.text.read_bytes()))
+    assert_same(ooc_svm.train(packed), expected)
+
+
+def test_several_files_are_one(small, expected, scratch, tmp_path):
+    lines = small.text.read_bytes().splitlines(keepends=True)
+    (tmp_path / "a").write_bytes(b"".join(lines[:100]))
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"".join(lines[100:])))
+    assert_same(ooc_svm.train([tmp_path / "a", tmp_path / "b.gz"]), expected)
+
+
+def test_the_store_is_kept_where_that_is_asked_for(small, expected, scratch, tmp_path):
+    assert_same(ooc_svm.train(small.text, store=tmp_path / "kept.zarr"), expected)
+    assert ooc_svm.open_store(tmp_path / "kept.zarr").id == ooc_svm.open_store(small.store).id
+    with pytest.raises(UsageError, match=r"kept\.zarr exists; train on it if .* or give store another name"):
+        ooc_svm.train(small.text, store=tmp_path / "kept.zarr")
+
+
+def test_options_of_reading_are_those_of_convert(scratch, tmp_path):
+    text = tmp_path / "zero.svm"
+    text.write_text("1 0:1.0000000001 2:1\n-1 1:1\nno\n" * 4)
+    options = {"index_base": 0, "features": 9, "dtype": "float64", "bad_lines": "skip", "max_bad_lines": 4}
+    with pytest.warns(UserWarning, match=r"^4 bad lines were left out; they are in .*s\.zarr\.rejected$"):
+        model = ooc_svm.train(text, store=tmp_path / "s.zarr", **options)
+    store = ooc_svm.open_store(tmp_path / "s.zarr")
+    assert (store.n_rows, store.n_features, store.value_type) == (8, 9, "float64")
+    assert model.index_base == 0
+    assert (tmp_path / "s.zarr.rejected").read_text().count("no\n") == 4
+    with pytest.raises(InputError, match="more than 3 bad lines"):
+        ooc_svm.train(text, index_base=0, bad_lines="skip", max_bad_lines=3)
+    with pytest.raises(InputError, match=r"zero\.svm:1:3: index 0"):
+        ooc_svm.train(text)
+    assert not list(scratch.iterdir())
+
+
+def test_bad_lines_that_are_not_kept_are_said(scratch, tmp_path):
+    text = tmp_path / "bad.svm"
+    text.write_text("1 1:1\n-1 2:1\nno\n")
+    with pytest.warns(UserWarning, match=r"^1 bad lines were left out; keep the store \(store\)"):
+        ooc_svm.train(text, bad_lines="skip")
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ("store", {"index_base": 0}, "index_base is for text, and this data is none; leave it out"),
+        ("store", {"store": "a"}, "store is for text, and this data is none"),
+        ("matrix", {"dtype": "float64"}, "dtype is for text"),
+        ("text", {"labels": [1.0]}, r"labels must be 'numbers' or 'text', not \[1\.0\]"),
+        ("text", {"sample_weight": [1.0]}, "leave sample_weight out"),
+        ("text", {"label": "kind"}, "label names a column of a store; text has none"),
+        ("text", {"engine": "dask"}, "engine='dask' reads a store; convert the text first"),
+        ("text", {"max_bad_lines": 2}, "max_bad_lines needs bad_lines='skip'"),
+        ("both", {}, r"train\.zarr is a store; give one store, or text files"),
+        ("missing", {}, "missing"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(small, scratch, data, options, message):
+    given = {
+        "store": small.store,
+        "matrix": np.eye(2),
+        "text": small.text,
+        "both": [small.text, small.store],
+        "missing": small.folder / "missing",
+    }
+    with pytest.raises((UsageError, InputError), match=message):
+        ooc_svm.train(given[data], **options)
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("magic", "kind"),
+    [
+        (b"\x89HDF\r\n\x1a\n", r"HDF5 \(AnnData\)"),
+        (b"PK\x03\x04", r"an archive \(.npz\)"),
+        (b"PAR1", "Parquet"),
+    ],
+)
+def test_files_that_are_no_text_are_answered_with_their_conversion(small, scratch, tmp_path, magic, kind):
+    path = tmp_path / "cells.h5ad"
+    path.write_bytes(magic + bytes(100))
+    with pytest.raises(InputError, match=rf"is {kind}, no text; make a store: ooc-svm convert .*cells.h5ad"):
+        ooc_svm.train(path)
+    with pytest.raises(UsageError, match="layer names a layer of a store; text has none"):
+        ooc_svm.train(small.text, layer="counts")
+    assert not list(scratch.iterdir())
+
+
+def test_a_plan_is_for_stores(small):
+    with pytest.raises(UsageError, match=r"train\.svm is text, .*; convert it first \(convert\)"):
+        ooc_svm.plan(small.text)
+
+
+def test_a_run_of_text_is_resumed_by_its_content(small, expected, scratch, tmp_path):
+    ooc_svm.train(small.text, checkpoint=tmp_path / "saved", max_passes=2)
+    notes = []
+    resumed = ooc_svm.train(
+        small.text,
+        checkpoint=tmp_path / "saved",
+        resume=True,
+        progress=lambda event: notes.append(event.message) if event.kind == "note" else None,
+    )
+    assert any("going on after 2 passes" in note for note in notes)
+    assert resumed.functions.to_arrays()["weights"].tobytes() == (
+        expected.functions.to_arrays()["weights"].tobytes()
+    )
+    other = tmp_path / "other.svm"
+    other.write_bytes(small.text.read_bytes() + b"1 1:1\n")
+    with pytest.raises(DamageError, match="on other data"):
+        ooc_svm.train(other, checkpoint=tmp_path / "saved", resume=True)
+
+
+def test_progress_tells_both_parts_apart(small, scratch):
+    events = []
+    ooc_svm.train(small.text, progress=events.append)
+    kinds = [event.kind for event in events]
+    converted = [event for event in events if event.kind == "conversion"]
+    assert converted[-1].bytes_read == converted[-1].n_bytes == small.text.stat().st_size
+    assert converted[-1].n_rows == small.n_rows
+    assert max(i for i, kind in enumerate(kinds) if kind == "conversion") < kinds.index("pass")
+    assert next(event.message for event in events if event.kind == "note").startswith("converted ")
+
+
+def test_a_scratch_folder_that_cannot_be_written_is_said(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_svm.training.text.default_scratch_folder", lambda: tmp_path / "none")
+    with pytest.raises(StorageError, match=r"name another folder in TMPDIR, or keep the store .* by store"):
+        ooc_svm.train(small.text)
+
+
+KILLED = """
+import os, signal, sys
+import ooc_svm
+def end(event):
+    if event.kind == "note":
+        os.kill(os.getpid(), signal.SIGKILL)
+ooc_svm.train(sys.argv[1], progress=end)
+"""
+
+
+@pytest.mark.fault
+def test_what_a_killed_run_left_is_removed_by_the_next(small, expected, scratch):
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    killed = subprocess.run([sys.executable, "-c", KILLED, small.text], env=environment, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = scratch.iterdir()
+    assert left.stat().st_mode & 0o777 == 0o700
+    assert (left / "text.zarr" / "zarr.json").exists()
+    assert_same(ooc_svm.train(small.text), expected)
+    assert not list(scratch.iterdir())
+
+
+def test_the_libraries_of_both_parts_count(small, scratch):
+    with pytest.raises(MemoryBudgetError, match=r"training needs .*: Python and libraries 335 MB"):
+        ooc_svm.train(small.text, memory="336MB", threads=1)
+    ooc_svm.train(small.store, memory="336MB", threads=1)
+    assert not list(scratch.iterdir())
