@@ -27,4 +27,15 @@ numpydoc_show_class_members = False
 html_theme = "furo"
 html_title = f"ooc-svm {release}"
 
+
+def skip(_app, _what, name, _object, skipped, _options):
+    """Leave out what scikit-learn adds to estimators for routing metadata: its own pages describe it."""
+    return skipped or name.endswith("_request")
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-skip-member", skip)
+
+
 reference.write()
