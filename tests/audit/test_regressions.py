@@ -183,6 +183,12 @@ def test_features_far_from_zero_with_a_free_bias_take_few_reads(resident, size, 
     train(x + 100, labels, most=centred_reads(x, labels, **options), **options)
 
 
+def test_few_rows_far_from_zero_and_a_large_cost_take_few_reads():
+    """A read of 23 rows costs more than hundreds of thousands of steps of theirs."""
+    rows = make_rows("svc", n=23, d=1, seed=342286717, values="normal", offset=1e6)
+    train(rows.matrix, rows.labels, bias="free", loss="hinge", C=240.0, most=MOST_READS)
+
+
 @pytest.mark.realdata
 @pytest.mark.parametrize("loss", REGRESSION)
 @pytest.mark.parametrize("factor", [1.0, 1000.0])

@@ -73,6 +73,9 @@ FLAT = 0.01
 # many times as hard, for so many of them at most.
 SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
 
+# Nonzeros and rows that a solve may always look at: a few milliseconds, which no read takes less than.
+WORTHWHILE = 1_000_000
+
 LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 
 
@@ -351,7 +354,7 @@ class StreamedSmo(Solver):
         if not last:
             share /= hardness
         wanted = max(share * float(state.gaps.sum()), floor)
-        most = int(hardness * effort.sweeps * self.n_nonzeros / len(self.rounds))
+        most = max(int(hardness * effort.sweeps * self.n_nonzeros / len(self.rounds)), WORTHWHILE)
         seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
         bias, rate = state.bias(model.space), state.rho
         sums = working_set.solve(model, w, bias, seed, wanted, most, state.mean_row)
