@@ -20,7 +20,7 @@ from ooc_svm.cli.format import (
     table,
 )
 from ooc_svm.cli.options import Label, Layer, Quiet, argument, option
-from ooc_svm.cli.report import model_table
+from ooc_svm.cli.report import comparison, model_table
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import COUNT, PATH
 from ooc_svm.system.files import is_folder, status_of
@@ -198,8 +198,12 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
             lines.append(("trained on", size))
             read = format_size(report["bytes_read"])
             lines.append(("took", f"{report['passes']} passes, {read} read, {seconds(report['seconds'])}"))
-        models = report.get("models", [])
-        return block(lines) + (f"\n\n{model_table(models)}" if models else "")
+        parts = [block(lines)]
+        if models := report.get("models"):
+            parts.append(model_table(models))
+        if tuning := report.get("tuning"):
+            parts.append(comparison(tuning))
+        return "\n\n".join(parts)
     except (KeyError, TypeError, ValueError) as error:
         raise DamageError(
             f"{path}: the report in this model is malformed; use another copy or train again"

@@ -10,9 +10,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import bound, count, objective, seconds, short
 from ooc_svm.system.memory import format_size
 
@@ -68,6 +69,30 @@ def byte_progress(verb: str, quiet: bool) -> Iterator[ByteProgress | None]:
         yield ByteLines(verb)
 
 
+def noted(event: TrainEvent) -> str:
+    """The line of a note or a hint."""
+    return f"hint: {event.message}" if event.kind == "hint" else event.message
+
+
+class Hints:
+    """Prints each hint of a run once: as it comes, or with the results where no progress is shown."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._shown: set[str] = set()
+
+    def __call__(self, event: TrainEvent) -> None:
+        """Notice what the progress shows."""
+        if event.kind == "hint" and not self._quiet:
+            self._shown.add(event.message)
+
+    def rest(self, report: Mapping[str, Any]) -> None:
+        """Print those of a report that were not shown yet."""
+        for hint in report["hints"]:
+            if hint["message"] not in self._shown:
+                complain("hint", hint["message"])
+
+
 class PassLines:
     """A plain line for each pass and each note; events of blocks are ignored."""
 
@@ -79,8 +104,8 @@ class PassLines:
         """Write the line of an event of a training run."""
         if event.kind == "conversion":
             self._converted(event.bytes_read, event.n_bytes, event.n_rows)
-        elif event.kind == "note":
-            write_line(event.message)
+        elif event.kind in ("note", "hint"):
+            write_line(noted(event))
         elif event.kind == "pass":
             share = self._gap_share(event.relative_gap, event.tol)
             write_line(_pass_line(event, share, self._speed(event.bytes_read, event.seconds)))
@@ -195,8 +220,8 @@ def _train_bar() -> Iterator[TrainProgress]:
         task = bar.add_task("reading", total=1.0, facts="")
 
         def show(event: TrainEvent) -> None:
-            if event.kind == "note":
-                bar.console.print(event.message, markup=False, highlight=False)
+            if event.kind in ("note", "hint"):
+                bar.console.print(noted(event), markup=False, highlight=False)
                 return
             if event.kind == "conversion":
                 bar.update(task, description="convert  ", **_conversion(event, speed))

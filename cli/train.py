@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.json_output import check_json_target, write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, argument, option, takes_training
 from ooc_svm.cli.reading import TEXT, BadLines, Dtype, Features, IndexBase, Labels, MaxBadLines
@@ -99,7 +98,7 @@ def train(
     output = default_model(data) if output is None else output
     check_names({"-o": output, "--report": report, "--log": log, "--store": store})
 
-    from ooc_svm.cli.progress import train_progress
+    from ooc_svm.cli.progress import Hints, train_progress
     from ooc_svm.cli.progress_log import pass_log
     from ooc_svm.model.file import check_model_target, save_model
     from ooc_svm.system.files import check_writable
@@ -109,6 +108,7 @@ def train(
     check_writable(output)
     if report is not None:
         check_json_target(report)
+    hints = Hints(quiet)
     with pass_log(log) as lines, handle_signals():
         stopped: Interrupted | None = None
         try:
@@ -123,7 +123,7 @@ def train(
                     labels=labels,
                     bad_lines=bad_lines,
                     max_bad_lines=max_bad_lines,
-                    progress=to_all(show, None if lines is None else lines.write),
+                    progress=to_all(hints, show, None if lines is None else lines.write),
                     **options,
                 )
         except Interrupted as stop:
@@ -134,8 +134,7 @@ def train(
         if report is not None:
             write_json(report, model.report)
     typer.echo(certificate(model.report, options["tol"], output, os.path.getsize(output)))
-    for hint in model.report["hints"]:
-        complain("hint", hint["message"])
+    hints.rest(model.report)
     if stopped is not None:
         raise stopped
 
@@ -151,11 +150,9 @@ def check_names(targets: dict[str, str | None]) -> None:
             raise UsageError(f"{option_name} and {other} name the same file {path!r}; give two names")
 
 
-def to_all(*functions: Callable[[Progress], None] | None) -> Callable[[Progress], None] | None:
-    """A function that gives an event to all of the functions that are there; None if none is."""
+def to_all(*functions: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
+    """A function that gives an event to all of the functions that are there."""
     wanted = [function for function in functions if function is not None]
-    if not wanted:
-        return None
 
     def tell(event: Progress) -> None:
         for function in wanted:

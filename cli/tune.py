@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.json_output import check_json_target, write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, option, takes_training
 from ooc_svm.cli.report import certificate, comparison
@@ -62,7 +61,7 @@ def tune(
     output = default_model([data]) if output is None else output
     check_names({"-o": output, "--report": report, "--log": log})
 
-    from ooc_svm.cli.progress import train_progress
+    from ooc_svm.cli.progress import Hints, train_progress
     from ooc_svm.cli.progress_log import pass_log
     from ooc_svm.model.file import check_model_target, save_model
     from ooc_svm.system.files import check_writable
@@ -72,6 +71,7 @@ def tune(
     check_writable(output)
     if report is not None:
         check_json_target(report)
+    hints = Hints(quiet)
     with pass_log(log) as lines, handle_signals():
         with train_progress(quiet) as show:
             model = run(
@@ -80,7 +80,7 @@ def tune(
                 folds=folds,
                 metric=metric,
                 rule=rule,
-                progress=to_all(show, None if lines is None else lines.write),
+                progress=to_all(hints, show, None if lines is None else lines.write),
                 **options,
             )
         save_model(model, output)  # a signal that comes now waits for it
@@ -88,5 +88,4 @@ def tune(
             write_json(report, model.report)
     typer.echo(certificate(model.report, options["tol"], output, os.path.getsize(output)))
     typer.echo(f"\n{comparison(model.report['tuning'])}")
-    for hint in model.report["hints"]:
-        complain("hint", hint["message"])
+    hints.rest(model.report)

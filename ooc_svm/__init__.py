@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ooc_svm.conversion.convert import ConvertReport, convert, convert_matrix
     from ooc_svm.errors import (
         DamageError,
+        HintWarning,
         InputError,
         InternalError,
         Interrupted,
@@ -42,6 +43,7 @@ _HOMES = {
     "ConvertReport": "conversion.convert",
     "DamageError": "errors",
     "EvaluationReport": "evaluation.report",
+    "HintWarning": "errors",
     "InputError": "errors",
     "InternalError": "errors",
     "Interrupted": "errors",
@@ -76,6 +78,7 @@ __all__ = [
     "ConvertReport",
     "DamageError",
     "EvaluationReport",
+    "HintWarning",
     "InputError",
     "InternalError",
     "Interrupted",

@@ -62,6 +62,10 @@ class OocSvmError(Exception):
     exit_code = 1
 
 
+class HintWarning(UserWarning):
+    """Something that stands in the way of a good model; ``report["hints"]`` has it too."""
+
+
 class InternalError(OocSvmError):
     """The package found that it was wrong itself: nothing was written, and its authors want to know."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ooc_svm.model.model import Model
 from ooc_svm.solvers.base import Solver
 from ooc_svm.solvers.stopping import Stopping
+from ooc_svm.training import hints
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.comparison import Comparison
 from ooc_svm.training.engines import open_engine
@@ -17,13 +18,21 @@ from ooc_svm.training.run import Run
 from ooc_svm.training.scale import column_scale
 from ooc_svm.training.warmup import warm_up
 
+PUBLIC_CALL = 4  # Level of the stack: behind `execute` come the function and the check of its arguments
+
 
 def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) -> Model:
-    """Train, with checkpoints if they are asked for, and compare values of C if that is."""
+    """Train, with checkpoints if they are asked for, and compare values of C if that is.
+
+    Where there is nobody to tell of progress, hints are warnings, in the name of who called the public function.
+    """
     wanted, checkpoints = prepared.options, None
     if wanted.checkpoint is not None:
         checkpoints = Checkpoints(wanted.checkpoint, prepared.key())
-    return _run(prepared, progress, checkpoints)
+    model = _run(prepared, progress, checkpoints)
+    if progress is None:
+        hints.warn(model.report, PUBLIC_CALL)
+    return model
 
 
 def _run(

@@ -6,11 +6,12 @@ read, those on the columns after it, and what the model is worth at the end.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ooc_svm.errors import parameter
+from ooc_svm.errors import HintWarning, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.store import Store
@@ -133,5 +134,11 @@ def _main_measure(quality: Quality) -> tuple[str, float]:
 
 
 def to_json(hints: Sequence[Hint]) -> list[dict[str, Any]]:
-    """As in the report, each code once."""
-    return list({hint.code: hint.to_json() for hint in hints}.values())
+    """As in the report, each code once: as it was given first."""
+    return list({hint.code: hint.to_json() for hint in reversed(hints)}.values())[::-1]
+
+
+def warn(report: Mapping[str, Any], stacklevel: int) -> None:
+    """Give the hints of a report as warnings."""
+    for hint in report["hints"]:
+        warnings.warn(hint["message"], HintWarning, stacklevel=stacklevel + 1)

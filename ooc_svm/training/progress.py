@@ -19,8 +19,9 @@ class Progress:
 
     Attributes
     ----------
-    kind : {"conversion", "block", "pass", "note"}
-        A part of the text was read, a part of a pass is done, a pass is done, or there is something to say.
+    kind : {"conversion", "block", "pass", "note", "hint"}
+        A part of the text was read, a part of a pass is done, a pass is done, there is something to say, or
+        something that the report will have in its ``hints``.
     passes, bytes_read : int
         Reads of the data done, and bytes fetched. The read for the scale of the columns comes before the
         first one and is not counted.
@@ -35,7 +36,7 @@ class Progress:
     models_running : int
         0 while the columns are measured.
     message : str
-        For "note".
+        For "note" and "hint".
     validation : list of dict or None
         For "pass", where rows are held out: ``C`` and the metrics of the models of each C.
     n_bytes : int or None
@@ -44,7 +45,7 @@ class Progress:
         For "conversion": rows read so far.
     """
 
-    kind: Literal["conversion", "block", "pass", "note"]
+    kind: Literal["conversion", "block", "pass", "note", "hint"]
     passes: int
     bytes_read: int
     blocks_done: int
@@ -153,6 +154,10 @@ class Recorder:
     def note(self, message: str) -> None:
         """Say something."""
         self._tell("note", message=message)
+
+    def hint(self, message: str) -> None:
+        """Give a hint, long before the report does."""
+        self._tell("hint", message=message)
 
     def _worst(self) -> Certificate | None:
         """The certificate with the largest gap, of those that still run if any do; None before the first."""

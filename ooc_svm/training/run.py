@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 
@@ -49,7 +49,7 @@ class Run:
     recorder: Recorder
     checkpoints: Checkpoints | None
     sizes: list[int] = field(init=False)  # Rows of each class
-    hints: list[hints.Hint] = field(init=False)  # Those of the labels
+    hints: list[hints.Hint] = field(init=False)  # Those given so far
     _last_saved: float = field(default_factory=time.monotonic)
     _save_seconds: float = 0.0
 
@@ -58,9 +58,8 @@ class Run:
         self.sizes = [counts.get(label, 0) for label in classes]
         resident = self.budget.plan.report.get("resident", 1.0)
         facts = self.prepared.data, self.prepared.options, self.final[0], self.sizes, resident
-        self.hints = list(hints.of_labels(*facts))
-        for hint in self.hints:
-            self.recorder.note(f"hint: {hint.message}")
+        self.hints = []
+        self._give(hints.of_labels(*facts))
         if self.prepared.tuning is None:
             self.recorder.measure = measuring(self)
 
@@ -119,8 +118,12 @@ class Run:
         if signal is not None:
             raise self.interrupted(signal)
         if self.recorder.passes == HINT_PASSES:
-            for hint in hints.of_columns(self.solvers[0].hints(), self.prepared.data, None):
-                self.recorder.note(f"hint: {hint.message}")
+            self._give(hints.of_columns(self.solvers[0].hints(), self.prepared.data, None))
+
+    def _give(self, found: Iterable[hints.Hint]) -> None:
+        for hint in found:
+            self.hints.append(hint)
+            self.recorder.hint(hint.message)
 
     def interrupted(self, signal: int) -> Interrupted:
         """The error that ends the run; with the best points so far, unless values of C are compared."""

@@ -87,6 +87,7 @@ def train(
     max_bad_lines : int, optional
     progress : callable, optional
         Called with a `Progress` after each block and each pass, and after each part of text that is read.
+        Without it the hints of the report are warnings (`HintWarning`).
     **options
         See `ooc_svm.options.TrainOptions`.
 

@@ -65,7 +65,8 @@ def tune(
     rule : {"best", "one-standard-error"}
         The C of the best mean over the folds; or the least C whose mean is at most one standard error worse.
     progress : callable, optional
-        Called with a `Progress` after each block and each pass.
+        Called with a `Progress` after each block and each pass. Without it the hints of the report are
+        warnings (`HintWarning`).
     **options
         See `ooc_svm.options.TrainOptions`. `C` holds the values to compare. `validation` is the path of a
         store to measure on in place of folds; the models of all rows are measured then.

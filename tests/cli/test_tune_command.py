@@ -29,7 +29,9 @@ def test_the_choice_and_the_table(small: SmallData, tmp_path: Path) -> None:
     assert model.C[model.selected] == found["C"]
     [chosen] = [each for each in found["values"] if each["C"] == found["C"]]
     lines = facts(out)
-    assert facts(run("info", tmp_path / "m")[0])["predicts with"] == f"C {found['C']:g}"
+    known = run("info", tmp_path / "m")[0]
+    assert facts(known)["predicts with"] == f"C {found['C']:g}"
+    assert last_table(known) == last_table(out)
     assert lines["certified"].startswith("yes, relative gap ")
     spread = f"auc {chosen['mean']:.4g} with a standard error of {chosen['standard_error']:.2g}"
     assert lines["chosen"] == f"C {chosen['C']:g}: {spread}, the highest"

@@ -8,6 +8,7 @@ from helpers.train_data import make_store
 from scipy import sparse
 from typer.testing import CliRunner
 
+from ooc_svm import HintWarning, OocSVC, tune
 from ooc_svm.cli.app import app
 from ooc_svm.training.train import train
 
@@ -158,3 +159,33 @@ def test_the_command_tells_them(matrix, scores, tmp_path):
     assert "--problem roc-area" in line
     found = CliRunner().invoke(app, [*words, "--quiet", "--class-weight", "balanced"])
     assert found.stderr == ""
+
+
+def test_each_is_told_once(matrix, scores, tmp_path):
+    sizes = np.repeat([1.0, 200.0], N_FEATURES // 2)
+    store = make_store(tmp_path / "s.zarr", sparse.csr_matrix(matrix * sizes), signs(scores, 0.05))
+    words = ["train", str(store), "-o", str(tmp_path / "m"), "--C", "0.01", "--max-passes", "2"]
+    shown = CliRunner().invoke(app, words).stderr
+    silent = CliRunner().invoke(app, [*words, "--quiet"]).stderr
+    for output in (shown, silent):
+        for said in ("columns differ in size", "class has 1140 rows"):
+            assert output.count(said) == 1
+
+
+class TestWarnings:
+    def test_the_library_warns_in_the_name_of_its_caller(self, matrix, scores):
+        labels = signs(scores, 0.05)
+        for run in (train, tune):
+            with pytest.warns(HintWarning, match="the largest class has 1140 rows") as found:
+                run(matrix, labels, C=0.01)
+            assert {each.filename for each in found} == {__file__}
+
+    def test_who_asked_for_progress_is_told_there(self, matrix, scores, recwarn):
+        told = []
+        train(matrix, signs(scores, 0.05), progress=told.append)
+        assert [event.kind for event in told].count("hint") == 1
+        assert not recwarn.list
+
+    def test_the_estimators_warn(self, matrix, scores):
+        with pytest.warns(HintWarning, match="the largest class has 1140 rows"):
+            OocSVC(C=0.01).fit(matrix, signs(scores, 0.05))
