@@ -159,11 +159,14 @@ class TestReference:
     def test_the_rows_with_a_loss_are_counted(self, rows):
         matrix, labels, values = rows
         model = train(matrix, labels, bias="free", tol=1e-6)
-        inside = (labels * (matrix @ model.weights[0] + model.bias[0]) < 1.0).sum()
-        assert model.report["models"][0]["n_support"] == inside
+        margins = labels * (matrix @ model.weights[0] + model.bias[0])
+        # The best bias puts a row on the margin, and rounding on either side of it.
+        inside = [(margins < 1.0 + side * 1e-9).sum() for side in (-1.0, 1.0)]
+        assert inside[0] <= model.report["models"][0]["n_support"] <= inside[1] <= inside[0] + 2
         model = train(matrix, values, **options_of(VALUES[0], bias="free"))
-        outside = (np.abs(values - matrix @ model.weights[0] - model.bias[0]) > EPS).sum()
-        assert model.report["models"][0]["n_support"] == outside
+        distances = np.abs(values - matrix @ model.weights[0] - model.bias[0])
+        outside = [(distances > EPS + side * 1e-9).sum() for side in (1.0, -1.0)]
+        assert outside[0] <= model.report["models"][0]["n_support"] <= outside[1] <= outside[0] + 2
 
 
 @pytest.mark.parametrize("options", KINDS)
@@ -240,7 +243,7 @@ def test_each_block_is_fetched_once_a_pass(stores, monkeypatch):
 def test_the_fewer_rows_are_held_the_more_rounds():
     shares = (1.0, 0.1, 0.05, 0.02, 0.001, 0.0)
     few, more, most = ([effort_for(n, share) for share in shares] for n in (10**6, 6 * 10**7, 10**9))
-    assert [own.rounds for own in few] == [3, 20, 25, 62, 100, 100]
+    assert [own.rounds for own in few] == [1, 20, 25, 62, 100, 100]
     assert [own.rounds for own in more] == [5, 5, 10, 20, 20, 20]
     assert [own.rounds for own in most] == [5, 5, 10, 20, 20, 20]
     assert {own.lanes for own in few + more} == {1}
