@@ -5,6 +5,8 @@ from __future__ import annotations
 from ooc_svm.losses.functions import slope, value
 from ooc_svm.ops.compiled import compiled
 
+OWN_ERROR = 2.0**-50  # Of what a residual and its loss are made from, after a few operations
+
 
 @compiled
 def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ignore[no-untyped-def]
@@ -31,17 +33,20 @@ def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ign
 
 @compiled
 def slope_sizes(loss, scores, b, error, targets, costs, sums):  # type: ignore[no-untyped-def]
-    """Add the losses at the scores plus b, and their steepest slopes g within an error of the residuals.
+    """Add the losses at the scores plus b, and their steepest slopes g near by.
 
+    ``error``: of the residuals, beside the rounding of their own arithmetic: a row on the edge of its loss has
+        the slope of either side.
     ``sums`` (float64, shape (4,)): of ``g^2 / c``, ``g (|t| + |s| + |b|)``, ``g``, and of the losses.
     """
     for i in range(len(scores)):
         s, t, c = scores[i], targets[i], costs[i]
         if c > 0.0:
-            r = t - s - b
-            g = max(abs(slope(loss, r - error, t, c)), abs(slope(loss, r + error, t, c)))
+            r, size = t - s - b, abs(t) + abs(s) + abs(b)
+            near = error + OWN_ERROR * size
+            g = max(abs(slope(loss, r - near, t, c)), abs(slope(loss, r + near, t, c)))
             sums[0] += g * g / c
-            sums[1] += g * (abs(t) + abs(s) + abs(b))
+            sums[1] += g * size
             sums[2] += g
             sums[3] += value(loss, r, t, c)
 

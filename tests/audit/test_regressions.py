@@ -96,6 +96,13 @@ def test_many_steps_on_resident_rows_allow_for_little_rounding():
 # C |s| eps as large as the optimum.
 
 
+def test_a_row_on_the_edge_of_its_tube_may_have_a_loss():
+    """Whether it has one, rounding decides; the weight of the row multiplies it."""
+    rows = make_rows("svr", n=5, d=2, seed=118089085, values="normal", density=0.3, duplicates=0.3,
+                     weights="far")  # fmt: skip
+    train(rows.matrix, rows.labels, rows.weights, problem="svr", epsilon=0.5)
+
+
 def large_ranks(seed):
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(5, 60)), int(rng.integers(1, 6))

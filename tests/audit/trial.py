@@ -120,9 +120,10 @@ def _place(rows: Rows, how, folder):
 
 
 def _train(data, **options):
-    """A model; what overflows is no defect, and any other warning or error is."""
+    """A model; what overflows is no defect, and any other warning or error is, but for hints."""
     data = dict(data)
     with warnings.catch_warnings(action="error"):
+        warnings.simplefilter("ignore", ooc_svm.HintWarning)
         try:
             return ooc_svm.train(data.pop("data"), data.pop("labels", None), **data, **options)
         except InputError as error:
