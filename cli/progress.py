@@ -97,7 +97,7 @@ class PassLines:
     """A plain line for each pass and each note; events of blocks are ignored."""
 
     def __init__(self) -> None:
-        self._gap_share, self._speed = GapShare(), _Speed()
+        self._gap_share, self._speed, self._left = GapShare(), _Speed(), _TimeLeft()
         self._converted = ByteLines("convert")
 
     def __call__(self, event: TrainEvent) -> None:
@@ -108,7 +108,8 @@ class PassLines:
             write_line(noted(event))
         elif event.kind == "pass":
             share = self._gap_share(event.relative_gap, event.tol)
-            write_line(_pass_line(event, share, self._speed(event.bytes_read, event.seconds)))
+            speed = self._speed(event.bytes_read, event.seconds)
+            write_line(_pass_line(event, speed, self._left(event, share)))
 
 
 class ByteLines:
@@ -161,7 +162,24 @@ class _Speed:
         return max(speed, 0.0)
 
 
-def _pass_line(event: TrainEvent, share: float, bytes_a_second: float) -> str:
+class _TimeLeft:
+    """The time left, as the passes behind the first one tell: that one may have waited for compiling."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, float] | None = None
+
+    def __call__(self, event: TrainEvent, share: float) -> list[str]:
+        """The time left at a share of the way, once so much is done that it can be guessed."""
+        if self._began is None:
+            self._began = (event.seconds, share) if event.kind == "pass" else None
+            return []
+        took, done = event.seconds - self._began[0], share - self._began[1]
+        if done < MIN_SHARE or share >= 1:
+            return []
+        return [f"about {seconds(took * (1 - share) / done)} left"]
+
+
+def _pass_line(event: TrainEvent, bytes_a_second: float, left: list[str]) -> str:
     """``pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  310 MB/s  8.1 s``, and time left.
 
     The speed is left out where nothing was read: blocks that are kept in memory are read once.
@@ -169,13 +187,13 @@ def _pass_line(event: TrainEvent, share: float, bytes_a_second: float) -> str:
     values = f"P {objective(event.primal)}  D {objective(event.dual)}"
     parts = [f"pass {event.passes}", _gap(event), values, f"{format_size(event.bytes_read)} read"]
     parts += [*_quality(event), *_pace(event, bytes_a_second)]
-    return "  ".join([*parts, *_left(event, share), *_to_go(event)])
+    return "  ".join([*parts, *left, *_to_go(event)])
 
 
-def _bar_text(event: TrainEvent, share: float, bytes_a_second: float) -> str:
+def _bar_text(event: TrainEvent, bytes_a_second: float, left: list[str]) -> str:
     """The text to the right of the bar: gap, reading speed, time used and left, models that still run."""
     pace = _pace(event, bytes_a_second)
-    return "  ".join([_gap(event), *_quality(event), *pace, *_left(event, share), *_to_go(event)])
+    return "  ".join([_gap(event), *_quality(event), *pace, *left, *_to_go(event)])
 
 
 def _gap(event: TrainEvent) -> str:
@@ -197,13 +215,6 @@ def _quality(event: TrainEvent) -> list[str]:
     return [f"{metric} {value:.4g}"]
 
 
-def _left(event: TrainEvent, share: float) -> list[str]:
-    """The time left, once so much of the way is done that it can be guessed."""
-    if not MIN_SHARE <= share < 1:
-        return []
-    return [f"about {seconds(event.seconds * (1 - share) / share)} left"]
-
-
 def _to_go(event: TrainEvent) -> list[str]:
     return [count(event.models_running, "model") + " to go"] if event.models_running > 1 else []
 
@@ -215,7 +226,7 @@ def _train_bar() -> Iterator[TrainProgress]:
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"))
-    gap_share, speed = GapShare(), _Speed()
+    gap_share, speed, left = GapShare(), _Speed(), _TimeLeft()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("reading", total=1.0, facts="")
 
@@ -235,7 +246,7 @@ def _train_bar() -> Iterator[TrainProgress]:
                 task,
                 description=f"{read} {percent:>5}",
                 completed=share,
-                facts=_bar_text(event, share, speed(event.bytes_read, event.seconds)),
+                facts=_bar_text(event, speed(event.bytes_read, event.seconds), left(event, share)),
             )
 
         yield show

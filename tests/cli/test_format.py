@@ -212,12 +212,15 @@ def test_the_certificate_of_many_models_names_the_worst() -> None:
 
 def test_the_line_of_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
     lines = progress.PassLines()
+    lines(replace(EVENT, passes=1, seconds=6.0, bytes_read=900_000_000, relative_gap=0.5))
     lines(EVENT)
     lines(replace(EVENT, kind="block", blocks_done=3))
     lines(replace(EVENT, kind="note", message="compiling ..."))
     lines(replace(EVENT, passes=13, seconds=9.1, relative_gap=None, models_running=3))
+    # From 10 to 82 % of the way in 2.1 s.
     assert capsys.readouterr().err.splitlines() == [
-        "pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  148 MB/s  8.1 s  about 1.7 s left",
+        "pass 1  gap 5e-1 (target 1e-3)  P 577.8  D 575.9  900 MB read  150 MB/s  6.0 s",
+        "pass 12  gap 3.4e-3 (target 1e-3)  P 577.8  D 575.9  1.2 GB read  143 MB/s  8.1 s  about 0.5 s left",
         "compiling ...",
         "pass 13  gap - (target 1e-3)  P 577.8  D 575.9  1.2 GB read  9.1 s  3 models to go",
     ]
@@ -291,6 +294,7 @@ def test_the_bar_of_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
             assert show is not None
             show(replace(EVENT, kind="note", message="compiling [once] ..."))
             show(replace(EVENT, kind="block", blocks_done=10))
+            show(replace(EVENT, passes=1, seconds=6.0, relative_gap=0.5))
             show(EVENT)
         text = read()
     assert "compiling [once] ..." in text
