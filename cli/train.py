@@ -100,14 +100,10 @@ def train(
 
     from ooc_svm.cli.progress import Hints, train_progress
     from ooc_svm.cli.progress_log import pass_log
-    from ooc_svm.model.file import check_model_target, save_model
-    from ooc_svm.system.files import check_writable
+    from ooc_svm.model.file import save_model
     from ooc_svm.training.train import train as run
 
-    check_model_target(output)
-    check_writable(output)
-    if report is not None:
-        check_json_target(report)
+    check_results(output, report)
     hints = Hints(quiet)
     with pass_log(log) as lines, handle_signals():
         stopped: Interrupted | None = None
@@ -137,6 +133,17 @@ def train(
     hints.rest(model.report)
     if stopped is not None:
         raise stopped
+
+
+def check_results(model: str, report: str | None) -> None:
+    """Refuse files that could not be written at the end."""
+    from ooc_svm.model.file import check_model_target
+    from ooc_svm.system.files import check_writable
+
+    check_model_target(model)
+    check_writable(model)
+    if report is not None:
+        check_json_target(report)
 
 
 def check_names(targets: dict[str, str | None]) -> None:

@@ -7,10 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from ooc_svm.cli.json_output import check_json_target, write_json
+from ooc_svm.cli.json_output import write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, option, takes_training
 from ooc_svm.cli.report import certificate, comparison
-from ooc_svm.cli.train import Folds, LogFile, ReportFile, StorePath, check_names, default_model, to_all
+from ooc_svm.cli.train import (
+    Folds,
+    LogFile,
+    ReportFile,
+    StorePath,
+    check_names,
+    check_results,
+    default_model,
+    to_all,
+)
 from ooc_svm.parameters import PATH, RULE, TEXT
 from ooc_svm.system.signals import handle_signals
 
@@ -63,14 +72,10 @@ def tune(
 
     from ooc_svm.cli.progress import Hints, train_progress
     from ooc_svm.cli.progress_log import pass_log
-    from ooc_svm.model.file import check_model_target, save_model
-    from ooc_svm.system.files import check_writable
+    from ooc_svm.model.file import save_model
     from ooc_svm.training.tune import tune as run
 
-    check_model_target(output)
-    check_writable(output)
-    if report is not None:
-        check_json_target(report)
+    check_results(output, report)
     hints = Hints(quiet)
     with pass_log(log) as lines, handle_signals():
         with train_progress(quiet) as show:

@@ -35,8 +35,8 @@ def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ign
 def slope_sizes(loss, scores, b, error, targets, costs, sums):  # type: ignore[no-untyped-def]
     """Add the losses at the scores plus b, and their steepest slopes g near by.
 
-    ``error``: of the residuals, beside the rounding of their own arithmetic: a row on the edge of its loss has
-        the slope of either side.
+    ``error``: of the residuals, beside the rounding of their own arithmetic. A row on the edge of its loss
+        has the slope of either side.
     ``sums`` (float64, shape (4,)): of ``g^2 / c``, ``g (|t| + |s| + |b|)``, ``g``, and of the losses.
     """
     for i in range(len(scores)):

@@ -24,7 +24,7 @@ PUBLIC_CALL = 4  # Level of the stack: behind `execute` come the function and th
 def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) -> Model:
     """Train, with checkpoints if they are asked for, and compare values of C if that is.
 
-    Where there is nobody to tell of progress, hints are warnings, in the name of who called the public function.
+    Where nobody is told of progress, hints are warnings, in the name of who called the public function.
     """
     wanted, checkpoints = prepared.options, None
     if wanted.checkpoint is not None:

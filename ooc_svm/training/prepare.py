@@ -25,7 +25,7 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.data import Data, open_data, without_rows
 from ooc_svm.training.keys import RunKey, family_key, run_key
 from ooc_svm.training.memory_plan import Workload, program_bytes, validation_bytes
-from ooc_svm.training.tuning import TuneRequest, Tuning, plan_tuning
+from ooc_svm.training.tuning import TuneRequest, Tuning, check_request, plan_tuning
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
@@ -157,6 +157,8 @@ def open_prepared(
     tuning: TuneRequest | None = None,
 ) -> Preparation:
     """Open what `train` was given, and prepare it; `conversion_seconds` if it was made from text."""
+    if tuning is not None:
+        check_request(tuning, options)
     opened = open_data(data, labels, sample_weight, options, qid, feature_names)
     return prepare(replace(opened, conversion_seconds=conversion_seconds), options, tuning)
 

@@ -172,7 +172,7 @@ class Recorder:
             self._tell("block", done, n_blocks)
 
     def _tell(
-        self, kind: Literal["block", "note"], done: int = 0, n_blocks: int = 0, message: str = ""
+        self, kind: Literal["block", "note", "hint"], done: int = 0, n_blocks: int = 0, message: str = ""
     ) -> None:
         if self._progress is not None:
             self._progress(self._event(kind, done, n_blocks, message))

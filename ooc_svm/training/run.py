@@ -19,6 +19,7 @@ from ooc_svm.solvers.base import Solver
 from ooc_svm.system import signals
 from ooc_svm.training import hints
 from ooc_svm.training.checkpoint import Checkpoints, check_feature_names, saved_item
+from ooc_svm.training.hints import Hint
 from ooc_svm.training.memory_plan import Budget
 from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.progress import Recorder
@@ -49,7 +50,7 @@ class Run:
     recorder: Recorder
     checkpoints: Checkpoints | None
     sizes: list[int] = field(init=False)  # Rows of each class
-    hints: list[hints.Hint] = field(init=False)  # Those given so far
+    hints: list[Hint] = field(init=False)  # Those given so far
     _last_saved: float = field(default_factory=time.monotonic)
     _save_seconds: float = 0.0
 
@@ -120,7 +121,7 @@ class Run:
         if self.recorder.passes == HINT_PASSES:
             self._give(hints.of_columns(self.solvers[0].hints(), self.prepared.data, None))
 
-    def _give(self, found: Iterable[hints.Hint]) -> None:
+    def _give(self, found: Iterable[Hint]) -> None:
         for hint in found:
             self.hints.append(hint)
             self.recorder.hint(hint.message)

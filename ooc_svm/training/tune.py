@@ -11,7 +11,7 @@ from ooc_svm.parameters import ARRAY, CALLBACK, DATA, FEATURE_NAMES, FOLDS, RULE
 from ooc_svm.training.execute import execute
 from ooc_svm.training.prepare import open_prepared
 from ooc_svm.training.progress import Progress
-from ooc_svm.training.tuning import TuneRequest, check_request
+from ooc_svm.training.tuning import TuneRequest
 
 
 @checks(
@@ -90,6 +90,5 @@ def tune(
         As `ooc_svm.train`; all models count in what memory is needed. The error of a signal has no model.
     """
     wanted, request = TrainOptions(**options), TuneRequest(folds, metric, rule)
-    check_request(request, wanted)
     prepared = open_prepared(data, labels, sample_weight, qid, wanted, feature_names, tuning=request)
     return execute(prepared, progress)

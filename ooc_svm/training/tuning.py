@@ -66,7 +66,6 @@ def plan_tuning(request: TuneRequest, problem: Problem, data: Data, options: Tra
     UsageError for a metric that does not exist or does not fit, or an option that does not.
     InputError for more folds than rows of a class, rows or queries.
     """
-    check_request(request, options)
     n_classes = problem.n_models(data.labels, options) // len(options.C)
     predicted = predicted_of(options.problem, one_vs_rest=n_classes > 1)
     metric = request.metric or PROBLEMS[options.problem].score

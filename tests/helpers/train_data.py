@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.problems_data import noisy_rows
 from helpers.store_data import write_store
+from scipy import sparse
 from sklearn.svm import LinearSVC
 
 # Chunks so small that a few hundred rows make a dozen blocks or more.
@@ -21,6 +22,24 @@ def store_rows(n_rows=300, n_features=40, **options):
     matrix, labels = noisy_rows(n_rows, n_features, **options)
     matrix.sort_indices()
     return matrix, labels
+
+
+def problem_rows(problem, n_rows, n_features, *, noise):
+    """A matrix in which some features tell the labels of a problem, and the labels."""
+    rng = np.random.default_rng(3)
+    X = sparse.random_array((n_rows, n_features), density=0.3, format="csr", rng=rng)
+    X.data = rng.standard_normal(X.nnz)
+    X.sort_indices()
+    value = X @ rng.standard_normal(n_features) + noise * rng.standard_normal(n_rows)
+    labels = {
+        "two classes": np.where(value > 1.0, 1.0, -1.0),
+        "three classes": np.digitize(value, [-1.0, 1.5]) + 1.0,
+        "svr": value,
+        "ordinal": np.digitize(value, [-2.0, 0.0, 2.0]) + 0.0,
+        "roc-area": np.where(value > 1.5, 1.0, -1.0),
+        "ranking": np.digitize(value, [-1.0, 1.0]) + 0.0,
+    }[problem]
+    return X, labels
 
 
 def make_store(path: Path, matrix, labels, **options) -> Path:

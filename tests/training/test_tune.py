@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.killed_runs import run_all
-from helpers.train_data import bits, make_store
+from helpers.train_data import bits, make_store, problem_rows
 from scipy import sparse
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import LinearSVC
@@ -42,20 +42,7 @@ COSTS = [0.01, 1.0]
 
 
 def rows_of(problem: str) -> tuple[Any, Any, Any]:
-    """A matrix, labels and qids in which some features tell the labels, with some noise."""
-    rng = np.random.default_rng(3)
-    X = sparse.random_array((N_ROWS, 20), density=0.3, format="csr", rng=rng)
-    X.data = rng.standard_normal(X.nnz)
-    X.sort_indices()
-    value = X @ rng.standard_normal(20) + 0.8 * rng.standard_normal(N_ROWS)
-    labels = {
-        "two classes": np.where(value > 1.0, 1.0, -1.0),
-        "three classes": np.digitize(value, [-1.0, 1.5]) + 1.0,
-        "svr": value,
-        "ordinal": np.digitize(value, [-2.0, 0.0, 2.0]) + 0.0,
-        "roc-area": np.where(value > 1.5, 1.0, -1.0),
-        "ranking": np.digitize(value, [-1.0, 1.0]) + 0.0,
-    }[problem]
+    X, labels = problem_rows(problem, N_ROWS, 20, noise=0.8)
     return X, labels, np.arange(N_ROWS) // 8 if problem == "ranking" else None
 
 
