@@ -178,7 +178,7 @@ class Recorder:
             self._progress(self._event(kind, done, n_blocks, message))
 
     def _event(
-        self, kind: Literal["block", "pass", "note"], done: int = 0, n_blocks: int = 0, message: str = ""
+        self, kind: Literal["block", "pass", "note", "hint"], done: int = 0, n_blocks: int = 0, message: str = ""
     ) -> Progress:
         """What there is to report now."""
         worst = self._worst()
