@@ -12,6 +12,8 @@ from ooc_svm.solvers.certificate import Certificate
 
 BLOCK_INTERVAL = 0.2  # Least time between two reports of blocks, in seconds
 
+Kind = Literal["conversion", "block", "pass", "note", "hint"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -45,7 +47,7 @@ class Progress:
         For "conversion": rows read so far.
     """
 
-    kind: Literal["conversion", "block", "pass", "note", "hint"]
+    kind: Kind
     passes: int
     bytes_read: int
     blocks_done: int
@@ -171,15 +173,11 @@ class Recorder:
             self._last_block = now
             self._tell("block", done, n_blocks)
 
-    def _tell(
-        self, kind: Literal["block", "note", "hint"], done: int = 0, n_blocks: int = 0, message: str = ""
-    ) -> None:
+    def _tell(self, kind: Kind, done: int = 0, n_blocks: int = 0, message: str = "") -> None:
         if self._progress is not None:
             self._progress(self._event(kind, done, n_blocks, message))
 
-    def _event(
-        self, kind: Literal["block", "pass", "note", "hint"], done: int = 0, n_blocks: int = 0, message: str = ""
-    ) -> Progress:
+    def _event(self, kind: Kind, done: int = 0, n_blocks: int = 0, message: str = "") -> Progress:
         """What there is to report now."""
         worst = self._worst()
         return Progress(
