@@ -196,6 +196,15 @@ def test_few_rows_far_from_zero_and_a_large_cost_take_few_reads():
     train(rows.matrix, rows.labels, bias="free", loss="hinge", C=240.0, most=MOST_READS)
 
 
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_bias_that_few_rows_answer_to_takes_few_reads(lanes):
+    """Rho follows from some rows, and one row answers: its sum with the others falls by 1 % in a read."""
+    rows = make_rows("svr", n=4, d=330, seed=289335421, values="uniform", density=0.7, duplicates=0.3,
+                     noise=0.05, weights="zeros", target_size=1e4)  # fmt: skip
+    train(rows.matrix, rows.labels, rows.weights, problem="svr", bias="free", C=2.1, lanes=lanes,
+          most=MOST_READS)  # fmt: skip
+
+
 @pytest.mark.realdata
 @pytest.mark.parametrize("loss", REGRESSION)
 @pytest.mark.parametrize("factor", [1.0, 1000.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -200,7 +201,7 @@ def _reads(case, rows, model):
     worst = max(report["models"], key=lambda row: row["relative_gap"])
     lost = worst.get("rounding", 0.0) > 0.1 * options["tol"] * worst["primal"]
     in_time = worst["stop_reason"] != "time-limit" and not lost
-    easy = {name: value for name, value in data.items() if name not in _shifts(data, options)}
+    easy = {name: value for name, value in data.items() if name not in _shifts(rows, options)}
     if easy != data and options["tol"] >= EASY_TOL and passes > EASY_READS and in_time:
         twin = _twin(case, data=easy)
         if twin is not None and _ended(twin) and passes > max(EASY_READS, 2 * twin["passes"] + 2):
@@ -220,11 +221,15 @@ def _reads(case, rows, model):
             )
 
 
-def _shifts(data, options):
-    """Parts of a description that a free bias makes no difference of."""
+def _shifts(rows, options):
+    """Parts of a description that a free bias makes no difference of.
+
+    Zeros have no offset: where there are some, it makes another problem.
+    """
     if options.get("bias") != "free":
         return ()
-    whole = not {"density", "empty_rows", "dtype"} & set(data) and options.get("scale") != "maxabs"
+    full = rows.matrix.count_nonzero() == math.prod(rows.matrix.shape) and rows.matrix.dtype == np.float64
+    whole = full and options.get("scale") != "maxabs"
     return ("target_offset", "offset") if whole else ("target_offset",)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Pass, Position, RowSet
+from ooc_svm.passes.base import Pass, Position, RowSet, Segment
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.streamed_smo.dual import DualModel, LossesAlong, TargetSums
-from ooc_svm.solvers.streamed_smo.rounds import Round, opening
+from ooc_svm.solvers.streamed_smo.rounds import MIN_ROWS, Round, opening
 from ooc_svm.solvers.streamed_smo.sweep import COST, NORM, NormPass
 
 RHO = 0.1  # rho of a free bias, as a share of the mean squared norm of a row
@@ -56,6 +56,17 @@ def place_targets(model: DualModel, rows: RowSet) -> Generator[Pass, Any, tuple[
     return center, float(max(size / cost, np.finfo(float).tiny))
 
 
+def _first_rows(rows: RowSet) -> RowSet:
+    """The first range of a lane, and those of the next lanes where these are a few rows."""
+    segments: list[Segment] = []
+    n_rows = 0
+    for segment in rows.segments:
+        own = segment[:1] if n_rows < MIN_ROWS else ()
+        segments.append(own)
+        n_rows += sum(part.n_rows for part in own)
+    return RowSet(tuple(segments))
+
+
 def place_rows(
     model: DualModel, rounds: Sequence[Round], rows: RowSet
 ) -> Generator[Pass, Any, tuple[float, Float64Array]]:
@@ -66,10 +77,10 @@ def place_rows(
     space, nothing = model.space, np.empty(0)
     if not model.free_bias:
         return float(space.penalized_bias), nothing
-    first = next(segment for segment in rounds[0].rows.segments if segment)[:1]
+    first = _first_rows(rounds[0].rows)
     # A part of a read: no read ends with it.
-    part = Position(0, 1, 2)
-    found = yield NormPass(model, True, RowSet((first,)), part, opening(rounds))
+    part = Position(0, first.n_ranges, first.n_ranges + 1)
+    found = yield NormPass(model, True, first, part, opening(rounds))
     costs = float((yield RowPass(TargetSums(model), rows))[0])
     cost, norm, mean = float(found.sums[COST]), float(found.sums[NORM]), nothing
     if cost > 0.0:

@@ -15,7 +15,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.sweep import LENGTH, LONGEST, N_ROW_SUMS, NORM
+from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST, N_ROW_SUMS, NORM
 
 # Roundings of a row's own loss or conjugate, and of what is put together from the sums.
 FEW = 8.0
@@ -61,6 +61,12 @@ class SmoRounding:
         """`scores` where the best point goes to ``best + t (reference - best)``; given are norms."""
         kept = abs(1.0 - t)
         return kept * self.scores + abs(t) * UNIT * reference + FEW * UNIT * (best + abs(t) * reference)
+
+    @property
+    def mean_square(self) -> float:
+        """Mean squared norm of a row, by cost; 0 before the first read."""
+        cost = float(self.rows[COST])
+        return float(self.rows[NORM]) / cost if cost > 0.0 else 0.0
 
     @property
     def residual(self) -> float:

@@ -76,6 +76,9 @@ SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
 # Nonzeros and rows that a solve may always look at: a few milliseconds, which no read takes less than.
 WORTHWHILE = 1_000_000
 
+# A read that leaves so much of the sum of the multipliers makes rho so many times as large.
+FIRMER = 4.0
+
 LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 
 
@@ -304,6 +307,13 @@ class StreamedSmo(Solver):
             state.w = state.w + (rebuilt - before)
             multipliers.linear += float(rounding.moves[dual_loops.WAS_LINEAR]) - linear
             multipliers.total += float(rounding.moves[dual_loops.WAS_TOTAL]) - total
+        if model.free_bias and rebuild and self._creeps(total):
+            state.rho = max(state.rho, min(FIRMER * state.rho, rounding.mean_square))
+
+    def _creeps(self, before: float) -> bool:
+        """Whether the sum of the multipliers, which was ``before``, hardly answers to the bias."""
+        total, size = self.state.multipliers.total, float(self.state.rounding.moves[dual_loops.WAS_DISTANCE])
+        return before * (total - SLOW * before) > 0.0 and abs(total) > self.stopping.tol * size
 
     @property
     def _ahead(self) -> tuple[int, ...]:
