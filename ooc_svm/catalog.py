@@ -9,8 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
-Form = Literal["classes", "values", "pairs"]
-"""What the losses of a problem are of: rows of two classes, rows with values, or pairs of rows."""
+Form = Literal["classes", "values", "pairs", "classes by nu", "values by nu"]
+"""What the losses of a problem are of: rows of two classes, rows with values, or pairs of rows.
+
+"by nu": the margin or the width of the tube is found by training.
+"""
 
 LossProperty = Literal["dual", "piecewise linear"]
 """What a loss offers to solvers: exact dual steps, or breakpoints for an exact line search."""
@@ -46,12 +49,14 @@ class ProblemEntry(NamedTuple):
     @property
     def biases(self) -> tuple[str, ...]:
         """The biases that it takes; in the difference of a pair a bias cancels."""
-        return ("none",) if self.form == "pairs" else BIASES
+        if self.form == "pairs":
+            return ("none",)
+        return ("free",) if self.form.endswith("by nu") else BIASES
 
     @property
     def bias(self) -> str:
         """The bias that it has where none is named."""
-        return "none" if self.form == "pairs" else "penalized"
+        return "penalized" if "penalized" in self.biases else self.biases[0]
 
 
 class SolverEntry(NamedTuple):
@@ -73,7 +78,7 @@ LOSSES = {
     "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=("dual",)),
     "epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",
-        properties=("dual",),
+        properties=("dual", "piecewise linear"),
         options=("epsilon",),
     ),
     "squared-epsilon-insensitive": LossEntry(
@@ -89,26 +94,49 @@ PROBLEMS = {
         form="classes",
         losses=("hinge", "squared-hinge"),
         score="accuracy",
-        options=("class_weight", "positive"),
+        options=("class_weight", "positive", "C"),
     ),
     "svr": ProblemEntry(
         home="ooc_svm.problems.regression:REGRESSION",
         form="values",
         losses=("epsilon-insensitive", "squared-epsilon-insensitive"),
         score="r2",
+        options=("epsilon", "C"),
+    ),
+    "nu-svc": ProblemEntry(
+        home="ooc_svm.problems.by_nu:NU_CLASSIFICATION",
+        form="classes by nu",
+        losses=("hinge",),
+        score="accuracy",
+        options=("nu", "class_weight", "positive"),
+    ),
+    "nu-svr": ProblemEntry(
+        home="ooc_svm.problems.by_nu:NU_REGRESSION",
+        form="values by nu",
+        losses=("epsilon-insensitive",),
+        score="r2",
+        options=("nu", "C"),
     ),
     "ordinal": ProblemEntry(
-        home="ooc_svm.problems.pairwise:ORDINAL", form="pairs", losses=("hinge",), score="kendall-tau"
+        home="ooc_svm.problems.pairwise:ORDINAL",
+        form="pairs",
+        losses=("hinge",),
+        score="kendall-tau",
+        options=("C",),
     ),
     "roc-area": ProblemEntry(
         home="ooc_svm.problems.pairwise:ROC_AREA",
         form="pairs",
         losses=("hinge",),
         score="auc",
-        options=("positive",),
+        options=("positive", "C"),
     ),
     "ranking": ProblemEntry(
-        home="ooc_svm.problems.pairwise:RANKING", form="pairs", losses=("hinge",), score="ndcg@10"
+        home="ooc_svm.problems.pairwise:RANKING",
+        form="pairs",
+        losses=("hinge",),
+        score="ndcg@10",
+        options=("C",),
     ),
 }
 
@@ -123,16 +151,16 @@ SOLVERS = {
     ),
     "ocas": SolverEntry(
         home="ooc_svm.solvers.cutting_plane.plan:OCAS",
-        forms=("classes", "pairs"),
+        forms=("classes", "values", "pairs", "classes by nu", "values by nu"),
         needs="piecewise linear",
-        biases=("none", "penalized"),
+        biases=BIASES,
         options=("cut_groups",),
     ),
     "cutting-plane": SolverEntry(
         home="ooc_svm.solvers.cutting_plane.plan:JOACHIMS",
-        forms=("classes", "pairs"),
+        forms=("classes", "values", "pairs", "classes by nu", "values by nu"),
         needs="piecewise linear",
-        biases=("none", "penalized"),
+        biases=BIASES,
         options=("cut_groups",),
     ),
 }

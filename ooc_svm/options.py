@@ -37,6 +37,7 @@ from ooc_svm.parameters import (
 
 ENGINES = ("local", "dask")
 DEFAULT_EPSILON = 0.1
+DEFAULT_NU = 0.5
 
 
 class Role(Enum):
@@ -154,6 +155,7 @@ GAP = number("a relative gap between 0 and 1", lambda tol: 0 < tol < 1)
 SECONDS = number("a positive number", lambda seconds: seconds > 0)
 DEVIATION = number("finite and not negative", lambda epsilon: 0 <= epsilon < math.inf)
 SHARE = number("a share of the data above 0 and at most 1", lambda share: 0 < share <= 1)
+NU = number("above 0 and at most 1", lambda nu: 0 < nu <= 1)
 LANES = integer("a power of two up to 64", lambda lanes: lanes in (1, 2, 4, 8, 16, 32, 64))
 
 
@@ -172,19 +174,28 @@ class TrainOptions:
         PROBLEMS,
         "svc",
         Role.IDENTITY,
-        "What is learned: classes (svc), values (svr) or an order of rows (ordinal, roc-area, ranking).",
+        "What is learned: classes (svc, nu-svc), values (svr, nu-svr) or an order of rows (ordinal, "
+        "roc-area, ranking).",
     )
     loss: str | None = _names(
         LOSSES,
         None,
         Role.IDENTITY,
-        "Loss of a row or of a pair of rows; by default hinge, epsilon-insensitive for svr.",
+        "Loss of a row or of a pair of rows; by default hinge, epsilon-insensitive for svr and nu-svr.",
     )
     epsilon: float | None = _option(
         DEVIATION,
         None,
         Role.IDENTITY,
         f"Deviation from a value that costs nothing; by default {DEFAULT_EPSILON}.",
+        "FLOAT",
+    )
+    nu: float | None = _option(
+        NU,
+        None,
+        Role.IDENTITY,
+        "Share of the rows: at most so many have a loss, at least so many are support vectors; by default "
+        f"{DEFAULT_NU}.",
         "FLOAT",
     )
     solver: str = _names(
@@ -199,7 +210,8 @@ class TrainOptions:
         BIASES,
         None,
         Role.IDENTITY,
-        "Penalized, by default but for pairs: the weight of a constant feature 1; free: without penalty. "
+        "Penalized, by default but for pairs and nu: the weight of a constant feature 1; free: without "
+        "penalty. "
         "A bias takes at most one read more.",
     )
     C: tuple[float, ...] = _option(
@@ -426,10 +438,25 @@ class TrainOptions:
 
     @property
     def resolved_epsilon(self) -> float:
-        """Deviation from a value that costs nothing: 0 for losses that have no such number."""
-        if "epsilon" not in LOSSES[self.resolved_loss].options:
+        """Deviation from a value that costs nothing: 0 for losses that have no such number, or find it."""
+        if "epsilon" not in LOSSES[self.resolved_loss].options or self.by_nu:
             return 0.0
         return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
+
+    @property
+    def resolved_nu(self) -> float:
+        """The nu of the nu problems."""
+        return DEFAULT_NU if self.nu is None else self.nu
+
+    @property
+    def n_free(self) -> int:
+        """Parameters without penalty: a free bias; by nu the margin or the width of the tube as well."""
+        return int(self.resolved_bias == "free") + int(self.by_nu)
+
+    @property
+    def by_nu(self) -> bool:
+        """Whether the margin or the width of the tube is found by training."""
+        return PROBLEMS[self.problem].form.endswith("by nu")
 
     @property
     def held_out_share(self) -> float | None:
@@ -439,6 +466,7 @@ class TrainOptions:
     def to_json(self) -> dict[str, Any]:
         """The options as JSON can hold them."""
         record = asdict(self)
+        record["nu"] = self.resolved_nu if self.by_nu else None
         record |= {"loss": self.resolved_loss, "epsilon": self.resolved_epsilon, "bias": self.resolved_bias}
         if isinstance(self.class_weight, Mapping):
             record["class_weight"] = [[label, weight] for label, weight in self.class_weight.items()]
