@@ -37,7 +37,7 @@ class ProblemEntry(NamedTuple):
 
     `losses` are those that it takes, the default first. `score` is the metric of its models where one number
     is wanted, the higher the better. `options` belong to it and the other problems that
-    name them.
+    name them; those that it is `without` have another one in their place.
     """
 
     home: str
@@ -45,6 +45,7 @@ class ProblemEntry(NamedTuple):
     losses: tuple[str, ...]
     score: str
     options: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def biases(self) -> tuple[str, ...]:
@@ -94,14 +95,13 @@ PROBLEMS = {
         form="classes",
         losses=("hinge", "squared-hinge"),
         score="accuracy",
-        options=("class_weight", "positive", "C"),
+        options=("class_weight", "positive"),
     ),
     "svr": ProblemEntry(
         home="ooc_svm.problems.regression:REGRESSION",
         form="values",
         losses=("epsilon-insensitive", "squared-epsilon-insensitive"),
         score="r2",
-        options=("epsilon", "C"),
     ),
     "nu-svc": ProblemEntry(
         home="ooc_svm.problems.by_nu:NU_CLASSIFICATION",
@@ -109,34 +109,34 @@ PROBLEMS = {
         losses=("hinge",),
         score="accuracy",
         options=("nu", "class_weight", "positive"),
+        without=("C",),
     ),
     "nu-svr": ProblemEntry(
         home="ooc_svm.problems.by_nu:NU_REGRESSION",
         form="values by nu",
         losses=("epsilon-insensitive",),
         score="r2",
-        options=("nu", "C"),
+        options=("nu",),
+        without=("epsilon",),
     ),
     "ordinal": ProblemEntry(
         home="ooc_svm.problems.pairwise:ORDINAL",
         form="pairs",
         losses=("hinge",),
         score="kendall-tau",
-        options=("C",),
     ),
     "roc-area": ProblemEntry(
         home="ooc_svm.problems.pairwise:ROC_AREA",
         form="pairs",
         losses=("hinge",),
         score="auc",
-        options=("positive", "C"),
+        options=("positive",),
     ),
     "ranking": ProblemEntry(
         home="ooc_svm.problems.pairwise:RANKING",
         form="pairs",
         losses=("hinge",),
         score="ndcg@10",
-        options=("C",),
     ),
 }
 

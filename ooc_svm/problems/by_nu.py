@@ -1,7 +1,7 @@
 """Classification and regression where nu stands in place of the margin or of the tube's width.
 
-The share of rows with a loss is nu at most, that of support vectors nu at least (Schölkopf, Smola, Williamson,
-Bartlett 2000).
+The share of rows with a loss is nu at most, that of support vectors nu at least (Schölkopf, Smola,
+Williamson, Bartlett 2000).
 """
 
 from __future__ import annotations

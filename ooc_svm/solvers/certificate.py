@@ -82,7 +82,7 @@ class Certificate:
 
         Rounding has to be nothing next to the losses. If not, P is not known well enough to be called 0.
         """
-        if self.gap <= self.nothing:
+        if self.nothing > 0.0 and self.gap <= self.nothing:
             return True
         if self.rounding > NOTHING * self.scale:
             return False

@@ -178,7 +178,7 @@ class Bundle:
 
     @property
     def _n_penalized(self) -> int:
-        return self.planes.shape[1] - len(self.free)
+        return int(self.planes.shape[1]) - len(self.free)
 
     def _penalized(self, planes: Float64Array) -> Float64Array:
         """The coordinates that take part in ``|w|^2``."""

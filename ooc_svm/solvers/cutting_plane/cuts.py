@@ -33,8 +33,16 @@ class NoFreeParameters:
         self, t: float, best: Float64Array, loss: float
     ) -> Generator[Request, Any, tuple[Float64Array, float]]:
         """The best free parameters at the scores that a line search ended at, and the loss there."""
+        yield from ()
         return best, loss
-        yield
+
+    def start(self) -> tuple[Float64Array, Float64Array, Float64Array] | None:
+        """The ends of the first segment, and where on it the first cuts are taken; None: at 0."""
+        return None
+
+    def constant_cuts(self) -> list[Cuts]:
+        """Cuts that take no read."""
+        return []
 
     def box(self, upper: float) -> float:
         """The free parameters of an optimum are no larger, whose value is at most ``upper``."""

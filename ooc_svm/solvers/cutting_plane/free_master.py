@@ -2,9 +2,9 @@
 
     max  offsets.beta - 1/2 beta.G beta   over   beta >= 0,  sum_{k in g} beta_k <= C,  sum_k beta_k E_jk = 0
 
-E_jk is the coordinate of cut k for the free parameter j: where that parameter takes no part in ``|w|^2``, the
-optimum of the master problem in it is where the cuts' coordinates, weighted with the multipliers, add up to 0;
-its value is the multiplier of that equality. Where losses have no lower bound of 0, the sums of the groups
+E_jk is the coordinate of cut k for the free parameter j. That parameter takes no part in ``|w|^2``, so the
+master problem is at its optimum in it where the cuts' coordinates, weighted with the multipliers, add up to
+0; its value is the multiplier of that equality. Where losses have no lower bound of 0, the sums of the groups
 are C and not less.
 
 Mehrotra's predictor and corrector (Nocedal and Wright, *Numerical Optimization*, chapter 14 and 16.6), in

@@ -3,15 +3,16 @@
     R(w, b)    = sum_i omega_i l(t_i - s_i - b)                                     (a free bias)
     R(w, b, k) = sum_i omega_i l_k(t_i - s_i - b) + nu W (k - k_0)                  (the nu problems)
 
-l_k is the loss with its breakpoint moved by k, W the sum of the weights. Of the hinge loss, ``rho = 1 - k`` is
-the margin and k_0 = 1 (Yajima and Kawasoe, 3.20 and 3.22; their C is 1 / W, their decision w.x - b); of the
-epsilon-insensitive one with epsilon 0, k is half the width of the tube and k_0 = 0.
+l_k is the loss with its breakpoint moved by k, W the sum of the weights. Of the hinge loss, ``rho = 1 - k``
+is the margin and k_0 = 1 (Yajima and Kawasoe, 3.20 and 3.22; their C is 1 / W, their decision w.x - b). Of
+the epsilon-insensitive one with epsilon 0, k is half the width of the tube and k_0 = 0.
 
 The paper eliminates the free parameters: its cuts are taken at the best ones for w, which is known only once
 all scores are. Here they are parameters of the master problem, whose dual gets an equality for each
-(`ooc_svm.solvers.cutting_plane.free_master`): a cut at (w, b, k) follows from each row alone, so it comes from
-the read that finds the scores, at several places at a time, and for groups of rows with a slack each. Between
-two reads the best free parameters for the best w are found exactly, by order statistics of its scores.
+(`ooc_svm.solvers.cutting_plane.free_master`): a cut at (w, b, k) follows from each row alone, so it comes
+from the read that finds the scores, at several places at a time, and for groups of rows with a slack each.
+Between two reads the best free parameters for the best w are found exactly, by order statistics of its
+scores.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowSegment
 from ooc_svm.solvers.cutting_plane.row_rules import FreeEnds, LossesAt, TargetPass, ValueAgain
 from ooc_svm.solvers.rounding import Rounding, gamma
 
-FIRST_THETAS = (0.0, 0.5, 1.0)  # Where the first cuts are taken: between biases that are too small and too large
+FIRST_THETAS = (0.0, 0.5, 1.0)  # Where the first cuts are taken, between a bias too small and one too large
 EDGE = 1e-9  # A row so close to a breakpoint is on it, as a share of the sizes of its residual
 
 
@@ -141,8 +142,8 @@ class FreeCutOracle(RowCutOracle):
     def nothing(self, rounding: Rounding, tol: float) -> float:
         """A gap that is one to an optimum of 0, where there is no share of it: see `Certificate.nothing`.
 
-        With ``w = sum_i alpha_i y_i x_i`` and multipliers that add up to C nu W, ``|w|^2 / 2`` is of this size
-        where rows do not cancel.
+        With ``w = sum_i alpha_i y_i x_i`` and multipliers that add up to C nu W, ``|w|^2 / 2`` is of this
+        size where rows do not cancel.
         """
         if not self.equal or not self.losses.targets.in_margins or self.targets.weight <= 0.0:
             return 0.0
@@ -159,7 +160,7 @@ class FreeCutOracle(RowCutOracle):
         return self._charged(loss, w), difference
 
     def _pair(self, w: Float64Array) -> tuple[float, float]:
-        """b and k."""
+        """B and k."""
         free = self.space.free(w).tolist()
         return free[0], free[1] if len(free) > 1 else 0.0
 
@@ -190,9 +191,7 @@ class FreeCutOracle(RowCutOracle):
         counted: None,
         best: Float64Array,
     ) -> Generator[Request, Any, tuple[list[Cuts], RowSegment, Float64Array]]:
-        cuts, segment, forecast = yield from RowCutOracle.read(
-            self, w, step, thetas, forecast, counted, best
-        )
+        cuts, segment, forecast = yield from RowCutOracle.read(self, w, step, thetas, forecast, counted, best)
         if self.nu is not None:
             (_, k_start), (_, k_end) = segment.free
             loss = replace(

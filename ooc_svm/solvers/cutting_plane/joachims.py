@@ -50,7 +50,11 @@ class CuttingPlaneState:
         """Whether the parts fit the oracle; a saved state may come from anywhere."""
         dimension = oracle.space.dimension
         points = self.w.shape == self.best.shape == (dimension,)
-        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, oracle.groups, oracle.space.n_free)
+        return (
+            points
+            and self.certificate.is_sound()
+            and self.bundle.is_sound(dimension, oracle.groups, oracle.space.n_free)
+        )
 
 
 @dataclass(slots=True)
@@ -98,7 +102,9 @@ class CuttingPlane(OracleSolver):
 
     def kept_scores(self) -> KeptScores | None:
         name = self._scores if self.kept is None else self.kept
-        return None if name is None else KeptScores(name, name, 0.0, self.oracle.score_offset(self.state.best))
+        return (
+            None if name is None else KeptScores(name, name, 0.0, self.oracle.score_offset(self.state.best))
+        )
 
     def sample(self) -> Sample:
         return self._sample(self.oracle.cut(self.state.w))

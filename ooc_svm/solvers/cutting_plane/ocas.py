@@ -70,6 +70,10 @@ class RayOracle(CutOracle, Protocol):
         self, segment: Any, slope: float, curvature: float
     ) -> Generator[Request, Any, tuple[float, float, Any]]: ...
 
+    def start(self) -> tuple[Float64Array, Float64Array, Float64Array] | None: ...
+
+    def constant_cuts(self) -> list[Cuts]: ...
+
     def settle(
         self, t: float, best: Float64Array, loss: float
     ) -> Generator[Request, Any, tuple[Float64Array, float]]: ...
@@ -108,7 +112,11 @@ class OcasState:
         dimension = oracle.space.dimension
         points = self.w.shape == self.best.shape == (dimension,)
         points = points and self.forecast.shape == (oracle.forecast_size,)
-        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, oracle.groups, oracle.space.n_free)
+        return (
+            points
+            and self.certificate.is_sound()
+            and self.bundle.is_sound(dimension, oracle.groups, oracle.space.n_free)
+        )
 
 
 @dataclass(slots=True)
@@ -131,8 +139,8 @@ class Ocas(OracleSolver):
         yield from oracle.open()
         if self._origin is not None:
             yield from self._go_on(state.step)
-        elif certificate.passes == 0 and oracle.space.n_free:
-            state.best, state.w, state.thetas = oracle.start()
+        elif certificate.passes == 0 and (start := oracle.start()) is not None:
+            state.best, state.w, state.thetas = start
             state.bundle.add(*oracle.constant_cuts())
         # What a line search has counted for the next read; it counts again after a restart.
         counted = None

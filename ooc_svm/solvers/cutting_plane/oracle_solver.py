@@ -67,7 +67,9 @@ class CutOracle(Protocol):
     @property
     def no_count(self) -> Any: ...
 
-    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]: ...
+    def cut(
+        self, w: Float64Array
+    ) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]: ...
 
     def value_again(
         self, w: Float64Array, step: float | None

@@ -228,11 +228,10 @@ class PairCutOracle(RayScores, NoFreeParameters):
 
     def open(self) -> Generator[Request, Any, None]:
         """What comes before the first read: nothing."""
-        return
-        yield
+        yield from ()
 
     def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]:
-        """One read of the data: the loss at w, rows with a loss, cuts at the point of the last read, and w."""
+        """One read of the data: the loss at w, rows with a loss, cuts at the point of the last read; w."""
         previous = self.previous
         weights, _ = self.space.to_data(w)
         counted, rule = yield from self._delayed_cut(0.0, 1.0, None)

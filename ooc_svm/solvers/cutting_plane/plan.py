@@ -21,10 +21,10 @@ from ooc_svm.solvers.base import (
     SolverPackage,
     SolverPlan,
 )
+from ooc_svm.solvers.cutting_plane.free_oracle import FIRST_THETAS, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
 from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
-from ooc_svm.solvers.cutting_plane.free_oracle import FIRST_THETAS, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses, cells_of
 

@@ -83,10 +83,12 @@ class KeyPass(WholeRead):
 def weighted_quantile(
     losses: Any, step: float, side: float, level: float
 ) -> Generator[Request, Any, tuple[float, float]]:
-    """The breakpoints between which those before have the weight ``level``: twice the same but for luck.
+    """The first breakpoint up to which they weigh ``level`` or more; if just that, the next one as well.
 
-    At the scores of `losses` at the best point, moved by ``step``; of pieces of the sign ``side``, of all with
-    0. The first breakpoint if the level is 0, the last one if there is less weight. (0, 0) without any.
+    Without a next one, or if it is more, the first one twice. These are the ends of an interval of minima.
+
+    The scores are those of `losses` at the best point, moved by ``step``; only pieces of the sign ``side``
+    count, with 0 all. The last breakpoint if all of them weigh less; (0, 0) if there are none.
     """
     low, high, below, above = 0, LARGEST_KEY, 0.0, None
     while True:

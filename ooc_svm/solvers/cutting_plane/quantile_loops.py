@@ -15,7 +15,8 @@ def add_breakpoints(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Add the weights of the pieces whose bias at the breakpoint has a key from `low` to `high`.
 
-    That is ``t - s - sign kink`` at the scores ``best + step (previous - best)``; bin ``(key - low) >> shift``.
+    That is ``t - s - sign kink`` at the scores ``best + step (previous - best)``. Its bin is
+    ``(key - low) >> shift``.
 
     ``side``: only pieces of this sign, all with 0.
     ``low``, ``high``, ``shift``: uint64.

@@ -223,7 +223,7 @@ def kink_of(loss):  # type: ignore[no-untyped-def]
 
 @compiled
 def weigh(loss, targets, weights, sums):  # type: ignore[no-untyped-def]
-    """Add up the weight of the rows, of the pieces of sign 1 and of those of sign -1: ``sums``, shape (3,)."""
+    """Add up the weight of the rows, of the pieces of sign 1 and of those of sign -1, in this order."""
     for i in range(len(targets)):
         sums[0] += weights[i]
         for p in range(pieces(loss)):

@@ -175,9 +175,7 @@ class RowCutOracle(NoFreeParameters):
         rule = TrialCuts(self.losses, self.groups, step, np.sort(thetas), free)
         result: LinearSums = yield self._pass(w, rule)
         sums, base, bins = rule.parts(result.sums[0])
-        cuts = [
-            self._cut(rows.T, *sums[:, k].copy()) for k, rows in enumerate(rule.sum_up(result.tables[0]))
-        ]
+        cuts = [self._cut(rows.T, *sums[:, k].copy()) for k, rows in enumerate(rule.sum_up(result.tables[0]))]
         return cuts, RowSegment(RayLoss(base[1], base[2], bins), free), forecast
 
     def _ends(self, best: Float64Array, w: Float64Array) -> FreeEnds:
@@ -222,5 +220,3 @@ class RowCutOracle(NoFreeParameters):
         if self.space.n_free:
             intercept = 0.0
         return LinearPass(weights[:, None], np.array([intercept]), (rule,), self.groups, position=position)
-
-

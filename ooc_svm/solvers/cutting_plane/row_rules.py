@@ -88,10 +88,10 @@ class RowCut(NoCells):
 class TrialCuts:
     """Row rule: move the best point, cut at trial points, count the segment's breakpoints.
 
-    On a ray a piece of a row's loss is there up to some place, or from some place on. So the row is not added to the cuts of all
-    these, but once, to a cell for the place; the cut of a place is the sum of the cells up to a place behind
-    it and of those from a place before it (`sum_up`). A read costs little more for many cuts than for one,
-    and nothing is taken away again, which could leave only rounding of a small sum.
+    On a ray a piece of a row's loss is there up to some place, or from some place on. So the row is not added
+    to the cuts of all these, but once, to a cell for the place; the cut of a place is the sum of the cells up
+    to a place behind it and of those from a place before it (`sum_up`). A read costs little more for many
+    cuts than for one, and nothing is taken away again, which could leave only rounding of a small sum.
     """
 
     losses: RowLosses
@@ -173,9 +173,7 @@ class ValueAgain(NoCells):
     ) -> None:
         targets, weights = self.losses.targets.values(rows.vectors)
         found = np.zeros(4)
-        row_loops.losses_at(
-            self.losses.loss, scores, scores, 0.0, *self.free, 0.0, targets, weights, found
-        )
+        row_loops.losses_at(self.losses.loss, scores, scores, 0.0, *self.free, 0.0, targets, weights, found)
         sums[0] += found[0]
         if self.step is not None:
             best, previous = self.losses.segment(rows)
