@@ -139,6 +139,7 @@ class Bundle:
             *(self.gram, self.offsets, self.planes[:, self._n_penalized :].T, self.group, n_groups, C),
             start=self.free,
             tolerance=tolerance,
+            active=(self.beta > 0.0) & (self.idle == 0),
             equal=self.equal,
             deadline=deadline,
         )

@@ -26,6 +26,8 @@ MOST_STEPS = 100
 # the tolerance that they may be
 SMALLEST, FEASIBLE, TOLERANCE_SHARE = 1e-10, 1e-12, 0.01
 PROXIMAL = 1e-10  # Of the free parameters, in those units
+# Cuts that are solved for at once, and the share of the tolerance that those left out may be above
+FEW_CUTS, PART_SHARE = 160, 0.3
 STEP_SHARE = 0.995  # Of the way to the nearest bound
 
 
@@ -40,6 +42,51 @@ class FreeSolution:
 
 
 def solve_free_master(
+    G: Float64Array,
+    offsets: Float64Array,
+    E: Float64Array,
+    group: Int64Array,
+    n_groups: int,
+    C: float,
+    start: Float64Array,
+    tolerance: float,
+    *,
+    active: BoolArray | None = None,
+    equal: bool = False,
+    deadline: float | None = None,
+) -> FreeSolution:
+    """Solve the master problem with free parameters, over a part of the cuts where there are many.
+
+    The part begins with the ``active`` cuts, which a solution is known to rest on. As long as others are
+    above it, the highest one of each group joins it.
+
+    Parameters are those of `solve_all`.
+    """
+    m = len(offsets)
+    if m <= FEW_CUTS or active is None or not active.any():
+        return solve_all(G, offsets, E, group, n_groups, C, start, tolerance, equal=equal, deadline=deadline)
+    part = np.flatnonzero(active)
+    while True:
+        own = (G[np.ix_(part, part)], offsets[part], E[:, part], group[part])
+        found = solve_all(*own, n_groups, C, start, tolerance, equal=equal, deadline=deadline)
+        start = found.free
+        heights = offsets - G[:, part] @ found.beta - start @ E
+        reached = np.full(n_groups, -np.inf if equal else 0.0)
+        np.maximum.at(reached, own[3], heights[part])
+        above = heights - reached[group]
+        above[part] = 0.0
+        highest = np.full(n_groups, 0.0)
+        np.maximum.at(highest, group, above)
+        if not found.in_time or not C * highest.sum() > PART_SHARE * tolerance:
+            break
+        joining = np.flatnonzero((above > 0.0) & (above >= highest[group]))
+        part = np.union1d(part, joining)
+    beta, idle = np.zeros(m), np.ones(m, np.bool_)
+    beta[part], idle[part] = found.beta, found.idle
+    return FreeSolution(beta, start, idle, found.in_time)
+
+
+def solve_all(
     G: Float64Array,
     offsets: Float64Array,
     E: Float64Array,
