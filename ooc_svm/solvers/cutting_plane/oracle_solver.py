@@ -33,8 +33,10 @@ WANTED_SHARE, PRESENT_SHARE = 0.1, 0.05
 
 def master_tolerance(certificate: Certificate, stopping: Stopping) -> float:
     """Duality gap at which the master problem may stop."""
-    size = abs(certificate.primal)
-    present = min(size, certificate.gap)
+    size, present = certificate.primal, min(certificate.primal, certificate.gap)
+    if size <= 0.0:
+        # Below 0, P and D may both tend to it.
+        size, present = max(-size, certificate.nothing / stopping.tol), certificate.gap
     return max(WANTED_SHARE * stopping.tol * size, PRESENT_SHARE * present)
 
 
