@@ -86,7 +86,7 @@ class Certificate:
             return True
         if self.rounding > NOTHING * self.scale:
             return False
-        return self.primal <= self.primal_rounding and self.primal - self.dual <= self.rounding
+        return abs(self.primal) <= self.primal_rounding and self.primal - self.dual <= self.rounding
 
     def offer_primal(self, value: float, rounding: float) -> bool:
         """Keep a value of P if its upper end is the smallest so far; returns whether it is kept."""

@@ -257,7 +257,7 @@ class FreeCutOracle(RowCutOracle):
         return self._pair(w)[0] + self.center
 
 
-VANISHING = 1e-6  # Of what an optimum can be, a share that is nothing
+VANISHING = 1e-5  # Of what an optimum can be, a share that is nothing
 
 
 def _middle(ends: tuple[float, float]) -> float:

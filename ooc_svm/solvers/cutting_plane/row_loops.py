@@ -188,8 +188,8 @@ def losses_at(loss, best, previous, step, b, shift, edge, targets, weights, sums
     """Losses at ``best + step (previous - best) + b``, the breakpoint shifted by ``shift``.
 
     ``edge``: what counts as being on a breakpoint, a distance.
-    ``sums`` (float64, shape (4,)): the loss, the number of rows with a loss, their weight, and the weight of
-        the rows with a loss or on a breakpoint are added. A row of weight 0 is not counted.
+    ``sums`` (float64, shape (4,)): the loss, the number of rows that are beyond a breakpoint, their weight,
+        and the weight of the rows beyond or on one are added. A row of weight 0 is not counted.
     """
     kink = breakpoint(loss) + shift
     for i in range(len(best)):
@@ -202,7 +202,7 @@ def losses_at(loss, best, previous, step, b, shift, edge, targets, weights, sums
                 if own > 0.0:
                     sums[0] += omega * own
                 slack = max(slack, own)
-            if slack > 0.0:
+            if slack > edge:
                 sums[1] += 1.0
                 sums[2] += omega
             if slack >= -edge:

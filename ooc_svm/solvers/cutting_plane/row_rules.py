@@ -196,8 +196,8 @@ class _OfScores:
 class LossesAt(_OfScores):
     """Rule on row vectors: losses at the best point, moved by ``step``, with these free parameters.
 
-    Sums (4,): the loss; number of rows with a loss, their weight; weight of rows with a loss or at most
-    ``edge`` from one.
+    Sums (4,): the loss; number of rows beyond a breakpoint, their weight; weight of rows beyond or on one,
+    which is at most ``edge`` from it.
     """
 
     step: float
