@@ -26,6 +26,8 @@ NOTHING = (
     1e-9  # A value that cannot be told from 0 is one, where rounding is at most this share of the losses
 )
 
+A_SHARE = 0.01  # A relative gap that says something of P, also where the gap is next to nothing
+
 
 @dataclass(slots=True)
 class Certificate:
@@ -82,7 +84,7 @@ class Certificate:
 
         Rounding has to be nothing next to the losses. If not, P is not known well enough to be called 0.
         """
-        if self.nothing > 0.0 and self.gap <= self.nothing:
+        if 0.0 < self.nothing >= self.gap and self.relative_gap > A_SHARE:
             return True
         if self.rounding > NOTHING * self.scale:
             return False
