@@ -155,7 +155,7 @@ def _use(problem: str) -> None:
         text, target = Path(name, "rows.svm"), Path(name, "rows.zarr")
         for dtype, value in (("float32", "1"), ("float32", "0.5"), ("float64", "0.1")):
             rows = [f"{row % 3} qid:{row // 6 + 1} {row % 5 + 1}:{value} 7:{value}\n" for row in range(60)]
-            if problem == "svc":  # also of two classes
+            if problem in ("svc", "nu-svc"):  # also of two classes
                 _use_rows(problem, dtype, text, target, [f"{int(r[0]) % 2}{r[1:]}" for r in rows])
             _use_rows(problem, dtype, text, target, rows)
 

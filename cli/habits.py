@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import typer
@@ -53,10 +54,10 @@ LIBLINEAR_TYPES = {
 
 LIBSVM_TYPES = {
     "0": Answer("--loss hinge --bias free"),
-    "1": Answer("--loss hinge --bias free", "the nearest, C stands in place of nu"),
+    "1": Answer("--problem nu-svc"),
     "2": _NO_ONE_CLASS,
     "3": Answer(f"{_SVR} --bias free"),
-    "4": Answer(f"{_SVR} --bias free", "the nearest, --epsilon stands in place of nu"),
+    "4": Answer("--problem nu-svr"),
 }
 """The types of ``-s`` of LIBSVM, which is meant where one of its own options is given as well."""
 
@@ -69,7 +70,7 @@ def _type(types: Mapping[str, Answer]) -> Callable[[str], Answer]:
 
 def _types_of(args: Sequence[str]) -> Mapping[str, Answer]:
     """The types that ``-s`` means beside these arguments."""
-    if any(each in _LIBSVM_ONLY for each in args):
+    if any(each in _LIBSVM_ONLY for each in args) or _names_nu(args):
         return LIBSVM_TYPES
     if "-B" in args:
         return LIBLINEAR_TYPES
@@ -78,6 +79,17 @@ def _types_of(args: Sequence[str]) -> Mapping[str, Answer]:
         name: each._replace(ours=f"{each.ours} --bias none") if each.ours else each
         for name, each in LIBLINEAR_TYPES.items()
     }
+
+
+def _names_nu(args: Sequence[str]) -> bool:
+    """Whether a machine of LIBSVM that has a nu is asked for with one."""
+    values = {option: value for option, value in pairwise(args) if option in ("-s", "-n")}
+    return values.get("-s") in ("1", "4") and _is_nu(values.get("-n", ""))
+
+
+def _is_nu(value: str) -> bool:
+    """Whether ``-n`` is a share of the rows, not a number of threads."""
+    return bool(_NUMBER.fullmatch(value)) and not value.isdecimal()
 
 
 def _bias(value: str) -> Answer:
@@ -91,7 +103,9 @@ def _kernel(value: str) -> Answer:
 
 
 def _threads(value: str) -> Answer:
-    return Answer(f"--threads {value}") if re.fullmatch("[0-9]+", value) else _NO_ONE_CLASS
+    if re.fullmatch("[0-9]+", value):
+        return Answer(f"--threads {value}")
+    return Answer(f"--nu {value}", "with --problem nu-svc or nu-svr") if _is_nu(value) else _NO_ONE_CLASS
 
 
 def _data(value: str) -> Answer:

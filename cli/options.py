@@ -14,17 +14,24 @@ import typer
 
 from ooc_svm.errors import UsageError, flag, parameter, shown
 from ooc_svm.options import (
-    CLASS_WEIGHT,
-    COSTS,
-    GAP,
-    LABELS,
     OPTIONS,
-    VALIDATION,
     TrainOptions,
     default_text,
     described,
 )
-from ooc_svm.parameters import COST, COUNT, FLAG, INDEX_BASE, PATH, Kind
+from ooc_svm.parameters import (
+    CLASS_WEIGHT,
+    COST,
+    COSTS,
+    COUNT,
+    FLAG,
+    GAP,
+    INDEX_BASE,
+    LABELS,
+    PATH,
+    VALIDATION,
+    Kind,
+)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
+    from ooc_svm.estimators.svm import OocNuSVC as OocNuSVC
+    from ooc_svm.estimators.svm import OocNuSVR as OocNuSVR
     from ooc_svm.estimators.svm import OocRanker as OocRanker
     from ooc_svm.estimators.svm import OocSVC as OocSVC
     from ooc_svm.estimators.svm import OocSVR as OocSVR
@@ -111,7 +113,7 @@ __all__ = [
 
 
 # They need scikit-learn, without which `from ooc_svm import *` has to work.
-_ESTIMATORS = ("OocRanker", "OocSVC", "OocSVR")
+_ESTIMATORS = ("OocNuSVC", "OocNuSVR", "OocRanker", "OocSVC", "OocSVR")
 
 
 def __getattr__(name: str) -> Any:

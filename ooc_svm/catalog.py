@@ -9,8 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
-Form = Literal["classes", "values", "pairs"]
-"""What the losses of a problem are of: rows of two classes, rows with values, or pairs of rows."""
+Form = Literal["classes", "values", "pairs", "classes by nu", "values by nu"]
+"""What the losses of a problem are of: rows of two classes, rows with values, or pairs of rows.
+
+"by nu": the margin or the width of the tube is found by training.
+"""
 
 LossProperty = Literal["dual", "piecewise linear"]
 """What a loss offers to solvers: exact dual steps, or breakpoints for an exact line search."""
@@ -34,7 +37,7 @@ class ProblemEntry(NamedTuple):
 
     `losses` are those that it takes, the default first. `score` is the metric of its models where one number
     is wanted, the higher the better. `options` belong to it and the other problems that
-    name them.
+    name them; those that it is `without` have another one in their place.
     """
 
     home: str
@@ -42,16 +45,19 @@ class ProblemEntry(NamedTuple):
     losses: tuple[str, ...]
     score: str
     options: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def biases(self) -> tuple[str, ...]:
         """The biases that it takes; in the difference of a pair a bias cancels."""
-        return ("none",) if self.form == "pairs" else BIASES
+        if self.form == "pairs":
+            return ("none",)
+        return ("free",) if self.form.endswith("by nu") else BIASES
 
     @property
     def bias(self) -> str:
         """The bias that it has where none is named."""
-        return "none" if self.form == "pairs" else "penalized"
+        return "penalized" if "penalized" in self.biases else self.biases[0]
 
 
 class SolverEntry(NamedTuple):
@@ -73,7 +79,7 @@ LOSSES = {
     "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=("dual",)),
     "epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",
-        properties=("dual",),
+        properties=("dual", "piecewise linear"),
         options=("epsilon",),
     ),
     "squared-epsilon-insensitive": LossEntry(
@@ -97,8 +103,27 @@ PROBLEMS = {
         losses=("epsilon-insensitive", "squared-epsilon-insensitive"),
         score="r2",
     ),
+    "nu-svc": ProblemEntry(
+        home="ooc_svm.problems.by_nu:NU_CLASSIFICATION",
+        form="classes by nu",
+        losses=("hinge",),
+        score="accuracy",
+        options=("nu", "class_weight", "positive"),
+        without=("C",),
+    ),
+    "nu-svr": ProblemEntry(
+        home="ooc_svm.problems.by_nu:NU_REGRESSION",
+        form="values by nu",
+        losses=("epsilon-insensitive",),
+        score="r2",
+        options=("nu",),
+        without=("epsilon",),
+    ),
     "ordinal": ProblemEntry(
-        home="ooc_svm.problems.pairwise:ORDINAL", form="pairs", losses=("hinge",), score="kendall-tau"
+        home="ooc_svm.problems.pairwise:ORDINAL",
+        form="pairs",
+        losses=("hinge",),
+        score="kendall-tau",
     ),
     "roc-area": ProblemEntry(
         home="ooc_svm.problems.pairwise:ROC_AREA",
@@ -108,7 +133,10 @@ PROBLEMS = {
         options=("positive",),
     ),
     "ranking": ProblemEntry(
-        home="ooc_svm.problems.pairwise:RANKING", form="pairs", losses=("hinge",), score="ndcg@10"
+        home="ooc_svm.problems.pairwise:RANKING",
+        form="pairs",
+        losses=("hinge",),
+        score="ndcg@10",
     ),
 }
 
@@ -123,16 +151,16 @@ SOLVERS = {
     ),
     "ocas": SolverEntry(
         home="ooc_svm.solvers.cutting_plane.plan:OCAS",
-        forms=("classes", "pairs"),
+        forms=("classes", "values", "pairs", "classes by nu", "values by nu"),
         needs="piecewise linear",
-        biases=("none", "penalized"),
+        biases=BIASES,
         options=("cut_groups",),
     ),
     "cutting-plane": SolverEntry(
         home="ooc_svm.solvers.cutting_plane.plan:JOACHIMS",
-        forms=("classes", "pairs"),
+        forms=("classes", "values", "pairs", "classes by nu", "values by nu"),
         needs="piecewise linear",
-        biases=("none", "penalized"),
+        biases=BIASES,
         options=("cut_groups",),
     ),
 }

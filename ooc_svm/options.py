@@ -7,36 +7,40 @@ problems, losses or solvers that an option belongs to name it in `ooc_svm.catalo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
-from numbers import Real
 from os import PathLike
 from typing import Any, NamedTuple
 
 from ooc_svm.catalog import BIASES, LOSSES, PROBLEMS, SOLVERS, SolverEntry, owners
-from ooc_svm.errors import UsageError, parameter, shown
+from ooc_svm.errors import UsageError, parameter
 from ooc_svm.parameters import (
+    CLASS_WEIGHT,
+    COSTS,
     COUNT,
+    DEVIATION,
     FLAG,
+    GAP,
+    LABELS,
+    LANES,
+    NU,
     PATH,
+    SECONDS,
+    SEED,
+    SHARE,
     SIZE,
     TEXT,
     THREADS,
-    Complaint,
+    VALIDATION,
     Kind,
     checked_fields,
     choice,
-    integer,
-    number,
-    plain,
-    read_items,
-    read_number,
 )
 
 ENGINES = ("local", "dask")
 DEFAULT_EPSILON = 0.1
+DEFAULT_NU = 0.5
 
 
 class Role(Enum):
@@ -88,75 +92,6 @@ def _names(names: Collection[str], default: Any, role: Role, help: str, **detail
     return _option(choice(*names), default, role, help, "|".join(names), **details)
 
 
-def _read_costs(value: Any) -> tuple[float, ...]:
-    value = plain(value)
-    costs = tuple(map(read_number, [value] if isinstance(value, Real) else read_items(value)))
-    if not costs or not all(0 < C < math.inf for C in costs):
-        raise ValueError
-    if len(set(costs)) != len(costs):
-        raise Complaint(f"holds the same value twice: {shown(value)}")
-    return costs
-
-
-def _read_label(label: Any) -> float | str:
-    """A label: a name, or a finite number."""
-    if isinstance(label, str):
-        return str(TEXT.convert(label))
-    found = read_number(label)
-    if not math.isfinite(found):
-        raise ValueError
-    return found
-
-
-def _read_labels(value: Any) -> tuple[float | str, ...]:
-    value = plain(value)
-    return tuple(map(_read_label, [value] if isinstance(value, str | Real) else read_items(value)))
-
-
-def _read_validation(value: Any) -> float | Any:
-    """A share of the rows, or the path of a store."""
-    if not isinstance(plain(value), Real):
-        return PATH.convert(value)
-    share = read_number(value)
-    if not 0 < share < 1:
-        raise ValueError
-    return share
-
-
-def _read_class_weight(weights: Any) -> str | dict[float | str, float]:
-    if isinstance(weights, str) and weights == "balanced":
-        return "balanced"
-    if not isinstance(weights, Mapping):
-        raise TypeError
-    return {_read_label(label): _read_weight(label, weight) for label, weight in weights.items()}
-
-
-def _read_weight(label: Any, weight: Any) -> float:
-    try:
-        found = read_number(weight)
-    except (TypeError, OverflowError):
-        found = math.nan
-    if not 0 <= found < math.inf:
-        raise Complaint(f"of label {shown(label)} must be finite and not negative, not {shown(weight)}")
-    return found
-
-
-COSTS = Kind("float or sequence of float", "positive and finite: a number, or several of them", _read_costs)
-LABELS = Kind("label or sequence of labels", "a label or a sequence of labels", _read_labels)
-CLASS_WEIGHT = Kind(
-    '"balanced" or dict of label to float', "'balanced' or a dict of weights by label", _read_class_weight
-)
-VALIDATION = Kind(
-    "float or path", "a share of the rows between 0 and 1, or the path of a store", _read_validation
-)
-SEED = integer("an integer from -2^63 to 2^64 - 1", lambda seed: -(2**63) <= seed < 2**64)
-GAP = number("a relative gap between 0 and 1", lambda tol: 0 < tol < 1)
-SECONDS = number("a positive number", lambda seconds: seconds > 0)
-DEVIATION = number("finite and not negative", lambda epsilon: 0 <= epsilon < math.inf)
-SHARE = number("a share of the data above 0 and at most 1", lambda share: 0 < share <= 1)
-LANES = integer("a power of two up to 64", lambda lanes: lanes in (1, 2, 4, 8, 16, 32, 64))
-
-
 @checked_fields
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
@@ -172,19 +107,28 @@ class TrainOptions:
         PROBLEMS,
         "svc",
         Role.IDENTITY,
-        "What is learned: classes (svc), values (svr) or an order of rows (ordinal, roc-area, ranking).",
+        "What is learned: classes (svc, nu-svc), values (svr, nu-svr) or an order of rows (ordinal, "
+        "roc-area, ranking).",
     )
     loss: str | None = _names(
         LOSSES,
         None,
         Role.IDENTITY,
-        "Loss of a row or of a pair of rows; by default hinge, epsilon-insensitive for svr.",
+        "Loss of a row or of a pair of rows; by default hinge, epsilon-insensitive for svr and nu-svr.",
     )
     epsilon: float | None = _option(
         DEVIATION,
         None,
         Role.IDENTITY,
         f"Deviation from a value that costs nothing; by default {DEFAULT_EPSILON}.",
+        "FLOAT",
+    )
+    nu: float | None = _option(
+        NU,
+        None,
+        Role.IDENTITY,
+        "Share of the rows: at most so many have a loss, at least so many are support vectors; by default "
+        f"{DEFAULT_NU}.",
         "FLOAT",
     )
     solver: str = _names(
@@ -199,7 +143,8 @@ class TrainOptions:
         BIASES,
         None,
         Role.IDENTITY,
-        "Penalized, by default but for pairs: the weight of a constant feature 1; free: without penalty. "
+        "Penalized, by default but for pairs and nu: the weight of a constant feature 1; free: without "
+        "penalty. "
         "A bias takes at most one read more.",
     )
     C: tuple[float, ...] = _option(
@@ -369,7 +314,13 @@ class TrainOptions:
             for subject, takers in self._owned(kind):
                 if chosen not in takers:
                     raise UsageError(f"{_belongs(subject, kind, takers)}, not {chosen!r}")
+        for name in problem.without:
+            if getattr(self, name) != OPTIONS[name].default:
+                instead = f"{parameter(problem.options[0])} in place of {parameter(name)}"
+                raise UsageError(f"problem {self.problem!r} has {instead}; leave that out")
         if self.resolved_bias not in problem.biases:
+            if not self.over_pairs:
+                raise UsageError(f"problem {self.problem!r} has a free bias, not {self.resolved_bias!r}")
             reason = f"problem {self.problem!r} has no bias, it would cancel in every pair"
             raise UsageError(f"{reason}; leave {parameter('bias')} out")
 
@@ -426,10 +377,25 @@ class TrainOptions:
 
     @property
     def resolved_epsilon(self) -> float:
-        """Deviation from a value that costs nothing: 0 for losses that have no such number."""
-        if "epsilon" not in LOSSES[self.resolved_loss].options:
+        """Deviation from a value that costs nothing: 0 for losses that have no such number, or find it."""
+        if "epsilon" not in LOSSES[self.resolved_loss].options or self.by_nu:
             return 0.0
         return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
+
+    @property
+    def resolved_nu(self) -> float:
+        """The nu of the nu problems."""
+        return DEFAULT_NU if self.nu is None else self.nu
+
+    @property
+    def n_free(self) -> int:
+        """Parameters without penalty: a free bias; by nu the margin or the width of the tube as well."""
+        return int(self.resolved_bias == "free") + int(self.by_nu)
+
+    @property
+    def by_nu(self) -> bool:
+        """Whether the margin or the width of the tube is found by training."""
+        return PROBLEMS[self.problem].form.endswith("by nu")
 
     @property
     def held_out_share(self) -> float | None:
@@ -439,6 +405,7 @@ class TrainOptions:
     def to_json(self) -> dict[str, Any]:
         """The options as JSON can hold them."""
         record = asdict(self)
+        record["nu"] = self.resolved_nu if self.by_nu else None
         record |= {"loss": self.resolved_loss, "epsilon": self.resolved_epsilon, "bias": self.resolved_bias}
         if isinstance(self.class_weight, Mapping):
             record["class_weight"] = [[label, weight] for label, weight in self.class_weight.items()]

@@ -329,3 +329,73 @@ def checked_fields(cls: type[T]) -> type[T]:
     made: Any = cls
     made.__init__ = checks(**{item.name: item.metadata["kind"] for item in fields(made)})(made.__init__)
     return cls
+
+
+def _read_costs(value: Any) -> tuple[float, ...]:
+    value = plain(value)
+    costs = tuple(map(read_number, [value] if isinstance(value, Real) else read_items(value)))
+    if not costs or not all(0 < C < math.inf for C in costs):
+        raise ValueError
+    if len(set(costs)) != len(costs):
+        raise Complaint(f"holds the same value twice: {shown(value)}")
+    return costs
+
+
+def _read_label(label: Any) -> float | str:
+    """A label: a name, or a finite number."""
+    if isinstance(label, str):
+        return str(TEXT.convert(label))
+    found = read_number(label)
+    if not math.isfinite(found):
+        raise ValueError
+    return found
+
+
+def _read_labels(value: Any) -> tuple[float | str, ...]:
+    value = plain(value)
+    return tuple(map(_read_label, [value] if isinstance(value, str | Real) else read_items(value)))
+
+
+def _read_validation(value: Any) -> float | Any:
+    """A share of the rows, or the path of a store."""
+    if not isinstance(plain(value), Real):
+        return PATH.convert(value)
+    share = read_number(value)
+    if not 0 < share < 1:
+        raise ValueError
+    return share
+
+
+def _read_class_weight(weights: Any) -> str | dict[float | str, float]:
+    if isinstance(weights, str) and weights == "balanced":
+        return "balanced"
+    if not isinstance(weights, Mapping):
+        raise TypeError
+    return {_read_label(label): _read_weight(label, weight) for label, weight in weights.items()}
+
+
+def _read_weight(label: Any, weight: Any) -> float:
+    try:
+        found = read_number(weight)
+    except (TypeError, OverflowError):
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise Complaint(f"of label {shown(label)} must be finite and not negative, not {shown(weight)}")
+    return found
+
+
+COSTS = Kind("float or sequence of float", "positive and finite: a number, or several of them", _read_costs)
+LABELS = Kind("label or sequence of labels", "a label or a sequence of labels", _read_labels)
+CLASS_WEIGHT = Kind(
+    '"balanced" or dict of label to float', "'balanced' or a dict of weights by label", _read_class_weight
+)
+VALIDATION = Kind(
+    "float or path", "a share of the rows between 0 and 1, or the path of a store", _read_validation
+)
+SEED = integer("an integer from -2^63 to 2^64 - 1", lambda seed: -(2**63) <= seed < 2**64)
+GAP = number("a relative gap between 0 and 1", lambda tol: 0 < tol < 1)
+SECONDS = number("a positive number", lambda seconds: seconds > 0)
+DEVIATION = number("finite and not negative", lambda epsilon: 0 <= epsilon < math.inf)
+SHARE = number("a share of the data above 0 and at most 1", lambda share: 0 < share <= 1)
+NU = number("above 0 and at most 1", lambda nu: 0 < nu <= 1)
+LANES = integer("a power of two up to 64", lambda lanes: lanes in (1, 2, 4, 8, 16, 32, 64))

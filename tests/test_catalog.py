@@ -21,11 +21,15 @@ RUNS = {
         for loss in ("epsilon-insensitive", "squared-epsilon-insensitive")
         for bias in BIASES
     ),
-    *(("svc", "hinge", solver, bias) for solver in CUTS for bias in ("none", "penalized")),
+    *(("svc", "hinge", solver, bias) for solver in CUTS for bias in BIASES),
+    *(("svr", "epsilon-insensitive", solver, bias) for solver in CUTS for bias in BIASES),
+    *(("nu-svc", "hinge", solver, "free") for solver in CUTS),
+    *(("nu-svr", "epsilon-insensitive", solver, "free") for solver in CUTS),
     *((problem, "hinge", solver, "none") for problem in PAIRS for solver in CUTS),
 }
 GIVEN = {
     "epsilon": 0.2,
+    "nu": 0.3,
     "class_weight": "balanced",
     "positive": ("1",),
     "resident": 0.5,
@@ -36,7 +40,7 @@ GIVEN = {
 
 
 def test_its_names():
-    assert list(PROBLEMS) == ["svc", "svr", "ordinal", "roc-area", "ranking"]
+    assert list(PROBLEMS) == ["svc", "svr", "nu-svc", "nu-svr", "ordinal", "roc-area", "ranking"]
     assert list(LOSSES) == ["hinge", "squared-hinge", "epsilon-insensitive", "squared-epsilon-insensitive"]
     assert list(SOLVERS) == ["streamed-smo", "ocas", "cutting-plane"]
 
@@ -82,7 +86,10 @@ def test_an_option_is_taken_by_its_owners_alone(name):
     for problem, loss, solver, bias in RUNS:
         chosen = {"problem": problem, "loss": loss, "solver": solver}
         options = {**chosen, "bias": bias, name: GIVEN[name]}
-        if chosen[kind] in names:
+        if name in PROBLEMS[problem].without:
+            with pytest.raises(UsageError, match=f"^problem '{problem}' has nu in place of {name}"):
+                TrainOptions(**options)
+        elif chosen[kind] in names:
             assert getattr(TrainOptions(**options), name) == GIVEN[name]
         else:
             with pytest.raises(UsageError, match=rf"^{name} is for the {kind}.* not '{chosen[kind]}'$"):

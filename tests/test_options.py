@@ -146,9 +146,9 @@ class TestValues:
             ),
             ({"insecure_cluster": True}, "insecure_cluster needs engine='dask'; add it, or leave it out"),
             (
-                {"cut_groups": 2, "bias": "free"},
+                {"cut_groups": 2, "loss": "squared-hinge"},
                 "no solver takes all of the options: cut_groups is for the solvers 'ocas' and "
-                "'cutting-plane'; bias 'free' is for the solver 'streamed-smo'",
+                "'cutting-plane'; loss 'squared-hinge' is for the solver 'streamed-smo'",
             ),
             (
                 {"problem": "ranking", "lanes": 2},

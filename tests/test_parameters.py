@@ -91,6 +91,7 @@ ALLOWED = {
     "dtype": set(),
     "engine": set(),
     "epsilon": {"0", "1.5", "2.0"},
+    "nu": set(),
     "named_labels": FLAG,
     "label_names": {"no numbers"},
     "feature_names": TEXT | {"list", "no numbers"},

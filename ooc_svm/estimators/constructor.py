@@ -37,7 +37,8 @@ def options_of(problem: str) -> tuple[str, ...]:
     return tuple(
         name
         for name in OPTIONS
-        if name != "problem" and all(chosen[kind] & set(names) for kind, names in owners(name).items())
+        if name not in ("problem", *entry.without)
+        and all(chosen[kind] & set(names) for kind, names in owners(name).items())
     )
 
 

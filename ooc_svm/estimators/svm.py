@@ -128,6 +128,32 @@ def _as_given(classes: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArra
     return given
 
 
+@takes_options("nu-svc")
+class OocNuSVC(OocSVC):
+    """Linear classifier whose share of margin errors is given, trained to a certified gap.
+
+    The same as `ooc_svm.train` with ``problem="nu-svc"``, bit for bit.
+
+    Parameters
+    ----------
+    OPTIONS
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights of the features.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Bias of each decision function.
+    dual_gap_ : float or ndarray of shape (n_classes,)
+        Largest distance of each objective from its optimum.
+    FITTED
+    """
+
+    problem: ClassVar[str] = "nu-svc"
+
+
 @takes_options("svr")
 class OocSVR(RegressorMixin, OocEstimator):
     """Linear support vector regression, trained to a certified gap.
@@ -203,6 +229,30 @@ class OocSVR(RegressorMixin, OocEstimator):
         if is_streamed(X) and y is None and sample_weight is None:
             return self._evaluated(X)
         return float(super().score(X, labels_of(X, y, self.label), sample_weight))
+
+
+@takes_options("nu-svr")
+class OocNuSVR(OocSVR):
+    """Linear regression whose share of values outside of a tube is given, trained to a certified gap.
+
+    The same as `ooc_svm.train` with ``problem="nu-svr"``, bit for bit.
+
+    Parameters
+    ----------
+    OPTIONS
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights of the features.
+    intercept_ : ndarray of shape (1,)
+        The bias.
+    dual_gap_ : float
+        Largest distance of the objective from its optimum.
+    FITTED
+    """
+
+    problem: ClassVar[str] = "nu-svr"
 
 
 @takes_options("ranking")

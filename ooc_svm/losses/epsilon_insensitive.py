@@ -20,4 +20,22 @@ def dual_box(loss, t, c):  # type: ignore[no-untyped-def]
     return -c, c, loss.epsilon, 0.0
 
 
+@implements(EpsilonInsensitive)
+def breakpoint(loss):  # type: ignore[no-untyped-def]
+    """Both pieces begin at the edge of the tube."""
+    return loss.epsilon
+
+
+@implements(EpsilonInsensitive)
+def pieces(loss):  # type: ignore[no-untyped-def]
+    """Values above and below the tube."""
+    return 2
+
+
+@implements(EpsilonInsensitive)
+def piece_sign(loss, p, t):  # type: ignore[no-untyped-def]
+    """Above it first."""
+    return 1.0 if p == 0 else -1.0
+
+
 quadratic(EpsilonInsensitive)

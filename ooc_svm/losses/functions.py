@@ -85,7 +85,20 @@ def parabola_end(loss, v, new):  # type: ignore[no-untyped-def]
 
 
 def breakpoint(loss):  # type: ignore[no-untyped-def]
-    """Of a piecewise linear loss of a class: the slack at which it begins."""
+    """Of a piecewise linear loss: where its pieces begin, see `pieces`."""
+    raise NotImplementedError
+
+
+def pieces(loss):  # type: ignore[no-untyped-def]
+    """Of a piecewise linear loss: the number of its pieces.
+
+    It is the sum of ``c max(0, sign r - breakpoint)`` over them, each with its own sign.
+    """
+    raise NotImplementedError
+
+
+def piece_sign(loss, p, t):  # type: ignore[no-untyped-def]
+    """The sign of piece p of a row, 1 or -1."""
     raise NotImplementedError
 
 
@@ -93,7 +106,7 @@ FUNCTIONS: dict[str, Function] = {
     function.__name__: function
     for function in (
         value, slope, bounds, conjugate, dual_step, violation, is_free, gain, parabola,
-        parabola_end, breakpoint
+        parabola_end, breakpoint, pieces, piece_sign
     )
 }  # fmt: skip
 

@@ -24,4 +24,16 @@ def breakpoint(loss):  # type: ignore[no-untyped-def]
     return 0.0
 
 
+@implements(Hinge)
+def pieces(loss):  # type: ignore[no-untyped-def]
+    """A row has one."""
+    return 1
+
+
+@implements(Hinge)
+def piece_sign(loss, p, t):  # type: ignore[no-untyped-def]
+    """Its class."""
+    return t
+
+
 quadratic(Hinge)

@@ -22,7 +22,7 @@ GRADES = "grades"
 TWO_RANKS = "the order of two classes"
 RANKINGS = "rankings"
 
-_PREDICTED = {"svr": VALUES, "ordinal": GRADES, "roc-area": TWO_RANKS, "ranking": RANKINGS}
+_PREDICTED = {"svr": VALUES, "nu-svr": VALUES, "ordinal": GRADES, "roc-area": TWO_RANKS, "ranking": RANKINGS}
 
 
 def predicted_by(model: Model) -> str:

@@ -178,12 +178,12 @@ class Model:
     @property
     def is_classifier(self) -> bool:
         """Whether scores stand for labels; other scores are values, or order the rows."""
-        return self.problem == "svc"
+        return PROBLEMS[self.problem].form.startswith("classes")
 
     @property
     def is_regressor(self) -> bool:
         """Whether scores are predicted values, and labels are values."""
-        return self.problem == "svr"
+        return PROBLEMS[self.problem].form.startswith("values")
 
     @property
     def epsilon(self) -> float | None:

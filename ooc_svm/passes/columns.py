@@ -123,6 +123,19 @@ class MagnitudeSums(_MagnitudePass):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NormedMagnitudes(MagnitudeSums):
+    """The same, and the largest norm of a row."""
+
+    scale2: Float64Array | None = None  # Squares of the columns' scales, for the norms
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Magnitudes) -> None:
+        assert block is not None
+        MagnitudeSums.visit(self, block, rows, partial)
+        most = row_ops.largest_magnitudes(*block.arrays, self.scale2, np.zeros(self.n_features))
+        partial.square = max(partial.square, most)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LargestMagnitudes(_MagnitudePass):
     """The largest ``|x_ij|`` of each column, and the largest norm of a row."""
 

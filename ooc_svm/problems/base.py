@@ -74,6 +74,8 @@ class ModelSpec:
     classes: BinaryProblem | None = None
     # Row vector that marks the rows that cost nothing, for which the scores at the best point are wanted
     held_out: str | None = None
+    nu: float | None = None  # Of the nu problems
+    mean: bool = False  # Whether C is of the mean of the losses
     fold: int | None = None  # Of several, the one that is held out: ``held_out`` has its number then
 
 

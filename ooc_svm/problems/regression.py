@@ -20,12 +20,13 @@ class Regression(Problem):
     """A score is a value; see `ooc_svm.problems.base.Problem`."""
 
     target_bytes = 8
+    name = "svr"
 
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """Any numbers will do; InputError for labels with names."""
         if labels.names is not None:
             raise InputError(
-                f"{parameter('problem', 'svr')} needs values to learn, and these labels are names; "
+                f"{parameter('problem', self.name)} needs values to learn, and these labels are names; "
                 f"choose a column of numbers as {parameter('label')}"
             )
         return np.empty(0)

@@ -114,3 +114,31 @@ class FoldTargets:
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
         t, weight = self.targets.values(vectors)
         return t, np.where(vectors[self.folds] == self.fold, 0.0, weight)
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedTargets:
+    """Other targets, less a number."""
+
+    targets: RowTargets
+    shift: float
+
+    @property
+    def in_margins(self) -> bool:
+        return self.targets.in_margins
+
+    @property
+    def row_weight(self) -> str | None:
+        return self.targets.row_weight
+
+    @property
+    def largest_weight(self) -> float:
+        return self.targets.largest_weight
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.targets.reads
+
+    def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
+        t, weight = self.targets.values(vectors)
+        return t - self.shift, weight

@@ -26,6 +26,8 @@ NOTHING = (
     1e-9  # A value that cannot be told from 0 is one, where rounding is at most this share of the losses
 )
 
+A_SHARE = 0.01  # A relative gap that says something of P, also where the gap is next to nothing
+
 
 @dataclass(slots=True)
 class Certificate:
@@ -43,6 +45,8 @@ class Certificate:
     # What rounding can have changed in the two values at most
     primal_rounding: float = 0.0
     dual_rounding: float = 0.0
+    # A gap that counts as none to an optimum of 0; 0 where P has a lower bound of 0
+    nothing: float = field(default=0.0, metadata={"saved": False})
     # What the losses amount to where all scores are 0, at least; 0 as long as the solver does not say
     scale: float = field(default=0.0, metadata={"saved": False})
 
@@ -63,8 +67,9 @@ class Certificate:
 
     @property
     def relative_gap(self) -> float:
-        """The gap as a share of the upper end."""
-        return self.gap / self.upper if self.upper > 0.0 else 0.0
+        """The gap as a share of the upper end; of a P that is below 0, of the lower end."""
+        size = max(abs(self.upper), abs(self.lower))
+        return self.gap / size if size > 0.0 else 0.0
 
     @property
     def rounding(self) -> float:
@@ -75,11 +80,15 @@ class Certificate:
     def absolute(self) -> bool:
         """Whether P is 0 within its rounding, and no further from D than rounding is: no share of P tells.
 
+        Or the gap is next to nothing, where P tends to 0 from below.
+
         Rounding has to be nothing next to the losses. If not, P is not known well enough to be called 0.
         """
+        if 0.0 < self.nothing >= self.gap and self.relative_gap > A_SHARE:
+            return True
         if self.rounding > NOTHING * self.scale:
             return False
-        return self.primal <= self.primal_rounding and self.primal - self.dual <= self.rounding
+        return abs(self.primal) <= self.primal_rounding and self.primal - self.dual <= self.rounding
 
     def offer_primal(self, value: float, rounding: float) -> bool:
         """Keep a value of P if its upper end is the smallest so far; returns whether it is kept."""

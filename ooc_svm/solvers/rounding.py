@@ -74,18 +74,25 @@ class Rounding:
     nonzeros: int  # Of the longest row
     rows: int
     chain: int  # Operations in a sum over all rows, such as those of a cut
+    # Whether the offsets of cuts are sums of terms of both signs, which add up to `weight` at most
+    signed: bool = False
 
     @classmethod
-    def of_rows(cls, found: Magnitudes, space: LinearSpace, largest_weight: float) -> Rounding:
-        """Where losses are of rows, which weigh ``largest_weight`` times their own weight at most."""
+    def of_rows(
+        cls, found: Magnitudes, space: LinearSpace, largest_weight: float, reach: float | None = None
+    ) -> Rounding:
+        """Where losses are of rows, which weigh ``largest_weight`` times their own weight at most.
+
+        ``reach``: the largest term of a loss that does not depend on the score, where that is not 1.
+        """
         # What the sums of magnitudes are off by themselves.
         factor = largest_weight * (1.0 + gamma(found.chain + 2))
         columns = found.columns if space.scale is None else found.columns * space.scale
-        norm = math.hypot(np.linalg.norm(columns), found.weight if space.penalized_bias else 0.0)
-        weight = factor * found.weight
-        return cls(
-            space, found.columns, factor, weight, factor * norm, found.nonzeros, found.rows, found.chain
-        )
+        constants = math.sqrt(space.penalized_bias + space.n_free) * found.weight
+        norm = math.hypot(np.linalg.norm(columns), constants)
+        weight = factor * found.weight * (1.0 if reach is None else max(reach, 1.0))
+        sizes = (found.nonzeros, found.rows, found.chain, reach is not None)
+        return cls(space, found.columns, factor, weight, factor * norm, *sizes)
 
     @classmethod
     def of_pairs(cls, found: Magnitudes, space: LinearSpace) -> Rounding:
@@ -95,8 +102,9 @@ class Rounding:
 
     def products(self, w: Float64Array) -> float:
         """``A(w)`` at most: by the columns, or by norms (``mass.|w| <= |mass| |w|``), whichever is less."""
-        weights, bias = self.space.to_data(np.abs(w))
-        by_columns = self.factor * float(weights @ self.columns) + bias * self.weight
+        weights, _ = self.space.to_data(np.abs(w))
+        constants = float(np.abs(w[self.space.n_features :]).sum())
+        by_columns = self.factor * float(weights @ self.columns) + constants * self.weight
         return min(by_columns, self.norm * math.sqrt(inner(w, w))) * (1.0 + gamma(len(w) + 4))
 
     def scores(self, w: Float64Array) -> float:
@@ -124,9 +132,12 @@ class Rounding:
 
     def primal(self, C: float, w: Float64Array, loss_error: float) -> float:
         """P at w: the loss, and ``|w|^2 / 2``."""
-        return C * loss_error + inner_error(len(w)) * inner(w, w)
+        own = self.space.penalized(w)
+        return C * loss_error + inner_error(len(w)) * inner(own, own)
 
-    def dual(self, linear: float, total: float, n_cuts: int, w: Float64Array, operations: float) -> float:
+    def dual(
+        self, linear: float, total: float, n_cuts: int, w: Float64Array, operations: float, box: float = 0.0
+    ) -> float:
         """D of the master problem, ``sum_k beta_k delta_k - 1/2 |w|^2`` with ``w = sum_k beta_k a_k``.
 
         A cut is exactly one for its coefficients, whichever they are, and its plane and offset are off from
@@ -136,12 +147,18 @@ class Rounding:
             |w + E|^2 / 2 - |w|^2 / 2 <= |w|.E + |E|^2 / 2 <= g total A(w) + (g total |mass|)^2 / 2.
 
         The multipliers of a group sum up to C but for ``gamma(m + 2)``, and for as much as rounding hides of
-        that. Offsets are sums of what is not negative.
+        that. Offsets are sums of what is not negative, unless they are `signed`. The sums of the cuts'
+        coordinates of free parameters, which are no larger than ``box`` at the optimum, are off by
+        ``g total weight``.
 
         ``linear``: ``sum_k beta_k delta_k``. ``total``: the largest sum of the multipliers of a group.
         ``n_cuts``: m. ``operations``: that a cut was made in.
         """
-        g, square = gamma(operations + n_cuts + 2), inner(w, w)
+        own = self.space.penalized(w)
+        g, square = gamma(operations + n_cuts + 2), inner(own, own)
         planes = g * total * self.products(w) + 0.5 * (g * total * self.norm) ** 2
         rest = gamma(2 * n_cuts + 4) * (abs(linear) + square) + inner_error(len(w)) * square
+        if self.signed:
+            rest += g * total * self.weight
+        rest += 2.0 * self.space.n_free * g * total * self.weight * box
         return planes + g * abs(linear) + rest

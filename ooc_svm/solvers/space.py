@@ -1,8 +1,9 @@
-"""Between the coordinates a solver works in and those of the data: column scales and the penalised bias."""
+"""Between the coordinates a solver works in and those of the data: column scales, biases, free parameters."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,17 +17,32 @@ class LinearSpace:
 
     Columns are scaled by folding the scale into the weights (``x_ij scale_j w_j``): the data is never
     copied. A penalised bias is the weight of a feature that is 1 in every row (LIBLINEAR's ``-B 1``); it
-    comes last and takes part in ``|w|^2``.
+    comes behind the weights and takes part in ``|w|^2``. Free parameters take no part in it and come last: a
+    bias without penalty, then what else a problem has.
     """
 
     n_features: int
     scale: Float64Array | None = None  # shape (n_features,)
     penalized_bias: bool = False
+    n_free: int = 0  # Free parameters
 
     @property
     def dimension(self) -> int:
         """Number of parameters."""
+        return self.n_penalized + self.n_free
+
+    @property
+    def n_penalized(self) -> int:
+        """Number of parameters that take part in ``|w|^2``."""
         return self.n_features + self.penalized_bias
+
+    def penalized(self, w: Float64Array) -> Float64Array:
+        """The parameters that take part in ``|w|^2``."""
+        return w[: self.n_penalized]
+
+    def free(self, w: Float64Array) -> Float64Array:
+        """The others."""
+        return w[self.n_penalized :]
 
     @property
     def scale2(self) -> Float64Array | None:
@@ -50,18 +66,23 @@ class LinearSpace:
         weights = w[: self.n_features]
         if self.scale is not None:
             weights = weights * self.scale
-        return weights, float(w[-1]) if self.penalized_bias else 0.0
+        return weights, float(w[self.n_features]) if self.penalized_bias or self.n_free else 0.0
 
-    def from_data(self, row_sums: Float64Array, coefficient_sums: Float64Array) -> Float64Array:
+    def from_data(
+        self, row_sums: Float64Array, coefficient_sums: Float64Array, free: Sequence[Float64Array] = ()
+    ) -> Float64Array:
         """Sums of rows in this space.
 
         ``row_sums``, shape (n_features, groups), are weighted sums of the rows of the data;
-        ``coefficient_sums``, shape (groups,), are sums of their weights. Returns shape (groups, dimension).
+        ``coefficient_sums``, shape (groups,), are sums of their weights; ``free``, each of shape (groups,),
+        the coordinates of the free parameters. Returns shape (groups, dimension).
         """
         sums = np.empty((row_sums.shape[1], self.dimension))
         sums[:, : self.n_features] = row_sums.T
         if self.scale is not None:
             sums[:, : self.n_features] *= self.scale
         if self.penalized_bias:
-            sums[:, -1] = coefficient_sums
+            sums[:, self.n_features] = coefficient_sums
+        for k, own in enumerate(free):
+            sums[:, self.n_penalized + k] = own
         return sums

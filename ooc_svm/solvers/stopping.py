@@ -16,13 +16,15 @@ STALLED = "no-progress"  # The objective cannot be told from its bound any more 
 class Stopping:
     """Limits of a run."""
 
-    tol: float = 1e-3  # Relative certified gap, ``(upper - lower) / upper``, at which a model is done
+    # Relative certified gap at which a model is done: ``(upper - lower) / upper``, or by ``-lower`` where
+    # that is larger
+    tol: float = 1e-3
     max_passes: int | None = None  # Largest number of passes over the data
     deadline: float | None = None  # Time on the monotonic clock after which no pass is begun
 
     def certifies(self, upper: float, lower: float) -> bool:
         """Whether the gap between the upper end of P and the lower end of D is small enough."""
-        return upper - lower <= self.tol * abs(upper)
+        return upper - lower <= self.tol * max(abs(upper), abs(lower))
 
     def reason(self, upper: float, lower: float, passes: int) -> str | None:
         """Why a run at this point ends, or None if it goes on."""

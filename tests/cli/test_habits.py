@@ -34,6 +34,16 @@ def sentence(*arguments: object) -> str:
         ("-B -1", "write --bias none for -B -1"),
         ("-p 0.2", "write --epsilon 0.2 for -p 0.2"),
         ("-n 4", "write --threads 4 for -n 4"),
+        ("-n 0.2", "write --nu 0.2 for -n 0.2 (with --problem nu-svc or nu-svr)"),
+        (
+            "-s 1 -n 0.2",
+            "write --problem nu-svc for -s 1; write --nu 0.2 for -n 0.2 (with --problem nu-svc or nu-svr)",
+        ),
+        (
+            "-s 4 -t 0 -p 0.1",
+            "write --problem nu-svr for -s 4; leave -t 0 out (the only kernel); "
+            "write --epsilon 0.1 for -p 0.1",
+        ),
         ("-q", "write --quiet for -q"),
         ("-f m", "write -o m for -f m"),
         ("-w1 5 -w-1 2", "write --class-weight 1:5,-1:2 for -w1 5 -w-1 2"),

@@ -67,7 +67,9 @@ def stores(tmp_path_factory):
     targets = {
         "svc": labels,
         "roc-area": labels,
+        "nu-svc": labels,
         "svr": values,
+        "nu-svr": values,
         "ordinal": values,
         "ranking": np.round(values),
     }
@@ -107,8 +109,14 @@ def same(model, expected):
     return True
 
 
-CASES = [(options, "many") for options in SMO + CUTS + PAIRS]
-CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + PAIRS[::2]]
+FREE = [
+    {"problem": "svc", "bias": "free", "solver": "ocas", "cut_groups": 2},
+    {"problem": "svr", "bias": "free", "solver": "ocas"},
+    {"problem": "nu-svc", "nu": 0.6, "solver": "cutting-plane", "C": 1.0},
+    {"problem": "nu-svr", "nu": 0.3, "solver": "ocas"},
+]
+CASES = [(options, "many") for options in SMO + CUTS + FREE + PAIRS]
+CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + FREE[::3] + PAIRS[::2]]
 
 
 @pytest.mark.parametrize(

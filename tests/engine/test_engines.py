@@ -34,7 +34,7 @@ def test_a_pass_has_the_bits_of_the_reference(build, name, in_memory):
     engine = build(name, source, vectors)
     w = np.random.default_rng(0).normal(size=source.n_features)
     for step in (0.0, 0.3, 0.7):
-        request = next(oracle.read(w * (1 + step), step, np.array([0.2, 0.6]), np.empty(0), None))
+        request = next(oracle.read(w * (1 + step), step, np.array([0.2, 0.6]), np.empty(0), None, w))
         got, expected = engine.stream([request])[0], reference.stream([request])[0]
         assert got.vectors.tobytes() == expected.vectors.tobytes()
         assert got.sums[0].tobytes() == expected.sums[0].tobytes()

@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC, LinearSVR
 
 import ooc_svm
-from ooc_svm import InputError, OocRanker, OocSVC, OocSVR, UsageError
+from ooc_svm import InputError, OocNuSVC, OocNuSVR, OocRanker, OocSVC, OocSVR, UsageError
 from ooc_svm.options import OPTIONS
 
 RNG = np.random.default_rng(5)
@@ -36,9 +36,11 @@ GRADES, QID = np.digitize(VALUES, [-3.0, 3.0]), np.repeat(np.arange(20), 10)
 
 # Options of training that an estimator does not have, as another problem has them.
 LEFT_OUT = {
-    OocSVC: {"problem", "epsilon"},
-    OocSVR: {"problem", "class_weight", "positive", "cut_groups"},
-    OocRanker: {"problem", "epsilon", "class_weight", "positive", "resident", "lanes", "warm_start"},
+    OocSVC: {"problem", "epsilon", "nu"},
+    OocSVR: {"problem", "class_weight", "positive", "nu"},
+    OocNuSVC: {"problem", "epsilon", "C", "resident", "lanes", "warm_start"},
+    OocNuSVR: {"problem", "class_weight", "positive", "epsilon", "resident", "lanes", "warm_start"},
+    OocRanker: {"problem", "epsilon", "nu", "class_weight", "positive", "resident", "lanes", "warm_start"},
 }
 
 

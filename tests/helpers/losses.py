@@ -151,5 +151,15 @@ def breakpoint(loss):
 
 
 @njit
+def pieces(loss):
+    return functions.pieces(loss)
+
+
+@njit
+def piece_sign(loss, p, t):
+    return functions.piece_sign(loss, p, t)
+
+
+@njit
 def priority(loss, v, stationarity, t, c):
     return dual_loops.priority(loss, v, stationarity, t, c)

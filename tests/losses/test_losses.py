@@ -81,8 +81,10 @@ class TestValue:
     def test_a_piecewise_linear_loss_begins_at_its_breakpoint(self, row, r):
         if "breakpoint" not in implemented(type(row.loss)):
             return
-        slack = r * row.t
-        expected = row.cost * max(0.0, slack - losses.breakpoint(row.loss))
+        signs = [losses.piece_sign(row.loss, p, row.t) for p in range(losses.pieces(row.loss))]
+        assert set(signs) <= {-1.0, 1.0}
+        begin = losses.breakpoint(row.loss)
+        expected = row.cost * sum(max(0.0, sign * r - begin) for sign in signs)
         assert losses.value(row.loss, r, *row.own) == pytest.approx(expected, abs=1e-12)
 
 

@@ -54,7 +54,7 @@ class Read:
         self.moved = start + 0.4 * (end - start)
         if forecast is None:
             forecast = self.forecast(start, end)
-        reading = self.setup.oracle.read(self.w, 0.4, THETAS, forecast, None)
+        reading = self.setup.oracle.read(self.w, 0.4, THETAS, forecast, None, None)
         cuts, _, self.forecast_found = self.setup.answer(reading)
         self.late, self.cuts = cuts[0], cuts[1:]
 

@@ -128,7 +128,7 @@ def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(kind, step):
     setup.vectors[best].write(0, matrix @ start)
     setup.vectors[previous].write(0, matrix @ end)
     nothing = np.empty(0)
-    (cut,), known, _ = setup.answer(setup.oracle.read(w, step, nothing, nothing, None))
+    (cut,), known, _ = setup.answer(setup.oracle.read(w, step, nothing, nothing, None, None))
     moved = start + step * (end - start)
     np.testing.assert_allclose(setup.vectors[best].read(0, len(labels)), matrix @ moved, atol=1e-12)
     np.testing.assert_allclose(setup.vectors[previous].read(0, len(labels)), matrix @ w, atol=1e-12)

@@ -11,7 +11,9 @@ from scipy.optimize import minimize_scalar
 from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.solvers.cutting_plane import ray as ray_module
-from ooc_svm.solvers.cutting_plane import row_oracle
+from ooc_svm.solvers.cutting_plane import row_rules
+
+NO_POINT = np.empty(0)  # Of an oracle without free parameters
 
 
 def engine_for(matrix, labels, oracle, weights=None):
@@ -45,7 +47,7 @@ def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(ones, groups, weigh
     engine = engine_for(matrix, labels, oracle, weights)
     omega = np.where(labels > 0, 2.0, 0.5) * (1.0 if weights is None else weights)
     w = rng.normal(size=matrix.shape[1])
-    loss, n_support, cuts = answer(engine, oracle.cut(w))
+    loss, n_support, (cuts,), _ = answer(engine, oracle.cut(w))
     assert loss == pytest.approx(group_losses(matrix, labels, w, groups, omega).sum())
     assert n_support == (labels * (matrix @ w) < 1.0).sum()
     np.testing.assert_allclose(cuts.offsets - cuts.planes @ w, group_losses(matrix, labels, w, groups, omega))
@@ -63,7 +65,7 @@ def test_a_cut_with_scale_and_bias():
     engine = engine_for(matrix, labels, oracle)
     seen = np.hstack([matrix.toarray() * scale, np.ones((len(labels), 1))])
     w = rng.normal(size=seen.shape[1])
-    loss, _, cuts = answer(engine, oracle.cut(w))
+    loss, _, (cuts,), _ = answer(engine, oracle.cut(w))
     violated = labels * (seen @ w) < 1.0
     np.testing.assert_allclose(cuts.planes[0], seen[violated].T @ labels[violated])
     assert loss == pytest.approx(np.maximum(0, 1 - labels * (seen @ w)).sum())
@@ -81,19 +83,19 @@ def test_trial_cuts_are_those_of_the_points_on_the_ray(thetas, weighted):
     best, old, w = rng.normal(size=(3, seen.shape[1])) * 0.3
     engine.vectors["model/best"].write(0, seen @ best)
     engine.vectors["model/previous"].write(0, seen @ old)
-    cuts, *_ = answer(engine, oracle.read(w, 0.4, np.array(thetas), np.empty(0), None))
+    cuts, *_ = answer(engine, oracle.read(w, 0.4, np.array(thetas), np.empty(0), None, NO_POINT))
     moved = best + 0.4 * (old - best)
     np.testing.assert_allclose(engine.vectors["model/best"].read(0, len(labels)), seen @ moved, atol=1e-12)
     np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), seen @ w, atol=1e-12)
     for theta, cut in zip(sorted(thetas), cuts, strict=True):
         point = moved + theta * (w - moved)
-        _, _, there = answer(engine, oracle.cut(point))
+        _, _, (there,), _ = answer(engine, oracle.cut(point))
         np.testing.assert_allclose(cut.planes, there.planes, atol=1e-10)
         np.testing.assert_allclose(cut.offsets, there.offsets)
 
 
 def test_a_row_is_summed_up_once_for_all_places():
-    rule = row_oracle.TrialCuts(hinge_oracle(1).losses, 1, 0.0, np.array([0.1, 0.5, 0.9]))
+    rule = row_rules.TrialCuts(hinge_oracle(1).losses, 1, 0.0, np.array([0.1, 0.5, 0.9]))
     # A loss everywhere, up to a place, nowhere, behind a place.
     scores = np.array([-1.0, 3.0, 3.0, -1.0])
     best = np.array([-1.0, 0.0, 3.0, 3.0])
@@ -116,7 +118,9 @@ def test_a_heavy_row_leaves_the_cuts_alone_that_it_is_not_in():
     engine.vectors["model/best"].write(0, np.array([2.0, 0.0]))
     engine.vectors["model/previous"].write(0, np.array([2.0, 0.0]))
     # At 0 only the light row has a loss, at 1 both.
-    first, last = answer(engine, oracle.read(np.zeros(1), 0.0, np.array([0.0, 1.0]), np.empty(0), None))[0]
+    first, last = answer(
+        engine, oracle.read(np.zeros(1), 0.0, np.array([0.0, 1.0]), np.empty(0), None, NO_POINT)
+    )[0]
     assert first.planes.tolist() == [[1.0]]
     assert last.planes.tolist() == [[1e17 + 1.0]]
 
@@ -127,14 +131,14 @@ def test_a_heavy_row_leaves_the_cuts_alone_that_it_is_not_in():
 def test_the_line_search_is_exact(monkeypatch, seed, max_events, C):
     if max_events is not None:
         monkeypatch.setattr(ray_module, "MAX_EVENTS", max_events)
-        monkeypatch.setattr(row_oracle, "BINS", 8)
+        monkeypatch.setattr(row_rules, "BINS", 8)
     matrix, labels = noisy_rows(seed=seed, ones=seed % 2 == 0)
     oracle = hinge_oracle(matrix.shape[1], C)
     engine = engine_for(matrix, labels, oracle)
     rng = np.random.default_rng(seed)
     best, w = rng.normal(size=(2, matrix.shape[1])) * rng.choice([0.01, 0.3, 3.0], size=(2, 1))
     engine.vectors["model/best"].write(0, matrix @ best)
-    _, loss, _ = answer(engine, oracle.read(w, 0.0, np.array([0.5]), np.empty(0), None))
+    _, loss, _ = answer(engine, oracle.read(w, 0.0, np.array([0.5]), np.empty(0), None, NO_POINT))
     ray = w - best
     t, at, _ = answer(engine, oracle.line_search(loss, float(best @ ray), float(ray @ ray)))
 
@@ -153,5 +157,7 @@ def test_a_line_search_without_a_direction_stays_where_it_is():
     matrix, labels = noisy_rows()
     oracle = hinge_oracle(matrix.shape[1])
     engine = engine_for(matrix, labels, oracle)
-    _, loss, _ = answer(engine, oracle.read(np.zeros(matrix.shape[1]), 0.0, np.ones(1), np.empty(0), None))
+    _, loss, _ = answer(
+        engine, oracle.read(np.zeros(matrix.shape[1]), 0.0, np.ones(1), np.empty(0), None, NO_POINT)
+    )
     assert answer(engine, oracle.line_search(loss, 0.0, 0.0)) == (0.0, float(len(labels)), None)

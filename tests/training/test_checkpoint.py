@@ -80,6 +80,9 @@ class TestKilled:
             {"solver": "ocas", "cut_groups": 2},
             {"solver": "ocas", "C": [0.1, 1.0], "scale": "std"},
             {"solver": "cutting-plane", "C": [0.1, 1.0], "scale": "maxabs", "bias": "penalized"},
+            {"solver": "ocas", "C": [0.1, 1.0], "bias": "free", "cut_groups": 2},
+            {"solver": "cutting-plane", "problem": "nu-svc", "nu": 0.6},
+            {"solver": "ocas", "problem": "nu-svr", "nu": 0.4},
             {"solver": "streamed-smo", "C": [0.1, 1.0], "scale": "maxabs", "bias": "penalized"},
         ],
     )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.passes.base import Request
+from ooc_svm.solvers.rounding import Rounding
+from ooc_svm.solvers.space import LinearSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,44 @@ class Cuts:
 
     planes: Float64Array
     offsets: Float64Array
+
+
+class NoFreeParameters:
+    """What an oracle says of free parameters where there are none; see `oracle_solver.CutOracle`."""
+
+    equal: bool = False
+    space: LinearSpace
+
+    def settle(
+        self, t: float, best: Float64Array, loss: float
+    ) -> Generator[Request, Any, tuple[Float64Array, float]]:
+        """The best free parameters at the scores that a line search ended at, and the loss there."""
+        yield from ()
+        return best, loss
+
+    def start(self) -> tuple[Float64Array, Float64Array, Float64Array] | None:
+        """The ends of the first segment, and where on it the first cuts are taken; None: at 0."""
+        return None
+
+    def constant_cuts(self) -> list[Cuts]:
+        """Cuts that take no read."""
+        return []
+
+    def box(self, upper: float) -> float:
+        """The free parameters of an optimum are no larger, whose value is at most ``upper``."""
+        return 0.0
+
+    def nothing(self, rounding: Rounding, tol: float) -> float:
+        """A gap that is none to an optimum of 0; 0 where P has a lower bound of 0."""
+        return 0.0
+
+    def solution(self, w: Float64Array) -> tuple[Float64Array, float]:
+        """Weights in units of the data, and the bias, of parameters."""
+        return self.space.to_data(w)
+
+    def score_offset(self, w: Float64Array) -> float:
+        """What the scores kept lack of those of the model."""
+        return 0.0
 
 
 class RayScores:

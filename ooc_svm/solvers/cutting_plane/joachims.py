@@ -14,7 +14,7 @@ At an exact master problem, ``P(w) - D = C (R(w) - r)``: the paper's epsilon is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -39,16 +39,22 @@ class CuttingPlaneState:
     certificate: Certificate
 
     @classmethod
-    def fresh(cls, dimension: int, max_cuts: int) -> CuttingPlaneState:
-        """The state before the first read."""
-        bundle = Bundle(max_cuts, np.empty((0, dimension)))
+    def fresh(
+        cls, dimension: int, max_cuts: int, n_free: int = 0, *, equal: bool = False
+    ) -> CuttingPlaneState:
+        """The state before the first read; see `Bundle.fresh`."""
+        bundle = Bundle.fresh(max_cuts, dimension, n_free, equal=equal)
         return cls(np.zeros(dimension), np.zeros(dimension), bundle, Certificate())
 
     def is_sound(self, oracle: CutOracle) -> bool:
         """Whether the parts fit the oracle; a saved state may come from anywhere."""
         dimension = oracle.space.dimension
         points = self.w.shape == self.best.shape == (dimension,)
-        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, oracle.groups)
+        return (
+            points
+            and self.certificate.is_sound()
+            and self.bundle.is_sound(dimension, oracle.groups, oracle.space.n_free)
+        )
 
 
 @dataclass(slots=True)
@@ -62,28 +68,32 @@ class CuttingPlane(OracleSolver):
     _rounding: Rounding | None = None
     _origin: str | None = None
     _scores: str | None = None  # Row vector of the scores of the best point, if they are kept
+    _facts: dict[str, float] = field(default_factory=dict)
 
     def steps(self) -> Steps:
         oracle, state, certificate = self.oracle, self.state, self.certificate
         *_, last = None, *oracle.cut_vectors
+        yield from oracle.open()
         if self._origin is not None:
             yield from self._go_on(None)
             self._scores = next(iter(oracle.cut_vectors), None)
         while certificate.stop_reason is None:
-            loss, n_support, cuts = yield from self._reading(oracle.cut(state.w))
-            loss_error = self._loss_error(self.rounding.scores(state.w), self.rounding.products(state.w))
-            if certificate.offer_primal(*self._value(state.w, loss, loss_error)):
-                state.best, certificate.n_support = state.w, n_support
+            loss, n_support, cuts, point = yield from self._reading(oracle.cut(state.w))
+            loss_error = self._loss_error(self.rounding.scores(point), self.rounding.products(point))
+            if certificate.offer_primal(*self._value(point, loss, loss_error)):
+                state.best, certificate.n_support = point, n_support
                 self._scores = last
                 if self.kept is not None:
                     yield RowPass(CopyScores(oracle.previous, self.kept))
             elif self._scores == last:
                 self._scores = None
-            self._check_cuts(state.w, loss, loss_error)
+            self._check_cuts(point, loss, loss_error)
             state.bundle.drop_idle()
-            state.bundle.add(cuts)
+            state.bundle.add(*cuts)
             self._solve_master()
             certificate.record(self.stopping)
+        if oracle.space.n_free:
+            _, self._facts = yield from oracle.count_support(0.0, state.best)
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
@@ -92,7 +102,9 @@ class CuttingPlane(OracleSolver):
 
     def kept_scores(self) -> KeptScores | None:
         name = self._scores if self.kept is None else self.kept
-        return None if name is None else KeptScores(name, name)
+        return (
+            None if name is None else KeptScores(name, name, 0.0, self.oracle.score_offset(self.state.best))
+        )
 
     def sample(self) -> Sample:
         return self._sample(self.oracle.cut(self.state.w))

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,7 +55,13 @@ class RayOracle(CutOracle, Protocol):
     def forecast_size(self) -> int: ...
 
     def read(
-        self, w: Float64Array, step: float, thetas: Float64Array, forecast: Float64Array, counted: Any
+        self,
+        w: Float64Array,
+        step: float,
+        thetas: Float64Array,
+        forecast: Float64Array,
+        counted: Any,
+        best: Float64Array,
     ) -> Generator[Request, Any, tuple[list[Cuts], Any, Float64Array]]: ...
 
     def places(self, t: float, points: int) -> Float64Array: ...
@@ -64,7 +70,13 @@ class RayOracle(CutOracle, Protocol):
         self, segment: Any, slope: float, curvature: float
     ) -> Generator[Request, Any, tuple[float, float, Any]]: ...
 
-    def count_support(self, step: float) -> Generator[Request, Any, int]: ...
+    def start(self) -> tuple[Float64Array, Float64Array, Float64Array] | None: ...
+
+    def constant_cuts(self) -> list[Cuts]: ...
+
+    def settle(
+        self, t: float, best: Float64Array, loss: float
+    ) -> Generator[Request, Any, tuple[Float64Array, float]]: ...
 
 
 @dataclass(slots=True)
@@ -88,7 +100,7 @@ class OcasState:
     def fresh(cls, oracle: RayOracle, max_cuts: int) -> OcasState:
         """The state before the first read."""
         w, best = np.zeros((2, oracle.space.dimension))
-        bundle = Bundle(max_cuts, np.empty((0, len(w))))
+        bundle = Bundle.fresh(max_cuts, len(w), oracle.space.n_free, equal=oracle.equal)
         return cls(best, w, bundle, Certificate(), np.ones(1), np.zeros(oracle.forecast_size))
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
@@ -100,7 +112,11 @@ class OcasState:
         dimension = oracle.space.dimension
         points = self.w.shape == self.best.shape == (dimension,)
         points = points and self.forecast.shape == (oracle.forecast_size,)
-        return points and self.certificate.is_sound() and self.bundle.is_sound(dimension, oracle.groups)
+        return (
+            points
+            and self.certificate.is_sound()
+            and self.bundle.is_sound(dimension, oracle.groups, oracle.space.n_free)
+        )
 
 
 @dataclass(slots=True)
@@ -116,34 +132,40 @@ class Ocas(OracleSolver):
     points: int = 1
     _rounding: Rounding | None = None
     _origin: str | None = None
+    _facts: dict[str, float] = field(default_factory=dict)
 
     def steps(self) -> Steps:
         oracle, state, certificate = self.oracle, self.state, self.certificate
+        yield from oracle.open()
         if self._origin is not None:
             yield from self._go_on(state.step)
+        elif certificate.passes == 0 and (start := oracle.start()) is not None:
+            state.best, state.w, state.thetas = start
+            state.bundle.add(*oracle.constant_cuts())
         # What a line search has counted for the next read; it counts again after a restart.
         counted = None
         while certificate.stop_reason is None:
             cuts, segment, state.forecast = yield from self._reading(
-                oracle.read(state.w, state.step, state.thetas, state.forecast, counted)
+                oracle.read(state.w, state.step, state.thetas, state.forecast, counted, state.best)
             )
             direction = state.w - state.best
-            slope, curvature = float(state.best @ direction), float(direction @ direction)
+            own = oracle.space.penalized(direction)
+            slope, curvature = float(oracle.space.penalized(state.best) @ own), float(own @ own)
             t, loss, counted = yield from oracle.line_search(segment, slope, curvature)
             if curvature > 0.0:
                 state.thetas = oracle.places(t, self.points)
-            if not self._move(t, loss, direction):
+            best, loss = yield from oracle.settle(t, state.best + t * direction, loss)
+            if not self._move(t, best, loss, direction):
                 state.step, counted = 0.0, None
             state.bundle.drop_idle()
             state.bundle.add(*cuts)
             self._solve_master()
             certificate.record(self.stopping)
-        certificate.n_support = yield from oracle.count_support(state.step)
+        certificate.n_support, self._facts = yield from oracle.count_support(state.step, state.best)
 
-    def _move(self, t: float, loss: float, direction: Float64Array) -> bool:
-        """Move the best point along the ray if P is smaller there; returns whether it is."""
+    def _move(self, t: float, best: Float64Array, loss: float, direction: Float64Array) -> bool:
+        """Move the best point along the ray, to ``best``, if P is smaller there; returns whether it is."""
         state, rounding = self.state, self.rounding
-        best = state.best + t * direction
         ahead = abs(t) * rounding.products(direction)
         score_error = rounding.moved_scores(self._score_error(), state.w, best, t, ahead)
         loss_error = self._loss_error(score_error, rounding.products(state.best) + ahead, t)
@@ -165,13 +187,14 @@ class Ocas(OracleSolver):
 
     def kept_scores(self) -> KeptScores:
         start, end = self.oracle.vectors
-        return KeptScores(start, end, self.state.step)
+        return KeptScores(start, end, self.state.step, self.oracle.score_offset(self.state.best))
 
     def sample(self) -> Sample:
         thetas = self.oracle.places(0.5, self.points)
-        read = self.oracle.read(self.state.w, 0.0, thetas, self.state.forecast, None)
+        state = self.state
+        read = self.oracle.read(state.w, 0.0, thetas, state.forecast, None, state.best)
         return self._sample(read)
 
     def is_sound(self) -> bool:
         places = len(self.oracle.places(1.0, self.points))
-        return len(self.state.thetas) in {1, places} and self.state.is_sound(self.oracle)
+        return len(self.state.thetas) in {1, 3, places} and self.state.is_sound(self.oracle)

@@ -33,8 +33,11 @@ WANTED_SHARE, PRESENT_SHARE = 0.1, 0.05
 
 def master_tolerance(certificate: Certificate, stopping: Stopping) -> float:
     """Duality gap at which the master problem may stop."""
-    present = min(certificate.primal, certificate.gap)
-    return max(WANTED_SHARE * stopping.tol * certificate.primal, PRESENT_SHARE * present)
+    size, present = certificate.primal, min(certificate.primal, certificate.gap)
+    if size <= 0.0:
+        # Below 0, P and D may both tend to it.
+        size, present = max(-size, certificate.nothing / stopping.tol), certificate.gap
+    return max(WANTED_SHARE * stopping.tol * size, PRESENT_SHARE * present)
 
 
 class CutOracle(Protocol):
@@ -52,6 +55,8 @@ class CutOracle(Protocol):
     @property
     def previous(self) -> str: ...
 
+    def open(self) -> Generator[Request, Any, None]: ...
+
     @property
     def cut_vectors(self) -> Mapping[str, npt.DTypeLike]: ...
 
@@ -64,7 +69,9 @@ class CutOracle(Protocol):
     @property
     def no_count(self) -> Any: ...
 
-    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]: ...
+    def cut(
+        self, w: Float64Array
+    ) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]: ...
 
     def value_again(
         self, w: Float64Array, step: float | None
@@ -78,6 +85,21 @@ class CutOracle(Protocol):
 
     def loss_operations(self, rounding: Rounding, t: float = ...) -> float: ...
 
+    def box(self, upper: float) -> float: ...
+
+    def nothing(self, rounding: Rounding, tol: float) -> float: ...
+
+    def count_support(
+        self, step: float, best: Float64Array
+    ) -> Generator[Request, Any, tuple[int, dict[str, float]]]: ...
+
+    def solution(self, w: Float64Array) -> tuple[Float64Array, float]: ...
+
+    def score_offset(self, w: Float64Array) -> float: ...
+
+    @property
+    def equal(self) -> bool: ...
+
 
 class OracleSolver(Solver):
     """A solver that collects the cuts of an oracle.
@@ -88,18 +110,24 @@ class OracleSolver(Solver):
         What rounding can change, known after the first read.
     _origin : str or None
         The checkpoint that the state came from; None of a fresh one.
+    _facts : dict
+        What the report says of free parameters, at the end of a run.
     """
 
     oracle: CutOracle
     _rounding: Rounding | None
     _origin: str | None
+    _facts: dict[str, float]
 
     @property
     def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
         return self.oracle.scratch_vectors
 
     def solution(self) -> tuple[Float64Array, float]:
-        return self.oracle.space.to_data(self.state.best)
+        return self.oracle.solution(self.state.best)
+
+    def metadata(self, n_rows: int) -> dict[str, float]:
+        return dict(self._facts)
 
     def distrust(self, origin: str) -> None:
         self._origin = origin
@@ -122,13 +150,14 @@ class OracleSolver(Solver):
                 answer, found = yield Overlap((request, self.oracle.magnitudes(request.position)))
                 self._rounding = self.oracle.rounding(found)
                 self.certificate.scale = self.oracle.C * self._rounding.weight
+                self.certificate.nothing = self.oracle.nothing(self._rounding, self.stopping.tol)
             else:
                 answer = yield request
 
     def _value(self, w: Float64Array, loss: float, loss_error: float) -> tuple[float, float]:
         """P at w and its rounding, where the loss there is known but for ``loss_error``."""
-        C = self.oracle.C
-        return 0.5 * inner(w, w) + C * loss, self.rounding.primal(C, w, loss_error)
+        C, own = self.oracle.C, self.oracle.space.penalized(w)
+        return 0.5 * inner(own, own) + C * loss, self.rounding.primal(C, w, loss_error)
 
     def _score_error(self) -> float:
         """What the scores at the best point can be off by together, see `ooc_svm.solvers.rounding`."""
@@ -141,8 +170,9 @@ class OracleSolver(Solver):
     def _solve_master(self) -> None:
         """The next point and its bound; none if there is no time left."""
         oracle, state, certificate = self.oracle, self.state, self.certificate
-        # No multipliers at all are feasible.
-        certificate.offer_dual(0.0, 0.0)
+        if not oracle.equal:
+            # No multipliers at all are feasible.
+            certificate.offer_dual(0.0, 0.0)
         tolerance = master_tolerance(certificate, self.stopping)
         if state.bundle.solve(oracle.C, oracle.groups, tolerance, self.stopping.deadline):
             state.w = state.bundle.w
@@ -151,7 +181,8 @@ class OracleSolver(Solver):
     def _bound(self, w: Float64Array) -> tuple[float, float]:
         """D of the multipliers of the cuts, whose point is w, and its rounding."""
         operations = self.oracle.cut_operations(self.rounding)
-        found: tuple[float, float] = self.state.bundle.bound(w, self.rounding, operations)
+        box = self.oracle.box(self.certificate.upper)
+        found: tuple[float, float] = self.state.bundle.bound(w, self.rounding, operations, box)
         return found
 
     def _go_on(self, step: float | None) -> Steps:

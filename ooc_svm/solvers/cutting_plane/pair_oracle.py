@@ -29,7 +29,7 @@ from ooc_svm.passes.base import UNCOUNTED, WHOLE, Position, Request, RowSlice
 from ooc_svm.passes.columns import LargestMagnitudes, Magnitudes
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import NoCells
-from ooc_svm.solvers.cutting_plane.cuts import Cuts, RayScores
+from ooc_svm.solvers.cutting_plane.cuts import Cuts, NoFreeParameters, RayScores
 from ooc_svm.solvers.cutting_plane.pair_cuts import BinnedCuts, Forecast, QueryCuts, RowCuts
 from ooc_svm.solvers.cutting_plane.pair_ray import can_search, evaluate_by_bins
 from ooc_svm.solvers.cutting_plane.ray import descend
@@ -134,7 +134,7 @@ class ScoresAgain(NoCells):
 
 
 @dataclass(frozen=True, slots=True)
-class PairCutOracle(RayScores):
+class PairCutOracle(RayScores, NoFreeParameters):
     """What the cutting-plane solvers need to know of a problem over pairs."""
 
     pairs: Pairs
@@ -226,15 +226,19 @@ class PairCutOracle(RayScores):
         """Where trial cuts are taken on the next ray, 0 the best point and 1 the master problem's."""
         return np.array([slope * t + offset for slope, offset in TRIALS[points - 1]])
 
-    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, Cuts]]:
-        """One read of the data: the loss at w, rows with a loss, and cuts at the point of the last read."""
+    def open(self) -> Generator[Request, Any, None]:
+        """What comes before the first read: nothing."""
+        yield from ()
+
+    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]:
+        """One read of the data: the loss at w, rows with a loss, cuts at the point of the last read; w."""
         previous = self.previous
         weights, _ = self.space.to_data(w)
         counted, rule = yield from self._delayed_cut(0.0, 1.0, None)
         result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,))
         cuts = self._cut((result.vectors[:, :, 0], counted.offsets))
         found: PairSlope = yield PairPass(self.pairs.rows, previous, previous, 0.0)
-        return found.loss / self.pairs.total, found.n_rows, cuts
+        return found.loss / self.pairs.total, found.n_rows, [cuts], w
 
     def read(
         self,
@@ -243,6 +247,7 @@ class PairCutOracle(RayScores):
         thetas: Float64Array,
         forecast: Float64Array,
         counted: PairSlope | None,
+        best: Float64Array,
     ) -> Generator[Request, Any, tuple[list[Cuts], tuple[float, float] | None, Float64Array]]:
         """One read of the data: scores of w, cuts, how the next ray begins, and a forecast of the next read.
 
@@ -334,8 +339,9 @@ class PairCutOracle(RayScores):
         """Row vectors for the coefficients at t, if the next delayed cut is taken there."""
         return self.coefficients if t >= CLOSE else ()
 
-    def count_support(self, step: float) -> Generator[Request, Any, int]:
+    def count_support(
+        self, step: float, best: Float64Array
+    ) -> Generator[Request, Any, tuple[int, dict[str, float]]]:
         """Number of rows with a loss at the best point, moved by ``step``; row vectors only, no data read."""
-        best, previous = self.best, self.previous
-        found: PairSlope = yield PairPass(self.pairs.rows, best, previous, step)
-        return found.n_rows
+        found: PairSlope = yield PairPass(self.pairs.rows, self.best, self.previous, step)
+        return found.n_rows, {}

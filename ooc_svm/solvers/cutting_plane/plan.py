@@ -21,10 +21,12 @@ from ooc_svm.solvers.base import (
     SolverPackage,
     SolverPlan,
 )
+from ooc_svm.solvers.cutting_plane.free_oracle import FIRST_THETAS, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.joachims import CuttingPlane, CuttingPlaneState
 from ooc_svm.solvers.cutting_plane.ocas import Ocas, OcasState
 from ooc_svm.solvers.cutting_plane.pair_oracle import PairCutOracle
-from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowLosses, cells_of
+from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle
+from ooc_svm.solvers.cutting_plane.row_rules import RowLosses, cells_of
 
 GROUP_CHOICES = (8, 4, 2, 1)
 MANY_POINTS = 5
@@ -118,7 +120,8 @@ class CuttingPlanes(SolverPackage):
         return [self._solver(spec, f"model{k}", plan.parameters, context) for k, spec in enumerate(models)]
 
     def _solver(self, spec: ModelSpec, name: str, parameters: CutParameters, context: Context) -> Solver:
-        size, options, space = context.size, context.options, context.space
+        size, options = context.size, context.options
+        space = replace(context.space, n_free=options.n_free)
         oracle: RowCutOracle | PairCutOracle
         if spec.pairs is not None:
             oracle = PairCutOracle(
@@ -135,10 +138,14 @@ class CuttingPlanes(SolverPackage):
         else:
             assert spec.targets is not None
             losses = RowLosses(spec.targets, spec.loss, name)
-            oracle = RowCutOracle(losses, spec.C, space, parameters.groups, spec.held_out is not None)
+            own = (losses, spec.C, space, parameters.groups, spec.held_out is not None)
+            oracle = FreeCutOracle(*own, nu=spec.nu, mean=spec.mean) if space.n_free else RowCutOracle(*own)
         if not self.searches:
-            plain = CuttingPlaneState.fresh(space.dimension, parameters.max_cuts)
+            sizes = space.dimension, parameters.max_cuts, space.n_free
+            plain = CuttingPlaneState.fresh(*sizes, equal=oracle.equal)
             kept = None if spec.held_out is None else f"{name}/kept"
+            if space.n_free:
+                kept = losses.best
             return CuttingPlane(oracle, context.stopping, plain, kept)
         searching = OcasState.fresh(oracle, parameters.max_cuts)
         return Ocas(oracle, context.stopping, searching, parameters.points)
@@ -170,10 +177,12 @@ class CuttingPlanes(SolverPackage):
     ) -> SolverPlan:
         """The plan for these groups and points, with as many of the wanted cuts as fit."""
         fewest, wanted = cuts_kept
+        size = replace(size, dimension=size.dimension + options.n_free)
         models = f"{size.n_models} model(s)"
         each = 8 * size.dimension
         vector = each * size.n_models
-        sums, what = cells_of(choice.points) * vector, ""
+        points = max(choice.points, len(FIRST_THETAS)) if options.n_free else choice.points
+        sums, what = cells_of(points) * vector, ""
         if choice.bins:
             cells = (choice.points - 1) * choice.bins * size.n_ranks
             # With each cell its weight and its score.
@@ -215,7 +224,7 @@ class CuttingPlanes(SolverPackage):
         kept = 0 if self.searches else 8 * size.n_scored
         if options.over_pairs:
             return size.n_models * (16 + groups * coefficient_type(size).itemsize) + kept
-        return 16 * size.n_models if self.searches else 2 * kept
+        return 16 * size.n_models if self.searches or options.n_free else 2 * kept
 
 
 def _cuts_kept(choice: CutParameters) -> tuple[int, int]:
