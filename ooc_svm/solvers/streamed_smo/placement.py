@@ -24,7 +24,7 @@ RHO = 0.1  # rho of a free bias, as a share of the mean squared norm of a row
 # Squared norm of the mean row, as a share of the mean squared norm, from which on it is taken from the rows.
 MEAN_SHARE = 0.5
 # Least share of the mean squared norm that is left then: it is a difference.
-NORM_LEFT = 1e-9
+NORM_LEFT = 1e-13
 
 CENTER_TOLERANCE = 1e-3  # Of the search for the center, as a share of the losses there
 
