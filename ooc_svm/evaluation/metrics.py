@@ -7,7 +7,8 @@ floating sums in two terms.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -27,7 +28,15 @@ from ooc_svm.evaluation.ranking_metrics import (
     ndcg,
     swapped_pairs,
 )
-from ooc_svm.model.decision import GRADES, RANKINGS, SEVERAL_CLASSES, TWO_CLASSES, TWO_RANKS, VALUES
+from ooc_svm.model.decision import (
+    GRADES,
+    LABEL_SETS,
+    RANKINGS,
+    SEVERAL_CLASSES,
+    TWO_CLASSES,
+    TWO_RANKS,
+    VALUES,
+)
 from ooc_svm.rowvectors.score_ranges import TieRuns
 
 
@@ -213,6 +222,60 @@ class ClassCounts:
         return [(*divmod(pair, n_classes), int(self._pairs[pair])) for pair in found]
 
 
+class LabelCounts(ClassCounts):
+    """Rows with each label, rows that it is predicted for, and both; and how alike the sets of a row are.
+
+    Labels that the model does not know are predicted for no row: `add` takes for each row how many of them it
+    has. ``unknown`` has the rows of each different one, which are labels as the others are.
+    ``n_left_out`` are rows that were not counted for such labels.
+    """
+
+    def __init__(self, n_labels: int) -> None:
+        super().__init__(n_labels)
+        self.unknown: Mapping[str, int] = {}
+        self.unknown_entries = self.n_left_out = 0
+        self.n_sets = self.n_equal = 0
+        self._alike: Counter[tuple[int, int]] = Counter()  # Rows by labels in both sets, and in either
+
+    @property
+    def n_rows(self) -> int:
+        """Rows counted."""
+        return self.n_sets
+
+    @property
+    def n_unknown(self) -> int:
+        """Different labels that the model does not know."""
+        return len(self.unknown)
+
+    @property
+    def n_labels(self) -> int:
+        """Different labels, those that the model does not know included."""
+        return len(self.hits) + self.n_unknown
+
+    @property
+    def likeness(self) -> Fraction:
+        """Sum over the rows of the share of labels in both sets among those in either; 1 of empty sets."""
+        shares = (Fraction(both, either) if either else Fraction(1) for both, either in self._alike)
+        parts = (n * share for n, share in zip(self._alike.values(), shares, strict=True))
+        return sum(parts, Fraction(0))
+
+    def add_sets(
+        self, actual: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_], unknown: Int64Array
+    ) -> None:
+        """Count more rows: shape (n_rows, n_labels), and the labels of each that are unknown."""
+        hits = actual & predicted
+        self.actual += np.count_nonzero(actual, axis=0)
+        self.predicted += np.count_nonzero(predicted, axis=0)
+        self.hits += np.count_nonzero(hits, axis=0)
+        both, either = np.count_nonzero(hits, axis=1), np.count_nonzero(actual | predicted, axis=1) + unknown
+        pairs, n_rows = np.unique(np.column_stack([both, either]), axis=0, return_counts=True)
+        for (shared, whole), n in zip(pairs.tolist(), n_rows.tolist(), strict=True):
+            self._alike[shared, whole] += n
+        self.unknown_entries += int(unknown.sum())
+        self.n_sets += len(actual)
+        self.n_equal += int(np.count_nonzero(both == either))
+
+
 class TopCounts:
     """Rows whose class is among the k of the largest scores; of equal ones the first is the larger."""
 
@@ -250,10 +313,42 @@ def balanced_accuracy(counts: BinaryCounts | ClassCounts) -> float:
 
 
 def macro_f1(counts: ClassCounts) -> float:
-    """Mean of the F1 of every class that occurs among the rows or the predictions."""
+    """Mean of the F1 of every class that occurs among the rows or the predictions.
+
+    Of sets of labels that of every label, 0 for one that the model does not know; 0 without labels.
+    """
     sizes = counts.actual + counts.predicted
     occurs = sizes > 0
-    return float(np.mean(2 * counts.hits[occurs] / sizes[occurs]))
+    n_classes = int(np.count_nonzero(occurs))
+    if isinstance(counts, LabelCounts):
+        n_classes += counts.n_unknown
+    return float(np.sum(2 * counts.hits[occurs] / sizes[occurs]) / n_classes) if n_classes else 0.0
+
+
+def micro_f1(counts: LabelCounts) -> float:
+    """F1 of all labels of all rows together; 0 where there are none, and none is predicted."""
+    sizes = int(counts.actual.sum() + counts.predicted.sum()) + counts.unknown_entries
+    return _share(2 * int(counts.hits.sum()), sizes)
+
+
+def jaccard(counts: LabelCounts) -> float:
+    """Example-based accuracy: mean over the rows of what the two sets share, ``|Y & Z| / |Y | Z|``.
+
+    1 for a row where both are empty. M.-L. Zhang and Z.-H. Zhou (2014), A Review on Multi-Label Learning
+    Algorithms, IEEE TKDE 26(8), section 2.2.2.
+    """
+    return float(counts.likeness / counts.n_rows)
+
+
+def subset_accuracy(counts: LabelCounts) -> float:
+    """Share of the rows whose set is predicted as it is."""
+    return counts.n_equal / counts.n_rows
+
+
+def hamming_loss(counts: LabelCounts) -> float:
+    """Share of the pairs of row and label that are predicted wrong."""
+    sizes = int(counts.actual.sum() + counts.predicted.sum()) - 2 * int(counts.hits.sum())
+    return (sizes + counts.unknown_entries) / (counts.n_rows * counts.n_labels)
 
 
 def weighted_f1(counts: ClassCounts) -> float:
@@ -339,7 +434,11 @@ METRICS = {
         Metric("accuracy", (BinaryCounts, ClassCounts), accuracy, (TWO_CLASSES, SEVERAL_CLASSES)),
         Metric("error", (BinaryCounts, ClassCounts), error, (TWO_CLASSES, SEVERAL_CLASSES)),
         Metric("balanced-accuracy", (BinaryCounts, ClassCounts), balanced_accuracy, (SEVERAL_CLASSES,)),
-        Metric("macro-f1", (ClassCounts,), macro_f1, (SEVERAL_CLASSES,)),
+        Metric("micro-f1", (LabelCounts,), micro_f1, (LABEL_SETS,)),
+        Metric("macro-f1", (ClassCounts, LabelCounts), macro_f1, (SEVERAL_CLASSES, LABEL_SETS)),
+        Metric("jaccard", (LabelCounts,), jaccard, (LABEL_SETS,)),
+        Metric("subset-accuracy", (LabelCounts,), subset_accuracy, (LABEL_SETS,)),
+        Metric("hamming-loss", (LabelCounts,), hamming_loss, (LABEL_SETS,)),
         Metric("weighted-f1", (ClassCounts,), weighted_f1, (SEVERAL_CLASSES,)),
         Metric("accuracy@k", (TopCounts,), accuracy, ()),
         Metric("precision", (BinaryCounts,), precision, (TWO_CLASSES,)),
@@ -361,6 +460,7 @@ METRICS = {
 COUNTS_OF: dict[str, tuple[type, ...]] = {
     TWO_CLASSES: (BinaryCounts, OrderCounts, *RANKING_COUNTS),
     SEVERAL_CLASSES: (ClassCounts, TopCounts),
+    LABEL_SETS: (LabelCounts,),
     VALUES: (ValueSums, *RANKING_COUNTS),
     GRADES: RANKING_COUNTS,
     TWO_RANKS: (OrderCounts, *RANKING_COUNTS),
@@ -373,6 +473,15 @@ _OF_CLASSES = {
     "precision": "precision is of one class, and listed by class in the table that is printed",
     "recall": "recall is of one class: balanced-accuracy is its mean over the classes",
     "micro-f1": "where each row has one class, micro-f1 is the accuracy",
+}
+
+# What to choose in place of a metric that sets of labels have under another name.
+_OF_SETS = {
+    "accuracy": "of sets, jaccard is the accuracy of a row in part, and subset-accuracy that of whole sets",
+    "error": "of sets, hamming-loss is the share of labels predicted wrong",
+    "f1": "f1 is of one label: micro-f1 is that of all labels together, macro-f1 its mean over the labels",
+    "precision": "precision is of one label, and listed by label in the table that is printed",
+    "recall": "recall is of one label, and listed by label in the table that is printed",
 }
 
 # Ranks of a metric ``@k`` where it is a default.
@@ -434,8 +543,8 @@ def _requested(name: str, predicted: str) -> RequestedMetric:
     fitting = [] if metric is None else [each for each in metric.counts if each in COUNTS_OF[predicted]]
     if metric is None or not fitting:
         what = f"{name} is no metric for {predicted}" if metric else f"there is no metric {name!r:.80}"
-        if predicted == SEVERAL_CLASSES and name in _OF_CLASSES:
-            what = f"{what}: {_OF_CLASSES[name]}"
+        other = {SEVERAL_CLASSES: _OF_CLASSES, LABEL_SETS: _OF_SETS}.get(predicted, {}).get(name)
+        what = what if other is None else f"{what}: {other}"
         raise UsageError(f"{what}; for this model choose from {', '.join(fitting_metrics(predicted))}")
     if has_ranks and not _RANKS.fullmatch(ranks):
         raise UsageError(f"{name!r:.80} does not say how many ranks count; write for example {stem}@10")
