@@ -169,7 +169,7 @@ def test_options_that_make_no_sense(tmp_path):
         convert(tmp_path / "a.svm", tmp_path / "b.zarr", labels="names")
     with pytest.raises(UsageError, match="labels is for text, and this data is none"):
         ooc_svm.train(tmp_path / "a.zarr", labels="text")
-    with pytest.raises(UsageError, match="labels must be 'numbers' or 'text'"):
+    with pytest.raises(UsageError, match="labels must be one of 'numbers', 'text', 'sets'"):
         ooc_svm.train(tmp_path / "a.svm", labels=[1.0, 2.0])
 
 
