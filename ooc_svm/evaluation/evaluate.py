@@ -11,19 +11,18 @@ from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.evaluation.binary_rows import WAITING_BYTES, SidedRows, labels_of, rows_of_ranks
 from ooc_svm.evaluation.label_codes import LabelCodes
-from ooc_svm.evaluation.label_rows import LabelRows, check_kind
+from ooc_svm.evaluation.label_rows import LabelCounts, check_kind, count_labels
 from ooc_svm.evaluation.metrics import (
     BinaryCounts,
     ClassCounts,
-    LabelCounts,
     OrderCounts,
     RequestedMetric,
     TopCounts,
     ValueSums,
+    compares_queries,
     requested_metrics,
 )
 from ooc_svm.evaluation.query_rows import ENTRY_BYTES, QueryRows
-from ooc_svm.evaluation.ranking_metrics import RANKING_COUNTS
 from ooc_svm.evaluation.rankings import RankedQueries
 from ooc_svm.evaluation.report import EvaluationReport, class_scores, confusion_of
 from ooc_svm.evaluation.workspace import Workspace
@@ -217,10 +216,12 @@ def _count(
     """The counts that the requested metrics are functions of."""
     predicted, kinds = stream.decision.predicted, {each.counts for each in requested}
     if predicted == LABEL_SETS:
-        return _count_labels(stream, skip_unknown=codes.skip_unknown)
+        labels = count_labels(stream, skip_unknown=codes.skip_unknown)
+        _require_rows(stream, labels.n_rows)
+        return {(LabelCounts, None): labels}
     if predicted == SEVERAL_CLASSES:
         return _count_classes(stream, codes, requested, confusion=confusion)
-    ranking = {each.key: each.new_counts() for each in requested if each.counts in RANKING_COUNTS}
+    ranking = {each.key: each.new_counts() for each in requested if compares_queries(each)}
     waits = predicted == TWO_RANKS and not stream.decision.sides
     entry_bytes = WAITING_BYTES * waits + _ORDER_BYTES * (OrderCounts in kinds) + ENTRY_BYTES * bool(ranking)
     with Workspace(stream.spare_bytes, entry_bytes) as workspace:
@@ -318,27 +319,6 @@ def _count_classes(
             top.add(places, scores)
     _require_rows(stream, counts.n_rows)
     return {(ClassCounts, None): counts} | tops
-
-
-def _count_labels(stream: ScoredRows, *, skip_unknown: bool) -> Counts:
-    """Counts of rows of sets of labels; rows with a label that the model does not know may be left out."""
-    decision = stream.decision
-    others = [text for text, side in decision.sides.items() if side < 0]
-    names = stream.rows.label_names
-    assert names is not None  # those of text are none yet
-    rows = LabelRows(decision.texts, others, names)
-    counts = LabelCounts(len(decision.texts))
-    for block in stream:
-        actual, unknown = rows.members(labels_of(block))
-        predicted = block.scores > 0
-        if skip_unknown:
-            known = unknown == 0
-            counts.n_left_out += int(np.count_nonzero(~known))
-            actual, predicted, unknown = actual[known], predicted[known], unknown[known]
-        counts.add_sets(actual, predicted, unknown)
-    counts.unknown = {} if skip_unknown else rows.unknown
-    _require_rows(stream, counts.n_rows)
-    return {(LabelCounts, None): counts}
 
 
 def _count_values(

@@ -10,6 +10,9 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.label_sets import labels_of
 from ooc_svm.errors import InputError, parameter
+from ooc_svm.evaluation.binary_rows import labels_of as labels_of_rows
+from ooc_svm.evaluation.label_metrics import LabelCounts as LabelCounts
+from ooc_svm.prediction.scores import ScoredRows
 
 
 class LabelRows:
@@ -37,6 +40,24 @@ class LabelRows:
                 elif own >= 0:
                     members[row, own] = True
         return members[place], unknown[place]
+
+
+def count_labels(stream: ScoredRows, *, skip_unknown: bool) -> LabelCounts:
+    """Counts of rows of sets of labels; rows with a label that the model does not know may be left out."""
+    decision, names = stream.decision, stream.rows.label_names
+    assert names is not None  # those of text are none yet
+    others = [text for text, side in decision.sides.items() if side < 0]
+    rows, counts = LabelRows(decision.texts, others, names), LabelCounts(len(decision.texts))
+    for block in stream:
+        actual, unknown = rows.members(labels_of_rows(block))
+        predicted = block.scores > 0
+        if skip_unknown:
+            known = unknown == 0
+            counts.n_left_out += int(np.count_nonzero(~known))
+            actual, predicted, unknown = actual[known], predicted[known], unknown[known]
+        counts.add(actual, predicted, unknown)
+    counts.unknown = {} if skip_unknown else rows.unknown
+    return counts
 
 
 def check_kind(name: str, *, has_sets: bool, wants_sets: bool) -> None:

@@ -7,8 +7,7 @@ floating sums in two terms.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError, UsageError
+from ooc_svm.evaluation.label_metrics import LabelCounts, hamming_loss, jaccard, micro_f1, subset_accuracy
 from ooc_svm.evaluation.ranking_metrics import (
     RANKING_COUNTS,
     GainSums,
@@ -222,60 +222,6 @@ class ClassCounts:
         return [(*divmod(pair, n_classes), int(self._pairs[pair])) for pair in found]
 
 
-class LabelCounts(ClassCounts):
-    """Rows with each label, rows that it is predicted for, and both; and how alike the sets of a row are.
-
-    Labels that the model does not know are predicted for no row: `add` takes for each row how many of them it
-    has. ``unknown`` has the rows of each different one, which are labels as the others are.
-    ``n_left_out`` are rows that were not counted for such labels.
-    """
-
-    def __init__(self, n_labels: int) -> None:
-        super().__init__(n_labels)
-        self.unknown: Mapping[str, int] = {}
-        self.unknown_entries = self.n_left_out = 0
-        self.n_sets = self.n_equal = 0
-        self._alike: Counter[tuple[int, int]] = Counter()  # Rows by labels in both sets, and in either
-
-    @property
-    def n_rows(self) -> int:
-        """Rows counted."""
-        return self.n_sets
-
-    @property
-    def n_unknown(self) -> int:
-        """Different labels that the model does not know."""
-        return len(self.unknown)
-
-    @property
-    def n_labels(self) -> int:
-        """Different labels, those that the model does not know included."""
-        return len(self.hits) + self.n_unknown
-
-    @property
-    def likeness(self) -> Fraction:
-        """Sum over the rows of the share of labels in both sets among those in either; 1 of empty sets."""
-        shares = (Fraction(both, either) if either else Fraction(1) for both, either in self._alike)
-        parts = (n * share for n, share in zip(self._alike.values(), shares, strict=True))
-        return sum(parts, Fraction(0))
-
-    def add_sets(
-        self, actual: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_], unknown: Int64Array
-    ) -> None:
-        """Count more rows: shape (n_rows, n_labels), and the labels of each that are unknown."""
-        hits = actual & predicted
-        self.actual += np.count_nonzero(actual, axis=0)
-        self.predicted += np.count_nonzero(predicted, axis=0)
-        self.hits += np.count_nonzero(hits, axis=0)
-        both, either = np.count_nonzero(hits, axis=1), np.count_nonzero(actual | predicted, axis=1) + unknown
-        pairs, n_rows = np.unique(np.column_stack([both, either]), axis=0, return_counts=True)
-        for (shared, whole), n in zip(pairs.tolist(), n_rows.tolist(), strict=True):
-            self._alike[shared, whole] += n
-        self.unknown_entries += int(unknown.sum())
-        self.n_sets += len(actual)
-        self.n_equal += int(np.count_nonzero(both == either))
-
-
 class TopCounts:
     """Rows whose class is among the k of the largest scores; of equal ones the first is the larger."""
 
@@ -312,7 +258,7 @@ def balanced_accuracy(counts: BinaryCounts | ClassCounts) -> float:
     return float(np.mean(counts.hits[occurs] / counts.actual[occurs]))
 
 
-def macro_f1(counts: ClassCounts) -> float:
+def macro_f1(counts: ClassCounts | LabelCounts) -> float:
     """Mean of the F1 of every class that occurs among the rows or the predictions.
 
     Of sets of labels that of every label, 0 for one that the model does not know; 0 without labels.
@@ -323,32 +269,6 @@ def macro_f1(counts: ClassCounts) -> float:
     if isinstance(counts, LabelCounts):
         n_classes += counts.n_unknown
     return float(np.sum(2 * counts.hits[occurs] / sizes[occurs]) / n_classes) if n_classes else 0.0
-
-
-def micro_f1(counts: LabelCounts) -> float:
-    """F1 of all labels of all rows together; 0 where there are none, and none is predicted."""
-    sizes = int(counts.actual.sum() + counts.predicted.sum()) + counts.unknown_entries
-    return _share(2 * int(counts.hits.sum()), sizes)
-
-
-def jaccard(counts: LabelCounts) -> float:
-    """Example-based accuracy: mean over the rows of what the two sets share, ``|Y & Z| / |Y | Z|``.
-
-    1 for a row where both are empty. M.-L. Zhang and Z.-H. Zhou (2014), A Review on Multi-Label Learning
-    Algorithms, IEEE TKDE 26(8), section 2.2.2.
-    """
-    return float(counts.likeness / counts.n_rows)
-
-
-def subset_accuracy(counts: LabelCounts) -> float:
-    """Share of the rows whose set is predicted as it is."""
-    return counts.n_equal / counts.n_rows
-
-
-def hamming_loss(counts: LabelCounts) -> float:
-    """Share of the pairs of row and label that are predicted wrong."""
-    sizes = int(counts.actual.sum() + counts.predicted.sum()) - 2 * int(counts.hits.sum())
-    return (sizes + counts.unknown_entries) / (counts.n_rows * counts.n_labels)
 
 
 def weighted_f1(counts: ClassCounts) -> float:

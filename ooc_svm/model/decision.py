@@ -29,7 +29,7 @@ _PREDICTED = {"svr": VALUES, "ordinal": GRADES, "roc-area": TWO_RANKS, "ranking"
 def predicted_by(model: Model) -> str:
     """What a model predicts, as messages name it: one of the constants of this module."""
     several = model.problem not in _PREDICTED and model.is_one_vs_rest
-    return predicted_of(model.problem, one_vs_rest=several, multilabel=model.multilabel)
+    return predicted_of(model.problem, one_vs_rest=several, multilabel=several and model.multilabel)
 
 
 def predicted_of(problem: str, *, one_vs_rest: bool, multilabel: bool = False) -> str:

@@ -189,7 +189,8 @@ def predict(
             return Predicted(n_rows, stream.ignored)
         if output is None:
             parts = [stream.decision.predictions(block.scores) for block in stream]
-            return np.concatenate(parts) if parts else stream.decision.predictions(np.empty((0, 1)))
+            none = np.empty((0, stream.decision.scorer.n_scores))
+            return np.concatenate(parts) if parts else stream.decision.predictions(none)
         writer = writer_for(stream.decision, output, with_scores=scores)
         if not isinstance(output, str | os.PathLike):
             return _write(stream, writer, output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ class LabelSet:
     trained: Mapping[float, int] | None = None
     # Where rows have sets of labels, which the counts are of; ``names`` are then those of the labels
     sets: LabelSets | None = None
+
+    def of_sets(self, source: str) -> LabelSet:
+        """The same where the names are those of sets of labels; DamageError, with their `source`, if not."""
+        sets = LabelSets.of(self.names or (), source)
+        return replace(self, names=sets.labels, sets=sets)
 
     def positive(self, options: TrainOptions) -> tuple[float, ...]:
         """The labels that are named as positive; InputError, UsageError if there is no such label."""

@@ -125,6 +125,11 @@ class LabelCollector:
         return LabelSummary(counts, self._minimum, self._maximum, self._total / self._n_rows)
 
 
+def most_counted(label_sets: bool) -> int:
+    """Limit of the number of names of labels, or of sets of labels, that are counted."""
+    return MAX_SETS if label_sets else MOST_COUNTED
+
+
 def label_collector(length: int, label_sets: bool) -> LabelCollector:
     """A collector for labels, or for numbers of sets of labels."""
-    return LabelCollector(length, MAX_SETS if label_sets else MOST_COUNTED)
+    return LabelCollector(length, most_counted(label_sets))

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.data.feature_names import FeatureNames
-from ooc_svm.data.label_sets import MAX_SETS
 from ooc_svm.errors import DamageError, InputError, shown
 from ooc_svm.parameters import PATH, TEXT, UNLABELLED, Kind, checks
 from ooc_svm.store import layout
@@ -21,7 +20,7 @@ from ooc_svm.store.anndata import X, open_foreign
 from ooc_svm.store.chunk_files import CHECKSUM_BYTES, ChunkFiles, not_the_chunk
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.feature_names import NAMES, read_names
-from ooc_svm.store.label_summary import MOST_COUNTED, label_ranks
+from ooc_svm.store.label_summary import label_ranks, most_counted
 from ooc_svm.store.layout import CATEGORIES, CODES, LABEL, MANIFEST, MARK, SOURCE
 from ooc_svm.store.manifest import Manifest, read_manifest
 from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
@@ -169,7 +168,7 @@ def _open_ours(storage: Storage, manifest: Manifest, label: str | None, layer: s
     used = ["X/indptr", "X/indices"] + ([] if ones else ["X/data"])
     label_names: list[str] | None = None
     if manifest.named_labels:
-        most = MAX_SETS if manifest.label_sets else MOST_COUNTED
+        most = most_counted(manifest.label_sets)
         label_names = _label_names(storage, infos[CATEGORIES], elements(CATEGORIES), most)
         codes, code_type = elements(CODES), layout.code_type(manifest.label_sets)
         label_column: Column = NamedColumn(codes, label_ranks(label_names), storage.location, code_type)

@@ -15,7 +15,6 @@ from ooc_svm.data.annotated import is_annotated, read_annotated
 from ooc_svm.data.classes import label_text
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.folds import HeldOut
-from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, UsageError, parameter, shown
@@ -82,8 +81,7 @@ def open_data(
             raise InputError(f"{data.path} has no rows; there is nothing to train on")
         known = LabelSet(data.labels.counts, data.label_names, data.has_qid)
         if data.label_sets:
-            sets = LabelSets.of(data.label_names or (), str(data.path))
-            known = replace(known, names=sets.labels, sets=sets)
+            known = known.of_sets(str(data.path))
         known_by = _BY_FILES if data.format_version is None else _BY_MANIFEST
         names = _names_of(data.feature_names, feature_names, str(data.path), data.n_features)
         details = (data.value_type, data.index_base, data.remark, data.n_unlabelled)

@@ -13,19 +13,18 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import BinaryProblem, LabelProblem
-from ooc_svm.data.label_sets import has_label
 from ooc_svm.engine.base import Engine
 from ooc_svm.evaluation import metrics
 from ooc_svm.pairs.request import Pairs, SwappedPairs
-from ooc_svm.passes.base import RowSlice, union
+from ooc_svm.passes.base import RowSlice
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.problems.targets import CODES, TARGET
 from ooc_svm.solvers.base import KeptScores
+from ooc_svm.training.label_quality import LabelHits, label_counts, label_measures
 
 Measures = dict[str, float]
 
@@ -155,50 +154,10 @@ def _of_classes(
     return Quality(whole, own, sizes.tolist())
 
 
-@dataclass(frozen=True, slots=True)
-class LabelHits:
-    """Rule on row vectors: rows that have a label, that it is predicted for, and both; sums (3, models)."""
-
-    scores: Sequence[KeptScores]
-    members: Sequence[npt.NDArray[np.uint8]]  # Of the label of each model
-    marks: str | None = None  # Row vector that marks rows; those with the mark ``marked`` count
-    marked: bool = False
-    writes: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return union([(CODES, *_marks(self.marks)), *(each.reads for each in self.scores)])
-
-    @property
-    def sums_shape(self) -> tuple[int, ...]:
-        return (3, len(self.scores))
-
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        sets = rows.vectors[CODES]
-        counted = np.full(len(sets), True)
-        if self.marks is not None:
-            counted = (rows.vectors[self.marks] != 0) == self.marked
-        for k, (scores, members) in enumerate(zip(self.scores, self.members, strict=True)):
-            positive, upper = has_label(members, sets) & counted, (scores.of(rows.vectors) > 0.0) & counted
-            sums[:, k] += (
-                np.count_nonzero(positive),
-                np.count_nonzero(upper),
-                np.count_nonzero(positive & upper),
-            )
-
-
-def label_counts(sums: Float64Array) -> metrics.LabelCounts:
-    """The counts of `LabelHits`."""
-    counts = metrics.LabelCounts(sums.shape[1])
-    counts.actual, counts.predicted, counts.hits = sums.astype(np.int64)
-    return counts
-
-
 def _of_labels(engine: Engine, specs: Sequence[ModelSpec], scores: Sequence[KeptScores]) -> Quality:
-    members = [spec.classes.members for spec in specs if isinstance(spec.classes, LabelProblem)]
-    rule = LabelHits(scores, members, specs[0].held_out)
+    rule = LabelHits.of(specs, scores, specs[0].held_out)
     counts = label_counts(engine.stream([RowPass(rule, scores[0].rows)])[0])
-    whole = {"micro-f1": metrics.micro_f1(counts), "macro-f1": metrics.macro_f1(counts)}
+    whole = label_measures(counts)
     columns = counts.hits.tolist(), counts.predicted.tolist(), counts.actual.tolist()
     own = [_class_measures(*each) for each in zip(*columns, strict=True)]
     return Quality(whole, own, counts.actual.tolist())

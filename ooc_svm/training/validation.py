@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.data.classes import LabelProblem
 from ooc_svm.engine.base import Engine
 from ooc_svm.errors import InputError, parameter
 from ooc_svm.evaluation.evaluate import evaluate
-from ooc_svm.evaluation.metrics import macro_f1, micro_f1
 from ooc_svm.pairs.request import PairRows, SwappedPairs
 from ooc_svm.passes.base import Request, RowSlice, union
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET
+from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET, ClassTargets, LabelTargets
 from ooc_svm.solvers.base import KeptScores, Solver
 from ooc_svm.store import open_store
 from ooc_svm.system.memory import INTERPRETER_BYTES
+from ooc_svm.training.label_quality import LabelMetrics
 from ooc_svm.training.memory_plan import validation_bytes
-from ooc_svm.training.quality import LabelHits, label_counts
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -125,11 +123,10 @@ def _metrics(models: Sequence[ModelSpec], solver: Solver, engine: Engine) -> _Me
                 f"{parameter('validation')}"
             )
         return metrics
-    if isinstance(spec.classes, LabelProblem):
-        labels = [each.classes for each in models if isinstance(each.classes, LabelProblem)]
-        return _LabelMetrics([each.members for each in labels])
-    if spec.classes is not None:
-        return _ClassMetrics(spec.classes.sign, len(models))
+    if isinstance(spec.targets, ClassTargets):
+        return _ClassMetrics(spec.targets.sign, len(models))
+    if isinstance(spec.targets, LabelTargets):
+        return LabelMetrics(models)
     rule = _ErrorSums((), 0.0)
     kept = solver.kept_scores()
     n_rows, total, *_ = engine.stream([RowPass(rule, None if kept is None else kept.rows)])[0]
@@ -183,20 +180,6 @@ class _ClassMetrics:
             "accuracy": float(hits.sum() / n_rows.sum()),
             "balanced-accuracy": float(np.mean(hits[there] / n_rows[there])),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _LabelMetrics:
-    """F1 of all labels of all rows together, and its mean over the labels."""
-
-    members: Sequence[Any]
-
-    def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
-        return [RowPass(LabelHits(scores, self.members, HELD_OUT, marked=True), scores[0].rows)]
-
-    def values(self, answers: Sequence[Any]) -> Quality:
-        counts = label_counts(answers[0])
-        return {"micro-f1": micro_f1(counts), "macro-f1": macro_f1(counts)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -73,22 +74,21 @@ def test_same_rows_and_sets_as_the_reference(
     sets: list[list[str]] = []
     ids: list[list[int]] = []
     qids: list[int | None] = []
+    failure = ""
     try:
         for block in rows:
             sets += [labels_of(rows.label_names[int(number)]) for number in block.labels]
             pointers = block.rows.indptr.tolist()
-            ids += [
-                block.rows.indices[first:last].tolist()
-                for first, last in zip(pointers, pointers[1:], strict=False)
-            ]
+            ids += [block.rows.indices[first:last].tolist() for first, last in pairwise(pointers)]
             qids += [None] * len(block.labels) if block.qids is None else block.qids.tolist()
     except InputError as error:
-        if expected.errors or expected.rows and expected.rows[0].qid is not None:
-            if expected.errors:
-                assert f"a.svm:{expected.errors[0][0]}:" in str(error)
-            return
-        raise
-    assert not expected.errors
+        failure = str(error)
+    has_qid = bool(expected.rows) and expected.rows[0].qid is not None
+    if expected.errors or has_qid:  # the last line has no qid
+        line = expected.errors[0][0] if expected.errors else len(lines) + 1
+        assert f"a.svm:{line}:" in failure
+        return
+    assert not failure
     assert sets == [in_order(own) for own in found] + [["last"]]
     assert ids == [row.ids for row in expected.rows] + [[0]]
     assert qids == [row.qid for row in expected.rows] + [None]
@@ -97,7 +97,17 @@ def test_same_rows_and_sets_as_the_reference(
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("chunk_bytes", [1, 17, 1000])
 def test_any_chunks_give_the_same_numbers(tmp_path, threads, chunk_bytes):
-    lines = ["3,1 1:1", "1,3 2:1", " 1:0.5", "\t2:1", "3,3,1 1:1", "cat 1:1", "10,9,cat 3:1", "# 1,2", "2,10 1:1"]
+    lines = [
+        "3,1 1:1",
+        "1,3 2:1",
+        " 1:0.5",
+        "\t2:1",
+        "3,3,1 1:1",
+        "cat 1:1",
+        "10,9,cat 3:1",
+        "# 1,2",
+        "2,10 1:1",
+    ]
     (tmp_path / "a.svm").write_text("\n".join(lines * 20))
     rows = TextRows(tmp_path / "a.svm", labels="sets", chunk_bytes=chunk_bytes, threads=threads)
     for _ in range(2):
@@ -166,7 +176,9 @@ def test_members_of_sets(sets: list[set[str]], data: st.DataObject) -> None:
         expected = [own in labels_of(name) for name in names]
         assert found.sets_with(k).tolist() == expected
         assert has_label(found.members[k], np.arange(len(names))).tolist() == expected
-        assert found.rows(counts)[k] == sum(n for n, has in zip(counts.values(), expected, strict=True) if has)
+        assert found.rows(counts)[k] == sum(
+            n for n, has in zip(counts.values(), expected, strict=True) if has
+        )
 
 
 def test_labels_in_order() -> None:
@@ -177,5 +189,5 @@ def test_labels_in_order() -> None:
 
 @pytest.mark.parametrize("names", [["2,1"], ["1,1"], ["1,"], [""], ["1,,2"]])
 def test_names_that_are_none_of_sets(names):
-    with pytest.raises(DamageError, match="of labels|labels in sets"):
+    with pytest.raises(DamageError, match=r"set of labels|labels in sets"):
         LabelSets.of(names, "the store")
