@@ -88,9 +88,9 @@ def _put_columns(path: Path, labelled: LabelledRows) -> None:
     append_record(path, [sizes, lengths, labelled.labels, *qids])
 
 
-def no_names_yet(options: ConvertOptions) -> LabelNames | None:
+def no_names_yet(options: ConvertOptions, plan: ConversionPlan) -> LabelNames | None:
     """Where the names of the labels of all segments go, where labels are names."""
-    return new_label_names(options.labels)
+    return new_label_names(options.labels, plan.names_bytes)
 
 
 def read_columns(

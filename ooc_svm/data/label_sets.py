@@ -31,8 +31,9 @@ MAX_LABELS = MAX_CLASSES
 MAX_SETS = 500_000
 """Limit of the number of different sets of labels."""
 
-# Bytes of a set in the tables of names and rows, but for the text of its name.
-_SET_BYTES = 320
+SET_BYTES = 320
+"""Bytes of a set in the tables of names and rows, but for the text of its name."""
+
 # Sets whose members are found together.
 _SETS_AT_ONCE = 1 << 14
 # Most digits of a label that is ordered as a number.
@@ -103,7 +104,7 @@ class LabelSets:
     @property
     def nbytes(self) -> int:
         """Bytes of the names, their tables, and the members."""
-        return self.members.nbytes + sum(map(len, self.names)) + _SET_BYTES * len(self.names)
+        return self.members.nbytes + sum(map(len, self.names)) + SET_BYTES * len(self.names)
 
     def sets_with(self, label: int) -> npt.NDArray[np.bool_]:
         """Whether each set has a label."""

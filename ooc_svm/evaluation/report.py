@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.errors import UsageError
+from ooc_svm.evaluation.label_metrics import LabelCounts
 from ooc_svm.evaluation.metrics import BinaryCounts, ClassCounts
 from ooc_svm.system import delimited
 from ooc_svm.system.files import atomic_write
@@ -95,7 +96,7 @@ class EvaluationReport:
         atomic_write(path, lambda file: file.write(text))
 
 
-def class_scores(texts: Sequence[str], counts: ClassCounts | None) -> tuple[ClassScores, ...]:
+def class_scores(texts: Sequence[str], counts: ClassCounts | LabelCounts | None) -> tuple[ClassScores, ...]:
     """The quality of each class; none without counts."""
     if counts is None:
         return ()

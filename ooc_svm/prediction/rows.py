@@ -29,6 +29,7 @@ from ooc_svm.store.open import has_manifest, names_store
 from ooc_svm.system.files import is_same_file
 from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
 from ooc_svm.text.label_names import LabelNames
+from ooc_svm.text.label_set_names import LabelSetNames
 from ooc_svm.text.reader import TextRows, new_label_names
 
 LabelKind = Literal["numbers", "text", "sets"]
@@ -240,8 +241,12 @@ class TextStream(RowStream):
         self, columns: Columns, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
         """Read all rows; the pieces of text are as large as the memory permits."""
+        names = self.label_names
+        if isinstance(names, LabelSetNames):
+            names.max_bytes = memory_bytes // 4
+            memory_bytes -= names.max_bytes
         text = self._open(threads, memory_bytes)
-        text.label_names = self.label_names
+        text.label_names = names
         rows = cast("Generator[Any, None, None]", iter(text))
         with closing(rows):
             try:

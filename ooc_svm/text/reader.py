@@ -159,6 +159,8 @@ class TextRows:
     chunk_bytes, read_bytes, max_line_bytes : int
         Sizes of the chunks of text that are parsed, of the largest read of a file, and of the longest line
         accepted, without its line feed.
+    names_bytes : int, optional
+        Memory that the names of sets of labels may take; MemoryBudgetError where they take more.
     progress : callable, optional
         Called after every chunk with the bytes read of all inputs so far, as they are on disk.
 
@@ -190,6 +192,7 @@ class TextRows:
         chunk_bytes: int = CHUNK_BYTES,
         read_bytes: int = READ_BYTES,
         max_line_bytes: int = MAX_LINE_BYTES,
+        names_bytes: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
@@ -207,7 +210,7 @@ class TextRows:
             )
         self._segments = _find_segments(names, read_bytes, reject_file)
         self._parser = ChunkParser(index_base, dtype, bad_lines == "skip", labels)
-        self.label_names = new_label_names(labels)
+        self.label_names = new_label_names(labels, names_bytes)
         self._whole = start is None
         self._start = start or TextStart()
         self._threads = threads
@@ -352,9 +355,14 @@ def _is_same(state: FileState | None, expected: FileState | None) -> bool:
     return state == expected or (state is not None and state.anywhere() == expected)
 
 
-def new_label_names(labels: str) -> LabelNames | None:
-    """No names yet of labels that are "text" or "sets"; None where they are numbers."""
-    return {"text": LabelNames, "sets": LabelSetNames}[labels]() if labels != "numbers" else None
+def new_label_names(labels: str, max_bytes: int | None = None) -> LabelNames | None:
+    """No names yet of labels that are "text" or "sets"; None where they are numbers.
+
+    `max_bytes`: limit of the memory that names of sets take.
+    """
+    if labels == "sets":
+        return LabelSetNames(max_bytes)
+    return LabelNames() if labels == "text" else None
 
 
 @contextmanager

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import anndata
 import numpy as np
 import pytest
 
+from ooc_svm.conversion import plan as plan_module
 from ooc_svm.conversion import report as report_module
 from ooc_svm.conversion.convert import convert
+from ooc_svm.conversion.options import ConvertOptions
+from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.data.label_sets import labels_of
-from ooc_svm.errors import DamageError, InputError, UsageError
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
 from ooc_svm.store import layout, manifest, open_store, store_info, verify_store
 from ooc_svm.store.label_summary import MOST_COUNTED
 
@@ -122,6 +126,20 @@ def test_labels_that_say_nothing_are_told(tmp_path, sets, message):
     report = convert(write(tmp_path / "a.svm", sets), tmp_path / "a.zarr", labels="sets")
     assert any(message in warning for warning in report.warnings)
     assert list(report_module.find_warnings(report)) == report.warnings
+
+
+def test_the_names_are_a_part_of_the_memory(tmp_path, monkeypatch):
+    text = write(tmp_path / "a.svm")
+    options = ConvertOptions(tmp_path / "a.zarr", labels="sets", memory="1GB", threads=2)
+    plan, without = plan_conversion(options), plan_conversion(replace(options, labels="text"))
+    assert plan.names_bytes > 2 * 10**8
+    assert (without.names_bytes, plan.chunk_bytes) == (0, without.chunk_bytes)
+    monkeypatch.setattr(plan_module, "_NAMES_SHARE", 1e-6)
+    with pytest.raises(
+        MemoryBudgetError, match=r"different sets of labels take .*, and .* of the memory are"
+    ):
+        convert(text, tmp_path / "a.zarr", labels="sets", memory="1GB")
+    assert not (tmp_path / "a.zarr").exists()
 
 
 def test_bad_lines_are_left_out(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ooc_svm.data import label_sets
 from ooc_svm.data.label_sets import LabelSets, has_label, in_order, labels_of, name_of
-from ooc_svm.errors import DamageError, InputError
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError
 from ooc_svm.text import label_set_names
 from ooc_svm.text.reader import TextRows
 
@@ -149,6 +149,13 @@ def test_limits(tmp_path, monkeypatch):
     monkeypatch.setattr(label_set_names, "MAX_SETS", 3)
     with pytest.raises(InputError, match="more than 3 different sets of labels"):
         list(TextRows(tmp_path / "a.svm", labels="sets"))
+
+
+def test_memory_of_names(tmp_path):
+    (tmp_path / "a.svm").write_text("1,2 1:1\n3,4 1:1\n 1:1\n1 1:1\n")
+    list(TextRows(tmp_path / "a.svm", labels="sets", names_bytes=4 * 320 + 8))
+    with pytest.raises(MemoryBudgetError, match=r"first 4 different sets of labels take 1\.29 kB, and"):
+        list(TextRows(tmp_path / "a.svm", labels="sets", names_bytes=4 * 320 + 7))
 
 
 def test_more_sets_than_there_may_be_classes(tmp_path):
