@@ -257,7 +257,7 @@ def test_labels_that_are_names(tmp_path, cluster):
 
 def test_labels_that_are_sets(tmp_path, cluster):
     sets = ["1,3", "3,1", "cat,1", "", "10,9", "2"]
-    lines = [line.replace(line.split()[0], sets[i % 4 + i // 60], 1) for i, line in enumerate(make_lines())]
+    lines = [line.replace(line.split()[0], sets[i % len(sets)], 1) for i, line in enumerate(make_lines())]
     assert_same_store(tmp_path, write(tmp_path / "a.svm", lines), labels="sets")
     assert open_store(tmp_path / "dask.zarr").label_names == (",", "1,3", "1,cat", "2", "9,10")
     assert_same_error(tmp_path, write(tmp_path / "bad.svm", [*lines, "1,,2 2:1"]), labels="sets")

@@ -279,3 +279,14 @@ def test_a_rare_label_gives_a_hint(tmp_path, class_weight, given):
     assert ("imbalance" in hints) == given
     if given:
         assert "the label of fewest rows has 2 of 42" in hints["imbalance"]
+
+
+@pytest.mark.parametrize("solver", ["streamed-smo", "ocas"])
+def test_a_cluster_gives_the_same_bits(data, solver):
+    _, store, _ = data
+    options = {"C": 1.0, "solver": solver, "class_weight": "balanced", "validation": 0.2, "max_passes": 4}
+    here = ooc_svm.train(store, **options)
+    there = ooc_svm.train(store, **options, engine="dask", threads=2)
+    assert there.weights.tobytes() == here.weights.tobytes()
+    assert there.report["validation"] == here.report["validation"]
+    assert there.report["quality"] == here.report["quality"]
