@@ -11,7 +11,16 @@ from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, describe_labels, describe_values, seconds
 from ooc_svm.cli.help import Command
 from ooc_svm.cli.options import InsecureCluster, Layer, Memory, Quiet, Scheduler, Threads, argument, option
-from ooc_svm.cli.reading import BadLines, Dtype, Features, IndexBase, Labels, MaxBadLines
+from ooc_svm.cli.reading import (
+    BadLines,
+    Dtype,
+    Features,
+    IndexBase,
+    Labels,
+    MaxBadLines,
+    MultiLabel,
+    label_kind,
+)
 from ooc_svm.conversion.options import CONVERT_KINDS as KINDS
 from ooc_svm.conversion.options import INPUTS
 from ooc_svm.options import CLUSTER_HEADING, ENGINES
@@ -58,6 +67,7 @@ def convert(
     ] = None,
     dtype: Dtype = "float32",
     labels: Labels = "numbers",
+    multilabel: MultiLabel = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
     bad_lines: BadLines = "stop",
     max_bad_lines: MaxBadLines = None,
@@ -114,7 +124,7 @@ def convert(
             features=features,
             feature_names=feature_names,
             dtype=dtype,
-            labels=labels,
+            labels=label_kind(labels, multilabel) or "numbers",
             overwrite=overwrite,
             bad_lines=bad_lines,
             max_bad_lines=max_bad_lines,
@@ -146,7 +156,9 @@ def _summary(report: ConvertReport, output: str) -> str:
     if report.columns:
         facts.append(("columns of cells", ", ".join(report.columns)))
     else:
-        facts.append(("labels", describe_labels(report.labels, report.label_names) or "none"))
+        facts.append(
+            ("labels", describe_labels(report.labels, report.label_names, report.label_sets) or "none")
+        )
     if report.blank_lines + report.comment_lines:
         lines = f"{report.blank_lines:,} blank, {report.comment_lines:,} of comment"
         facts.append(("lines without a row", lines))

@@ -76,9 +76,21 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None) -> str:
-    """Labels (names, where label k is ``names[k]``) with their numbers of rows, or the range of values."""
+def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None, sets: bool = False) -> str:
+    """Labels (names, where label k is ``names[k]``) with their numbers of rows, or the range of values.
+
+    Names of ``sets`` of labels give the rows with each label.
+    """
     from ooc_svm.data.classes import label_text
+    from ooc_svm.data.label_sets import LabelSets
+
+    if sets:
+        own = LabelSets.of(names or (), "the store")
+        rows = own.rows(summary.counts or {}).tolist()
+        listed = shortened([f"{name}: {n:,}" for name, n in zip(own.labels, rows, strict=True)])
+        mean = sum(rows) / max(sum((summary.counts or {}).values()), 1)
+        found = f"{count(len(own.labels), 'label')} in {count(len(own.names), 'set')}, {mean:.3g} a row"
+        return f"{found}: {listed}" if rows else found
 
     if summary.counts is None:
         return f"{summary.minimum:g} to {summary.maximum:g}, mean {summary.mean:g}"

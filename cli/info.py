@@ -126,13 +126,14 @@ def describe_store(store: Store) -> str:
 
     cells = max(store.n_rows * store.n_features, 1)
     a_row = store.n_nonzeros / max(store.n_rows, 1)
+    labels = describe_labels(store.labels, store.label_names, store.label_sets)
     lines = [
         ("store", str(store.path)),
         ("rows", f"{store.n_rows:,}"),
         ("features", _describe_features(store.n_features, store.index_base, store.feature_names)),
         ("nonzeros", f"{store.n_nonzeros:,} ({a_row:.4g} a row, {100 * store.n_nonzeros / cells:.2g} %)"),
         ("values", describe_values(store.value_type)),
-        ("labels", describe_labels(store.labels, store.label_names) if store.has_labels else "none"),
+        ("labels", labels if store.has_labels else "none"),
     ]
     if store.format_version is None:
         columns = obs_columns(store.parts.storage, str(store.path))
@@ -183,7 +184,7 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     ]
     if model.classes:
         names = model.label_names or [label_text(label) for label in model.classes]
-        lines.append(("classes", shortened(list(names))))
+        lines.append(("labels of a row" if model.multilabel else "classes", shortened(list(names))))
     if model.epsilon is not None:
         lines.append(("epsilon", f"{model.epsilon:g}"))
     if model.C:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from ooc_svm.cli.exit_codes import complain
-from ooc_svm.cli.format import block, count, table
+from ooc_svm.cli.format import block, count, printable, shortened, table
 from ooc_svm.cli.habits import PredictsWithHabits
 from ooc_svm.cli.json_output import check_csv_target, check_json_target, write_json
 from ooc_svm.cli.options import (
@@ -83,9 +83,9 @@ def predict(
 ) -> None:
     """Predict the label or the value of each row.
 
-    Writes one line for each row: the label or value; with --scores columns separated by tabs, their names in
-    the first line: the label or value, and the decision scores. A file whose name ends in .csv, .tsv or
-    .parquet is a table with named columns.
+    Writes one line for each row: the label, the labels with commas between them, or the value; with --scores
+    columns separated by tabs, their names in the first line: the labels or value, and the decision scores. A
+    file whose name ends in .csv, .tsv or .parquet is a table with named columns.
     """
     from ooc_svm.model.file import load_model
     from ooc_svm.prediction.predict import predict as run
@@ -161,7 +161,7 @@ def evaluate(
 ) -> None:
     """Compare predictions with the labels of the data.
 
-    Of several classes a table follows the metrics, with a line for each class.
+    Of several classes, or of sets of labels, a table follows the metrics, with a line for each.
     """
     if json_file not in (None, "-"):
         check_json_target(json_file)
@@ -202,6 +202,9 @@ def _evaluated(found: EvaluationReport) -> str:
         facts.append(("left out", f"{count(found.n_unlabelled, 'row')} without a label"))
     if found.n_unknown:
         facts.append(("left out", f"{count(found.n_unknown, 'row')} of classes that the model does not know"))
+    if found.unknown_labels:
+        named = shortened([f"{printable(text)}: {rows:,}" for text, rows in found.unknown_labels.items()])
+        facts.append(("not predicted", f"labels that the model does not know, in rows: {named}"))
     return block(facts) + (f"\n\n{_class_table(found.classes)}" if found.classes else "")
 
 

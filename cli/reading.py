@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
+
+import typer
 
 from ooc_svm.cli.options import option
 from ooc_svm.conversion.options import CONVERT_KINDS as KINDS
+from ooc_svm.errors import UsageError
 
 TEXT = "Text"  # Heading of the help
 
@@ -55,8 +58,20 @@ Labels = Annotated[
     Any,
     option(
         KINDS["labels"],
-        metavar="numbers|text",
-        help="What the labels in the text are: numbers (by default), or names of classes (spam 1:0.5 7:2).",
+        metavar="numbers|text|sets",
+        help="What the labels in the text are: numbers (by default), names of classes (spam 1:0.5 7:2), or "
+        "sets of labels (1,3 1:0.5 7:2), none where a line begins with a blank.",
         heading=TEXT,
     ),
 ]
+MultiLabel = Annotated[
+    bool,
+    typer.Option("--multilabel", help="The same as --labels sets.", rich_help_panel=TEXT),
+]
+
+
+def label_kind(labels: Any, multilabel: bool) -> Literal["numbers", "text", "sets"] | None:
+    """What the labels are, by both options."""
+    if multilabel and labels not in (None, "numbers", "sets"):
+        raise UsageError(f"--multilabel and --labels {labels} contradict each other; leave one out")
+    return "sets" if multilabel else cast(Literal["numbers", "text", "sets"] | None, labels)

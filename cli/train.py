@@ -11,7 +11,17 @@ import typer
 
 from ooc_svm.cli.json_output import check_json_target, write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, argument, option, takes_training
-from ooc_svm.cli.reading import TEXT, BadLines, Dtype, Features, IndexBase, Labels, MaxBadLines
+from ooc_svm.cli.reading import (
+    TEXT,
+    BadLines,
+    Dtype,
+    Features,
+    IndexBase,
+    Labels,
+    MaxBadLines,
+    MultiLabel,
+    label_kind,
+)
 from ooc_svm.cli.report import certificate
 from ooc_svm.conversion.options import INPUTS
 from ooc_svm.errors import Interrupted, UsageError, shown
@@ -80,6 +90,7 @@ def train(
     features: Features = None,
     dtype: Dtype = None,
     labels: Labels = None,
+    multilabel: MultiLabel = False,
     bad_lines: BadLines = None,
     max_bad_lines: MaxBadLines = None,
     report: ReportFile = None,
@@ -90,8 +101,8 @@ def train(
     """Train to a certified gap.
 
     Text is made into a store first; the options --store, --index-base, --features, --dtype, --labels,
-    --bad-lines and --max-bad-lines are for text only. A model of this program at the place of MODEL is
-    replaced.
+    --multilabel, --bad-lines and --max-bad-lines are for text only. A model of this program at the place of
+    MODEL is replaced.
     """
     if len(data) > 1 and data[-1] != "-" and not os.path.lexists(data[-1]):
         raise UsageError(f"{data[-1]} does not exist; if it is to be the model, name it by -o {data[-1]}")
@@ -116,7 +127,7 @@ def train(
                     index_base=index_base,
                     features=features,
                     dtype=dtype,
-                    labels=labels,
+                    labels=label_kind(labels, multilabel),
                     bad_lines=bad_lines,
                     max_bad_lines=max_bad_lines,
                     progress=to_all(hints, show, None if lines is None else lines.write),

@@ -48,7 +48,9 @@ INSIDE = {
     ("solvers", "pairs"): {"ooc_svm.pairs.request", "ooc_svm.pairs.sweep_loops"},
     ("solvers", "data"): {"ooc_svm.data.blocks", "ooc_svm.data.source"},
     ("training", "pairs"): {"ooc_svm.pairs.active", "ooc_svm.pairs.request"},
-    ("training", "evaluation"): {"ooc_svm.evaluation.evaluate", "ooc_svm.evaluation.metrics"},
+    ("training", "evaluation"): {
+        *("ooc_svm.evaluation.evaluate", "ooc_svm.evaluation.label_metrics", "ooc_svm.evaluation.metrics"),
+    },
 }
 # Loops are compiled: they see arrays, and no classes.
 LOOPS_MAY = {"ops", "losses"}

@@ -93,6 +93,7 @@ ALLOWED = {
     "epsilon": {"0", "1.5", "2.0"},
     "nu": set(),
     "named_labels": FLAG,
+    "label_sets": FLAG,
     "label_names": {"no numbers"},
     "feature_names": TEXT | {"list", "no numbers"},
     "features": set(),
@@ -150,7 +151,8 @@ ALLOWED = {
 # Where None is not the default.
 NOT_NONE = {
     *("confusion", "data", "engine", "group", "index", "inputs", "insecure_cluster"),
-    *("kernel", "labelled", "missing_features", "model", "named_labels", "overwrite", "path", "positive"),
+    *("kernel", "label_sets", "labelled", "missing_features", "model", "named_labels", "overwrite", "path"),
+    "positive",
     *("problem", "resume", "scale", "scores", "seed", "solver", "spare_share", "start", "stop", "to", "tol"),
     "unlabelled",
     *("block_chunks", "block_rows", "chunk_elements", "chunk_rows"),

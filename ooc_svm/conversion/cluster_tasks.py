@@ -21,7 +21,7 @@ from ooc_svm.system.files import storage_errors
 from ooc_svm.system.records import RecordFile, append_record
 from ooc_svm.text.inputs import display_name
 from ooc_svm.text.label_names import LabelNames
-from ooc_svm.text.reader import TextCounts, TextSegment, TextStart
+from ooc_svm.text.reader import TextCounts, TextSegment, TextStart, new_label_names
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def _put_columns(path: Path, labelled: LabelledRows) -> None:
     append_record(path, [sizes, lengths, labelled.labels, *qids])
 
 
-def no_names_yet(options: ConvertOptions) -> LabelNames | None:
+def no_names_yet(options: ConvertOptions, plan: ConversionPlan) -> LabelNames | None:
     """Where the names of the labels of all segments go, where labels are names."""
-    return LabelNames() if options.labels == "text" else None
+    return new_label_names(options.labels, plan.names_bytes)
 
 
 def read_columns(

@@ -41,7 +41,7 @@ def convert(
     features: int | None = None,
     feature_names: Any = None,
     dtype: str = "float32",
-    labels: Literal["numbers", "text"] = "numbers",
+    labels: Literal["numbers", "text", "sets"] = "numbers",
     overwrite: bool = False,
     bad_lines: Literal["stop", "skip"] = "stop",
     max_bad_lines: int | None = None,
@@ -83,9 +83,11 @@ def convert(
         store keeps them, and models that are trained on it.
     dtype : {"float32", "float64"}
         Type of the values.
-    labels : {"numbers", "text"}
+    labels : {"numbers", "text", "sets"}
         What stands for the labels in the text: numbers, or names of at most 1000 classes, without blanks and
-        colons. The label of a row is then the place of its name among the sorted names.
+        colons. The label of a row is then the place of its name among the sorted names. Or sets: a row has
+        any of at most 1000 labels, ``1,3`` or ``cat,dog``, and none where its line begins with a blank; there
+        may be 500,000 different sets.
     overwrite : bool
         Replace a store that this package has written.
     bad_lines : {"stop", "skip"}
@@ -284,7 +286,8 @@ def _convert(
     meter = Meter(progress, options.reorders)
     scratch = Scratch(options.output)
     rows = FORMATS[format_name](data, options, scratch.path, meter.read)
-    options = replace(options, labels="numbers" if rows.label_names is None else "text")
+    if options.labels != "sets":  # a matrix brings labels of either kind
+        options = replace(options, labels="numbers" if rows.label_names is None else "text")
     meter.total = rows.total_bytes
     with (
         writing(StoreWriter, options, scratch, rows.plan.write_threads) as writer,

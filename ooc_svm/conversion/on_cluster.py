@@ -128,7 +128,7 @@ class _Conversion:
         meter: Meter,
     ) -> None:
         self.total = TextCounts()
-        self.label_names = no_names_yet(options)
+        self.label_names = no_names_yet(options, plan)
         self._cluster, self._options, self._plan = cluster, options, plan
         self._segments, self._writer = segments, writer
         self._scratch, self._meter = scratch, meter

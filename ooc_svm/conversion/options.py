@@ -64,7 +64,7 @@ class ConvertOptions:
     features: int | None = _option(at_least(1, _MOST_FEATURES), None)
     feature_names: FeatureNames | None = _option(FEATURE_NAMES, None)  # noqa: RUF009
     dtype: str = _option(DTYPE, "float32")
-    labels: Literal["numbers", "text"] = _option(choice("numbers", "text"), "numbers")
+    labels: Literal["numbers", "text", "sets"] = _option(choice("numbers", "text", "sets"), "numbers")
     overwrite: bool = _option(FLAG, False)
     bad_lines: Literal["stop", "skip"] = _option(choice("stop", "skip"), "stop")
     max_bad_lines: int | None = _option(at_least(0), None)

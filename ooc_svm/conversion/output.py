@@ -38,7 +38,8 @@ def writing(kind: type[Writer], options: ConvertOptions, scratch: Scratch, threa
         index_base=options.index_base,
         n_features=options.features,
         feature_names=options.feature_names,
-        named_labels=options.labels == "text",
+        named_labels=options.labels != "numbers",
+        label_sets=options.labels == "sets",
         overwrite=options.overwrite,
         threads=threads,
     )

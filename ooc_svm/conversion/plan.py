@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +24,8 @@ _MOST_WRITE_THREADS = 4
 _SMALLEST_CHUNK = 1 << 18
 # Memory for columns of one entry a row, metadata, and the reading buffer, in bytes.
 _FIXED_BYTES = 16 << 20
+# Share of the memory, besides that of the program, for the names of sets of labels, and the least in bytes.
+_NAMES_SHARE, _FEWEST_NAMES = 0.4, 4 << 20
 # Smallest memory for rows that wait to be spilled together, in bytes: with less, single writes become tiny.
 _SMALLEST_REORDER = 32 << 20
 
@@ -31,7 +35,8 @@ class ConversionPlan:
     """Sizes that keep a conversion inside its memory; the store does not depend on them.
 
     ``threads`` threads parse, and ``write_threads`` compress chunks of the store. All other sizes are in
-    bytes; ``reorder_bytes`` are for rows that are put into another order, 0 where they keep theirs.
+    bytes; ``reorder_bytes`` are for rows that are put into another order, 0 where they keep theirs, and
+    ``names_bytes`` for the names of sets of labels.
     """
 
     threads: int
@@ -39,6 +44,7 @@ class ConversionPlan:
     chunk_bytes: int
     max_line_bytes: int
     reorder_bytes: int
+    names_bytes: int = 0
 
 
 def _writer_bytes(threads: int, value_bytes: int) -> int:
@@ -67,15 +73,21 @@ def plan_conversion(
 
     `sorts`: rows are put together from parts, as much as if they were put into another order.
     """
-    plan = divide_memory(
-        memory_budget(options.memory),
-        options.thread_count,
-        np.dtype(options.dtype).itemsize,
+    budget, names = memory_budget(options.memory), _FEWEST_NAMES if options.labels == "sets" else 0
+    divide = partial(
+        divide_memory,
+        threads=options.thread_count,
+        value_bytes=np.dtype(options.dtype).itemsize,
         reorder=options.reorders or sorts,
         window=max(map(window_bytes, inputs), default=0),
     )
+    plan = divide(budget)
+    if names:  # which are a part of what the least plan leaves, or of its memory for metadata
+        wanted = int(_NAMES_SHARE * max(budget - INTERPRETER_BYTES, 0))
+        with suppress(MemoryBudgetError):
+            plan, names = divide(budget - wanted), wanted
     return_freed_memory()
-    return plan
+    return replace(plan, names_bytes=names)
 
 
 def divide_memory(

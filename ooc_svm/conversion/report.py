@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from ooc_svm.conversion.spill import WeightedRows
+from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.errors import parameter, shown
 from ooc_svm.store.label_summary import LabelSummary, runs_by_chance
 from ooc_svm.store.manifest import StoreMetadata
@@ -80,6 +83,8 @@ class ConvertReport:
         The file with the bad lines, if there are any.
     label_names : tuple of str or None
         Where the labels are names: a label is the place of its name here.
+    label_sets : bool
+        Whether these are names of sets of labels.
     warnings : list of str
         What may spoil training.
     columns : tuple of str
@@ -107,6 +112,7 @@ class ConvertReport:
     label_names: tuple[str, ...] | None = None
     warnings: list[str] = field(default_factory=list)
     columns: tuple[str, ...] = ()
+    label_sets: bool = False
 
 
 def make_report(
@@ -132,6 +138,7 @@ def make_report(
         seconds=time.monotonic() - meter.started,
         rejected=rejected,
         label_names=written.label_names,
+        label_sets=written.label_sets,
     )
     report.warnings.extend(find_warnings(report))
     return report
@@ -148,7 +155,9 @@ def find_warnings(report: ConvertReport) -> Iterator[str]:
     counts = report.labels.counts
     if counts is None:
         return
-    if len(counts) == 1:
+    if report.label_sets:
+        yield from _about_sets(report)
+    elif len(counts) == 1:
         [label] = counts
         text = f"{label:.17g}" if report.label_names is None else shown(report.label_names[int(label)])
         yield f"all rows have the label {text}; classification needs two labels"
@@ -159,3 +168,14 @@ def find_warnings(report: ConvertReport) -> Iterator[str]:
             f"the labels come in {report.label_runs} runs where random order has about {by_chance:.0f}: "
             f"training on sorted rows needs more passes; convert with {parameter('shuffle', 0)}"
         )
+
+
+def _about_sets(report: ConvertReport) -> Iterator[str]:
+    """Sentences about labels that say nothing: those of all rows, or none at all."""
+    sets = LabelSets.of(report.label_names or (), str(report.path))
+    everywhere = np.flatnonzero(sets.rows(report.labels.counts or {}) == report.rows).tolist()
+    if not sets.labels:
+        yield "no row has a label; there is nothing to be trained"
+    elif everywhere:
+        named = ", ".join(shown(sets.labels[k]) for k in everywhere[:10])
+        yield f"all rows have the label {named}: nothing can be learned of it; leave it out of the text"

@@ -81,6 +81,7 @@ def text_rows(
         reject_file=reject_file,
         chunk_bytes=plan.chunk_bytes,
         max_line_bytes=plan.max_line_bytes,
+        names_bytes=plan.names_bytes,
         progress=progress,
     )
 

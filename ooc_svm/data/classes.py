@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import InputError, parameter
@@ -25,6 +26,20 @@ class BinaryProblem:
     negative: float | None
     sign: Float64Array
     weight: Float64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelProblem:
+    """One label of several that a row may have: rows with it against those without.
+
+    `positive` is the number of the label, `members` its bits (`ooc_svm.data.label_sets.LabelSets`), and
+    `side_weight` the weights of the losses of rows without the label, and with it.
+    """
+
+    positive: float
+    members: npt.NDArray[np.uint8]
+    side_weight: tuple[float, float]
+    negative: None = None
 
 
 def label_text(label: float) -> str:

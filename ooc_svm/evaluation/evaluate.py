@@ -11,6 +11,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.evaluation.binary_rows import WAITING_BYTES, SidedRows, labels_of, rows_of_ranks
 from ooc_svm.evaluation.label_codes import LabelCodes
+from ooc_svm.evaluation.label_rows import LabelCounts, check_kind, count_labels
 from ooc_svm.evaluation.metrics import (
     BinaryCounts,
     ClassCounts,
@@ -18,14 +19,14 @@ from ooc_svm.evaluation.metrics import (
     RequestedMetric,
     TopCounts,
     ValueSums,
+    compares_queries,
     requested_metrics,
 )
 from ooc_svm.evaluation.query_rows import ENTRY_BYTES, QueryRows
-from ooc_svm.evaluation.ranking_metrics import RANKING_COUNTS
 from ooc_svm.evaluation.rankings import RankedQueries
 from ooc_svm.evaluation.report import EvaluationReport, class_scores, confusion_of
 from ooc_svm.evaluation.workspace import Workspace
-from ooc_svm.model.decision import SEVERAL_CLASSES, TWO_CLASSES, TWO_RANKS, predicted_by
+from ooc_svm.model.decision import LABEL_SETS, SEVERAL_CLASSES, TWO_CLASSES, TWO_RANKS, predicted_by
 from ooc_svm.model.file import ModelOrPath, opened_model
 from ooc_svm.parameters import FLAG, TEXT, Kind, MissingFeatures, checks, choice, read_items
 from ooc_svm.prediction.scores import SCORING, ScoredRows, decision_scores
@@ -80,7 +81,8 @@ def evaluate(
         See `ooc_svm.decision_scores`. Scores that do not fit the memory go to scratch files.
     unlabelled : {"error", "skip"}
         Whether rows without a label, and rows of a class that the model was not trained on, are an error or
-        left out.
+        left out. Of sets, labels that the model was not trained on count as not predicted with "error", and
+        rows that have them are left out with "skip".
     metrics : str or sequence of str, optional
         Names in `ooc_svm.evaluation.metrics.METRICS`, with a number for k as in ``ndcg@10``; what the model
         predicts decides which of them fit, and which are the default. By default metrics without a value
@@ -173,12 +175,14 @@ def evaluation_report(
     with stream:
         codes = _label_codes(stream, skip_unknown=unlabelled == "skip")
         counts = _count(stream, codes, requested, confusion=confusion)
+        of_labels: LabelCounts | None = counts.get((LabelCounts, None))
         return EvaluationReport(
             metrics=_values(requested, counts, optional=not metrics),
-            classes=class_scores(stream.decision.texts, counts.get((ClassCounts, None))),
+            classes=class_scores(stream.decision.texts, of_labels or counts.get((ClassCounts, None))),
             confusion=confusion_of(stream.decision.texts, counts) if confusion else None,
             n_unlabelled=stream.rows.n_unlabelled,
-            n_unknown=codes.n_unknown,
+            n_unknown=codes.n_unknown if of_labels is None else of_labels.n_left_out,
+            unknown_labels={} if of_labels is None else of_labels.unknown,
         )
 
 
@@ -211,9 +215,13 @@ def _count(
 ) -> Counts:
     """The counts that the requested metrics are functions of."""
     predicted, kinds = stream.decision.predicted, {each.counts for each in requested}
+    if predicted == LABEL_SETS:
+        labels = count_labels(stream, skip_unknown=codes.skip_unknown)
+        _require_rows(stream, labels.n_rows)
+        return {(LabelCounts, None): labels}
     if predicted == SEVERAL_CLASSES:
         return _count_classes(stream, codes, requested, confusion=confusion)
-    ranking = {each.key: each.new_counts() for each in requested if each.counts in RANKING_COUNTS}
+    ranking = {each.key: each.new_counts() for each in requested if compares_queries(each)}
     waits = predicted == TWO_RANKS and not stream.decision.sides
     entry_bytes = WAITING_BYTES * waits + _ORDER_BYTES * (OrderCounts in kinds) + ENTRY_BYTES * bool(ranking)
     with Workspace(stream.spare_bytes, entry_bytes) as workspace:
@@ -242,6 +250,8 @@ def _query_rows(stream: ScoredRows, workspace: Workspace, ranking: Counts) -> Qu
 def _label_codes(stream: ScoredRows, *, skip_unknown: bool) -> LabelCodes:
     """Codes for the labels of the data; raises at once if known counts of labels have a wrong one."""
     decision, rows = stream.decision, stream.rows
+    wants_sets = decision.predicted == LABEL_SETS
+    check_kind(rows.name, has_sets=rows.label_sets, wants_sets=wants_sets)
     texts = list(decision.sides) if decision.predicted == TWO_CLASSES else decision.texts
     codes = LabelCodes(texts, rows.name, rows.label_names, skip_unknown=skip_unknown)
     of_classes = decision.predicted in (TWO_CLASSES, SEVERAL_CLASSES)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError, UsageError
+from ooc_svm.evaluation.label_metrics import LabelCounts, hamming_loss, jaccard, micro_f1, subset_accuracy
 from ooc_svm.evaluation.ranking_metrics import (
     RANKING_COUNTS,
     GainSums,
@@ -27,7 +28,15 @@ from ooc_svm.evaluation.ranking_metrics import (
     ndcg,
     swapped_pairs,
 )
-from ooc_svm.model.decision import GRADES, RANKINGS, SEVERAL_CLASSES, TWO_CLASSES, TWO_RANKS, VALUES
+from ooc_svm.model.decision import (
+    GRADES,
+    LABEL_SETS,
+    RANKINGS,
+    SEVERAL_CLASSES,
+    TWO_CLASSES,
+    TWO_RANKS,
+    VALUES,
+)
 from ooc_svm.rowvectors.score_ranges import TieRuns
 
 
@@ -249,11 +258,17 @@ def balanced_accuracy(counts: BinaryCounts | ClassCounts) -> float:
     return float(np.mean(counts.hits[occurs] / counts.actual[occurs]))
 
 
-def macro_f1(counts: ClassCounts) -> float:
-    """Mean of the F1 of every class that occurs among the rows or the predictions."""
+def macro_f1(counts: ClassCounts | LabelCounts) -> float:
+    """Mean of the F1 of every class that occurs among the rows or the predictions.
+
+    Of sets of labels that of every label, 0 for one that the model does not know; 0 without labels.
+    """
     sizes = counts.actual + counts.predicted
     occurs = sizes > 0
-    return float(np.mean(2 * counts.hits[occurs] / sizes[occurs]))
+    n_classes = int(np.count_nonzero(occurs))
+    if isinstance(counts, LabelCounts):
+        n_classes += counts.n_unknown
+    return float(np.sum(2 * counts.hits[occurs] / sizes[occurs]) / n_classes) if n_classes else 0.0
 
 
 def weighted_f1(counts: ClassCounts) -> float:
@@ -339,7 +354,11 @@ METRICS = {
         Metric("accuracy", (BinaryCounts, ClassCounts), accuracy, (TWO_CLASSES, SEVERAL_CLASSES)),
         Metric("error", (BinaryCounts, ClassCounts), error, (TWO_CLASSES, SEVERAL_CLASSES)),
         Metric("balanced-accuracy", (BinaryCounts, ClassCounts), balanced_accuracy, (SEVERAL_CLASSES,)),
-        Metric("macro-f1", (ClassCounts,), macro_f1, (SEVERAL_CLASSES,)),
+        Metric("micro-f1", (LabelCounts,), micro_f1, (LABEL_SETS,)),
+        Metric("macro-f1", (ClassCounts, LabelCounts), macro_f1, (SEVERAL_CLASSES, LABEL_SETS)),
+        Metric("jaccard", (LabelCounts,), jaccard, (LABEL_SETS,)),
+        Metric("subset-accuracy", (LabelCounts,), subset_accuracy, (LABEL_SETS,)),
+        Metric("hamming-loss", (LabelCounts,), hamming_loss, (LABEL_SETS,)),
         Metric("weighted-f1", (ClassCounts,), weighted_f1, (SEVERAL_CLASSES,)),
         Metric("accuracy@k", (TopCounts,), accuracy, ()),
         Metric("precision", (BinaryCounts,), precision, (TWO_CLASSES,)),
@@ -361,6 +380,7 @@ METRICS = {
 COUNTS_OF: dict[str, tuple[type, ...]] = {
     TWO_CLASSES: (BinaryCounts, OrderCounts, *RANKING_COUNTS),
     SEVERAL_CLASSES: (ClassCounts, TopCounts),
+    LABEL_SETS: (LabelCounts,),
     VALUES: (ValueSums, *RANKING_COUNTS),
     GRADES: RANKING_COUNTS,
     TWO_RANKS: (OrderCounts, *RANKING_COUNTS),
@@ -373,6 +393,15 @@ _OF_CLASSES = {
     "precision": "precision is of one class, and listed by class in the table that is printed",
     "recall": "recall is of one class: balanced-accuracy is its mean over the classes",
     "micro-f1": "where each row has one class, micro-f1 is the accuracy",
+}
+
+# What to choose in place of a metric that sets of labels have under another name.
+_OF_SETS = {
+    "accuracy": "of sets, jaccard is the accuracy of a row in part, and subset-accuracy that of whole sets",
+    "error": "of sets, hamming-loss is the share of labels predicted wrong",
+    "f1": "f1 is of one label: micro-f1 is that of all labels together, macro-f1 its mean over the labels",
+    "precision": "precision is of one label, and listed by label in the table that is printed",
+    "recall": "recall is of one label, and listed by label in the table that is printed",
 }
 
 # Ranks of a metric ``@k`` where it is a default.
@@ -434,8 +463,8 @@ def _requested(name: str, predicted: str) -> RequestedMetric:
     fitting = [] if metric is None else [each for each in metric.counts if each in COUNTS_OF[predicted]]
     if metric is None or not fitting:
         what = f"{name} is no metric for {predicted}" if metric else f"there is no metric {name!r:.80}"
-        if predicted == SEVERAL_CLASSES and name in _OF_CLASSES:
-            what = f"{what}: {_OF_CLASSES[name]}"
+        other = {SEVERAL_CLASSES: _OF_CLASSES, LABEL_SETS: _OF_SETS}.get(predicted, {}).get(name)
+        what = what if other is None else f"{what}: {other}"
         raise UsageError(f"{what}; for this model choose from {', '.join(fitting_metrics(predicted))}")
     if has_ranks and not _RANKS.fullmatch(ranks):
         raise UsageError(f"{name!r:.80} does not say how many ranks count; write for example {stem}@10")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ooc_svm.errors import UsageError
+from ooc_svm.evaluation.label_metrics import LabelCounts
 from ooc_svm.evaluation.metrics import BinaryCounts, ClassCounts
 from ooc_svm.system import delimited
 from ooc_svm.system.files import atomic_write
@@ -38,11 +39,15 @@ class EvaluationReport:
     metrics : dict of str to float
         See `ooc_svm.evaluate`.
     classes : tuple of ClassScores
-        In the order of the classes; empty unless the model predicts several classes.
+        In the order of the classes, or labels; empty unless the model predicts several classes or sets of
+        labels.
     confusion : tuple of (str, str, int), or None
         Class, predicted class and number of rows, for each pair that occurs, if that was asked for.
     n_unlabelled, n_unknown : int
-        Rows that were left out: without a label, and of a class that the model was not trained on.
+        Rows that were left out: without a label, and of a class or with a label that the model was not
+        trained on.
+    unknown_labels : dict of str to int
+        Rows with each label of sets that the model was not trained on, which count as not predicted.
     """
 
     metrics: dict[str, float]
@@ -50,9 +55,13 @@ class EvaluationReport:
     confusion: tuple[tuple[str, str, int], ...] | None
     n_unlabelled: int
     n_unknown: int
+    unknown_labels: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The metrics by name; then ``classes`` by label and what was ``left_out``, where there is any."""
+        """The metrics by name; then ``classes`` by label, and what was ``left_out``, where there is any.
+
+        ``unknown_labels`` has the rows with each label of sets that the model was not trained on.
+        """
         record: dict[str, Any] = dict(self.metrics)
         if self.classes:
             record["classes"] = {
@@ -66,6 +75,8 @@ class EvaluationReport:
             }
         if self.n_unlabelled or self.n_unknown:
             record["left_out"] = {"unlabelled": self.n_unlabelled, "unknown": self.n_unknown}
+        if self.unknown_labels:
+            record["unknown_labels"] = dict(self.unknown_labels)
         return record
 
     def write_confusion(self, path: str | os.PathLike[str]) -> None:
@@ -85,7 +96,7 @@ class EvaluationReport:
         atomic_write(path, lambda file: file.write(text))
 
 
-def class_scores(texts: Sequence[str], counts: ClassCounts | None) -> tuple[ClassScores, ...]:
+def class_scores(texts: Sequence[str], counts: ClassCounts | LabelCounts | None) -> tuple[ClassScores, ...]:
     """The quality of each class; none without counts."""
     if counts is None:
         return ()

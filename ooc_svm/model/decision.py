@@ -17,6 +17,7 @@ from ooc_svm.model.model import Model
 
 TWO_CLASSES = "two classes"
 SEVERAL_CLASSES = "several classes"
+LABEL_SETS = "sets of labels"
 VALUES = "values"
 GRADES = "grades"
 TWO_RANKS = "the order of two classes"
@@ -28,13 +29,18 @@ _PREDICTED = {"svr": VALUES, "nu-svr": VALUES, "ordinal": GRADES, "roc-area": TW
 def predicted_by(model: Model) -> str:
     """What a model predicts, as messages name it: one of the constants of this module."""
     several = model.problem not in _PREDICTED and model.is_one_vs_rest
-    return predicted_of(model.problem, one_vs_rest=several)
+    return predicted_of(model.problem, one_vs_rest=several, multilabel=several and model.multilabel)
 
 
-def predicted_of(problem: str, *, one_vs_rest: bool) -> str:
-    """What models of a problem predict; `one_vs_rest`: whether there is one for each of several classes."""
+def predicted_of(problem: str, *, one_vs_rest: bool, multilabel: bool = False) -> str:
+    """What models of a problem predict.
+
+    `one_vs_rest`: whether there is one for each of several classes; `multilabel`: for each label of sets.
+    """
     if problem in _PREDICTED:
         return _PREDICTED[problem]
+    if multilabel:
+        return LABEL_SETS
     return SEVERAL_CLASSES if one_vs_rest else TWO_CLASSES
 
 
@@ -55,11 +61,12 @@ def select_C(model: Model, C: float | None) -> Model:  # noqa: N802  (C is the f
 class Decision:
     """The functions of a model that predict together, and what their scores mean.
 
-    The scorer has the functions; of one-vs-rest in the order of `labels`. These are the labels that can be
-    predicted: the negative and the positive label, or of one-vs-rest the label of each score, ascending; none
-    where the score itself is the prediction. `texts` are their names: those of the data where it has names
-    (`named`), else the numbers. `sides` has 1 for a positive class and -1 for a negative one, by name: of two
-    classes all classes of the training data, of two ranks the labels named as the higher rank, if any were.
+    The scorer has the functions; of one-vs-rest, and of sets of labels, in the order of `labels`. These are
+    the labels that can be predicted: the negative and the positive label, or of one-vs-rest and of sets the
+    label of each score, ascending; none where the score itself is the prediction. `texts` are their names:
+    those of the data where it has names (`named`), else the numbers. `sides` has 1 for a positive class and
+    -1 for a negative one, by name: of two classes all classes of the training data; of sets of labels all
+    labels, -1 for those without a function; of two ranks the labels named as the higher rank, if any were.
     """
 
     scorer: LinearScorer
@@ -87,6 +94,8 @@ class Decision:
         predicted = predicted_by(model)
         if predicted == TWO_RANKS:
             sides = {each if isinstance(each, str) else label_text(each): 1 for each in listed}
+        elif predicted == LABEL_SETS:
+            sides = {names[each]: 1 if each in labels else -1 for each in model.classes}
         elif predicted == TWO_CLASSES:
             numbers = {each for each in listed if each in model.classes} or {labels[1]}
             for each in model.classes or labels:
@@ -123,6 +132,18 @@ class Decision:
         largest: Int64Array = scores.argmax(axis=1)
         return largest
 
+    def sets(self, scores: Float64Array) -> list[list[str]]:
+        """The names of the labels of each row: those with a score above 0."""
+        found: list[list[str]] = [[] for _ in range(len(scores))]
+        for row, label in np.argwhere(scores > 0).tolist():
+            found[row].append(self.texts[label])
+        return found
+
     def predictions(self, scores: Float64Array) -> npt.NDArray[Any]:
-        """Predicted classes, or scores where they are the prediction; shape (n,)."""
+        """Predicted classes, or scores where they are the prediction; shape (n,).
+
+        Of sets of labels int8 of shape (n, K), 1 where a row has a label.
+        """
+        if self.predicted == LABEL_SETS:
+            return (scores > 0).astype(np.int8)
         return self.classes[self.choices(scores)] if len(self.labels) else scores[:, 0]

@@ -115,6 +115,11 @@ def _liblinear_classes(model: Model) -> str:
         raise UsageError(
             f"LIBLINEAR's format has no models of problem {model.problem!r}; export to svmlight instead"
         )
+    if model.multilabel:
+        raise UsageError(
+            "LIBLINEAR predicts one label a row, and this model sets of labels; train one label as "
+            f"{parameter('positive')}, and export to svmlight"
+        )
     labels = _labels(model)
     if model.negative is None and len(labels) < 3:
         raise UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,9 @@ from ooc_svm.parameters import FLAG, PATH, Kind, checks
 from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, status_of
 
-MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=1)
+# Version 2 is of models that predict sets of labels, which an older program would take for classes.
+MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=2)
+_PLAIN_FILE = replace(MODEL_FILE, version=1)
 
 # The names of the features: their text in UTF-8, and the bytes of each name.
 _NAMES_TEXT, _NAMES_LENGTHS = "feature_names", "feature_name_lengths"
@@ -131,7 +134,14 @@ def save_model(model: ModelOrPath, path: str | os.PathLike[str], *, overwrite: b
     except TypeError as error:
         raise UsageError(f"the options and the report of a model go into JSON: {error}") from error
     arrays = model.functions.to_arrays() | _arrays_of_names(model.feature_names)
-    atomic_write(path, lambda file: write_arrays(file, MODEL_FILE, content, arrays))
+    if model.multilabel:
+        content["multilabel"] = True
+    atomic_write(path, lambda file: write_arrays(file, _kind_of(model), content, arrays))
+
+
+def _kind_of(model: Model) -> FileKind:
+    """The kind of file that a model is written to."""
+    return MODEL_FILE if model.multilabel else _PLAIN_FILE
 
 
 def _arrays_of_names(names: FeatureNames | None) -> dict[str, npt.NDArray[Any]]:
@@ -200,20 +210,23 @@ def _build(content: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Mode
         raise ValueError("a name of a label is no text")
     if kernel not in _FUNCTIONS:
         raise ValueError(f"the kernel is {kernel[:80]!r}, this release knows {', '.join(_FUNCTIONS)}")
+    multilabel = content.get("multilabel", False)
     functions = _FUNCTIONS[kernel].from_arrays(arrays, n_models, n_features)
-    return Model(functions=functions, feature_names=_restored_names(arrays), **facts)
+    names_of_features = _restored_names(arrays)
+    return Model(functions=functions, feature_names=names_of_features, multilabel=multilabel, **facts)
 
 
 def model_info(model: Model) -> dict[str, Any]:
     """What ``info MODEL --json`` prints: facts and the report, in terms of JSON."""
     facts = {
         "kind": MODEL_FILE.name,
-        "format_version": MODEL_FILE.version,
+        "format_version": _kind_of(model).version,
         "n_models": model.n_models,
         "n_features": model.n_features,
         **model.functions.info(),
         "has_feature_names": model.feature_names is not None,
         "epsilon": model.epsilon,
+        "multilabel": model.multilabel,
     }
     for name in _CONTENT_TYPES:
         facts.setdefault(name, getattr(model, name))

@@ -41,6 +41,9 @@ class Model:
         All labels of a classifier, ascending; empty for other models.
     label_names : tuple of str or None
         Names of `classes`, where the data had them.
+    multilabel : bool
+        Whether a row has any number of labels: `classes` are then all labels, by number, and function k says
+        whether a row has the label ``positive[k]``.
     C : tuple of float
         Of each function; empty where it is not known.
     selected : int
@@ -74,6 +77,7 @@ class Model:
     selected: int = -1
     index_base: int = 1
     feature_names: FeatureNames | None = None
+    multilabel: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     _one_row: OneRow | None = field(default=None, init=False, repr=False)
@@ -120,7 +124,7 @@ class Model:
         """Refuse a part that is not of its type."""
         for name, kind in _TYPES.items():
             part = getattr(self, name)
-            if not isinstance(part, kind) or isinstance(part, bool):
+            if not isinstance(part, kind) or (isinstance(part, bool) and kind is not bool):
                 raise UsageError(f"{name} of a model is {shown(part)}, not {kind.__name__}")
 
     def _check_problem(self) -> None:
@@ -133,12 +137,17 @@ class Model:
         if self.is_classifier:
             if not self.positive:
                 raise UsageError(f"{self.problem} has no positive labels")
+            if self.multilabel and not (
+                self.label_names and self.negative is None and set(self.positive) <= set(self.classes)
+            ):
+                raise UsageError("a model of sets of labels has no negative label, and names for all labels")
             return
         for name, given in (
             ("positive labels", bool(self.positive)),
             ("a negative label", self.negative is not None),
             ("classes", bool(self.classes)),
             ("names of classes", self.label_names is not None),
+            ("sets of labels", self.multilabel),
         ):
             if given:
                 raise UsageError(f"{self.problem} gives scores, and the model has {name}")
@@ -193,7 +202,7 @@ class Model:
 
     @property
     def is_one_vs_rest(self) -> bool:
-        """Whether there is a function for each of several classes."""
+        """Whether there is a function for each of several classes, or of the labels of sets."""
         return self.is_classifier and self.negative is None
 
     @property
@@ -242,9 +251,10 @@ class Model:
     def score(self, data: Any, labels: Any = None, **options: Any) -> float:
         """Accuracy of a classifier, R squared of a regressor, of other models how well they order the rows.
 
-        That is auc for "roc-area", kendall-tau for "ordinal", ndcg@10 for "ranking"; see `ooc_svm.evaluate`.
+        That is auc for "roc-area", kendall-tau for "ordinal", ndcg@10 for "ranking"; of sets of labels it is
+        micro-f1. See `ooc_svm.evaluate`.
         """
-        metric = PROBLEMS[self.problem].score
+        metric = "micro-f1" if self.multilabel else PROBLEMS[self.problem].score
         evaluate = load("ooc_svm.evaluation.evaluate:evaluate")
         return float(evaluate(self, data, metric, labels=labels, **options)[metric])
 
@@ -269,7 +279,8 @@ class Model:
         Returns
         -------
         float or dict
-            Of several classes, the score of each label: by its name where the training data had names.
+            Of several classes or sets of labels, the score of each label: by its name where the training data
+            had names.
 
         Raises
         ------
@@ -290,8 +301,8 @@ class Model:
 
         Returns
         -------
-        float or str
-            A label is a str where the training data had names for its labels.
+        float, str or list of str
+            A label is a str where the training data had names for its labels; a set of labels is a list.
 
         Raises
         ------
@@ -319,6 +330,7 @@ _TYPES: dict[str, type] = {
     "functions": LinearFunctions,
     "selected": int,
     "index_base": int,
+    "multilabel": bool,
     "options": dict,
     "report": dict,
 }

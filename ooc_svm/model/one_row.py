@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import InputError, UsageError, shown
-from ooc_svm.model.decision import Decision
+from ooc_svm.model.decision import LABEL_SETS, Decision
 from ooc_svm.parameters import plain, read_number
 
 if TYPE_CHECKING:
@@ -49,13 +49,18 @@ class OneRow:
             raise UsageError("two features of the model have the same name; give column numbers")
 
     def score(self, row: Any) -> Any:
-        """A float, or of several classes a dict of label and score."""
+        """A float, or of several classes, or sets of labels, a dict of label and score."""
+        if self._single and self.decision.predicted == LABEL_SETS:
+            return {self.labels[0]: self._one_score(row)}
         if self._single:
             return self._one_score(row)
         return dict(zip(self.labels, self._scores(row).tolist(), strict=True))
 
     def prediction(self, row: Any) -> Any:
         """The label, or the score where it is the prediction."""
+        if self.decision.predicted == LABEL_SETS:
+            scores = self._scores(row) if not self._single else [self._one_score(row)]
+            return [label for label, score in zip(self.labels, scores, strict=True) if score > 0]
         if not self._single:
             return self.labels[int(self._scores(row).argmax())]
         score = self._one_score(row)

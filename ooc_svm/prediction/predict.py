@@ -119,7 +119,8 @@ def predict(
     """Predict the label of every row, or of a regressor the value.
 
     A score above 0 stands for the positive label, any other score for the negative one. A one-vs-rest model
-    predicts the class with the largest score, the first of equals.
+    predicts the class with the largest score, the first of equals; a model of sets of labels all labels with
+    a score above 0.
 
     Parameters
     ----------
@@ -128,7 +129,8 @@ def predict(
     output : path or binary stream, optional
         One line is written for each row: the label as in text (``1``, ``-1``, ``0.5``), the name of the
         class where the training data had names, or the value in the fewest digits that are read back as the
-        same float64. A path that ends in ``.csv``, ``.tsv`` or ``.parquet`` (which needs pyarrow) becomes a
+        same float64. Of sets of labels, the line has the labels with commas between them, and is empty where
+        a row has none. A path that ends in ``.csv``, ``.tsv`` or ``.parquet`` (which needs pyarrow) becomes a
         table with named columns, in which names of classes are quoted where they need it. A file appears
         whole or not at all.
     scores : bool
@@ -145,7 +147,8 @@ def predict(
     Returns
     -------
     ndarray of float64 or str, shape (n_rows,)
-        Without `output`: labels, names of classes, or values.
+        Without `output`: labels, names of classes, or values. Of sets of labels int8 of shape (n_rows, K): 1
+        where a row has the label of the column, see `Model.classes_`.
     Predicted
         With `output` or `to_obs`.
 
@@ -186,7 +189,8 @@ def predict(
             return Predicted(n_rows, stream.ignored)
         if output is None:
             parts = [stream.decision.predictions(block.scores) for block in stream]
-            return np.concatenate(parts) if parts else stream.decision.predictions(np.empty((0, 1)))
+            none = np.empty((0, stream.decision.scorer.n_scores))
+            return np.concatenate(parts) if parts else stream.decision.predictions(none)
         writer = writer_for(stream.decision, output, with_scores=scores)
         if not isinstance(output, str | os.PathLike):
             return _write(stream, writer, output)

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ooc_svm.data.annotated import is_annotated, read_annotated
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
@@ -29,7 +29,11 @@ from ooc_svm.store.open import has_manifest, names_store
 from ooc_svm.system.files import is_same_file
 from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
 from ooc_svm.text.label_names import LabelNames
-from ooc_svm.text.reader import TextRows
+from ooc_svm.text.label_set_names import LabelSetNames
+from ooc_svm.text.reader import TextRows, new_label_names
+
+LabelKind = Literal["numbers", "text", "sets"]
+"""What the labels in text are."""
 
 # Memory for a block that is decoded, in blocks: the block and its chunks.
 _DECODING = 2
@@ -65,7 +69,8 @@ class RowStream(ABC):
     """Blocks of rows in order; `name` is for messages.
 
     `n_rows` and `has_qid` are None where they are not known before the end, or the first row. Where labels
-    have names, a label is a position in `label_names`; `label_counts` are the rows of each label, where they
+    have names, a label is a position in `label_names`, which are names of sets of labels if there are
+    `label_sets`; `label_counts` are the rows of each label, where they
     are known before the first row is read. `n_features` is None where the data do not state how many columns
     they have: text, and stores that were made from it. `n_unlabelled` are the rows without a label, as far as
     they were looked for: left out if that was asked for, else NaN is their label. Reading one block at a time
@@ -76,6 +81,7 @@ class RowStream(ABC):
     n_rows: int | None = None
     n_features: int | None = None
     label_names: Sequence[str] | None = None
+    label_sets: bool = False
     label_counts: Mapping[float, int] | None = None
     has_qid: bool | None = None
     n_unlabelled: int = 0
@@ -132,7 +138,7 @@ class SourceStream(RowStream):
             self.label_names = source.label_names
         if isinstance(source, Store):
             self.name = str(source.path)
-            self.label_counts = source.labels.counts
+            self.label_counts, self.label_sets = source.labels.counts, source.label_sets
             self.least_bytes = _DECODING * source.block_nbytes
             if source.format_version is not None and source.parts.feature_names is None:
                 self.n_features = None
@@ -201,11 +207,12 @@ class TextStream(RowStream):
     label_names: LabelNames | None
 
     def __init__(
-        self, inputs: Sequence[str | os.PathLike[str]], index_base: int, dtype: str, named: bool
+        self, inputs: Sequence[str | os.PathLike[str]], index_base: int, dtype: str, label_kind: LabelKind
     ) -> None:
         self._inputs = [os.fspath(path) for path in inputs]
         self._index_base, self._dtype = index_base, dtype
-        self.label_names = LabelNames() if named else None
+        self._label_kind: LabelKind = label_kind
+        self.label_names, self.label_sets = new_label_names(label_kind), label_kind == "sets"
         self._rows: TextRows | None = None
         self._open(1, 0)  # raises now if a file is missing
         first = display_name(self._inputs[0])
@@ -219,7 +226,7 @@ class TextStream(RowStream):
             self._inputs,
             index_base=self._index_base,
             dtype=self._dtype,
-            labels="numbers" if self.label_names is None else "text",
+            labels=self._label_kind,
             threads=threads,
             chunk_bytes=chunk_bytes,
             max_line_bytes=line_bytes,
@@ -234,8 +241,12 @@ class TextStream(RowStream):
         self, columns: Columns, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
     ) -> Generator[StreamBlock, None, None]:
         """Read all rows; the pieces of text are as large as the memory permits."""
+        names = self.label_names
+        if isinstance(names, LabelSetNames):
+            names.max_bytes = memory_bytes // 4
+            memory_bytes -= names.max_bytes
         text = self._open(threads, memory_bytes)
-        text.label_names = self.label_names
+        text.label_names = names
         rows = cast("Generator[Any, None, None]", iter(text))
         with closing(rows):
             try:
@@ -274,7 +285,7 @@ def open_rows(
     dtype: str = "float32",
     label: str | None = None,
     unlabelled: str = "keep",
-    named: bool = False,
+    label_kind: LabelKind = "numbers",
     layer: str | None = None,
     trained_layer: str | None = None,
 ) -> RowStream:
@@ -283,8 +294,8 @@ def open_rows(
     A path is a store if it is a folder or ends in ``.zarr``, text otherwise; several paths are text. `labels`
     and `qid` are those of a matrix; `label` is the column of AnnData that holds the labels, `layer` the layer
     with the rows, by default `trained_layer` of the model. How text is read (`index_base`, `dtype`): see
-    `ooc_svm.text.reader.TextRows`; with `named` its labels are names. `unlabelled`: see `ooc_svm.open_store`;
-    a matrix has labels for all rows, or none, unless others are skipped.
+    `ooc_svm.text.reader.TextRows`; `label_kind` says what its labels are. `unlabelled`: see
+    `ooc_svm.open_store`; a matrix has labels for all rows, or none, unless others are skipped.
 
     UsageError if labels or query ids are given for data that have their own, a label column is named for data
     without columns, or `data` is of no known kind. InputError if there is no such file or store, or it cannot
@@ -304,7 +315,7 @@ def open_rows(
         stores = [os.fspath(path) for path in data if names_store(path)]
         if stores:
             raise UsageError(f"{stores[0]:.200} is a store; give one store, or text files")
-        stream = TextStream(data, index_base, dtype, named)  # raises first where the files are no text
+        stream = TextStream(data, index_base, dtype, label_kind)  # raises first where the files are no text
     for name, what, value in (("label", "column of labels", label), ("layer", "layer", layer)):
         if value is not None:
             raise UsageError(

@@ -17,6 +17,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, tiles
 from ooc_svm.errors import MemoryBudgetError, parameter
 from ooc_svm.model.decision import Decision, select_C
 from ooc_svm.model.file import MODEL, ModelOrPath, opened_model
+from ooc_svm.model.model import Model
 from ooc_svm.parameters import (
     ANY_DATA,
     ARRAY,
@@ -33,7 +34,7 @@ from ooc_svm.parameters import (
     number,
 )
 from ooc_svm.prediction.columns import Columns, match_columns
-from ooc_svm.prediction.rows import Ignored, RowStream, StreamBlock, open_rows
+from ooc_svm.prediction.rows import Ignored, LabelKind, RowStream, StreamBlock, open_rows
 from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget, size_needed
 
 # Scores and stored values of a tile, at most; a tile is what a thread scores at a time.
@@ -53,7 +54,8 @@ class ScoreBlock:
     start : int
         Number of the first row in the whole data, from 0.
     scores : ndarray of float64, shape (n_rows, K)
-        One column for each function that predicts; of one-vs-rest in ascending order of the classes.
+        One column for each function that predicts; of one-vs-rest in ascending order of the classes, of sets
+        in the order of the labels.
     labels : ndarray of float64, shape (n_rows,), or None
         Labels of the rows, if the data have any; NaN for a row without one.
     qids : ndarray of int64, shape (n_rows,), or None
@@ -93,6 +95,9 @@ class RowFacts(Protocol):
 
     @property
     def label_counts(self) -> Mapping[float, int] | None: ...
+
+    @property
+    def label_sets(self) -> bool: ...
 
     @property
     def has_qid(self) -> bool | None: ...
@@ -234,7 +239,8 @@ def decision_scores(
     Where data and model have names of features, the columns are found by their names, in any order. Else they
     are taken by their numbers. Columns that the model does not have are ignored and counted. Text
     is read as `ooc_svm.convert` would have stored it for training: values are rounded to the type of the
-    training data, and the labels are names where the model has names of classes.
+    training data, and the labels are names where the model has names of classes, or sets where it predicts
+    sets.
 
     Parameters
     ----------
@@ -302,7 +308,7 @@ def decision_scores(
         dtype=dtype,
         label=label,
         unlabelled=unlabelled,
-        named=model.label_names is not None,
+        label_kind=_label_kind(model),
         layer=layer,
         trained_layer=model.options.get("layer"),
     )
@@ -313,6 +319,13 @@ def decision_scores(
     if columns.remark is not None:
         warnings.warn(columns.remark, stacklevel=2)
     return ScoreStream(decision, rows, columns, workers, rows.least_bytes + left - spare, spare)
+
+
+def _label_kind(model: Model) -> LabelKind:
+    """What the labels in text are."""
+    if model.multilabel:
+        return "sets"
+    return "numbers" if model.label_names is None else "text"
 
 
 def score_array(model: ModelOrPath, data: Any, **options: Any) -> Float64Array:

@@ -10,8 +10,9 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
+from ooc_svm.data.label_sets import SEPARATOR
 from ooc_svm.errors import InputError, UsageError, parameter
-from ooc_svm.model.decision import Decision
+from ooc_svm.model.decision import LABEL_SETS, Decision
 from ooc_svm.system import delimited
 from ooc_svm.text.writer import format_rows
 
@@ -50,9 +51,10 @@ def writer_for(decision: Decision, output: Any, *, with_scores: bool) -> Predict
 
 def column_names(decision: Decision, *, with_scores: bool) -> list[str]:
     """The label or the value, then the scores."""
-    names = ["label" if decision.texts else "value"]
+    sets = decision.predicted == LABEL_SETS
+    names = ["labels" if sets else "label" if decision.texts else "value"]
     if with_scores:
-        several = decision.scorer.n_scores > 1
+        several = decision.scorer.n_scores > 1 or sets
         names += [f"score of {text}" for text in decision.texts] if several else ["score"]
     return names
 
@@ -76,6 +78,7 @@ class Lines:
         self._has_header = quoted or with_scores
         end = delimiter if with_scores else "\n"
         self._starts = [f"{text}{end}".encode() for text in texts]
+        self._end, self._quoted = end, quoted
 
     def begin(self, file: BinaryIO) -> None:
         """See `PredictionWriter`."""
@@ -92,16 +95,25 @@ class Lines:
 
     def _of(self, scores: Float64Array) -> bytes:
         starts: list[bytes] = []
-        if len(self._decision.labels):
+        if self._decision.predicted == LABEL_SETS:
+            starts = [self._start_of_set(labels) for labels in self._decision.sets(scores)]
+        elif len(self._decision.labels):
             starts = [self._starts[choice] for choice in self._decision.choices(scores).tolist()]
-            if not self._with_scores:
-                return b"".join(starts)
-        elif self._with_scores:  # the score is both prediction and score
+        if starts and not self._with_scores:
+            return b"".join(starts)
+        if self._with_scores and not len(self._decision.labels):  # the score is both prediction and score
             scores = scores.repeat(2, axis=1)
         lines = _decimal_lines(scores, self._delimiter)
         if not starts:
             return lines
         return b"".join([part for row in zip(starts, lines.splitlines(True), strict=True) for part in row])
+
+    def _start_of_set(self, labels: Sequence[str]) -> bytes:
+        """The field of the labels of a row; quoted where a table has it empty: an empty line is no row."""
+        text = SEPARATOR.join(labels)
+        if self._quoted:
+            text = delimited.quoted(text, self._delimiter) or '""'
+        return f"{text}{self._end}".encode()
 
 
 def _check_plain(texts: Sequence[str], *, with_scores: bool) -> None:
@@ -126,7 +138,10 @@ def _decimal_lines(numbers: Float64Array, delimiter: str) -> bytes:
 
 
 class ParquetTable:
-    """A table of Parquet: labels as numbers or, where they have names, as text; scores as floats."""
+    """A table of Parquet: labels as numbers or, where they have names, as text; scores as floats.
+
+    Sets of labels are lists of text.
+    """
 
     def __init__(self, decision: Decision, *, with_scores: bool) -> None:
         try:
@@ -143,6 +158,8 @@ class ParquetTable:
         if not decision.named and len(labels) and (labels == np.round(labels)).all():
             self._answers = labels.astype(np.int64)
         kind = pa.string() if decision.named else pa.from_numpy_dtype(self._answers.dtype)
+        self._sets = decision.predicted == LABEL_SETS
+        kind = pa.list_(pa.string()) if self._sets else kind
         types = [kind if len(labels) else pa.float64(), *[pa.float64()] * (len(self._names) - 1)]
         self._schema = pa.schema(list(zip(self._names, types, strict=True)))
         self._waiting: list[Float64Array] = []
@@ -167,7 +184,10 @@ class ParquetTable:
             return
         scores, decision = np.concatenate(self._waiting), self._decision
         self._waiting.clear()
-        first = self._answers[decision.choices(scores)] if len(decision.labels) else scores[:, 0]
+        if self._sets:
+            first: Any = decision.sets(scores)
+        else:
+            first = self._answers[decision.choices(scores)] if len(decision.labels) else scores[:, 0]
         columns = [first, *(scores.T if self._with_scores else ())]
         arrays = [self._pa.array(column, own.type) for column, own in zip(columns, self._schema, strict=True)]
         self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ooc_svm.errors import UsageError, parameter
+from ooc_svm.model.decision import LABEL_SETS
 from ooc_svm.prediction.scores import ScoreStream
 from ooc_svm.store.obs_columns import ObsColumns
 
@@ -21,6 +22,11 @@ def write_to_obs(stream: ScoreStream, column: str, *, named: bool, scores: bool,
             f"write to a file ({parameter('output')})"
         )
     decision = stream.decision
+    if decision.predicted == LABEL_SETS:
+        raise UsageError(
+            f"{parameter('to_obs')} writes one label a row, and the model predicts sets of labels; write to "
+            f"a file ({parameter('output')})"
+        )
     categories = decision.texts if named and len(decision.labels) else None
     columns: dict[str, Sequence[str] | None] = {column: categories}
     score_names = []

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.data.classes import BinaryProblem, label_text
+from ooc_svm.data.classes import BinaryProblem, LabelProblem, label_text
 from ooc_svm.data.folds import HeldOut
+from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.data.source import Source
-from ooc_svm.errors import InputError, UsageError
+from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.targets import HELD_OUT, WEIGHT, RowTargets
@@ -29,6 +30,13 @@ class LabelSet:
     has_qid: bool
     # Rows of each label that are trained on, where some are held out and ``counts`` has them too
     trained: Mapping[float, int] | None = None
+    # Where rows have sets of labels, which the counts are of; ``names`` are then those of the labels
+    sets: LabelSets | None = None
+
+    def of_sets(self, source: str) -> LabelSet:
+        """The same where the names are those of sets of labels; DamageError, with their `source`, if not."""
+        sets = LabelSets.of(self.names or (), source)
+        return replace(self, names=sets.labels, sets=sets)
 
     def positive(self, options: TrainOptions) -> tuple[float, ...]:
         """The labels that are named as positive; InputError, UsageError if there is no such label."""
@@ -49,6 +57,8 @@ class LabelSet:
         return dict(zip(labels, weight.values(), strict=True))
 
     def _label(self, label: float | str) -> float:
+        if self.sets is not None and not isinstance(label, str):
+            label = label_text(label)
         if isinstance(label, str) and self.names is not None:
             if label not in self.names:
                 known = ", ".join(map(repr, self.names[:20]))
@@ -71,7 +81,7 @@ class ModelSpec:
     targets: RowTargets | None = None  # Of the rows; None where losses are of pairs
     pairs: Pairs | None = None
     # What a positive and a negative score stand for; None for values and ranks
-    classes: BinaryProblem | None = None
+    classes: BinaryProblem | LabelProblem | None = None
     # Row vector that marks the rows that cost nothing, for which the scores at the best point are wanted
     held_out: str | None = None
     nu: float | None = None  # Of the nu problems
@@ -98,6 +108,23 @@ class Problem(ABC):
     rowwise: bool = True
     has_classes: bool = False
     in_queries: bool = False
+
+    def of_labels(self, labels: LabelSet) -> Problem:
+        """The same problem for such labels.
+
+        InputError where rows have sets of labels, if the problem is for one label a row.
+        """
+        if labels.sets is not None:
+            raise InputError(
+                f"rows have sets of labels, which are for {parameter('problem', 'svc')}; convert with one "
+                "label a row for other problems"
+            )
+        return self
+
+    def class_rows(self, labels: LabelSet, classes: Sequence[float]) -> list[int]:
+        """The rows of each of some classes."""
+        counts = labels.counts or {}
+        return [counts.get(label, 0) for label in classes]
 
     def held_out(self, options: TrainOptions) -> HeldOut | None:
         """Which rows are held out of training, if any are."""

@@ -12,6 +12,7 @@ from ooc_svm.data.source import Source
 from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, held_ranges, read_finite_labels
+from ooc_svm.problems.multilabel import MULTILABEL
 from ooc_svm.problems.targets import CODES, ClassTargets
 from ooc_svm.rowvectors.collection import RowVectors
 
@@ -21,6 +22,10 @@ class Classification(Problem):
 
     target_bytes = 2
     has_classes = True
+
+    def of_labels(self, labels: LabelSet) -> Problem:
+        """Of one label a row, or of sets of labels."""
+        return self if labels.sets is None else MULTILABEL
 
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """The classes, ascending."""

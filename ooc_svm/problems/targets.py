@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.label_sets import has_label
 
 # Row vectors that are filled from the data: numbers of classes, values, weights.
 CODES, TARGET, WEIGHT = "codes", "target", "weight"
@@ -67,6 +69,31 @@ class ClassTargets:
         codes = vectors[self.codes]
         weight = self.class_weight[codes]
         return self.sign[codes], weight if self.row_weight is None else weight * vectors[self.row_weight]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTargets:
+    """+1 where a row has a label among others, -1 where it has not."""
+
+    members: npt.NDArray[np.uint8]  # Bits of the label, see `ooc_svm.data.label_sets.LabelSets`
+    side_weight: tuple[float, float]  # Of rows without the label, and with it
+    codes: str = CODES  # Name of the row vector of numbers of sets (int32)
+    row_weight: str | None = None  # Name of the row vector of row weights (float64)
+    in_margins: ClassVar[bool] = True
+
+    @property
+    def largest_weight(self) -> float:
+        return max(self.side_weight)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
+
+    def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
+        inside = has_label(self.members, vectors[self.codes])
+        weight = np.where(inside, self.side_weight[1], self.side_weight[0])
+        sign = np.where(inside, 1.0, -1.0)
+        return sign, weight if self.row_weight is None else weight * vectors[self.row_weight]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,9 @@ class StoreOptions:
     ids here count from 0. `n_features` is by default the number of `feature_names` (a sequence of str, or a
     file with one a line), without these one more than the largest column id. `overwrite` allows to replace a
     store of ours. `threads` is the number of chunks compressed at once. `provenance` is anything that JSON
-    can hold: sources, options, versions. For `block_chunks` and `block_rows` see
-    `ooc_svm.store.blocks.BlockCutter`.
+    can hold: sources, options, versions. With `named_labels` the labels are places in names that `commit` is
+    given, with `label_sets` in names of sets of labels (`ooc_svm.data.label_sets`). For `block_chunks` and
+    `block_rows` see `ooc_svm.store.blocks.BlockCutter`.
     """
 
     dtype: str = _option(DTYPE, "float32")
@@ -61,6 +62,7 @@ class StoreOptions:
     n_features: int | None = _option(N_FEATURES, None)
     feature_names: Any = _option(FEATURE_NAMES, None)  # noqa: RUF009
     named_labels: bool = _option(FLAG, False)
+    label_sets: bool = _option(FLAG, False)
     overwrite: bool = _option(FLAG, False)
     threads: int = _option(THREADS, 1)
     provenance: dict[str, Any] = field(default_factory=dict, metadata={"kind": JSON})
@@ -78,14 +80,17 @@ class StoreBuilder(UnpublishedStore):
 
     def __init__(self, path: str | os.PathLike[str], options: StoreOptions) -> None:
         self.options = options
-        self._names = given_names(options.feature_names)
+        self._names, self._named = (
+            given_names(options.feature_names),
+            options.named_labels or options.label_sets,
+        )
         self._cutter = BlockCutter(options.chunk_elements, options.block_chunks, options.block_rows)
         super().__init__(path, overwrite=options.overwrite, threads=options.threads)
         with self.writing():
             names: tuple[str, ...] = ("", "X", "obs", "var", "uns", MANIFEST)
-            names += (LABEL,) if options.named_labels else ()
+            names += (LABEL,) if self._named else ()
             self._groups = {name: self.files.create_group(name) for name in names}
-            self.rows = RowColumns(self.files, options.chunk_rows, self.path, options.named_labels)
+            self.rows = RowColumns(self.files, options.chunk_rows, self.path, self._named, options.label_sets)
             self.tails = TailArrays(self.files, options.chunk_rows, options.dtype)
 
     def append(
@@ -121,7 +126,7 @@ class StoreBuilder(UnpublishedStore):
         labels = self._label_summary(label_names)
         arrays = self._finish_arrays(elements, n_features)
         if label_names is not None:
-            arrays.append(write_label_names(self.files, label_names))
+            arrays.append(write_label_names(self.files, label_names, self.options.chunk_rows))
         manifest = self._manifest(arrays, n_features, self.options.provenance | (provenance or {}), labels)
         self.files.settle()
         self._write_manifest(manifest)
@@ -131,7 +136,7 @@ class StoreBuilder(UnpublishedStore):
     def _label_summary(self, names: Sequence[str] | None) -> LabelSummary:
         """The labels as readers see them: those that are places of names, as places of the sorted names."""
         labels = self.rows.labels.summary()
-        if names is None and not self.options.named_labels:
+        if names is None and not self._named:
             return labels
         if names is None or labels.counts is None or not set(labels.counts) <= set(range(len(set(names)))):
             raise UsageError(
@@ -181,7 +186,7 @@ class StoreBuilder(UnpublishedStore):
         self._groups["var"].update_attributes(layout.dataframe_attributes([]))
         for name in ("uns", MANIFEST):
             self._groups[name].update_attributes(layout.DICT_ATTRIBUTES)
-        if options.named_labels:
+        if self._named:
             self._groups[LABEL].update_attributes(layout.CATEGORICAL_ATTRIBUTES)
         metadata = self.files.metadata()
         del metadata[layout.METADATA]
@@ -205,7 +210,9 @@ class StoreBuilder(UnpublishedStore):
             sizes=np.concatenate([np.array(array.sizes, np.int64) for array in arrays]),
             checksums=np.concatenate([np.array(array.checksums, np.uint32) for array in arrays]),
             has_names=self._names is not None,
-            named_labels=options.named_labels,
+            named_labels=self._named,
+            label_sets=options.label_sets,
+            format_version=layout.FORMAT_VERSION if options.label_sets else layout.PLAIN_VERSION,
         )
 
     def _write_manifest(self, manifest: Manifest) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.label_sets import MAX_SETS
 
 MOST_COUNTED = 1000
 """Number of distinct labels above which only minimum, maximum and mean are kept."""
@@ -22,7 +23,8 @@ _SORTED_SHARE, _FEWEST_ROWS_TO_JUDGE = 0.1, 1000
 class LabelSummary:
     """Summary of the labels of all rows; minimum, maximum and mean are NaN where there are no rows.
 
-    ``counts`` has the rows of each label, ascending by label, or is None for more than 1000 distinct labels.
+    ``counts`` has the rows of each label, ascending by label, or is None for more than 1000 distinct labels;
+    sets of labels are counted always.
     """
 
     counts: dict[float, int] | None
@@ -86,8 +88,8 @@ class LabelCollector:
     The mean is a sum over ranges of a fixed length: it has the same bits however the labels are passed in.
     """
 
-    def __init__(self, length: int) -> None:
-        self._length = length
+    def __init__(self, length: int, most_counted: int = MOST_COUNTED) -> None:
+        self._length, self._most_counted = length, most_counted
         self._waiting: Float64Array = np.empty(0)
         self._n_rows = 0
         self._counts: dict[float, int] | None = {}
@@ -110,7 +112,7 @@ class LabelCollector:
             for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
                 key = float(label) + 0.0  # -0.0 and 0.0 are one label
                 self._counts[key] = self._counts.get(key, 0) + int(count)
-            if len(self._counts) > MOST_COUNTED:
+            if len(self._counts) > self._most_counted:
                 self._counts = None
 
     def summary(self) -> LabelSummary:
@@ -121,3 +123,13 @@ class LabelCollector:
             return LabelSummary({}, np.nan, np.nan, np.nan)
         counts = None if self._counts is None else dict(sorted(self._counts.items()))
         return LabelSummary(counts, self._minimum, self._maximum, self._total / self._n_rows)
+
+
+def most_counted(label_sets: bool) -> int:
+    """Limit of the number of names of labels, or of sets of labels, that are counted."""
+    return MAX_SETS if label_sets else MOST_COUNTED
+
+
+def label_collector(length: int, label_sets: bool) -> LabelCollector:
+    """A collector for labels, or for numbers of sets of labels."""
+    return LabelCollector(length, most_counted(label_sets))

@@ -5,7 +5,7 @@
     <store>/zarr.json            attributes: encoding of AnnData; format version and hash of the manifest
     <store>/X/{data,indices,indptr}          CSR rows
     <store>/obs/{_index,label,qid,weight}    one entry a row (qid and weight where the data have them)
-    <store>/obs/label/{codes,categories}     in place of label, where the labels are names
+    <store>/obs/label/{codes,categories}     in place of label, where the labels are names, or sets of names
     <store>/var/_index                       one entry a feature: its name, or its number in the source
     <store>/uns/ooc_svm/...                  the manifest (`ooc_svm.store.manifest`)
 """
@@ -14,8 +14,13 @@ from __future__ import annotations
 
 from typing import Any
 
-FORMAT_VERSION = 2
-"""Version 2: features and labels may have names, and row pointers four bytes. Version 1 is read as ever."""
+FORMAT_VERSION = 3
+"""The newest version that is read. Version 3 is of stores whose labels are sets, which an older program would
+take for classes."""
+
+PLAIN_VERSION = 2
+"""Version of all other stores that are written: features and labels may have names, and row pointers four
+bytes. Version 1 is read as ever."""
 
 CHUNK_ELEMENTS = 2**20
 """Number of elements in a chunk of ``X/data`` and ``X/indices``."""
@@ -76,6 +81,11 @@ def dataframe_attributes(columns: list[str]) -> dict[str, Any]:
     """Attributes of the groups ``obs`` and ``var``."""
     encoding = {"encoding-type": "dataframe", "encoding-version": "0.2.0"}
     return encoding | {"_index": "_index", "column-order": columns}
+
+
+def code_type(label_sets: bool) -> str:
+    """Type of the places of names of labels; there may be more sets of labels than classes."""
+    return "int32" if label_sets else "int16"
 
 
 def chunk_count(length: int, chunk: int) -> int:

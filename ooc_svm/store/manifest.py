@@ -44,6 +44,7 @@ from ooc_svm.store.layout import (
     MANIFEST,
     MARK,
     METADATA,
+    PLAIN_VERSION,
     chunk_count,
 )
 from ooc_svm.store.metadata import LARGEST_LENGTH, chunk_versions, read_array
@@ -79,6 +80,7 @@ class StoreMetadata:
     n_bytes: int
     remark: str | None = None
     n_unlabelled: int = 0
+    label_sets: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class Manifest:
     ``block_rows`` are the rule that cut the blocks. ``metadata`` has the crc32c of every metadata file but
     the root's and those of the first three manifest arrays. ``provenance`` is what the caller gave,
     ``index_base`` what the source counts its features from. ``has_names`` says whether features have names,
-    ``named_labels`` whether labels have.
+    ``named_labels`` whether labels have, and ``label_sets`` whether these are names of sets of labels
+    (`ooc_svm.data.label_sets`).
     """
 
     n_rows: int
@@ -126,7 +129,8 @@ class Manifest:
     checksums: npt.NDArray[np.uint32]
     has_names: bool = False
     named_labels: bool = False
-    format_version: int = FORMAT_VERSION
+    label_sets: bool = False
+    format_version: int = PLAIN_VERSION
 
     @property
     def pointer_type(self) -> str:
@@ -145,7 +149,7 @@ class Manifest:
     def store_metadata(self, path: Path, label_names: tuple[str, ...] | None) -> StoreMetadata:
         """What is known of the store with this manifest, and with these sorted names of labels."""
         same = ["n_rows", "n_features", "n_nonzeros", "value_type", "index_base"]
-        same += ["labels", "label_runs", "qid_groups", "provenance"]
+        same += ["labels", "label_runs", "label_sets", "qid_groups", "provenance"]
         content_id = self.content_id()
         return StoreMetadata(
             path=path,
@@ -188,7 +192,7 @@ class Manifest:
 _COUNTS = ("n_rows", "n_features", "n_nonzeros", "label_runs", "qid_groups", "block_chunks", "block_rows")
 _PLAIN = (*_COUNTS, "value_type", "index_base", "has_qid", "has_weight", "metadata")
 
-_FLAGS = ("has_names", "named_labels")  # False where they are left out
+_FLAGS = ("has_names", "named_labels", "label_sets")  # False where they are left out
 
 _TABLES = {
     "block_rows": "int64",
@@ -211,7 +215,7 @@ def _expected_arrays(manifest: Manifest) -> dict[str, tuple[str, int | None]]:
         "var/_index": ("object" if manifest.has_names else "int32", manifest.n_features),
     }
     if manifest.named_labels:
-        arrays |= {CODES: ("int16", n), CATEGORIES: ("object", None)}
+        arrays |= {CODES: (layout.code_type(manifest.label_sets), n), CATEGORIES: ("object", None)}
     else:
         arrays[LABEL] = ("float64", n)
     if manifest.has_qid:
@@ -243,6 +247,7 @@ def _is_plain(manifest: Manifest) -> bool:
         and manifest.n_features <= LARGEST_FEATURE_COUNT
         and min(manifest.n_rows, manifest.block_chunks, manifest.block_rows, *chunks) >= 1
         and all(type(flag) is bool for flag in _flags(manifest))
+        and manifest.label_sets <= manifest.named_labels
         and all(map(math.isfinite, numbers))
         and isinstance(manifest.provenance, dict)
     )

@@ -13,6 +13,7 @@ from ooc_svm.errors import InputError, shown
 from ooc_svm.store.array_writer import GrowingArray
 from ooc_svm.store.codecs import MEAN_TEXT_BYTES
 from ooc_svm.store.feature_names import NAMES
+from ooc_svm.store.label_summary import MOST_COUNTED
 from ooc_svm.store.layout import CATEGORIES
 from ooc_svm.store.zarr_files import StoreFiles
 
@@ -22,9 +23,11 @@ def write_names(files: StoreFiles, names: FeatureNames, chunk: int) -> GrowingAr
     return _write(files, NAMES, names, chunk)
 
 
-def write_label_names(files: StoreFiles, names: Sequence[str]) -> GrowingArray:
-    """Write the names of labels in the same way, in one chunk."""
-    return _write(files, CATEGORIES, names, len(names))
+def write_label_names(files: StoreFiles, names: Sequence[str], chunk: int) -> GrowingArray:
+    """Write the names of labels, or of their sets, in the same way; few of them in one chunk."""
+    return _write(
+        files, CATEGORIES, names, min(len(names), chunk) if len(names) > MOST_COUNTED else len(names)
+    )
 
 
 def _write(files: StoreFiles, place: str, names: Any, chunk: int) -> GrowingArray:

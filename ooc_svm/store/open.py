@@ -15,11 +15,12 @@ from ooc_svm.data.blocks import Int64Array
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, InputError, shown
 from ooc_svm.parameters import PATH, TEXT, UNLABELLED, Kind, checks
+from ooc_svm.store import layout
 from ooc_svm.store.anndata import X, open_foreign
 from ooc_svm.store.chunk_files import CHECKSUM_BYTES, ChunkFiles, not_the_chunk
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.feature_names import NAMES, read_names
-from ooc_svm.store.label_summary import MOST_COUNTED, label_ranks
+from ooc_svm.store.label_summary import label_ranks, most_counted
 from ooc_svm.store.layout import CATEGORIES, CODES, LABEL, MANIFEST, MARK, SOURCE
 from ooc_svm.store.manifest import Manifest, read_manifest
 from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
@@ -167,8 +168,10 @@ def _open_ours(storage: Storage, manifest: Manifest, label: str | None, layer: s
     used = ["X/indptr", "X/indices"] + ([] if ones else ["X/data"])
     label_names: list[str] | None = None
     if manifest.named_labels:
-        label_names = _label_names(storage, infos[CATEGORIES], elements(CATEGORIES))
-        label_column: Column = NamedColumn(elements(CODES), label_ranks(label_names), storage.location)
+        most = most_counted(manifest.label_sets)
+        label_names = _label_names(storage, infos[CATEGORIES], elements(CATEGORIES), most)
+        codes, code_type = elements(CODES), layout.code_type(manifest.label_sets)
+        label_column: Column = NamedColumn(codes, label_ranks(label_names), storage.location, code_type)
     else:
         label_column = NumberColumn(elements(LABEL), np.float64)
     parts = StoreParts(
@@ -195,9 +198,9 @@ def _names(storage: Storage, info: ArrayInfo, stored: ChunkFiles) -> FeatureName
     return read_names(EncodedChunks(storage, info), info, info.length)
 
 
-def _label_names(storage: Storage, info: ArrayInfo, stored: ChunkFiles) -> list[str]:
-    """The names of labels, of a chunk that is that of the manifest; DamageError if they cannot be such."""
-    if not 1 <= info.length <= MOST_COUNTED:
+def _label_names(storage: Storage, info: ArrayInfo, stored: ChunkFiles, most: int) -> list[str]:
+    """The names of labels, of chunks that are those of the manifest; DamageError if they cannot be such."""
+    if not 1 <= info.length <= most:
         raise DamageError(f"{storage.location} has {info.length} names of labels; the store is damaged")
     stored.check()
     names: list[str] = EncodedChunks(storage, info).read_strings(0, info.length).tolist()

@@ -63,10 +63,11 @@ class NamedColumn:
     array: Elements
     ranks: Float64Array
     location: str
+    dtype: str = "int16"  # Of the codes
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """See `Column`."""
-        codes = np.empty(stop - start, np.int16)
+        codes = np.empty(stop - start, self.dtype)
         self.array.read_into(start, stop, codes)
         if ((codes < 0) | (codes >= len(self.ranks))).any():
             raise DamageError(f"{self.location} has labels without a name; the store is damaged")
@@ -139,6 +140,8 @@ class Store:
         Number of runs of equal labels in row order.
     label_names : tuple of str, or None
         Where the labels are names: the label of a row is the place of its name here.
+    label_sets : bool
+        Whether these are names of sets of labels, see `ooc_svm.data.label_sets`.
     qid_groups : int
         Number of runs of equal qids in row order; 0 without qids.
     provenance : dict
@@ -164,7 +167,7 @@ class Store:
         self.qid_groups, self.provenance = metadata.qid_groups, metadata.provenance
         self.n_chunks, self.n_bytes = metadata.n_chunks, metadata.n_bytes
         self.format_version, self.remark = metadata.format_version, metadata.remark
-        self.n_unlabelled = metadata.n_unlabelled
+        self.n_unlabelled, self.label_sets = metadata.n_unlabelled, metadata.label_sets
         self.has_qid, self.has_weight = parts.qid is not None, parts.weight is not None
         self.parts = parts
         self._value_dtype = None if metadata.value_type == "ones" else np.dtype(metadata.value_type)

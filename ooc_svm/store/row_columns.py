@@ -10,8 +10,8 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.errors import InputError
 from ooc_svm.store.array_writer import GrowingArray, PointerArray
-from ooc_svm.store.label_summary import LabelCollector, RunCounter
-from ooc_svm.store.layout import CODES, LABEL, MANIFEST
+from ooc_svm.store.label_summary import RunCounter, label_collector
+from ooc_svm.store.layout import CODES, LABEL, MANIFEST, code_type
 from ooc_svm.store.zarr_files import StoreFiles
 
 Tail = tuple[Int32Array, Values | None]
@@ -24,17 +24,25 @@ class RowColumns:
     """Row pointers, labels, and qids and weights where the data have them, with ``chunk`` rows in a chunk.
 
     ``arrays`` are those that every store has; ``path`` names the store in messages. Labels that are names are
-    places among the names.
+    places among the names, which may be those of sets.
     """
 
-    def __init__(self, files: StoreFiles, chunk: int, path: Path, named_labels: bool) -> None:
+    def __init__(
+        self, files: StoreFiles, chunk: int, path: Path, named_labels: bool, label_sets: bool = False
+    ) -> None:
         self._files, self._chunk, self._path = files, chunk, path
         self.n_rows = self.n_nonzeros = 0
-        self.labels, self.label_runs, self.qid_groups = LabelCollector(chunk), RunCounter(), RunCounter()
+        self.labels, self.label_runs, self.qid_groups = (
+            label_collector(chunk, label_sets),
+            RunCounter(),
+            RunCounter(),
+        )
         self.arrays = (
             PointerArray(files, "X/indptr", chunk),
             self._column("obs/_index", np.int64, -1),
-            self._column(CODES, np.int16, -1) if named_labels else self._column(LABEL, np.float64, np.nan),
+            self._column(CODES, code_type(label_sets), -1)
+            if named_labels
+            else self._column(LABEL, np.float64, np.nan),
         )
         self.arrays[0].extend(np.zeros(1, np.int64))
         self.qids: GrowingArray | None = None

@@ -12,11 +12,12 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.errors import DamageError
 from ooc_svm.parameters import CALLBACK, TEXT, checks
 from ooc_svm.store.blocks import BlockCutter
 from ooc_svm.store.chunk_files import CHECKSUM_BYTES, ChunkFiles, Elements
-from ooc_svm.store.label_summary import LabelCollector, RunCounter
+from ooc_svm.store.label_summary import RunCounter, label_collector
 from ooc_svm.store.layout import CODES, LABEL
 from ooc_svm.store.manifest import Manifest
 from ooc_svm.store.metadata import read_array
@@ -208,7 +209,9 @@ def _read_columns(store: Store, start: int, stop: int) -> None:
 def _check_labels(store: Store, manifest: Manifest) -> None:
     """Labels, qids and weights: allowed values, and the summary of the manifest."""
     step = next(array.chunk for array in manifest.arrays if array.name in (LABEL, CODES))
-    labels, label_runs, groups = LabelCollector(step), RunCounter(), RunCounter()
+    labels, label_runs, groups = label_collector(step, store.label_sets), RunCounter(), RunCounter()
+    if store.label_sets:
+        LabelSets.of(store.label_names or (), str(store.path))  # checks each name
     for start in range(0, store.n_rows, step):
         stop = min(start + step, store.n_rows)
         entries = store.read_labels(start, stop)

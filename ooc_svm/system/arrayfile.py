@@ -51,7 +51,7 @@ class FileKind:
     """What tells one kind of file from another.
 
     ``magic`` has 8 bytes; ``name`` is for messages, ``"model"`` for example; ``version`` is the newest layout
-    of the content that this release reads, and the one it writes.
+    of the content that this release reads, and for a file to be written that of its content.
     """
 
     magic: bytes

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_svm.data.blocks import Int64Array, LabelledRows, RowBlock
+from ooc_svm.data.classes import MAX_CLASSES
+from ooc_svm.data.label_sets import MAX_SETS
 from ooc_svm.text import svmlight
 from ooc_svm.text.diagnostics import explain, token_at
 from ooc_svm.text.inputs import TextChunk
@@ -15,6 +17,9 @@ from ooc_svm.text.svmlight import RowArrays, parse_lines
 
 # Largest number of bad lines that one step of parsing keeps; the next step finds more.
 _BAD_LINES_A_STEP = 1000
+
+_LABEL_KINDS = {"numbers": svmlight.NUMBERS, "text": svmlight.NAMES, "sets": svmlight.SETS}
+_MOST_NAMES = {"text": MAX_CLASSES, "sets": MAX_SETS}
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,15 @@ class Parsed:
 class ChunkParser:
     """Parses chunks of text, in any number of threads."""
 
-    def __init__(self, index_base: int, dtype: str, skip: bool, named: bool = False) -> None:
-        self.skip, self.named = skip, named
+    def __init__(self, index_base: int, dtype: str, skip: bool, labels: str = "numbers") -> None:
+        self.skip, self._labels = skip, labels
         self._index_base = index_base
         self._dtype = dtype
 
     def parse(self, chunk: TextChunk, start: int, qid_rule: int) -> Parsed:
         """Parse from a position as far as the arrays, the bad lines kept, or the first bad line allow."""
         arrays = RowArrays.for_text(chunk.n_bytes - start, self._dtype)
-        arrays.clear(start, qid_rule, self.named)
+        arrays.clear(start, qid_rule, _LABEL_KINDS[self._labels])
         bad: list[BadLine] = []
         while True:
             code = parse_lines(
@@ -75,7 +80,9 @@ class ChunkParser:
             if not self.skip or len(bad) == _BAD_LINES_A_STEP:
                 break
         rows = _rows(arrays)
-        names = number_names(chunk.buffer, rows.labels) if self.named else None
+        names = None
+        if self._labels != "numbers":
+            names = number_names(chunk.buffer, rows.labels, _MOST_NAMES[self._labels])
         return Parsed(chunk, start, qid_rule, rows, names, arrays.state.tolist(), bad)
 
     def _step_over_bad_line(self, chunk: TextChunk, code: int, state: Int64Array) -> BadLine:

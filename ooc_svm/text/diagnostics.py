@@ -7,7 +7,7 @@ import re
 from ooc_svm.errors import parameter
 from ooc_svm.text import svmlight as codes
 from ooc_svm.text.decimals import OK, parse_decimal
-from ooc_svm.text.label_loops import LONGEST_NAME
+from ooc_svm.text.label_loops import LONGEST_NAME, LONGEST_SET
 from ooc_svm.text.svmlight import LARGEST_ID
 
 _NUL, _VT, _FF, _CR = 0, 11, 12, 13
@@ -56,6 +56,11 @@ def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
     return {
         codes.BAD_NAME: f"label {number} has a colon: begin rows with the name of a class, without a colon",
         codes.NAME_TOO_LONG: f"label {number} is longer than {LONGEST_NAME} bytes: shorten the name",
+        codes.BAD_SET: f"label {number} has a colon: begin rows with labels, commas between them and no "
+        "blanks, and a row without labels with a blank",
+        codes.EMPTY_LABEL: f"labels {number} have nothing before, after or between commas: write commas "
+        "between labels only",
+        codes.SET_TOO_LONG: f"the labels of the row are longer than {LONGEST_SET} bytes: shorten the names",
         codes.LABEL_TOO_LARGE: f"label {number} is beyond the range of float64: scale the labels",
         codes.BAD_QID: f"{number} is not a group: write qid: and digits, less than 2^63",
         codes.QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
@@ -81,7 +86,10 @@ def _explain_label(token: bytes) -> str:
     if re.fullmatch(_NUMBER + rb":.*", token, re.DOTALL):
         return f"{label} seems to carry a weight: write the label alone"
     if re.fullmatch(_NUMBER + rb"(?:,(?:" + _NUMBER + rb")?)+", token):
-        return f"{label} is a list or has a decimal comma: one label a row, with a decimal point"
+        return (
+            f"{label} is a list or has a decimal comma: one label a row, with a decimal point, or "
+            f"sets of labels ({parameter('labels', 'sets')})"
+        )
     names = f"write class names as numbers, or read them as names ({parameter('labels', 'text')})"
     return f"{label} {_not_a_number(token, names)}"
 

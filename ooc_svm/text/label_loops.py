@@ -1,4 +1,4 @@
-"""Names of classes as labels: tokens of the text, packed into numbers, and then numbered.
+"""Names of classes, or sets of labels, as labels: tokens of the text, packed into numbers, and then numbered.
 
 A packed token is ``start * TOKEN_LENGTHS + length``, which float64 holds exactly.
 """
@@ -13,7 +13,10 @@ from ooc_svm.ops.compiled import compiled
 LONGEST_NAME = np.uint64(255)
 """Limit of the length of a name, in bytes."""
 
-TOKEN_LENGTHS = np.uint64(256)
+LONGEST_SET = np.uint64(2**16 - 1)
+"""Limit of the length of a set of labels, in bytes."""
+
+TOKEN_LENGTHS = np.uint64(2**16)
 """Larger than any length of a token."""
 
 TOO_MANY = -1

@@ -12,13 +12,17 @@ from ooc_svm.data.classes import MAX_CLASSES
 from ooc_svm.errors import InputError
 from ooc_svm.text.label_loops import TOKEN_LENGTHS, TOO_MANY, number_tokens
 
-# Places of the table in which tokens are looked up: a power of two, some times the number of names.
-_SLOTS = 4096
+# Places of the table in which tokens are looked up, for each different one: a power of two, and at least.
+_SLOTS_A_NAME, _FEWEST_SLOTS = 4, 4096
 
 
-def number_names(buffer: npt.NDArray[np.uint8], labels: Float64Array) -> list[bytes] | None:
-    """Replace packed tokens by numbers; the token of each number, or None where there are too many."""
-    firsts, slots = np.empty(MAX_CLASSES, np.int64), np.full(_SLOTS, -1, np.int32)
+def number_names(
+    buffer: npt.NDArray[np.uint8], labels: Float64Array, most: int = MAX_CLASSES
+) -> list[bytes] | None:
+    """Replace packed tokens by numbers; the token of each number, or None for more than `most`."""
+    n_names = min(most, len(labels))
+    n_slots = max(1 << (_SLOTS_A_NAME * n_names - 1).bit_length(), _FEWEST_SLOTS)
+    firsts, slots = np.empty(n_names, np.int64), np.full(n_slots, -1, np.int32)
     n = number_tokens(buffer, labels, firsts, slots)
     if n == TOO_MANY:
         return None
@@ -54,29 +58,38 @@ class LabelNames(Sequence[str]):
         InputError, with the `source` of the text, for too many names and those that are no text.
         """
         if tokens is None:
-            raise _too_many(source)
+            raise self._too_many(source)
         numbers = [self._number(token, source) for token in tokens]
-        if len(self) > MAX_CLASSES:
-            raise _too_many(source)
+        self._check(source)
         return np.array(numbers, np.float64)[labels.astype(np.int64)]
 
     def _number(self, token: bytes | str, source: str) -> int:
-        try:
-            name = token if isinstance(token, str) else token.decode()
-        except UnicodeDecodeError:
-            name = ""
-        if not name.isprintable() or not name:
-            raise InputError(
-                f"{source}: the label {token!r:.80} is no name of printable characters in UTF-8; rename it"
-            )
+        name = readable_name(token, source)
         if name not in self._numbers:
             self._numbers[name] = len(self._names)
             self._names.append(name)
         return self._numbers[name]
 
+    def _check(self, source: str) -> None:
+        """Raise InputError for too many names."""
+        if len(self) > MAX_CLASSES:
+            raise self._too_many(source)
 
-def _too_many(source: str) -> InputError:
-    return InputError(
-        f"{source}: the labels are more than {MAX_CLASSES} different names; are they names of classes? "
-        "Numbers are read as such without being names"
-    )
+    def _too_many(self, source: str) -> InputError:
+        return InputError(
+            f"{source}: the labels are more than {MAX_CLASSES} different names; are they names of classes? "
+            "Numbers are read as such without being names"
+        )
+
+
+def readable_name(token: bytes | str, source: str) -> str:
+    """A name from a text; InputError if it is none of printable characters."""
+    try:
+        name = token if isinstance(token, str) else token.decode()
+    except UnicodeDecodeError:
+        name = ""
+    if not name.isprintable() or not name:
+        raise InputError(
+            f"{source}: the label {token!r:.80} is no name of printable characters in UTF-8; rename it"
+        )
+    return name

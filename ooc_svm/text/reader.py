@@ -29,6 +29,7 @@ from ooc_svm.text.inputs import (
     open_input,
 )
 from ooc_svm.text.label_names import LabelNames
+from ooc_svm.text.label_set_names import LabelSetNames
 
 InputPath = str | os.PathLike[str]
 
@@ -144,8 +145,9 @@ class TextRows:
         Index of the first column in the text.
     dtype : {"float32", "float64"}
         Type of the values. Decimals are rounded to float64 and then, for float32, once more.
-    labels : {"numbers", "text"}
-        What the labels are: numbers, or names of classes, which are numbered as they appear.
+    labels : {"numbers", "text", "sets"}
+        What the labels are: numbers, names of classes, or sets of labels with commas between them. Names and
+        sets are numbered as they appear.
     threads : int
         Threads that parse. The rows do not depend on it.
     bad_lines : {"stop", "skip"}
@@ -157,12 +159,14 @@ class TextRows:
     chunk_bytes, read_bytes, max_line_bytes : int
         Sizes of the chunks of text that are parsed, of the largest read of a file, and of the longest line
         accepted, without its line feed.
+    names_bytes : int, optional
+        Memory that the names of sets of labels may take; MemoryBudgetError where they take more.
     progress : callable, optional
         Called after every chunk with the bytes read of all inputs so far, as they are on disk.
 
     Notes
     -----
-    ``label_names`` are the names of labels so far, None where labels are numbers.
+    ``label_names`` are the names of labels, or of their sets, so far, None where labels are numbers.
     ``counts``, ``opened`` and ``qid_rule`` (as `parse_lines` takes it) are those of the last iteration, up to
     its last block, which is from ``segment``. ``total_bytes`` is the size of all inputs as they are on disk,
     None if standard input is one of them.
@@ -180,7 +184,7 @@ class TextRows:
         start: TextStart | None = None,
         index_base: int = 1,
         dtype: str = "float32",
-        labels: Literal["numbers", "text"] = "numbers",
+        labels: Literal["numbers", "text", "sets"] = "numbers",
         threads: int = 1,
         bad_lines: Literal["stop", "skip"] = "stop",
         max_bad_lines: int | None = None,
@@ -188,6 +192,7 @@ class TextRows:
         chunk_bytes: int = CHUNK_BYTES,
         read_bytes: int = READ_BYTES,
         max_line_bytes: int = MAX_LINE_BYTES,
+        names_bytes: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
@@ -204,8 +209,8 @@ class TextRows:
                 "threads, chunk_bytes, read_bytes and max_line_bytes are at least 1, max_bad_lines at least 0"
             )
         self._segments = _find_segments(names, read_bytes, reject_file)
-        self._parser = ChunkParser(index_base, dtype, bad_lines == "skip", labels == "text")
-        self.label_names = LabelNames() if labels == "text" else None
+        self._parser = ChunkParser(index_base, dtype, bad_lines == "skip", labels)
+        self.label_names = new_label_names(labels, names_bytes)
         self._whole = start is None
         self._start = start or TextStart()
         self._threads = threads
@@ -348,6 +353,16 @@ def require_rows(n_rows: int, inputs: Sequence[InputMetadata]) -> None:
 
 def _is_same(state: FileState | None, expected: FileState | None) -> bool:
     return state == expected or (state is not None and state.anywhere() == expected)
+
+
+def new_label_names(labels: str, max_bytes: int | None = None) -> LabelNames | None:
+    """No names yet of labels that are "text" or "sets"; None where they are numbers.
+
+    `max_bytes`: limit of the memory that names of sets take.
+    """
+    if labels == "sets":
+        return LabelSetNames(max_bytes)
+    return LabelNames() if labels == "text" else None
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """SVMlight text to rows.
 
 A line is ``label [qid:number] (index:value)* [# comment]``; blanks and tabs separate, a line feed with or
-without a carriage return before it ends the line. `parse_lines` is a compiled state machine over whole lines:
-it fills arrays and stops before the first line that breaks a rule, with this line's row taken back.
+without a carriage return before it ends the line. Labels may be names, or sets ``label,label,...``, of which
+the empty one is a blank at the start of the line. `parse_lines` is a compiled state machine over whole
+lines: it fills arrays and stops before the first line that breaks a rule, with this line's row taken back.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.intrinsics import count_trailing_zeros
 from ooc_svm.text.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal
-from ooc_svm.text.label_loops import LONGEST_NAME, TOKEN_LENGTHS
+from ooc_svm.text.label_loops import LONGEST_NAME, LONGEST_SET, TOKEN_LENGTHS
 from ooc_svm.text.simd import (
     EIGHT,
     ONE,
@@ -35,10 +36,14 @@ BAD_QID, QID_MISSING, QID_UNEXPECTED = 4, 5, 6
 BAD_FEATURE, INDEX_ZERO, INDEX_TOO_LARGE, INDEX_REPEATED, INDEX_UNSORTED = 7, 8, 9, 10, 11
 BAD_VALUE, VALUE_TOO_LARGE, BAD_BYTE = 12, 13, 14
 BAD_NAME, NAME_TOO_LONG = 15, 16
+BAD_SET, EMPTY_LABEL, SET_TOO_LONG = 17, 18, 19
 
 # Entries of the state that `parse_lines` takes and leaves.
 POSITION, ROWS, NONZEROS, LINES, BLANK_LINES, COMMENT_LINES, EXPLICIT_ZEROS = 0, 1, 2, 3, 4, 5, 6
-N_FEATURES, OTHER_THAN_ONE, QID_RULE, ERROR_OFFSET, NAMED, N_STATE = 7, 8, 9, 10, 11, 12
+N_FEATURES, OTHER_THAN_ONE, QID_RULE, ERROR_OFFSET, LABEL_KIND, N_STATE = 7, 8, 9, 10, 11, 12
+
+# LABEL_KIND: what the labels are, numbers, names of classes, or sets of labels with commas between them.
+NUMBERS, NAMES, SETS = 0, 1, 2
 
 # QID_RULE: not known before the first row, then what every row has to keep.
 QID_UNKNOWN, QID_ON_ALL, QID_ON_NONE = 0, 1, 2
@@ -51,7 +56,7 @@ _LARGEST_LONG_INDEX = np.uint64(10**12)
 _MINUS, _POINT = ord("-"), ord(".")
 _ASCII_ZERO = np.uint64(ord("0"))
 _LONGEST_FRACTION, _LONGEST_WHOLE, _63 = (np.uint64(k) for k in (16, 7, 63))
-_NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COLON = 0, 9, 10, 11, 12, 13, 32, 35, 58
+_NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COMMA, _COLON = 0, 9, 10, 11, 12, 13, 32, 35, 44, 58
 
 
 @dataclass
@@ -78,12 +83,12 @@ class RowArrays:
             values=np.empty(max_nonzeros, dtype),
         )
 
-    def clear(self, position: int, qid_rule: int, named: bool = False) -> None:
-        """Forget all rows; the next parse starts at `position`. `named`: labels are names."""
+    def clear(self, position: int, qid_rule: int, label_kind: int = NUMBERS) -> None:
+        """Forget all rows; the next parse starts at `position`."""
         self.state[:] = 0
         self.state[POSITION] = position
         self.state[QID_RULE] = qid_rule
-        self.state[NAMED] = named
+        self.state[LABEL_KIND] = label_kind
 
 
 @inlined
@@ -270,6 +275,33 @@ def _read_name(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float]:
 
 
 @compiled
+def _read_set(buffer: ByteArray, p: np.uint64, line: np.uint64) -> tuple[int, np.uint64, float]:
+    """A set of labels, with commas between them, of the row that begins at `line`.
+
+    (code, end, its token packed). The empty set ends where the line begins, before a blank.
+    """
+    if p > line:
+        return DONE, line, float(line * TOKEN_LENGTHS)
+    start = member = p
+    while True:
+        byte = buffer[p]
+        ended = _ends_token(buffer, p)
+        if ended or byte == _COMMA:
+            if p == member:
+                return EMPTY_LABEL, p, 0.0
+            if p - member > LONGEST_NAME:
+                return NAME_TOO_LONG, p, 0.0
+            if ended:
+                break
+            member = p + ONE
+        elif byte in (_NUL, _VT, _FF, _CR, _COLON):
+            return BAD_SET, p, 0.0
+        p += ONE
+    length = p - start
+    return SET_TOO_LONG if length > LONGEST_SET else DONE, p, float(start * TOKEN_LENGTHS + length)
+
+
+@compiled
 def _read_number(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float]:
     """A label that is a number: (code, end, label)."""
     status, label, end = read_decimal(buffer, p)
@@ -280,10 +312,18 @@ def _read_number(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float
 
 @compiled
 def _read_head(
-    buffer: ByteArray, p: np.uint64, rule: int, named: bool
+    buffer: ByteArray, p: np.uint64, line: np.uint64, rule: int, kind: int
 ) -> tuple[int, np.uint64, float, np.uint64, int]:
-    """Label and group at the start of a line: (code, end or position of the bad token, label, qid, rule)."""
-    code, end, label = _read_name(buffer, p) if named else _read_number(buffer, p)
+    """Label and group of a line, from its first token on.
+
+    (code, end or position of the bad token, label, qid, rule).
+    """
+    if kind == SETS:
+        code, end, label = _read_set(buffer, p, line)
+    elif kind == NAMES:
+        code, end, label = _read_name(buffer, p)
+    else:
+        code, end, label = _read_number(buffer, p)
     if code != DONE:
         return code, p, label, ZERO, rule
     p = _skip_blanks(buffer, end)
@@ -320,7 +360,7 @@ def parse_lines(
     `RowArrays` (`indices` seen as uint32), with room for a value for every 4 bytes of text. The state says
     where to go on and what was counted so far; it holds the same afterwards. At a bad line
     ``state[POSITION]`` is the start of this line, which is not counted, and ``state[ERROR_OFFSET]`` the start
-    of the bad token. Where ``state[NAMED]`` is set, the labels are tokens, packed as in
+    of the bad token. Where ``state[LABEL_KIND]`` is not NUMBERS, the labels are tokens, packed as in
     `ooc_svm.text.label_loops`.
     """
     p = np.uint64(state[POSITION])
@@ -338,7 +378,7 @@ def parse_lines(
             if row == len(labels):
                 code, p = FULL, line
                 break
-            code, p, label, qid, rule = _read_head(buffer, p, state[QID_RULE], state[NAMED] != 0)
+            code, p, label, qid, rule = _read_head(buffer, p, line, state[QID_RULE], state[LABEL_KIND])
             kept, n_zeros, width, other_than_one = n, ZERO, ZERO, False
             if code == DONE:
                 code, p, kept, n_zeros, width, other_than_one = _read_features(

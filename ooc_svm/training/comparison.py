@@ -175,7 +175,10 @@ class Comparison:
         """The metric of the rows of a fold."""
         data, n_folds = self._run.prepared.data, self._tuning.n_folds
         name = f"fold {fold + 1} of {n_folds}"
-        rows = FoldRows(name, self._fold_rows[fold], data.labels.names, data.labels.has_qid)
+        sets = data.labels.sets
+        names = data.labels.names if sets is None else sets.names
+        has_sets = sets is not None
+        rows = FoldRows(name, self._fold_rows[fold], names, data.labels.has_qid, label_sets=has_sets)
         assert self._numbers is not None
         where = self._run.engine, self._numbers, fold
         scores = FoldScores(*where, kept, self._decision, rows, self._memory // 2)

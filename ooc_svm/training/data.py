@@ -80,6 +80,8 @@ def open_data(
         if data.n_rows == 0:
             raise InputError(f"{data.path} has no rows; there is nothing to train on")
         known = LabelSet(data.labels.counts, data.label_names, data.has_qid)
+        if data.label_sets:
+            known = known.of_sets(str(data.path))
         known_by = _BY_FILES if data.format_version is None else _BY_MANIFEST
         names = _names_of(data.feature_names, feature_names, str(data.path), data.n_features)
         details = (data.value_type, data.index_base, data.remark, data.n_unlabelled)
@@ -192,6 +194,11 @@ def without_rows(data: Data, held_out: HeldOut, has_classes: bool) -> Data:
             f"{share} holds {which} of the {source.n_rows} rows out; give another share or another "
             f"{parameter('seed')}"
         )
+    if (
+        counted and data.labels.sets is not None
+    ):  # The rows of a set may all be held out, those of a label not
+        left = {number: rows - counts[number] for number, rows in (data.labels.counts or {}).items()}
+        return replace(data, labels=replace(data.labels, counts=left), n_held_out=n_held_out)
     if data.labels.counts is None or not has_classes:
         return replace(data, n_held_out=n_held_out)
     left = {label: rows - counts[label] for label, rows in data.labels.counts.items()}

@@ -30,6 +30,7 @@ class FoldRows(NamedTuple):
     label_names: Sequence[str] | None
     has_qid: bool
     label_counts: None = None
+    label_sets: bool = False
 
 
 class ScoredSlice(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ooc_svm.data.classes import LabelProblem
 from ooc_svm.errors import HintWarning, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
@@ -25,6 +26,8 @@ MOST_DEVIATION, LEAST_DEVIATION = 30.0, 1.0
 # Share of what separates a constant prediction from a perfect one below which a model is of no use, and from
 # which on no bias is missed.
 USELESS, GOOD = 0.1, 0.8
+# The measure of a quality that tells how good a model is.
+_MEASURES = ("balanced-accuracy", "micro-f1", "r2", "auc", "swapped-pairs")
 DENSE = 0.2  # Share of values that are stored from which on rows fill their side of the origin
 
 
@@ -44,19 +47,8 @@ def of_labels(
     data: Data, options: TrainOptions, models: Sequence[ModelSpec], sizes: Sequence[int], resident: float
 ) -> Iterator[Hint]:
     """What the labels tell before the first read; ``sizes``: rows of each class."""
-    classes = models[0].classes
-    if classes is not None and options.class_weight is None:
-        several = len({id(spec.classes) for spec in models}) > len(options.C)
-        sides = [sum(n for n, own in zip(sizes, classes.sign, strict=True) if own == s) for s in (1.0, -1.0)]
-        counts = sizes if several else sides
-        large, small = max(counts), min(counts)
-        if large >= IMBALANCE * small:
-            more = "" if several else f", and {parameter('problem', 'roc-area')} learns to rank them"
-            yield Hint(
-                "imbalance",
-                f"the largest class has {large} rows and the smallest {small}: "
-                f"{parameter('class_weight', 'balanced')} gives both sides of a model the same weight{more}",
-            )
+    if options.class_weight is None:
+        yield from _of_imbalance(data, options, models, sizes)
     if isinstance(data.source, Store) and resident < 1.0 and data.source.labels.counts is not None:
         runs = data.source.label_runs
         by_chance = runs_by_chance(data.source.labels.counts, runs)  # Rows held out are in the runs too
@@ -65,6 +57,34 @@ def of_labels(
                 "sorted-labels",
                 f"the labels come in {runs} runs where random order has about {by_chance:.0f}: training on "
                 f"sorted rows needs more passes; convert with {parameter('shuffle', 0)}",
+            )
+
+
+def _of_imbalance(
+    data: Data, options: TrainOptions, models: Sequence[ModelSpec], sizes: Sequence[int]
+) -> Iterator[Hint]:
+    """Whether a class has far fewer rows than another one, or a label than rows are without it."""
+    classes, weight = models[0].classes, parameter("class_weight", "balanced")
+    if isinstance(classes, LabelProblem):
+        n_rows = data.source.n_rows - data.n_held_out
+        small = min(sizes[int(spec.classes.positive)] for spec in models if spec.classes is not None)
+        if n_rows - small >= IMBALANCE * small:
+            yield Hint(
+                "imbalance",
+                f"the label of fewest rows has {small} of {n_rows}: {weight} gives rows with a label and "
+                "without it the same weight in its model, and finds more of those with it",
+            )
+    elif classes is not None:
+        several = len({id(spec.classes) for spec in models}) > len(options.C)
+        sides = [sum(n for n, own in zip(sizes, classes.sign, strict=True) if own == s) for s in (1.0, -1.0)]
+        counts = sizes if several else sides
+        large, small = max(counts), min(counts)
+        if large >= IMBALANCE * small:
+            more = "" if several else f", and {parameter('problem', 'roc-area')} learns to rank them"
+            yield Hint(
+                "imbalance",
+                f"the largest class has {large} rows and the smallest {small}: {weight} gives both sides of "
+                f"a model the same weight{more}",
             )
 
 
@@ -129,7 +149,7 @@ def _skill(quality: Quality) -> float:
 
 
 def _main_measure(quality: Quality) -> tuple[str, float]:
-    name = next(name for name in ("balanced-accuracy", "r2", "auc", "swapped-pairs") if name in quality.whole)
+    name = next(name for name in _MEASURES if name in quality.whole)
     return name, quality.whole[name]
 
 

@@ -86,6 +86,7 @@ class Preparation:
             threads=1 if in_memory else options.threads or len(os.sched_getaffinity(0)),
             program_bytes=program_bytes(options, converted=data.conversion_seconds is not None)
             + (0 if data.feature_names is None else data.feature_names.nbytes)
+            + (0 if data.labels.sets is None else data.labels.sets.nbytes)
             + validation_bytes(options, self.n_folds),
         )
 
@@ -168,7 +169,7 @@ def prepare(data: Data, options: TrainOptions, tuning: TuneRequest | None = None
 
     InputError, UsageError for labels that the problem cannot have, options that contradict the data.
     """
-    problem: Problem = load(PROBLEMS[options.problem].home)
+    problem: Problem = load(PROBLEMS[options.problem].home).of_labels(data.labels)
     held_out = problem.held_out(options)
     if held_out is not None:
         data = without_rows(data, held_out, problem.has_classes)

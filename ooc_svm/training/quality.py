@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.classes import BinaryProblem, LabelProblem
 from ooc_svm.engine.base import Engine
 from ooc_svm.evaluation import metrics
 from ooc_svm.pairs.request import Pairs, SwappedPairs
@@ -23,6 +24,7 @@ from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.problems.targets import CODES, TARGET
 from ooc_svm.solvers.base import KeptScores
+from ooc_svm.training.label_quality import LabelHits, label_counts, label_measures
 
 Measures = dict[str, float]
 
@@ -54,6 +56,8 @@ def measure(
             found.append(None)
         elif specs[0].pairs is not None:
             found.append(_of_pairs(engine, specs[0], specs[0].pairs, scores[0]))
+        elif isinstance(specs[0].classes, LabelProblem):
+            found.append(_of_labels(engine, specs, scores))
         elif specs[0].classes is not None:
             found.append(_of_classes(engine, specs, scores, np.array(sizes)))
         else:
@@ -123,7 +127,7 @@ class ClassHits:
 def _of_classes(
     engine: Engine, specs: Sequence[ModelSpec], scores: Sequence[KeptScores], sizes: Any
 ) -> Quality:
-    binary = [spec.classes for spec in specs if spec.classes is not None]
+    binary = [spec.classes for spec in specs if isinstance(spec.classes, BinaryProblem)]
     signs = np.array([each.sign for each in binary])
     rule = ClassHits(scores, signs, specs[0].held_out)
     hits = engine.stream([RowPass(rule, scores[0].rows)])[0].astype(np.int64)
@@ -145,17 +149,26 @@ def _of_classes(
         "balanced-accuracy": metrics.balanced_accuracy(classes),
         "macro-f1": metrics.macro_f1(classes),
     }
-    own = [
-        {
-            "precision": found / predicted if predicted else 0.0,
-            "recall": found / actual,
-            "f1": 2 * found / (actual + predicted),
-        }
-        for found, predicted, actual in zip(
-            *(each.tolist() for each in (hits[2], hits[3], sizes)), strict=True
-        )
-    ]
+    columns = hits[2].tolist(), hits[3].tolist(), sizes.tolist()
+    own = [_class_measures(*each) for each in zip(*columns, strict=True)]
     return Quality(whole, own, sizes.tolist())
+
+
+def _of_labels(engine: Engine, specs: Sequence[ModelSpec], scores: Sequence[KeptScores]) -> Quality:
+    rule = LabelHits.of(specs, scores, specs[0].held_out)
+    counts = label_counts(engine.stream([RowPass(rule, scores[0].rows)])[0])
+    whole = label_measures(counts)
+    columns = counts.hits.tolist(), counts.predicted.tolist(), counts.actual.tolist()
+    own = [_class_measures(*each) for each in zip(*columns, strict=True)]
+    return Quality(whole, own, counts.actual.tolist())
+
+
+def _class_measures(hits: int, predicted: int, actual: int) -> Measures:
+    return {
+        "precision": hits / predicted if predicted else 0.0,
+        "recall": hits / actual,
+        "f1": 2 * hits / (actual + predicted),
+    }
 
 
 @dataclass(frozen=True, slots=True)

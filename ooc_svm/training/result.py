@@ -73,6 +73,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
         negative=binary[0].negative if binary else None,
         classes=tuple(classes.tolist()),
         label_names=tuple(names[int(label)] for label in classes) if names and len(classes) else None,
+        multilabel=data.labels.sets is not None and bool(binary),
         C=tuple(spec.C for spec in models),
         index_base=data.index_base,
         feature_names=data.feature_names,

@@ -55,8 +55,8 @@ class Run:
     _save_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        counts, classes = self.prepared.data.labels.counts or {}, self.prepared.classes.tolist()
-        self.sizes = [counts.get(label, 0) for label in classes]
+        prepared = self.prepared
+        self.sizes = prepared.problem.class_rows(prepared.data.labels, prepared.classes.tolist())
         resident = self.budget.plan.report.get("resident", 1.0)
         facts = self.prepared.data, self.prepared.options, self.final[0], self.sizes, resident
         self.hints = []

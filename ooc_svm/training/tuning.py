@@ -10,7 +10,7 @@ from ooc_svm.catalog import PROBLEMS
 from ooc_svm.data.classes import label_text
 from ooc_svm.data.folds import Folds, count_queries
 from ooc_svm.errors import InputError, UsageError, parameter
-from ooc_svm.evaluation.metrics import compares_queries, requested_metrics
+from ooc_svm.evaluation.metrics import compares_queries, default_metrics, requested_metrics
 from ooc_svm.model.decision import predicted_of
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import Problem
@@ -67,8 +67,9 @@ def plan_tuning(request: TuneRequest, problem: Problem, data: Data, options: Tra
     InputError for more folds than rows of a class, rows or queries.
     """
     n_classes = problem.n_models(data.labels, options) // len(options.C)
-    predicted = predicted_of(options.problem, one_vs_rest=n_classes > 1)
-    metric = request.metric or PROBLEMS[options.problem].score
+    sets = data.labels.sets is not None
+    predicted = predicted_of(options.problem, one_vs_rest=n_classes > 1, multilabel=sets)
+    metric = request.metric or (default_metrics(predicted)[0] if sets else PROBLEMS[options.problem].score)
     [requested] = requested_metrics(predicted, metric)
     if options.validation is not None:
         return Tuning(None, metric, request.rule)
@@ -91,6 +92,8 @@ def _folds(
         n_queries = count_queries(data.source)
         _check_enough(n_queries, n_folds, "queries")
         return Folds.of_queries(n_queries, n_folds, options.seed)
+    if data.labels.sets is not None and counts is not None:
+        return _folds_of_sets(problem, data, options, Folds.of_labels(counts, classes, n_folds, options.seed))
     if classes and counts is not None:
         for labels in classes:
             n_rows = sum(counts[label] for label in labels)
@@ -101,6 +104,24 @@ def _folds(
     if problem.n_ranks(data.labels) and counts is not None:
         return Folds.of_labels(counts, [[label] for label in sorted(counts)], n_folds, options.seed)
     return Folds.of_rows(data.source.n_rows, n_folds, options.seed)
+
+
+def _folds_of_sets(problem: Problem, data: Data, options: TrainOptions, folds: Folds) -> Folds:
+    """The folds, if outside of each there are rows with every label that is trained, and without it."""
+    sets, counts = data.labels.sets, data.labels.counts
+    assert sets is not None
+    assert counts is not None
+    rows, left = sets.rows(counts), [sets.rows(folds.rows_without(k)) for k in range(folds.n_folds)]
+    n_left = [sum(folds.rows_without(k).values()) for k in range(folds.n_folds)]
+    named = data.labels.positive(options) or range(len(sets.labels))
+    for k in map(int, named):
+        _check_enough(int(rows[k]), folds.n_folds, f"rows with the label {sets.labels[k]:.80}")
+        if any(not 0 < own[k] < n_rows for own, n_rows in zip(left, n_left, strict=True)):
+            raise InputError(
+                f"outside of a fold all rows have the label {sets.labels[k]:.80}, or none; give another "
+                f"{parameter('seed')}, or name the labels to train as {parameter('positive')}"
+            )
+    return folds
 
 
 def _check_enough(found: int, n_folds: int, what: str, advice: str = "") -> None:

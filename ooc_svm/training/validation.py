@@ -21,10 +21,11 @@ from ooc_svm.pairs.request import PairRows, SwappedPairs
 from ooc_svm.passes.base import Request, RowSlice, union
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET
+from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET, ClassTargets, LabelTargets
 from ooc_svm.solvers.base import KeptScores, Solver
 from ooc_svm.store import open_store
 from ooc_svm.system.memory import INTERPRETER_BYTES
+from ooc_svm.training.label_quality import LabelMetrics
 from ooc_svm.training.memory_plan import validation_bytes
 
 if TYPE_CHECKING:
@@ -122,8 +123,10 @@ def _metrics(models: Sequence[ModelSpec], solver: Solver, engine: Engine) -> _Me
                 f"{parameter('validation')}"
             )
         return metrics
-    if spec.classes is not None:
-        return _ClassMetrics(spec.classes.sign, len(models))
+    if isinstance(spec.targets, ClassTargets):
+        return _ClassMetrics(spec.targets.sign, len(models))
+    if isinstance(spec.targets, LabelTargets):
+        return LabelMetrics(models)
     rule = _ErrorSums((), 0.0)
     kept = solver.kept_scores()
     n_rows, total, *_ = engine.stream([RowPass(rule, None if kept is None else kept.rows)])[0]

@@ -165,11 +165,11 @@ def test_names_where_numbers_are_expected_name_the_option(tmp_path):
 def test_options_that_make_no_sense(tmp_path):
     write(tmp_path / "a.svm")
     convert(tmp_path / "a.svm", tmp_path / "a.zarr", labels="text")
-    with pytest.raises(UsageError, match="labels must be 'numbers' or 'text', not 'names'"):
+    with pytest.raises(UsageError, match="labels must be one of 'numbers', 'text', 'sets', not 'names'"):
         convert(tmp_path / "a.svm", tmp_path / "b.zarr", labels="names")
     with pytest.raises(UsageError, match="labels is for text, and this data is none"):
         ooc_svm.train(tmp_path / "a.zarr", labels="text")
-    with pytest.raises(UsageError, match="labels must be 'numbers' or 'text'"):
+    with pytest.raises(UsageError, match="labels must be one of 'numbers', 'text', 'sets'"):
         ooc_svm.train(tmp_path / "a.svm", labels=[1.0, 2.0])
 
 

@@ -255,6 +255,14 @@ def test_labels_that_are_names(tmp_path, cluster):
     assert_same_error(tmp_path, write(tmp_path / "bad.svm", [*lines, "1:1 2:1"]), labels="text")
 
 
+def test_labels_that_are_sets(tmp_path, cluster):
+    sets = ["1,3", "3,1", "cat,1", "", "10,9", "2"]
+    lines = [line.replace(line.split()[0], sets[i % len(sets)], 1) for i, line in enumerate(make_lines())]
+    assert_same_store(tmp_path, write(tmp_path / "a.svm", lines), labels="sets")
+    assert open_store(tmp_path / "dask.zarr").label_names == (",", "1,3", "1,cat", "2", "9,10")
+    assert_same_error(tmp_path, write(tmp_path / "bad.svm", [*lines, "1,,2 2:1"]), labels="sets")
+
+
 def test_rows_that_end_to_have_a_qid(tmp_path, cluster):
     text = write(tmp_path / "a.svm", [*make_lines(13, 50, qids=True), *make_lines(14, 50)])
     assert "a.svm:51:" in assert_same_error(tmp_path, text)

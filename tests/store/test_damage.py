@@ -211,7 +211,7 @@ def test_newer_format(store):
     root = json.loads((store / "zarr.json").read_text())
     root["attributes"]["ooc_svm"]["format_version"] = 7
     (store / "zarr.json").write_text(json.dumps(root))
-    with pytest.raises(DamageError, match="format version 7, and this program reads up to 2"):
+    with pytest.raises(DamageError, match="format version 7, and this program reads up to 3"):
         open_store(store)
 
 
