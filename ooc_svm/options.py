@@ -419,7 +419,9 @@ class TrainOptions:
 def _belongs(subject: str, kind: str, names: Collection[str]) -> str:
     """``resident is for the solver 'streamed-smo'``."""
     plural = "" if len(names) == 1 else "es" if kind == "loss" else "s"
-    return f"{subject} is for the {kind}{plural} {' and '.join(map(repr, names))}"
+    *first, last = map(repr, names)
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"{subject} is for the {kind}{plural} {listed}"
 
 
 def check_engine(engine: str, scheduler: str | None, insecure_cluster: bool) -> None:

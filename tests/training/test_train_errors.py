@@ -78,8 +78,9 @@ class TestRefused:
             ({"C": (1, 1.0)}, r"C holds the same value twice: \(1, 1\.0\)"),
             ({"C": "1"}, "C must be"),
             (
-                {"problem": "nu-svc"},
-                "problem must be one of 'svc', 'svr', 'ordinal', 'roc-area', 'ranking', not 'nu-svc'",
+                {"problem": "nu-svm"},
+                "problem must be one of 'svc', 'svr', 'nu-svc', 'nu-svr', 'ordinal', 'roc-area', 'ranking', "
+                "not 'nu-svm'",
             ),
             ({"loss": "log"}, "loss must be one of 'hinge', 'squared-hinge', .*, not 'log'"),
             ({"solver": "sgd"}, "solver must be one of 'auto', .*, not 'sgd'"),

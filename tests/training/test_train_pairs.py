@@ -245,8 +245,14 @@ class TestRefused:
         [
             ({"bias": "free"}, "problem 'ordinal' has no bias, it would cancel in every pair"),
             ({"bias": "penalized"}, "problem 'ordinal' has no bias"),
-            ({"class_weight": "balanced"}, "class_weight is for the problem 'svc', not 'ordinal'"),
-            ({"positive": (1,)}, "positive is for the problems 'svc' and 'roc-area', not 'ordinal'"),
+            (
+                {"class_weight": "balanced"},
+                "class_weight is for the problems 'svc' and 'nu-svc', not 'ordinal'",
+            ),
+            (
+                {"positive": (1,)},
+                "positive is for the problems 'svc', 'nu-svc' and 'roc-area', not 'ordinal'",
+            ),
             ({"solver": "streamed-smo"}, "'ordinal' is for the solvers 'ocas' and 'cutting-plane'"),
             ({"loss": "squared-hinge"}, "problem 'ordinal' takes the loss hinge"),
             ({"epsilon": 0.1}, "epsilon is for the losses 'epsilon-insensitive' and"),

@@ -101,7 +101,7 @@ def test_bad_lines_that_are_not_kept_are_said(scratch, tmp_path):
         ("store", {"index_base": 0}, "index_base is for text, and this data is none; leave it out"),
         ("store", {"store": "a"}, "store is for text, and this data is none"),
         ("matrix", {"dtype": "float64"}, "dtype is for text"),
-        ("text", {"labels": [1.0]}, r"labels must be 'numbers' or 'text', not \[1\.0\]"),
+        ("text", {"labels": [1.0]}, r"labels must be one of 'numbers', 'text', 'sets', not \[1\.0\]"),
         ("text", {"sample_weight": [1.0]}, "leave sample_weight out"),
         ("text", {"label": "kind"}, "label names a column of a store; text has none"),
         ("text", {"engine": "dask"}, "engine='dask' reads a store; convert the text first"),
