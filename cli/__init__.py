@@ -51,4 +51,9 @@ def _explained(error: BaseException) -> int:
                 "ooc-svm: error: its own files cannot be read; check the disk, or install it again\n"
             )
         return 5
-    return explained(error)
+    code = explained(error)
+    import warnings
+
+    # What the error has cut short, such as a coroutine, may warn when it goes.
+    warnings.simplefilter("ignore")
+    return code
