@@ -419,8 +419,8 @@ class TrainOptions:
 def _belongs(subject: str, kind: str, names: Collection[str]) -> str:
     """``resident is for the solver 'streamed-smo'``."""
     plural = "" if len(names) == 1 else "es" if kind == "loss" else "s"
-    *first, last = map(repr, names)
-    listed = f"{', '.join(first)} and {last}" if first else last
+    each = [repr(name) for name in names]
+    listed = " and ".join([", ".join(each[:-1]), each[-1]] if len(each) > 1 else each)
     return f"{subject} is for the {kind}{plural} {listed}"
 
 
