@@ -115,40 +115,10 @@ class ValueTargets:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldTargets:
-    """Other targets, the rows of one fold at no cost."""
+class _OtherTargets:
+    """What targets that are made of others take from them."""
 
     targets: RowTargets
-    fold: int
-    folds: str = FOLDS  # Name of the row vector of fold numbers (uint8)
-
-    @property
-    def in_margins(self) -> bool:
-        return self.targets.in_margins
-
-    @property
-    def row_weight(self) -> str | None:
-        return self.targets.row_weight
-
-    @property
-    def largest_weight(self) -> float:
-        return self.targets.largest_weight
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (*self.targets.reads, self.folds)
-
-    def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
-        t, weight = self.targets.values(vectors)
-        return t, np.where(vectors[self.folds] == self.fold, 0.0, weight)
-
-
-@dataclass(frozen=True, slots=True)
-class ShiftedTargets:
-    """Other targets, less a number."""
-
-    targets: RowTargets
-    shift: float
 
     @property
     def in_margins(self) -> bool:
@@ -165,6 +135,29 @@ class ShiftedTargets:
     @property
     def reads(self) -> tuple[str, ...]:
         return self.targets.reads
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTargets(_OtherTargets):
+    """Other targets, the rows of one fold at no cost."""
+
+    fold: int
+    folds: str = FOLDS  # Name of the row vector of fold numbers (uint8)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*self.targets.reads, self.folds)
+
+    def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
+        t, weight = self.targets.values(vectors)
+        return t, np.where(vectors[self.folds] == self.fold, 0.0, weight)
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedTargets(_OtherTargets):
+    """Other targets, less a number."""
+
+    shift: float
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
         t, weight = self.targets.values(vectors)
