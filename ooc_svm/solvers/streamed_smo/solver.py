@@ -232,6 +232,10 @@ class StreamedSmo(Solver):
         penalty = total * total if self.model.space.penalized_bias else 0.0
         return linear - 0.5 * (self.model.space.inner(w, w) + penalty)
 
+    def _floor(self, w: Float64Array, linear: float, total: float) -> float:
+        """The sum of row gaps below which the working set is not solved, with these multipliers."""
+        return self.effort.floor * self.stopping.tol * max(self._dual(w, linear, total), 0.0)
+
     def _bound(self, state: SmoState) -> tuple[float, float]:
         """D at a feasible point, the multipliers of a state with those of a free bias made to sum up to 0.
 
@@ -331,11 +335,13 @@ class StreamedSmo(Solver):
     def _min_priority(self) -> float:
         """The priority of a row out of reach; what is far in a regression depends on the values' unit.
 
-        No row is, where too few are resident to take up what the multipliers of a free bias sum up to.
+        No row is, where too few are resident to take up what the multipliers of a free bias sum up to, or
+        where all rows come at once: nothing is near the first weights.
         """
         certificate = self.certificate
         no_bound = self.model.free_bias and certificate.passes > 0 and certificate.lower <= 0.0
-        if no_bound or not self.model.targets.in_margins:
+        first = self.effort.at_once and certificate.passes == 0
+        if no_bound or first or not self.model.targets.in_margins:
             return 0.0
         return 1.0 / (1.0 + self.effort.margin_reach)
 
@@ -357,8 +363,7 @@ class StreamedSmo(Solver):
         # Cleared in place: the engine may still reference the answer.
         self._candidates.clear()
         w = state.w.copy()
-        bound = self._dual(w, multipliers.linear, multipliers.total)
-        floor = effort.floor * self.stopping.tol * max(bound, 0.0)
+        floor = self._floor(w, multipliers.linear, multipliers.total)
         share = (effort.last_share if self._near else effort.early_share) if last else effort.share
         hardness = self._hardness
         if not last:
@@ -368,6 +373,11 @@ class StreamedSmo(Solver):
         seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
         bias, rate = state.bias(model.space), state.rho
         sums = working_set.solve(model, w, bias, seed, wanted, most, state.mean_row)
+        if last and effort.at_once:
+            # No row elsewhere has a gap, and D, which the gap wanted is a share of, is nearly known.
+            linear, total = multipliers.linear + sums[dual_loops.LINEAR], float(bias[dual_loops.TOTAL])
+            wanted = self._floor(w, linear, total)
+            sums += working_set.solve(model, w, bias, seed_of(seed, 1), wanted, most, state.mean_row)
         total = float(bias[dual_loops.TOTAL])
         if model.free_bias and total != 0.0 and len(working_set.ids):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
