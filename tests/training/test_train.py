@@ -411,6 +411,7 @@ class TestClasses:
 
 
 class TestLimitsAndReports:
+    @pytest.mark.usefixtures("few_held")
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_max_passes(self, store, rows, solver):
         model = train(store, solver=solver, bias="none", max_passes=3, tol=1e-9)
@@ -497,6 +498,7 @@ class TestLimitsAndReports:
         with pytest.raises(Enough):
             train(store, progress=progress)
 
+    @pytest.mark.usefixtures("few_held")
     @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize("with_checkpoint", [False, True])
     def test_interruption(self, store, tmp_path, monkeypatch, with_checkpoint, solver):

@@ -58,7 +58,7 @@ class Effort:
 # without them no data takes more reads, and arXiv two thirds of the time. Where a read is dear, two visits
 # save up to half of them (squared losses of a regression, all of whose rows are free), and hardly add any.
 # Where all rows of little data are resident, most of what a round takes is its overhead, and no row elsewhere
-# undoes what a solve has gained. With one round, a solve that goes on until the gap wanted is reached, and all
+# undoes what a solve has gained. With one round, solves that go on until the gap wanted is reached, and all
 # rows held in the first read, most data take two reads, not three or four, and a quarter less steps.
 _LARGE = Effort(5, 20, 2.0, 1, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43, expected_sweeps=(2.0, 40.0))
 EFFORTS = {

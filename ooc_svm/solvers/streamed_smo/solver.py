@@ -53,6 +53,7 @@ from ooc_svm.solvers.streamed_smo.saved_state import find_again
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import (
     COST,
+    LONGEST,
     CandidateRows,
     LaneSums,
     NormPass,
@@ -237,26 +238,41 @@ class StreamedSmo(Solver):
         return self.effort.floor * self.stopping.tol * max(self._dual(w, linear, total), 0.0)
 
     def _bound(self, state: SmoState) -> tuple[float, float]:
-        """D at a feasible point, the multipliers of a state with those of a free bias made to sum up to 0.
+        """D at the multipliers of a state, those of a free bias made to sum up to 0.
+
+        What resident rows cannot take up of the sum is charged with the largest b that an optimum may have.
 
         Returns the value, and a bound of its rounding.
         """
         multipliers, space = state.multipliers, self.model.space
-        w, linear, rounding, rest = state.w, multipliers.linear, replace(state.rounding), 0.0
-        n_rows = count_rows(self._rows)
+        w, linear, rounding = state.w, multipliers.linear, replace(state.rounding)
+        n_rows, rest, charged = count_rows(self._rows), 0.0, 0.0
         if self.model.free_bias:
             w = w.copy()
             gain, rest, sums = multipliers.working_set.absorb(self.model, multipliers.total, w)
             if rest > rounding.total(n_rows):
-                # No row moves: feasible, and D is 0.
-                return 0.0, 0.0
+                charged, rest = rest * self._farthest_bias(), 0.0
             linear += gain
             rounding.moved(sums, 0.0)
-        bound = self._dual(w, linear, multipliers.total)
+        bound = self._dual(w, linear, multipliers.total) - charged
         if self.model.free_bias and bound <= 0.0:
             return 0.0, 0.0
         b = float(state.bias(space)[dual_loops.B])
         return bound, rounding.dual(space.norm(w), b, (n_rows, space.n_features)) + abs(b) * rest
+
+    def _farthest_bias(self) -> float:
+        """Of an optimum, whose value is at most P, the bias is no farther from 0.
+
+        Of classes it lies among the ``t_i - w.x_i``; of values, it is limited by the mean loss.
+        """
+        model, rows, upper = self.model, self.state.rounding.rows, max(self.certificate.upper, 0.0)
+        weights = math.sqrt(2.0 * upper)
+        if model.targets.in_margins:
+            return 1.0 + float(rows[LONGEST]) * weights
+        loss = upper / float(rows[COST])
+        length = math.sqrt(self.state.rounding.mean_square)
+        residual = float(model.loss.epsilon) + max(loss, math.sqrt(loss))
+        return self.state.unit + residual + length * weights
 
     def _answering(self, r: int, free: float) -> float:
         """Share of the free rows that have answered to the last b, round r having so many of them.
@@ -414,4 +430,7 @@ class StreamedSmo(Solver):
         state.visited += float(s[dual_loops.ROWS])
         state.rounding.moved(s, self.model.space.norm(state.w))
         self._candidates, self._theta = answer.candidates, theta
+        if not answer.candidates:
+            # None came up to it: what is held may be worth less by now.
+            multipliers.working_set.cutoff = 0.0
         return rate

@@ -37,8 +37,8 @@ class WorkingSet:
     # shape (m,): multipliers, and how far each row was from being stationary when last looked at
     dual: Float64Array = field(default_factory=lambda: np.empty(0))
     stationarity: Float64Array = field(default_factory=lambda: np.empty(0))
-    # The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
-    # all; rows below it need not be candidates
+    # The lowest priority that was kept when there was no room for all rows, else 0; rows below it need not be
+    # candidates
     cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
     # shape (k,): squared norms of the first rows, and their products with the mean; those that came since the
     # last solving have none yet
@@ -74,7 +74,7 @@ class WorkingSet:
             kept = np.zeros(len(priority), dtype=np.bool_)
             kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
         if candidates:
-            self.cutoff = float(priority[kept].min()) if full else min_priority
+            self.cutoff = float(priority[kept].min()) if full else 0.0
         at = len(self.ids)
         own = kept[:at]
         leaving = self.ids[~own], self.dual[~own]
