@@ -513,6 +513,6 @@ class TestLimitsAndReports:
         report = caught.value.model.report
         assert (report["passes"], report["converged"], report["stop_reason"]) == (3, False, "signal")
         if with_checkpoint:
-            monkeypatch.undo()
+            asked.clear()
             resumed = train(store, resume=True, **options)
             assert bits(resumed) == bits(train(store, solver=solver, tol=1e-6))
