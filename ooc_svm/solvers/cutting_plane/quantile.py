@@ -14,7 +14,7 @@ any engine, and equal breakpoints are one value: ties change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from ooc_svm.solvers.cutting_plane import quantile_loops
 
 KEY_BITS = 15  # Of a key, that one pass tells apart
 FEW_KEYS = 1 << 19  # Keys of a statistic that are collected, 16 bytes each
-LARGEST_KEY = 2**64 - 1
+INFINITE_KEY = 0xFFF << 52  # Of what is no breakpoint: larger than that of any number
 
 Keys = npt.NDArray[np.uint64]
 
@@ -38,7 +38,7 @@ class KeyBins:
     """Weight and number of the breakpoints in each range of keys; the smallest and largest of all keys."""
 
     sums: Float64Array = field(default_factory=lambda: np.zeros((1 << KEY_BITS, 2)))
-    ends: Keys = field(default_factory=lambda: np.array([LARGEST_KEY, 0], np.uint64))
+    ends: Keys = field(default_factory=lambda: np.array([INFINITE_KEY, 0], np.uint64))
 
     def add(self, other: KeyBins) -> None:
         """Add those of other rows."""
@@ -53,7 +53,7 @@ class KeysInRange:
 
     keys: list[Keys] = field(default_factory=list)
     weights: list[Float64Array] = field(default_factory=list)
-    beyond: int = LARGEST_KEY
+    beyond: int = INFINITE_KEY
 
     def add(self, other: KeysInRange) -> None:
         """Add those of other rows."""
@@ -69,7 +69,7 @@ class _Statistic:
     side: float
     level: float
     low: int = 0
-    high: int = LARGEST_KEY
+    high: int = INFINITE_KEY - 1
     below: float = 0.0  # What the keys below ``low`` weigh
     few: bool = False  # Whether few keys are left, or one value
 
@@ -104,7 +104,7 @@ class _Statistic:
         above = int(keys[k])
         if through[k] == self.level:
             following = int(keys[k + 1]) if k + 1 < len(keys) else found.beyond
-            above = following if following < LARGEST_KEY else above
+            above = following if following < INFINITE_KEY else above
         first, last = scores_of_keys(np.array([keys[k], above], np.uint64)).tolist()
         return first, last
 
@@ -124,6 +124,18 @@ class _OfKeys(WholeRead):
         names: tuple[str, ...] = self.losses.reads
         return names
 
+    def keys(self, rows: RowSlice) -> Iterator[tuple[int, Keys, Float64Array]]:
+        """Keys and weights of the rows for each statistic, by its number, and each piece of the losses."""
+        targets = self.losses.targets.values(rows.vectors)
+        of_rows = self.losses.loss, *self.losses.segment(rows), self.step, *targets
+        points = np.empty(len(targets[0]))
+        keys = points.view(np.uint64)
+        for number, (side, _, _) in enumerate(self.ranges):
+            for p in range(self.losses.n_pieces):
+                quantile_loops.find_breakpoints(*of_rows, side, p, points)
+                quantile_loops.make_keys(keys)
+                yield number, keys, targets[1]
+
     def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
         for own, other in zip(left, right, strict=True):
             own.add(other)
@@ -138,11 +150,10 @@ class KeyPass(_OfKeys):
         return [KeyBins() for _ in self.ranges]
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[KeyBins]) -> None:
-        targets = self.losses.targets.values(rows.vectors)
-        of_rows = self.losses.loss, *self.losses.segment(rows), self.step, *targets
-        for (side, low, high), bins in zip(self.ranges, partial, strict=True):
-            where = side, np.uint64(low), np.uint64(high), np.uint64(shift_of(low, high))
-            quantile_loops.add_breakpoints(*of_rows, *where, bins.sums, bins.ends)
+        for number, keys, weights in self.keys(rows):
+            _, low, high = self.ranges[number]
+            where = np.uint64(low), np.uint64(high), np.uint64(shift_of(low, high))
+            quantile_loops.add_keys(keys, weights, *where, partial[number].sums, partial[number].ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +164,17 @@ class CollectPass(_OfKeys):
         return [KeysInRange() for _ in self.ranges]
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[KeysInRange]) -> None:
-        targets = self.losses.targets.values(rows.vectors)
-        of_rows = self.losses.loss, *self.losses.segment(rows), self.step, *targets
-        most = len(targets[0]) * self.losses.n_pieces
-        for (side, low, high), found in zip(self.ranges, partial, strict=True):
-            keys, weights = np.empty(most, np.uint64), np.empty(most)
-            where = side, np.uint64(low), np.uint64(high), np.uint64(found.beyond)
-            n, beyond = quantile_loops.collect_breakpoints(*of_rows, *where, keys, weights)
+        for number, keys, weights in self.keys(rows):
+            (_, low, high), found = self.ranges[number], partial[number]
+            own_keys, own_weights = np.empty_like(keys), np.empty_like(weights)
+            where = np.uint64(low), np.uint64(high), np.uint64(found.beyond)
+            n, beyond = quantile_loops.collect_keys(keys, weights, *where, own_keys, own_weights)
             found.beyond = int(beyond)
             if low == high and n:
                 # They may be many.
-                weights[0], n = weights[:n].sum(), 1
-            found.keys.append(keys[:n].copy())
-            found.weights.append(weights[:n].copy())
+                own_weights[0], n = own_weights[:n].sum(), 1
+            found.keys.append(own_keys[:n].copy())
+            found.weights.append(own_weights[:n].copy())
 
 
 def weighted_quantiles(
