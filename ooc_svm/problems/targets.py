@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.class_loops import look_up
 from ooc_svm.data.label_sets import has_label
 
 # Row vectors that are filled from the data: numbers of classes, values, weights.
@@ -67,8 +68,9 @@ class ClassTargets:
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
         codes = vectors[self.codes]
-        weight = self.class_weight[codes]
-        return self.sign[codes], weight if self.row_weight is None else weight * vectors[self.row_weight]
+        sign, weight = np.empty((2, len(codes)))
+        look_up(np.stack([self.sign, self.class_weight], axis=1), codes, sign, weight)
+        return sign, weight if self.row_weight is None else weight * vectors[self.row_weight]
 
 
 @dataclass(frozen=True, slots=True)

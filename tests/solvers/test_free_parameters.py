@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.problems_data import MatrixSource, cut_rows
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import LinearConstraint, minimize
@@ -17,8 +17,9 @@ from ooc_svm.losses.epsilon_insensitive import EpsilonInsensitive
 from ooc_svm.losses.hinge import Hinge
 from ooc_svm.problems.targets import ClassTargets, ValueTargets
 from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.solvers.cutting_plane import quantile
 from ooc_svm.solvers.cutting_plane.free_master import solve_free_master
-from ooc_svm.solvers.cutting_plane.quantile import weighted_quantile
+from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 
 SOLVERS = ("ocas", "cutting-plane")
@@ -292,9 +293,9 @@ class Selecting:
         for name in (self.losses.best, self.losses.previous):
             self.vectors.create(name, np.float64).write(0, scores)
 
-    def quantile(self, matrix, side, level):
+    def quantiles(self, matrix, wanted):
         engine = SerialEngine(MatrixSource(matrix, None, None, spans=cut_rows(matrix, 5)), self.vectors)
-        steps = weighted_quantile(self.losses, 0.5, side, level)
+        steps = weighted_quantiles(self.losses, 0.5, wanted)
         request = next(steps)
         try:
             while True:
@@ -313,9 +314,11 @@ def plain_quantile(breakpoints, weights, level):
     return values[k], later.min() if len(later) and total == level else values[k]
 
 
+@pytest.mark.parametrize("few", [1, 5, 1000])
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 40]), st.floats(0, 1))
-@settings(deadline=None, max_examples=60)
-def test_selection_is_that_of_a_sort(seed, distinct, share):
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_selection_is_that_of_a_sort(monkeypatch, few, seed, distinct, share):
+    monkeypatch.setattr(quantile, "FEW_KEYS", few)
     rng = np.random.default_rng(seed)
     n = 50
     scores = rng.integers(0, distinct, n) * 10.0 ** rng.integers(-300, 300) * rng.choice([-1.0, 1.0])
@@ -328,9 +331,12 @@ def test_selection_is_that_of_a_sort(seed, distinct, share):
         matrix = sparse.csr_array(np.ones((n, 1)))
         points = np.concatenate([t - scores - eps, t - scores + eps])
         both = np.concatenate([weights, weights])
-        assert found.quantile(matrix, 0.0, level) == plain_quantile(points, both, level)
-        assert found.quantile(matrix, 1.0, level / 2) == plain_quantile(points[:n], weights, level / 2)
-        assert found.quantile(matrix, -1.0, level / 2) == plain_quantile(points[n:], weights, level / 2)
+        wanted = [(0.0, level), (1.0, level / 2), (-1.0, level / 2)]
+        assert found.quantiles(matrix, wanted) == [
+            plain_quantile(points, both, level),
+            plain_quantile(points[:n], weights, level / 2),
+            plain_quantile(points[n:], weights, level / 2),
+        ]
 
 
 class TestMaster:

@@ -32,7 +32,7 @@ from ooc_svm.passes.columns import Magnitudes, NormedMagnitudes
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.targets import ShiftedTargets
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.quantile import weighted_quantile
+from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowSegment
 from ooc_svm.solvers.cutting_plane.row_rules import FreeEnds, LossesAt, TargetPass, ValueAgain
 from ooc_svm.solvers.rounding import Rounding, gamma
@@ -225,11 +225,12 @@ class FreeCutOracle(RowCutOracle):
         found, settled = self.targets, best.copy()
         free = self.space.free(settled)
         if self.nu is None:
-            free[0] = _middle((yield from weighted_quantile(self.losses, t, 0.0, found.falling)))
+            [ends] = yield from weighted_quantiles(self.losses, t, [(0.0, found.falling)])
+            free[0] = _middle(ends)
         else:
             half = 0.5 * self.price
-            upper = _middle((yield from weighted_quantile(self.losses, t, 1.0, found.falling - half)))
-            lower = _middle((yield from weighted_quantile(self.losses, t, -1.0, half)))
+            wanted = [(1.0, found.falling - half), (-1.0, half)]
+            upper, lower = map(_middle, (yield from weighted_quantiles(self.losses, t, wanted)))
             free[:] = 0.5 * (upper + lower), 0.5 * (upper - lower)
         sums: Float64Array = yield RowPass(LossesAt(self.losses, t, self._pair(settled)))
         settled_loss = self._charged(float(sums[0]), settled)
