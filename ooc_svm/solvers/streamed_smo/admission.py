@@ -1,8 +1,11 @@
 """Which rows are held in memory: those that matter most to all models of a run together.
 
 What a row is worth is the sum over the models of their shares in the decision times what the row is worth to
-each: `ooc_svm.solvers.streamed_smo.dual_loops.priority`. (To keep the rows that are worth most to any one
-model takes more reads.) A row that is kept belongs to the models that have it already or that offer it.
+each: `ooc_svm.solvers.streamed_smo.dual_loops.priority`. Rows that are not free count less, by the model's
+share once more: most rows are near the margin of some model, and that of all of them is less than one that
+has to move. (Without that: reads of 16 models 6 to 7, rows visited 3267 n to 2807 n. To keep the rows that
+are worth most to any one model takes more reads.) A row that is kept belongs to the models that have it
+already or that offer it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
+from ooc_svm.solvers.streamed_smo.dual_loops import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priority
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
@@ -48,7 +52,8 @@ def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
         priority = np.concatenate([claim.priority, *(part.priority for part in claim.candidates)])
         is_wanted = (priority >= claim.min_priority) & (own >= 0)
         asked.append((own, is_wanted))
-        worth[own[is_wanted]] += claim.share * priority[is_wanted]
+        weight = np.where(priority >= FREE_PRIORITY, claim.share, claim.share**2)
+        worth[own[is_wanted]] += (weight * priority)[is_wanted]
         wanted[own[is_wanted]] = True
     kept = wanted & (sizes <= rows.capacity)
     if full := int(sizes[kept].sum()) > rows.capacity:

@@ -16,7 +16,16 @@ from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 # A model's weight in the choice of rows: this times its gap, as a multiple of the one wanted, but no less and
 # no more than these. So rows go to the models that are furthest from their end.
-WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.1, 0.02, 1.0
+WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.03, 0.02, 1.0
+
+# So many models may each offer as much as one alone may. Of more each offers less: many of their rows are the
+# same, but each brings copies. (With 16 models and a room of 2 there are twice as many reads.)
+MOST_OFFERS = 8
+
+
+def room_of(n_models: int) -> float:
+    """What one of so many models may offer, as a share of what one alone may."""
+    return min(1.0, MOST_OFFERS / n_models)
 
 
 class Member(Protocol):
@@ -43,6 +52,19 @@ class Company:
     """The models of a run; all of them meet the same rows in the same rounds."""
 
     members: list[Member] = field(default_factory=list)
+
+    @property
+    def room(self) -> float:
+        """What a model may offer, as a share of what one alone may."""
+        return room_of(len(self.members))
+
+    def min_worth(self, share: float) -> float:
+        """The least that a row has to be worth to a model, to be a candidate.
+
+        That is a share of what the rows kept last were worth at least; of many models each may leave out no
+        more than its part of that.
+        """
+        return share * self.members[0].working_set.rows.cutoff / len(self.members)
 
     def admit(self) -> None:
         """Before resident rows are solved: take in what the last round has brought.

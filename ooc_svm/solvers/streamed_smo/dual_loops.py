@@ -68,6 +68,8 @@ MOST_AHEAD = np.uint64(1024)
 
 PACKET = 16
 
+FREE_PRIORITY = 2.0  # The priority of a free row is more than that, and that of another one no more
+
 HELD, HELD_AT_START = np.uint8(1), np.uint8(2)  # Bits of a row's mark
 
 
@@ -149,7 +151,7 @@ def priority(loss, v, stationarity, t, c):  # type: ignore[no-untyped-def]
     else:
         size = 1.0 / (1.0 - stationarity)
     if is_free(loss, v, t, c):
-        size += 2.0
+        size += FREE_PRIORITY
     return size
 
 

@@ -12,7 +12,7 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
-from ooc_svm.solvers.streamed_smo.company import Company
+from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
@@ -175,7 +175,7 @@ def _rows_nbytes(size: DataSize, capacity: int, resident: float | None = None) -
     # Of several models, those of two rounds wait for their turn.
     rounds = 1 if size.n_models == 1 else 2
     effort = effort_for(size.n_nonzeros, share if resident is None else resident)
-    offered = rounds * size.n_models * effort.offered
+    offered = rounds * size.n_models * room_of(size.n_models) * effort.offered
     element = (1 + offered) * (4 + size.value_bytes)
     # Each model knows something of its own of the row.
     row = RESIDENT_ROW_BYTES * size.n_models * size.n_rows / size.elements

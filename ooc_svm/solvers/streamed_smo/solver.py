@@ -179,7 +179,7 @@ class StreamedSmo(Solver):
         capacity = self.working_set.rows.capacity
         # Where all rows are held, a lane may have most of them.
         lanes = self.effort.lanes if self.effort.offered < 1.0 else 1
-        return math.ceil(self.effort.offered * capacity / lanes)
+        return math.ceil(self.effort.offered * capacity * self.company.room / lanes)
 
     def steps(self) -> Steps:
         state, certificate = self.state, self.certificate
@@ -290,7 +290,7 @@ class StreamedSmo(Solver):
         self._candidates = []
         for r, each in enumerate(self.rounds):
             back = inside(multipliers.returned, each.rows)
-            least = max(CANDIDATE_SHARE * working_set.rows.cutoff, self._min_priority)
+            least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
             place = each.rows, each.position, each.prefetch
             sweep = SweepPass(
                 model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
