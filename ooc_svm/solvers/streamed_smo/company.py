@@ -43,6 +43,9 @@ class Member(Protocol):
     def claim(self, share: float) -> Claim:
         """The rows that it has, and its candidates."""
 
+    def settle(self) -> None:
+        """The model has ended, and its rows leave."""
+
     def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
         """Some rows are no longer resident for this model."""
 
@@ -77,6 +80,8 @@ class Company:
         claims = [
             member.claim(weight / sum(weights)) for member, weight in zip(running, weights, strict=True)
         ]
+        for member in ended:
+            member.settle()
         claims += [_nothing(member.working_set) for member in ended]
         rows = self.members[0].working_set.rows
         for member, leaving in zip((*running, *ended), admit(rows, claims), strict=True):

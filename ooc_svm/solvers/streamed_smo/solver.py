@@ -372,6 +372,17 @@ class StreamedSmo(Solver):
         self._candidates.clear()
         return Claim(working_set, priority, candidates, self._theta, self._min_priority, share)
 
+    def settle(self) -> None:
+        """Take the feasible point near by, at which D is, for the multipliers: resident rows lead there."""
+        state, multipliers = self.state, self.state.multipliers
+        if self.model.free_bias and len(self.working_set.places):
+            w = state.w.copy()
+            sums = self.working_set.settle(self.model, multipliers.total, w)
+            state.w = w
+            state.rounding.moved(sums, self.model.space.norm(w))
+            multipliers.linear += float(sums[dual_loops.LINEAR])
+            multipliers.total += float(sums[dual_loops.MOVED])
+
     def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
         """Rows leave the working set; a round that is under way does not know of it."""
         self._leaving.append((ids, multipliers))

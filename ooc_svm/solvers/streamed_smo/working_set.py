@@ -152,6 +152,26 @@ class WorkingSet:
         Returns the change of D without its norm, what could not be taken away, and sums of the changes as
         `dual_loops.solve` has them.
         """
+        change, rest = self._changes(model, excess)
+        gains = np.empty(len(change))
+        dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
+        self._add_rows(model, change, w)
+        sums = np.zeros(dual_loops.N_SUMS)
+        sums[dual_loops.CHANGES] = np.count_nonzero(change)
+        sums[dual_loops.DISTANCE] = np.abs(change).sum()
+        sums[dual_loops.SIZE] = np.abs(gains).sum() + 2.0 * np.abs(change * self.targets[:, 0]).sum()
+        return float(gains.sum()), rest, sums
+
+    def settle(self, model: DualModel, excess: float, w: Float64Array) -> Float64Array:
+        """`absorb` an excess for good: the multipliers change too; sums as `dual_loops.solve` has them."""
+        gain, _, sums = self.absorb(model, excess, w)
+        change, _ = self._changes(model, excess)
+        self.dual += change
+        sums[dual_loops.LINEAR], sums[dual_loops.MOVED] = gain, change.sum()
+        return sums
+
+    def _changes(self, model: DualModel, excess: float) -> tuple[Float64Array, float]:
+        """The changes of the multipliers that take an excess away, and what could not be taken away."""
         away = -np.sign(excess)
         m = len(self.dual)
         room, inside, change = np.empty(m), np.empty(m, np.bool_), np.zeros(m)
@@ -163,14 +183,7 @@ class WorkingSet:
                 part = min(1.0, rest / most)
                 change[tier] = away * part * room[tier]
                 rest = rest - most if part == 1.0 else 0.0
-        gains = np.empty(m)
-        dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
-        self._add_rows(model, change, w)
-        sums = np.zeros(dual_loops.N_SUMS)
-        sums[dual_loops.CHANGES] = np.count_nonzero(change)
-        sums[dual_loops.DISTANCE] = np.abs(change).sum()
-        sums[dual_loops.SIZE] = np.abs(gains).sum() + 2.0 * np.abs(change * self.targets[:, 0]).sum()
-        return float(gains.sum()), max(rest, 0.0), sums
+        return change, max(rest, 0.0)
 
     def holds(self, rows: CandidateRows) -> bool:
         """Whether some rows are here, the same to the last bit."""
