@@ -47,11 +47,11 @@ class Multipliers:
         """
         anywhere, now = self.working_set.rows.ids, self.working_set.ids
         return Residency(
-            anywhere[inside(anywhere, rows)],
             now[inside(now, rows)],
             at_start[inside(at_start, rows)],
             self.returned[back],
             self.multipliers[back],
+            anywhere[inside(anywhere, rows)],
         )
 
     def met(self, back: npt.NDArray[np.bool_]) -> None:

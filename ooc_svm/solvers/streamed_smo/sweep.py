@@ -48,12 +48,12 @@ class CandidateRows:
 class Residency:
     """Of the rows of a round: those that the working set holds, held at the read's start, or gave back."""
 
-    # Row numbers; ``anywhere``: of the rows that are resident for any model
-    anywhere: Int64Array
+    # Row numbers
     now: Int64Array
     at_start: Int64Array
     returned: Int64Array
     multipliers: Float64Array  # Of the returned rows
+    anywhere: Int64Array  # Rows that are resident for any model
 
     def marks(self, rows: RowSlice) -> npt.NDArray[np.uint8]:
         """The mark of each row."""
