@@ -75,7 +75,7 @@ def main() -> None:
     print("|---|---|---|---|---|", flush=True)
     for name, data in SETS.items():
         source = options.folder / data.file
-        if not source.exists() or options.only is not None and name not in options.only:
+        if not source.exists() or (options.only is not None and name not in options.only):
             continue
         with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
             store = Path(scratch, "store")

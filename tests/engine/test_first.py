@@ -31,7 +31,9 @@ def test_is_done_once_before_all_works(build, name, with_requests):
     for number, each in enumerate(rounds[:3], 1):
         engine.serve(
             [
-                Overlap(requests_of(m, each) if with_requests else (), lambda: done.append("work"), first=first)
+                Overlap(
+                    requests_of(m, each) if with_requests else (), lambda: done.append("work"), first=first
+                )
                 for m in models
             ]
         )
@@ -39,7 +41,7 @@ def test_is_done_once_before_all_works(build, name, with_requests):
 
 
 def test_is_done_once_for_each_that_is_another():
-    source, models, vectors, rounds = sweep_setup(23, n_models=4)
+    source, _, vectors, _ = sweep_setup(23, n_models=4)
     done, tasks = [], [lambda k=k: done.append(k) for k in range(2)]
     with LocalEngine(source, vectors, threads=3) as engine:
         engine.serve([Overlap((), lambda: None, first=tasks[k % 2]) for k in range(4)])

@@ -168,9 +168,7 @@ def as_older(folder):
         content, arrays = read_arrays(path, CHECKPOINT_FILE)
         n_models = len(content["facts"]["C"])
         parameters = content["facts"]["parameters"]
-        content["facts"]["parameters"] = {
-            "capacity": -(-parameters["resident_elements"] // n_models)
-        }
+        content["facts"]["parameters"] = {"capacity": -(-parameters["resident_elements"] // n_models)}
         ids, indptr, indices, values, least = (
             arrays[f"0/residents/{name}"] for name in ("ids", "indptr", "indices", "values", "least")
         )

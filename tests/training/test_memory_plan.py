@@ -317,7 +317,9 @@ def test_few_rows_are_all_held_where_they_fit():
         assert asked == n_nonzeros + 2
         if n_nonzeros > 10**4:
             assert divide(work, STREAMED, fewest(work, STREAMED)).plan.parameters.resident_elements < capacity
-            many = divide(changed(work, n_models=1000), STREAMED, 6 * 10**9).plan.parameters.resident_elements
+            thousand = changed(work, n_models=1000)
+            tight = int(1.002 * fewest(thousand, STREAMED))
+            many = divide(thousand, STREAMED, tight).plan.parameters.resident_elements
             assert many == math.ceil(MOST_TOGETHER * MOST_OF_LITTLE * (n_nonzeros + 2))
 
 
@@ -329,7 +331,9 @@ def test_a_share_holds_some_rows_at_least():
         (10**4, 10**6, 1e-9, 8 * (10**6 + 1)),
     ):
         work = changed(TEXT, n_rows=n_rows, n_nonzeros=n_rows * length)
-        assert divide(work, replace(STREAMED, resident=share), 10**13).plan.parameters.resident_elements == most
+        assert (
+            divide(work, replace(STREAMED, resident=share), 10**13).plan.parameters.resident_elements == most
+        )
 
 
 def test_rows_are_held_before_blocks():

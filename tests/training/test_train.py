@@ -125,7 +125,9 @@ class TestSameBits:
         together = train(weighted_store, C=costs, **options)
         alone = [train(weighted_store, C=C, **options) for C in costs]
         if solver == "streamed-smo":  # whose models share the rows in memory: they agree within their gaps
-            for one, other in zip(together.report["models"], (m.report["models"][0] for m in alone), strict=True):
+            for one, other in zip(
+                together.report["models"], (m.report["models"][0] for m in alone), strict=True
+            ):
                 assert one["converged"]
                 assert one["dual"] - one["rounding"] <= other["primal"]
                 assert other["dual"] - other["rounding"] <= one["primal"]

@@ -2,10 +2,9 @@
 
 What a row is worth is the sum over the models of their shares in the decision times what the row is worth to
 each: `ooc_svm.solvers.streamed_smo.dual_loops.priority`. Rows that are not free count less, by the model's
-share once more: most rows are near the margin of some model, and that of all of them is less than one that
-has to move. (Without that: reads of 16 models 6 to 7, rows visited 3267 n to 2807 n. To keep the rows that
-are worth most to any one model takes more reads.) A row that is kept belongs to the models that have it
-already or that offer it.
+share once more: most rows are near the margin of many models, and together that would outweigh being free for
+one. (To keep the rows that are worth most to any one model takes more reads.) A row that is kept belongs to
+the models that have it already or that offer it.
 """
 
 from __future__ import annotations

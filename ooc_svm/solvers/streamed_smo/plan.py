@@ -29,7 +29,8 @@ SHARES = (
     *(0.007, 0.005, 0.003, 0.002, 0.001, 1e-4, 1e-5, 1e-6),
 )
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
-MOST_TOGETHER = 4  # Several models hold so many times the rows of one at most: many rows matter to most of them
+# Several models hold at most so many times the rows of one: many rows matter to most of them.
+MOST_TOGETHER = 4
 # Nonzeros and rows together that are all held, if there are no more: that saves reads. But they may take no
 # more than this part of what resident rows could.
 FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
@@ -172,10 +173,8 @@ def _best_capacity(size: DataSize, nbytes: float) -> int:
 def _rows_nbytes(size: DataSize, capacity: int, resident: float | None = None) -> int:
     """Bytes of the resident rows, and of the candidates that a round brings on top of them."""
     share = min(1.0, capacity / size.elements)
-    # Of several models, those of two rounds wait for their turn.
-    rounds = 1 if size.n_models == 1 else 2
     effort = effort_for(size.n_nonzeros, share if resident is None else resident)
-    offered = rounds * size.n_models * room_of(size.n_models) * effort.offered
+    offered = size.n_models * room_of(size.n_models) * effort.offered
     element = (1 + offered) * (4 + size.value_bytes)
     # Each model knows something of its own of the row.
     row = RESIDENT_ROW_BYTES * size.n_models * size.n_rows / size.elements

@@ -95,7 +95,9 @@ class SavedPass:
         partial.difference = max(partial.difference, float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0)))
         if held.any():
             nothing = np.zeros((3, int(held.sum())))
-            partial.resident.append(candidate_rows(block, own[held], (targets[held], *nothing), len(nothing[0])))
+            partial.resident.append(
+                candidate_rows(block, own[held], (targets[held], *nothing), len(nothing[0]))
+            )
 
     def _scores(self, block: RowBlock, own: Int64Array) -> Float64Array:
         scores = np.empty(len(own))

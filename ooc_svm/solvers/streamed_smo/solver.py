@@ -302,9 +302,7 @@ class StreamedSmo(Solver):
                 requests.append(ScorePass(model, reference, *place))
             if measure:
                 requests.append(NormPass(model, False, *place))
-            answers = yield Overlap(
-                tuple(requests), self._solve_working_set, first=self.company.admit
-            )
+            answers = yield Overlap(tuple(requests), self._solve_working_set, first=self.company.admit)
             answer: LaneSums = answers[0]
             if measure:
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)

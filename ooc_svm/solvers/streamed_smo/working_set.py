@@ -212,8 +212,10 @@ class WorkingSet:
     def _join(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Make the saved rows of this model a part of those that others have brought."""
         rows = self.rows
-        csr = [saved.get(name, np.empty(0)) for name in ("ids", "indptr", "indices")]
-        own = ResidentRows(rows.capacity, saved.get("values", np.empty(0)), rows.all_ones, *csr)
+        ids, indptr, indices, values = (
+            saved.get(name, np.empty(0)) for name in ("ids", "indptr", "indices", "values")
+        )
+        own = ResidentRows(rows.capacity, values, rows.all_ones, ids, indptr, indices)
         kinds = [(a.dtype, a.ndim) for a in (own.values, own.ids, own.indptr, own.indices)]
         wanted = [(a.dtype, a.ndim) for a in (rows.values, rows.ids, rows.indptr, rows.indices)]
         if kinds != wanted or not own.is_whole():
@@ -223,8 +225,8 @@ class WorkingSet:
         places[new] = len(rows.ids) + np.arange(len(new))
         saved["places"] = places
         nothing = np.empty((len(own.ids), 2)), *np.empty((3, len(own.ids)))
-        values = None if own.all_ones else own.values
-        joined = rows.joined(CandidateRows(own.ids, own.indptr, own.indices, values, *nothing), new)
+        copies = CandidateRows(ids, indptr, indices, None if own.all_ones else values, *nothing)
+        joined = rows.joined(copies, new)
         saved |= {name: getattr(joined, name) for name in ("ids", "indptr", "indices", "values")}
 
     def is_sound(self, n_features: int) -> bool:
