@@ -135,14 +135,14 @@ def test_models_that_end_give_their_rows_back(stores, runs, problem, bias):
     passes = [solver.certificate.passes for solver in solvers]
     assert min(passes) < max(passes)
     for solver in solvers:
-        state, held = solver.state, solver.working_set
+        state, held = solver.state, solver.state.multipliers.working_set
         assert len(held.places) == 0 or solver.certificate.passes >= max(passes) - 1
-        assert held.rows is solvers[0].working_set.rows
+        assert held.rows is solvers[0].state.multipliers.working_set.rows
         v = multipliers_of(solver, vectors)
         assert state.multipliers.total == pytest.approx(v.sum(), abs=1e-7 * np.abs(v).sum())
         if bias == "free" and not len(held.places):
             assert abs(v.sum()) <= 1e-9 * np.abs(v).sum()
-    held = solvers[0].working_set.rows
+    held = solvers[0].state.multipliers.working_set.rows
     assert len(held.ids) + len(held.indices) <= held.capacity
 
 

@@ -8,15 +8,16 @@ from typing import Protocol
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.state import SmoState
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 # A model's weight in the choice of rows: this times its gap, as a multiple of the one wanted, but no less and
 # no more than these. So rows go to the models that are furthest from their end.
-WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.03, 0.02, 1.0
+WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.01, 0.02, 1.0
 
 # So many models may each offer as much as one alone may. Of more each offers less: many of their rows are the
 # same, but each brings copies. (With 16 models and a room of 2 there are twice as many reads.)
@@ -33,18 +34,10 @@ class Member(Protocol):
 
     model: DualModel
     stopping: Stopping
+    state: SmoState
 
-    @property
-    def certificate(self) -> Certificate: ...
-
-    @property
-    def working_set(self) -> WorkingSet: ...
-
-    def claim(self, share: float) -> Claim:
-        """The rows that it has, and its candidates."""
-
-    def settle(self) -> None:
-        """The model has ended, and its rows leave."""
+    def offer(self) -> tuple[list[CandidateRows], float, float]:
+        """Candidates, the share of their steps that was taken, the lowest priority of a row worth keeping."""
 
     def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
         """Some rows are no longer resident for this model."""
@@ -67,30 +60,40 @@ class Company:
         That is a share of what the rows kept last were worth at least; of many models each may leave out no
         more than its part of that.
         """
-        return share * self.members[0].working_set.rows.cutoff / len(self.members)
+        return share * _set_of(self.members[0]).rows.cutoff / len(self.members)
 
     def admit(self) -> None:
         """Before resident rows are solved: take in what the last round has brought.
 
         Models that have ended give their rows back.
         """
-        running = [member for member in self.members if member.certificate.stop_reason is None]
-        ended = [member for member in self.members if member.certificate.stop_reason is not None]
+        running = [member for member in self.members if member.state.certificate.stop_reason is None]
+        ended = [member for member in self.members if member.state.certificate.stop_reason is not None]
         weights = [_weight(member) for member in running]
         claims = [
-            member.claim(weight / sum(weights)) for member, weight in zip(running, weights, strict=True)
+            _claim(member, weight / sum(weights)) for member, weight in zip(running, weights, strict=True)
         ]
         for member in ended:
-            member.settle()
-        claims += [_nothing(member.working_set) for member in ended]
-        rows = self.members[0].working_set.rows
+            member.state.settle(member.model)
+        claims += [_nothing(_set_of(member)) for member in ended]
+        rows = _set_of(self.members[0]).rows
         for member, leaving in zip((*running, *ended), admit(rows, claims), strict=True):
             member.part_with(*leaving)
         rows.measure(self.members[0].model.space.scale2)
 
 
+def _set_of(member: Member) -> WorkingSet:
+    return member.state.multipliers.working_set
+
+
+def _claim(member: Member, share: float) -> Claim:
+    working_set = _set_of(member)
+    priority = working_set.priorities(member.model, member.state.unit)
+    return Claim(working_set, priority, *member.offer(), share)
+
+
 def _weight(member: Member) -> float:
-    gap, tol = member.certificate.relative_gap, member.stopping.tol
+    gap, tol = member.state.certificate.relative_gap, member.stopping.tol
     # Before the first read there is no gap, which is more than any.
     return max(LEAST_WEIGHT, WEIGHT * gap / tol) if WEIGHT * gap < MOST_WEIGHT * tol else MOST_WEIGHT
 

@@ -44,7 +44,6 @@ from ooc_svm.passes.base import Overlap, Pass, RowSet, rows_of
 from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.admission import Claim, Leaving
 from ooc_svm.solvers.streamed_smo.best_point import count_rows, count_support, improve_best
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
@@ -64,7 +63,6 @@ from ooc_svm.solvers.streamed_smo.sweep import (
     SweepPass,
     seed_of,
 )
-from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 # Lowest priority of candidates, as a share of the lowest that the working set last kept: most rows need no
 # copying then (measured: it costs no reads).
@@ -110,7 +108,9 @@ class StreamedSmo(Solver):
     company: Company = field(default_factory=Company)  # The models that share the resident rows
     _candidates: list[CandidateRows] = field(default_factory=list)
     _theta: float = 0.0
-    _leaving: list[Leaving] = field(default_factory=list)  # What the next answer finds no longer resident
+    _leaving: list[tuple[Int64Array, Float64Array]] = field(
+        default_factory=list
+    )  # What the next answer finds no longer resident
     _solved: _Solved | None = None
     _origin: str | None = None  # The checkpoint that the state came from
     _rows: RowSet = field(init=False)
@@ -119,11 +119,6 @@ class StreamedSmo(Solver):
     def __post_init__(self) -> None:
         self._rows = rows_of([each.rows for each in self.rounds])
         self.company.members.append(self)
-
-    @property
-    def working_set(self) -> WorkingSet:
-        """The rows whose multipliers the model moves between those that it reads."""
-        return self.state.multipliers.working_set
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
@@ -144,7 +139,7 @@ class StreamedSmo(Solver):
         return KeptScores(best, best, offset=self.state.best_b + self.state.center, rows=self._rows)
 
     def hints(self) -> dict[str, str]:
-        resident, space = self.working_set.rows, self.model.space
+        resident, space = self.state.multipliers.working_set.rows, self.model.space
         found = {}
         spread = resident.column_spread(space.n_features)
         if spread > LARGE_SPREAD and space.scale is None:
@@ -176,7 +171,7 @@ class StreamedSmo(Solver):
     @property
     def _room(self) -> int:
         """Nonzeros and rows together that the candidates of a lane may have."""
-        capacity = self.working_set.rows.capacity
+        capacity = self.state.multipliers.working_set.rows.capacity
         # Where all rows are held, a lane may have most of them.
         lanes = self.effort.lanes if self.effort.offered < 1.0 else 1
         return math.ceil(self.effort.offered * capacity * self.company.room / lanes)
@@ -361,25 +356,12 @@ class StreamedSmo(Solver):
         slow = sum(gap > SLOW * before for before, gap in pairwise(gaps))
         return HARDER ** min(slow, MOST_SLOW)
 
-    def claim(self, share: float) -> Claim:
-        """The rows of the working set, and the candidates of the last round."""
-        working_set = self.working_set
-        priority = working_set.priorities(self.model, self.state.unit)
+    def offer(self) -> tuple[list[CandidateRows], float, float]:
+        """The candidates of the last round, its theta, and the lowest priority of a row worth keeping."""
         candidates = list(self._candidates)
         # Cleared in place: the engine may still reference the answer.
         self._candidates.clear()
-        return Claim(working_set, priority, candidates, self._theta, self._min_priority, share)
-
-    def settle(self) -> None:
-        """Take the feasible point near by, at which D is, for the multipliers: resident rows lead there."""
-        state, multipliers = self.state, self.state.multipliers
-        if self.model.free_bias and len(self.working_set.places):
-            w = state.w.copy()
-            sums = self.working_set.settle(self.model, multipliers.total, w)
-            state.w = w
-            state.rounding.moved(sums, self.model.space.norm(w))
-            multipliers.linear += float(sums[dual_loops.LINEAR])
-            multipliers.total += float(sums[dual_loops.MOVED])
+        return candidates, self._theta, self._min_priority
 
     def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
         """Rows leave the working set; a round that is under way does not know of it."""
