@@ -54,6 +54,10 @@ class Multipliers:
             anywhere[inside(anywhere, rows)],
         )
 
+    def back_in(self, rows: RowSet) -> npt.NDArray[np.bool_]:
+        """Which of the returned rows a round of these rows meets."""
+        return inside(self.returned, rows)
+
     def met(self, back: npt.NDArray[np.bool_]) -> None:
         """A round has written down those of the returned rows."""
         self.returned, self.multipliers = self.returned[~back], self.multipliers[~back]

@@ -48,7 +48,6 @@ from ooc_svm.solvers.streamed_smo.best_point import count_rows, count_support, i
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import NEAR, Effort
-from ooc_svm.solvers.streamed_smo.multipliers import inside
 from ooc_svm.solvers.streamed_smo.placement import place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
 from ooc_svm.solvers.streamed_smo.saved_state import find_again
@@ -108,9 +107,8 @@ class StreamedSmo(Solver):
     company: Company = field(default_factory=Company)  # The models that share the resident rows
     _candidates: list[CandidateRows] = field(default_factory=list)
     _theta: float = 0.0
-    _leaving: list[tuple[Int64Array, Float64Array]] = field(
-        default_factory=list
-    )  # What the next answer finds no longer resident
+    # Rows that are no longer resident, with their multipliers; the state has them after the next answer
+    _leaving: list[tuple[Int64Array, Float64Array]] = field(default_factory=list)
     _solved: _Solved | None = None
     _origin: str | None = None  # The checkpoint that the state came from
     _rows: RowSet = field(init=False)
@@ -284,7 +282,7 @@ class StreamedSmo(Solver):
         measure = rounding.rows[COST] == 0.0
         self._candidates = []
         for r, each in enumerate(self.rounds):
-            back = inside(multipliers.returned, each.rows)
+            back = multipliers.back_in(each.rows)
             least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
             place = each.rows, each.position, each.prefetch
             sweep = SweepPass(
