@@ -7,7 +7,7 @@ problems, losses or solvers that an option belongs to name it in `ooc_svm.catalo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from os import PathLike
@@ -326,15 +326,16 @@ class TrainOptions:
 
     def _check_solver(self) -> None:
         """Refuse a run that the solver does not take, or for "auto" no solver."""
-        objections = [self._objection(solver) for solver in SOLVERS if self.solver in ("auto", solver)]
+        rules = self._solver_rules()
+        objections = [_objection(solver, rules) for solver in SOLVERS if self.solver in ("auto", solver)]
         if all(objections):
             found = "; ".join(dict.fromkeys(filter(None, objections)))
             if self.solver == "auto":
                 raise UsageError(f"no solver takes all of the options: {found}")
             raise UsageError(f"{found}, not {self.solver!r}")
 
-    def _objection(self, solver: str) -> str | None:
-        """Why a solver does not take this run; None if it does."""
+    def _solver_rules(self) -> list[tuple[str, list[str]]]:
+        """What this run has that some solvers do not take, and the names of those that do."""
         form, properties = PROBLEMS[self.problem].form, LOSSES[self.resolved_loss].properties
         rules: tuple[tuple[str, Callable[[SolverEntry], bool]], ...] = (
             (f"problem {self.problem!r}", lambda entry: form in entry.forms),
@@ -342,10 +343,7 @@ class TrainOptions:
             (f"bias {self.resolved_bias!r}", lambda entry: self.resolved_bias in entry.biases),
         )
         takers = [(subject, [n for n, entry in SOLVERS.items() if takes(entry)]) for subject, takes in rules]
-        for subject, names in (*takers, *self._owned("solver")):
-            if solver not in names:
-                return _belongs(subject, "solver", names)
-        return None
+        return [*takers, *self._owned("solver")]
 
     def _owned(self, kind: str) -> Iterator[tuple[str, list[str]]]:
         """The options given that belong to problems, losses or solvers, and the names of these."""
@@ -358,7 +356,8 @@ class TrainOptions:
         """The solver that "auto" stands for: the first that takes this run."""
         if self.solver != "auto":
             return self.solver
-        return next(solver for solver in SOLVERS if self._objection(solver) is None)
+        rules = self._solver_rules()
+        return next(solver for solver in SOLVERS if _objection(solver, rules) is None)
 
     @property
     def over_pairs(self) -> bool:
@@ -414,6 +413,14 @@ class TrainOptions:
             record[name] = str(place) if isinstance(place, PathLike) else place
         record["C"], record["positive"] = list(self.C), list(self.positive)
         return record
+
+
+def _objection(solver: str, rules: Sequence[tuple[str, Collection[str]]]) -> str | None:
+    """Why a solver does not take a run; None if it does."""
+    for subject, names in rules:
+        if solver not in names:
+            return _belongs(subject, "solver", names)
+    return None
 
 
 def _belongs(subject: str, kind: str, names: Collection[str]) -> str:

@@ -212,9 +212,10 @@ def _larger(a, b):
 
 
 def _primal(objective, w, alpha):
-    """P at these weights, with the best bias or that of the multipliers."""
+    """P at these weights, with the best bias or that of the multipliers, and what may be lost in rounding."""
     b = (objective.sign * np.asarray(alpha, LONG)).sum() if objective.bias == "penalized" else LONG(0)
-    return objective.primal(w, objective.best_bias(w, b))
+    b = objective.best_bias(w, b)
+    return objective.primal(w, b) + objective.rounding(w, b)
 
 
 def _best_factor(objective, w, alpha):

@@ -60,8 +60,8 @@ def _judge_model(objective, w, b, row, options):
     if not all(math.isfinite(row[name]) for name in ("primal", "dual", "gap", "relative_gap")):
         yield Finding("report", f"P {primal!r}, D {dual!r} or the gap {row['gap']!r} are not finite")
         return
-    true = objective.primal(w, b)
-    if abs(LONG(primal) - true) > allowed:
+    true, own = objective.primal(w, b), objective.rounding(w, b)
+    if abs(LONG(primal) - true) > allowed + own:
         yield Finding(
             "primal",
             f"P is {primal!r} in the report and {float(true)!r} in truth, {_share(primal - true, true)} off; "
@@ -70,19 +70,19 @@ def _judge_model(objective, w, b, row, options):
     if dual - primal > allowed:
         yield Finding("negative", f"D {dual!r} is above P {primal!r} by {_share(dual - primal, primal)}")
     best = optimum(objective)
-    if best is not None and dual - min(best.primal, true) > allowed:
+    if best is not None and dual - min(best.primal, true) > allowed + own:
         least = min(best.primal, true)
         yield Finding(
             "dual",
             f"D is {dual!r}, above the optimum, which is {float(least)!r} at most (independent bounds "
             f"{_share(best.error, least)} apart), by {_share(dual - least, least)}; allowed {allowed:.3g}",
         )
-    if best is not None and true - best.primal > row["gap"] + allowed:
+    if best is not None and true - best.primal > row["gap"] + allowed + own:
         over = float(true - best.primal)
         yield Finding("gap", f"P is at least {over!r} above the optimum, and the gap {row['gap']!r}")
     # The reference's own rounding, of 80 bits.
-    own = 4 * np.finfo(LONG).eps * objective.losses(abs(objective.goal))
-    if best is not None and best.dual - true > EXACT * abs(true) + own:
+    size = 4 * np.finfo(LONG).eps * objective.losses(abs(objective.goal))
+    if best is not None and best.dual - true > EXACT * abs(true) + size:
         yield Finding("reference", f"P {float(true)!r} is below the reference's bound {float(best.dual)!r}")
     if row["converged"] != (row["stop_reason"] == CERTIFIED):
         yield Finding("report", f"converged is {row['converged']}, the run ended by {row['stop_reason']}")

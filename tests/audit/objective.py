@@ -75,6 +75,15 @@ class Objective:
         """P of weights in units of the data."""
         return LONG(0.5) * self.norm2(w, b) + self.losses(self.excess(w, b))
 
+    def rounding(self, w, b=0.0):
+        """How far the losses may be off here: residuals are differences of goals, scores and the bias."""
+        s = abs(self.matrix) @ abs(np.asarray(w, LONG))
+        s = s[self.first] + (LONG(0) if self.second is None else s[self.second])
+        error = 4 * np.finfo(LONG).eps * (abs(self.goal) + s + abs(LONG(b)))
+        u = np.maximum(self.excess(w, b) + error, LONG(0))
+        each = np.minimum(u, error) * (2 * u if self.squared else LONG(1))
+        return (self.cost * each).sum()
+
     def dual(self, alpha):
         """D of multipliers of the units; the caller sees to it that they are feasible."""
         alpha = np.asarray(alpha, LONG)

@@ -196,6 +196,22 @@ def test_few_rows_far_from_zero_and_a_large_cost_take_few_reads():
     train(rows.matrix, rows.labels, bias="free", loss="hinge", C=240.0, most=MOST_READS)
 
 
+def test_rows_far_from_zero_that_are_all_alike_take_few_reads():
+    rows = make_rows("svr", n=2, d=11, seed=974700457, values="ones", offset=1e6)
+    train(rows.matrix, rows.labels, problem="svr", loss=REGRESSION[1], bias="free", C=100.0, most=MOST_READS)
+
+
+@pytest.mark.usefixtures("few_held")
+@pytest.mark.parametrize("seed", range(6))
+def test_few_rows_that_weigh_anything_need_not_be_resident(seed, monkeypatch):
+    """What the multipliers sum up to is more than those of the resident rows can take up."""
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 4)
+    x = np.random.default_rng(seed).normal(size=(40, 1))
+    labels, weights = np.ones(40), np.full(40, 1e-9)
+    labels[0], weights[:2] = -1.0, 0.25
+    train(x, labels, weights, bias="free", C=0.017, tol=1e-4, resident=0.3, most=MOST_READS)
+
+
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_a_bias_that_few_rows_answer_to_takes_few_reads(lanes):
     """Rho follows from some rows, and one row answers: its sum with the others falls by 1 % in a read."""

@@ -198,6 +198,7 @@ def test_the_value_of_a_fold_is_that_of_a_model_trained_without_it(data):
         assert found[fold] == pytest.approx(f1_score(made.Y[own], predicted, average="micro"), abs=0.02)
 
 
+@pytest.mark.usefixtures("few_held")
 def test_stopped_and_resumed(data, tmp_path):
     _, store, _ = data
     options = {"C": 5.0, "resident": 0.1, "checkpoint": tmp_path / "state"}

@@ -419,6 +419,7 @@ class TestClasses:
 
 
 class TestLimitsAndReports:
+    @pytest.mark.usefixtures("few_held")
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_max_passes(self, store, rows, solver):
         model = train(store, solver=solver, bias="none", max_passes=3, tol=1e-9)
@@ -505,6 +506,7 @@ class TestLimitsAndReports:
         with pytest.raises(Enough):
             train(store, progress=progress)
 
+    @pytest.mark.usefixtures("few_held")
     @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize("with_checkpoint", [False, True])
     def test_interruption(self, store, tmp_path, monkeypatch, with_checkpoint, solver):
@@ -519,6 +521,6 @@ class TestLimitsAndReports:
         report = caught.value.model.report
         assert (report["passes"], report["converged"], report["stop_reason"]) == (3, False, "signal")
         if with_checkpoint:
-            monkeypatch.undo()
+            asked.clear()
             resumed = train(store, resume=True, **options)
             assert bits(resumed) == bits(train(store, solver=solver, tol=1e-6))

@@ -171,6 +171,7 @@ def test_an_independent_cross_validation_finds_the_same(tmp_path, finished):
             assert each["values"][fold] == pytest.approx(roc_auc_score(labels[mask], scores[mask]), abs=2e-3)
 
 
+@pytest.mark.usefixtures("few_held")
 @pytest.mark.parametrize("solver", ["streamed-smo", "ocas", "cutting-plane"])
 def test_reads_are_those_of_the_slowest_model(solver, tmp_path):
     store = store_of(tmp_path / "s", "two classes")

@@ -140,6 +140,7 @@ def test_of_a_query_held_out_no_pair_is_in_the_quality(tmp_path):
         assert found["swapped-pairs"] == pytest.approx(expected["swapped-pairs"], rel=1e-9)
 
 
+@pytest.mark.usefixtures("few_held")
 @pytest.mark.parametrize("solver", ["streamed-smo", "ocas", "cutting-plane"])
 def test_nothing_is_read_for_it(solver, tmp_path):
     store = store_of(tmp_path / "s", "two classes")
@@ -152,6 +153,7 @@ def test_nothing_is_read_for_it(solver, tmp_path):
     assert "validation" not in plain.report
 
 
+@pytest.mark.usefixtures("few_held")
 @pytest.mark.parametrize("solver", ["streamed-smo", "cutting-plane"])
 def test_each_pass_is_measured_at_its_best_point(solver, tmp_path):
     X, labels, _ = rows_of("two classes")

@@ -61,8 +61,7 @@ def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
         kept = np.zeros(len(kept), dtype=np.bool_)
         kept[order[np.cumsum(sizes[order]) <= rows.capacity]] = True
     if copies:
-        least = min(claim.min_priority for claim in claims if claim.candidates)
-        rows.cutoff = float(worth[kept].min()) if full else least
+        rows.cutoff = float(worth[kept].min()) if full else 0.0
     places = np.cumsum(kept) - 1
     leaving = [
         _share_out(claim, own, is_wanted & kept[own], places)

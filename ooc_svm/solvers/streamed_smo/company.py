@@ -48,6 +48,7 @@ class Company:
     """The models of a run; all of them meet the same rows in the same rounds."""
 
     members: list[Member] = field(default_factory=list)
+    rounds: int = 0  # That members have met since rows were last taken in
 
     @property
     def room(self) -> float:
@@ -77,6 +78,10 @@ class Company:
             member.state.settle(member.model)
         claims += [_nothing(_set_of(member)) for member in ended]
         rows = _set_of(self.members[0]).rows
+        if self.rounds and not any(claim.candidates for claim in claims):
+            # None came up to it: what is held may be worth less by now.
+            rows.cutoff = 0.0
+        self.rounds = 0
         for member, leaving in zip((*running, *ended), admit(rows, claims), strict=True):
             member.part_with(*leaving)
         rows.measure(self.members[0].model.space.scale2)

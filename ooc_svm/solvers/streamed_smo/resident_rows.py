@@ -23,8 +23,8 @@ class ResidentRows:
     ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # shape (m,): row numbers
     indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # shape (m + 1,)
     indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    # The lowest priority that was kept when there was no room for all rows, else the lowest that is kept at
-    # all; rows below it need not be candidates
+    # The lowest worth that was kept when there was no room for all rows, else 0; rows below it need not be
+    # candidates
     cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
     # shape (k,): squared norms of the first rows; those that came since `measure` have none yet
     squares: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})

@@ -54,6 +54,7 @@ from ooc_svm.solvers.streamed_smo.saved_state import find_again
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import (
     COST,
+    LONGEST,
     CandidateRows,
     LaneSums,
     NormPass,
@@ -237,27 +238,46 @@ class StreamedSmo(Solver):
         penalty = total * total if self.model.space.penalized_bias else 0.0
         return linear - 0.5 * (self.model.space.inner(w, w) + penalty)
 
+    def _floor(self, w: Float64Array, linear: float, total: float) -> float:
+        """The sum of row gaps below which the working set is not solved, with these multipliers."""
+        return self.effort.floor * self.stopping.tol * max(self._dual(w, linear, total), 0.0)
+
     def _bound(self, state: SmoState) -> tuple[float, float]:
-        """D at a feasible point, the multipliers of a state with those of a free bias made to sum up to 0.
+        """D at the multipliers of a state, those of a free bias made to sum up to 0.
+
+        What resident rows cannot take up of the sum is charged with the largest b that an optimum may have.
 
         Returns the value, and a bound of its rounding.
         """
         multipliers, space = state.multipliers, self.model.space
-        w, linear, rounding, rest = state.w, multipliers.linear, replace(state.rounding), 0.0
-        n_rows = count_rows(self._rows)
+        w, linear, rounding = state.w, multipliers.linear, replace(state.rounding)
+        n_rows, rest, charged = count_rows(self._rows), 0.0, 0.0
         if self.model.free_bias:
             w = w.copy()
             gain, rest, sums = multipliers.working_set.absorb(self.model, multipliers.total, w)
             if rest > rounding.total(n_rows):
-                # No row moves: feasible, and D is 0.
-                return 0.0, 0.0
+                charged, rest = rest * self._farthest_bias(), 0.0
             linear += gain
             rounding.moved(sums, 0.0)
-        bound = self._dual(w, linear, multipliers.total)
+        bound = self._dual(w, linear, multipliers.total) - charged
         if self.model.free_bias and bound <= 0.0:
             return 0.0, 0.0
         b = float(state.bias(space)[dual_loops.B])
         return bound, rounding.dual(space.norm(w), b, (n_rows, space.n_features)) + abs(b) * rest
+
+    def _farthest_bias(self) -> float:
+        """Of an optimum, whose value is at most P, the bias is no farther from 0.
+
+        Of classes it lies among the ``t_i - w.x_i``; of values, it is limited by the mean loss.
+        """
+        model, rows, upper = self.model, self.state.rounding.rows, max(self.certificate.upper, 0.0)
+        weights = math.sqrt(2.0 * upper)
+        if model.targets.in_margins:
+            return 1.0 + float(rows[LONGEST]) * weights
+        loss = upper / float(rows[COST])
+        length = math.sqrt(self.state.rounding.mean_square)
+        residual = float(model.loss.epsilon) + max(loss, math.sqrt(loss))
+        return self.state.unit + residual + length * weights
 
     def _answering(self, r: int, free: float) -> float:
         """Share of the free rows that have answered to the last b, round r having so many of them.
@@ -336,11 +356,13 @@ class StreamedSmo(Solver):
     def _min_priority(self) -> float:
         """The priority of a row out of reach; what is far in a regression depends on the values' unit.
 
-        No row is, where too few are resident to take up what the multipliers of a free bias sum up to.
+        No row is, where too few are resident to take up what the multipliers of a free bias sum up to, or
+        where all rows come at once: nothing is near the first weights.
         """
         certificate = self.certificate
         no_bound = self.model.free_bias and certificate.passes > 0 and certificate.lower <= 0.0
-        if no_bound or not self.model.targets.in_margins:
+        first = self.effort.at_once and certificate.passes == 0
+        if no_bound or first or not self.model.targets.in_margins:
             return 0.0
         return 1.0 / (1.0 + self.effort.margin_reach)
 
@@ -377,8 +399,7 @@ class StreamedSmo(Solver):
         state, model, multipliers = self.state, self.model, self.state.multipliers
         effort, working_set = self.effort, multipliers.working_set
         w = state.w.copy()
-        bound = self._dual(w, multipliers.linear, multipliers.total)
-        floor = effort.floor * self.stopping.tol * max(bound, 0.0)
+        floor = self._floor(w, multipliers.linear, multipliers.total)
         share = (effort.last_share if self._near else effort.early_share) if last else effort.share
         hardness = self._hardness
         if not last:
@@ -388,6 +409,11 @@ class StreamedSmo(Solver):
         seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
         bias, rate = state.bias(model.space), state.rho
         sums = working_set.solve(model, w, bias, seed, wanted, most, state.mean_row)
+        if last and effort.at_once:
+            # No row elsewhere has a gap, and D, which the gap wanted is a share of, is nearly known.
+            linear, total = multipliers.linear + sums[dual_loops.LINEAR], float(bias[dual_loops.TOTAL])
+            wanted = self._floor(w, linear, total)
+            sums += working_set.solve(model, w, bias, seed_of(seed, 1), wanted, most, state.mean_row)
         total = float(bias[dual_loops.TOTAL])
         if model.free_bias and total != 0.0 and len(working_set.places):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
@@ -424,4 +450,5 @@ class StreamedSmo(Solver):
         state.visited += float(s[dual_loops.ROWS])
         state.rounding.moved(s, self.model.space.norm(state.w))
         self._candidates, self._theta = answer.candidates, theta
+        self.company.rounds += 1
         return rate
