@@ -35,7 +35,7 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
         facts.append(("rows", f"{report['n_rows']:,} ({n_unlabelled:,} without a label were left out)"))
     facts.append(("passes", f"{_passes(report)} ({format_size(report['bytes_read'])} read)"))
     if report.get("resident") is not None:
-        facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data for each model"))
+        facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data"))
     size = f"{count(len(models), 'model')} of {count(report['n_features'], 'feature')}"
     if "conversion_seconds" in report:
         facts.append(("conversion", f"{seconds(report['conversion_seconds'])}, of text to a store"))

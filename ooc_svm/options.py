@@ -237,7 +237,7 @@ class TrainOptions:
         SHARE,
         None,
         Role.IDENTITY,
-        "Share of the data held in memory; by default what fits.",
+        "Share of the data held in memory, for all models together; by default what fits.",
         "SHARE",
         varies=True,
         heading=SOLVER_HEADING,

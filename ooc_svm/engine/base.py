@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -129,7 +130,12 @@ class Engine(ABC):
         """Serve what several solvers wait for, and do their work meanwhile; an answer for each."""
         groups = [each.requests if isinstance(each, Overlap) else (each,) for each in waiting]
         overlaps = [each for each in waiting if isinstance(each, Overlap)]
-        works = [each.work for each in overlaps if each.work is not None]
+        once = {each.first: _Once(each.first) for each in overlaps if each.first is not None}
+        works = [
+            each.work if each.first is None else partial(_after, once[each.first], each.work)
+            for each in overlaps
+            if each.work is not None
+        ]
         prefetch = tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch))
         answers = iter(self._answers([request for group in groups for request in group], works, prefetch))
         found = [[next(answers) for _ in group] for group in groups]
@@ -198,7 +204,8 @@ class Engine(ABC):
             begins = all(request.position.begins for passes in reading.values() for request in passes)
             if not quick and begins and between is not None:
                 between()
-            served = quick or list(waiting)
+            early = [number for number in quick if not _waits_for_others(waiting[number])]
+            served = early or quick or list(waiting)
             answers = self.serve([waiting.pop(number) for number in served])
             for number, answer in zip(served, answers, strict=True):
                 advance(number, answer)
@@ -229,6 +236,28 @@ class Engine(ABC):
         for name in changed:
             if not self.vectors[name].in_memory:
                 self.vectors[name].write(first, whole[name])
+
+
+class _Once:
+    """A task that is done by the thread that comes first; the others wait for its end."""
+
+    def __init__(self, task: Work) -> None:
+        self._task, self._lock, self._done = task, threading.Lock(), False
+
+    def __call__(self) -> None:
+        with self._lock:
+            if not self._done:
+                self._task()
+            self._done = True
+
+
+def _after(first: Work, work: Work) -> None:
+    first()
+    work()
+
+
+def _waits_for_others(request: Request | Overlap) -> bool:
+    return isinstance(request, Overlap) and request.first is not None
 
 
 def _passes_over_data(request: Request | Overlap) -> list[Pass]:

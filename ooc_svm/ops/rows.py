@@ -154,6 +154,13 @@ def row_squares(indptr, indices, values, scale2, rows, out):  # type: ignore[no-
 
 
 @compiled
+def row_scores(indptr, indices, values, rows, w, out):  # type: ignore[no-untyped-def]
+    """``out[k] = x.w`` of row ``rows[k]``; the rows come as unsigned integers."""
+    for k in range(len(rows)):
+        out[k] = dot(indices, values, w, indptr[rows[k]], indptr[rows[k] + np.uint64(1)])
+
+
+@compiled
 def add_rows(indptr, indices, values, scale2, coefficients, w):  # type: ignore[no-untyped-def]
     """``w += sum_i coefficients_i x_i``, in units of the data."""
     for i in range(len(coefficients)):

@@ -184,11 +184,15 @@ class Overlap:
     work : callable, optional
     prefetch : tuple of int
         Where there are no requests: blocks that the next pass begins with.
+    first : callable, optional
+        Done once, before the work of all solvers that wait with an equal one. Where there are no requests it
+        waits until no solver has others that need no data: those that go on have come as far.
     """
 
     requests: tuple[Request, ...]
     work: Callable[[], None] | None = None
     prefetch: tuple[int, ...] = ()
+    first: Callable[[], None] | None = None
 
 
 def rows_of(rounds: Sequence[RowSet]) -> RowSet:

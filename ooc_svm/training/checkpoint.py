@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -286,25 +286,32 @@ def vectors_path(folder: Path, place: int) -> Path:
     return folder / f"checkpoint-{place}.vectors"
 
 
-def _items(path: str, state: Any) -> Iterator[tuple[str, str, Any]]:
-    """Path, name and value of each field of a dataclass that is saved.
+def _items(path: str, state: Any) -> Iterator[tuple[str, Field[Any], Any]]:
+    """Path, field and value of each field of a dataclass that is saved.
 
     Private ones are left out, and those that follow from data and options: ``metadata={"saved": False}``.
     ``metadata={"saved_as": name}`` gives another name in the file, "" the place of the owner.
+    ``metadata={"shared": True}``: the states of all models have it in common; it is saved with the first.
     """
     for item in fields(state):
         if not item.name.startswith("_") and item.metadata.get("saved", True):
             name = item.metadata.get("saved_as", item.name)
-            yield f"{path}/{name}" if name else path, item.name, getattr(state, item.name)
+            yield f"{path}/{name}" if name else path, item, getattr(state, item.name)
 
 
-def _leaves(path: str, state: Any) -> Iterator[tuple[str, Any, str, Any]]:
-    """Path, owner, name and value of each field of a dataclass and those inside it."""
-    for inner, name, value in _items(path, state):
+def _leaves(path: str, state: Any, shared: bool = False) -> Iterator[tuple[str, bool, Any, str, Any]]:
+    """Path, whether shared, owner, name and value of each field of a dataclass and those inside it."""
+    for inner, item, value in _items(path, state):
+        in_common = shared or item.metadata.get("shared", False)
         if is_dataclass(value):
-            yield from _leaves(inner, value)
+            yield from _leaves(inner, value, in_common)
         else:
-            yield inner, state, name, value
+            yield inner, in_common, state, item.name, value
+
+
+def _with_the_first(path: str) -> str:
+    """Where the state of the first model has what one of any model has at the path."""
+    return "/".join(["0", *path.split("/")[1:]])
 
 
 def _upgrade(path: str, state: Any, arrays: dict[str, npt.NDArray[Any]]) -> None:
@@ -323,7 +330,8 @@ def _flatten(
     prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
 ) -> None:
     """Named arrays and texts of a state."""
-    for path, _, _, value in _leaves(prefix, state):
+    for own_path, shared, _, _, value in _leaves(prefix, state):
+        path = _with_the_first(own_path) if shared else own_path
         if value is None or isinstance(value, str):
             texts[path] = value
         else:
@@ -334,7 +342,9 @@ def _unflatten(
     prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
 ) -> None:
     """Undo `_flatten` on a fresh state of the same type."""
-    for path, owner, name, value in _leaves(prefix, state):
+    for own_path, shared, owner, name, value in _leaves(prefix, state):
+        # Older releases saved everything with each model.
+        path = _with_the_first(own_path) if shared and own_path not in arrays else own_path
         if value is None or isinstance(value, str):
             text = texts.get(path)
             setattr(owner, name, text if isinstance(text, str) else None)

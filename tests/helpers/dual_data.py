@@ -18,7 +18,7 @@ from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.sweep import Residency, ScorePass, SweepPass
 
 ONES = np.ones(2)
-NOBODY = (*np.empty((3, 0), dtype=np.int64), np.empty(0))
+NOBODY = (*np.empty((3, 0), dtype=np.int64), np.empty(0), np.empty(0, dtype=np.int64))
 
 
 @dataclass
@@ -197,4 +197,5 @@ def held_rows(n_rows, seed=0):
     rng = np.random.default_rng(seed)
     now, at_start = (np.sort(rng.choice(n_rows, n_rows // 5, replace=False)) for _ in range(2))
     free = np.setdiff1d(np.arange(n_rows), now)
-    return Residency(now, at_start, rng.permutation(free)[: n_rows // 10], 0.01 * np.arange(n_rows // 10))
+    back, multipliers = rng.permutation(free)[: n_rows // 10], 0.01 * np.arange(n_rows // 10)
+    return Residency(now, at_start, back, multipliers, now)

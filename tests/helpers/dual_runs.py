@@ -146,6 +146,7 @@ class Solving:
         moments = None if mean is None else data.matrix @ mean_weights(data, mean)
         self.sums = np.zeros(dual_loops.N_SUMS)
         dual_loops.solve(
-            data.functions, *data.arrays(dtype), data.squares, moments, data.scale2, self.w, self.bias,
-            data.targets, self.dual, self.far, np.uint64(seed), wanted, most_elements, self.sums,
+            data.functions, *data.arrays(dtype), np.arange(len(self.dual), dtype=np.uint64), data.squares,
+            moments, data.scale2, self.w, self.bias, data.targets, self.dual, self.far, np.uint64(seed),
+            wanted, most_elements, self.sums,
         )  # fmt: skip

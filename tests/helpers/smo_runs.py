@@ -10,6 +10,7 @@ from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo.effort import effort_for
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -31,7 +32,7 @@ class Run:
         nnz = self.data.matrix.nnz
         effort = effort_for(nnz, share, lanes)
         self.rounds = cut_rounds(source.blocks, effort.rounds, lanes)
-        working_set = WorkingSet(int(share * nnz), np.empty(0), False)
+        working_set = WorkingSet(ResidentRows(int(share * nnz), np.empty(0), False))
         self.state = SmoState.fresh(source.n_features, len(self.rounds), working_set)
         stopping = Stopping(1e-9, max_passes=passes)
         self.solver = StreamedSmo(self.model, stopping, self.state, self.rounds, nnz, effort)

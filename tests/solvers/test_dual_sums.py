@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 
 from ooc_svm.losses.row_loops import slope_sizes
 from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 
@@ -74,7 +75,8 @@ def test_residuals(dtype, far, scaled):
     moments = data.matrix @ mean_weights(data, mean) if far else None
     w, total, out = data.weights(v), v.sum(), np.empty(len(v))
     bias = bias_of(data, mean, w, total, 0.3)
-    dual_loops.residuals(*data.arrays(dtype), moments, w, bias, data.targets, out)
+    places = np.arange(len(v), dtype=np.uint64)
+    dual_loops.residuals(*data.arrays(dtype), places, moments, w, bias, data.targets, out)
     np.testing.assert_allclose(out, data.t - dense.matrix @ dense.weights(v) - 0.3, atol=1e-9)
 
 
@@ -113,11 +115,10 @@ class TestBiasStep:
 
     def setup_of(self, loss, elsewhere, seed=0):
         data, v = drawn(loss, seed, rho=0.3)
-        held = WorkingSet(10**6, np.empty(0), False)
-        m = len(data.t)
-        held.ids, held.targets, held.dual = np.arange(m), data.targets, v
-        held.indptr = data.matrix.indptr.astype(np.int64)
-        held.indices, held.values = data.matrix.indices.astype(np.int32), data.matrix.data
+        every, indptr = np.arange(len(data.t)), data.matrix.indptr.astype(np.int64)
+        indices = data.matrix.indices.astype(np.int32)
+        rows = ResidentRows(10**6, data.matrix.data, False, every, indptr, indices)
+        held = WorkingSet(rows, every, data.targets, v)
         w, total = data.weights(v), v.sum() + elsewhere
         bias = np.array([0.1, 0.3, total])
         r = data.t - data.matrix @ w - 0.1

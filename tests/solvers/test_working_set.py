@@ -13,6 +13,8 @@ from scipy import sparse
 from ooc_svm.errors import DamageError
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.admission import Claim, admit
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
@@ -23,7 +25,16 @@ VALUES = (None, np.float32, np.float64)
 
 
 def working_set(capacity, dtype=np.float64):
-    return WorkingSet(capacity, np.empty(0, dtype=np.float32 if dtype is None else dtype), dtype is None)
+    values = np.empty(0, dtype=np.float32 if dtype is None else dtype)
+    return WorkingSet(ResidentRows(capacity, values, dtype is None))
+
+
+def take(held, model, candidates, theta, min_priority=0.0):
+    """What leaves, where a model alone takes the best of its rows and of the candidates."""
+    claim = Claim(held, held.priorities(model, 1.0), candidates, theta, min_priority)
+    [leaving] = admit(held.rows, [claim])
+    held.rows.measure(model.space.scale2)
+    return leaving
 
 
 def rows_of(data, ids, priority, dtype=np.float64, *, dual=0.0, step=0.0):
@@ -46,25 +57,19 @@ def data_of(dtype=np.float64, loss="hinge"):
 
 def check(held, data):
     """The rows held are rows of the data, one after another, within the capacity."""
-    indptr, indices, values = held.matrix
+    indptr, indices, values = held.rows.matrix
     assert len(set(held.ids.tolist())) == len(held.ids)
     assert indptr.dtype == np.uint64
     assert indices.dtype == np.uint32
     assert held.is_sound(data.matrix.shape[1])
-    assert len(indices) + len(held.ids) <= held.capacity
-    if held.all_ones:
+    assert len(indices) + len(held.ids) <= held.rows.capacity
+    if held.rows.all_ones:
         assert values is None
         values = np.ones(len(indices))
     shape = (len(held.ids), data.matrix.shape[1])
     found = sparse.csr_array((values, indices.astype(np.int64), indptr.astype(np.int64)), shape=shape)
     assert abs(found - data.matrix[held.ids]).sum() == 0.0
     np.testing.assert_array_equal(held.targets, data.targets[held.ids])
-
-
-def own_priorities(held, model):
-    priority = np.empty(len(held.ids))
-    dual_loops.priorities(model.loss, held.dual, held.stationarity, 1.0, held.targets, priority)
-    return priority
 
 
 @pytest.mark.parametrize("dtype", VALUES)
@@ -85,7 +90,7 @@ def test_the_best_by_priority_are_kept_and_the_others_leave(dtype, seed, capacit
         dual, step = rng.random(N_ROWS), rng.normal(size=N_ROWS)
         priority = np.round(4 * rng.random(N_ROWS), 1)
         before = dict(zip(held.ids.tolist(), held.dual.tolist(), strict=True))
-        offers = list(zip(held.ids.tolist(), own_priorities(held, model).tolist(), strict=True))
+        offers = list(zip(held.ids.tolist(), held.priorities(model, 1.0).tolist(), strict=True))
         offers += [(int(i), priority[i]) for lane in lanes for i in lane]
         known = before | {int(i): dual[i] + theta * step[i] for i in free}
         expected, used = [], 0
@@ -98,11 +103,11 @@ def test_the_best_by_priority_are_kept_and_the_others_leave(dtype, seed, capacit
                 break
             expected.append(i)
         offered = [rows_of(data, p, priority[p], dtype, dual=dual[p], step=step[p]) for p in lanes]
-        gone, multipliers = held.take(model, offered, theta)
+        gone, multipliers = take(held, model, offered, theta)
         check(held, data)
         assert sorted(held.ids.tolist()) == sorted(expected)
         left_out = any(i not in expected and size[i] <= capacity for i, _ in offers)
-        assert held.cutoff == (
+        assert held.rows.cutoff == (
             min((key for i, key in offers if i in expected), default=0.0) if left_out else 0.0
         )
         assert sorted(gone.tolist()) == sorted(set(before) - set(expected))
@@ -115,11 +120,11 @@ def test_nothing_offered_changes_nothing():
     data = data_of()
     model = dual_model(data)
     held = working_set(500)
-    held.take(model, [rows_of(data, range(40), 1.0)], 1.0)
-    before = [part.copy() for part in held.matrix]
-    gone, multipliers = held.take(model, [], 0.5)
+    take(held, model, [rows_of(data, range(40), 1.0)], 1.0)
+    before = [part.copy() for part in held.rows.matrix]
+    gone, multipliers = take(held, model, [], 0.5)
     assert len(gone) == len(multipliers) == 0
-    assert [part.tobytes() for part in held.matrix] == [part.tobytes() for part in before]
+    assert [part.tobytes() for part in held.rows.matrix] == [part.tobytes() for part in before]
 
 
 def test_a_row_that_is_too_long_is_not_in_the_way():
@@ -128,7 +133,7 @@ def test_a_row_that_is_too_long_is_not_in_the_way():
     sizes = np.diff(data.matrix.indptr)
     longest = int(np.argmax(sizes))
     held = working_set(int(sizes[longest]))
-    held.take(model, [rows_of(data, [longest], 4.0), rows_of(data, np.argsort(sizes)[:2], 1.0)], 1.0)
+    take(held, model, [rows_of(data, [longest], 4.0), rows_of(data, np.argsort(sizes)[:2], 1.0)], 1.0)
     assert len(held.ids) == 2
 
 
@@ -138,9 +143,9 @@ def test_rows_without_features_take_room():
     data.matrix.data[:] = 0.0
     data.matrix.eliminate_zeros()
     held = working_set(25)
-    held.take(model, [rows_of(data, range(100), np.arange(100.0) / 30)], 1.0)
+    take(held, model, [rows_of(data, range(100), np.arange(100.0) / 30)], 1.0)
     assert held.ids.tolist() == list(range(75, 100))
-    gone, _ = held.take(model, [rows_of(data, [200], 3.5)], 1.0)
+    gone, _ = take(held, model, [rows_of(data, [200], 3.5)], 1.0)
     assert len(gone) == 1
     check(held, data)
 
@@ -150,10 +155,10 @@ def test_no_capacity(dtype):
     data = data_of(dtype)
     model = dual_model(data)
     held = working_set(0, dtype)
-    kind = held.values.dtype
-    gone, _ = held.take(model, [rows_of(data, range(30), 1.0, dtype)], 1.0)
+    kind = held.rows.values.dtype
+    gone, _ = take(held, model, [rows_of(data, range(30), 1.0, dtype)], 1.0)
     assert len(held.ids) == len(gone) == 0
-    assert held.values.dtype == kind
+    assert held.rows.values.dtype == kind
     check(held, data)
 
 
@@ -162,37 +167,37 @@ def test_rows_of_too_low_a_priority_are_not_kept():
     model = dual_model(data)
     held = working_set(10**6)
     priority = np.arange(100) / 50
-    held.take(model, [rows_of(data, range(100), priority)], 1.0, 0.7)
+    take(held, model, [rows_of(data, range(100), priority)], 1.0, 0.7)
     assert held.ids.tolist() == np.flatnonzero(priority >= 0.7).tolist()
-    assert held.cutoff == 0.0
+    assert held.rows.cutoff == 0.0
     # Those that have gone far from the margin leave, and there is room.
     held.dual[:], held.stationarity[:] = 0.0, -np.arange(len(held.ids)) / 10
-    far = own_priorities(held, model) < 0.7
+    far = held.priorities(model, 1.0) < 0.7
     assert 0 < far.sum() < len(far)
     ids, multipliers = held.ids.copy(), held.dual.copy()
-    gone, values = held.take(model, [], 1.0, 0.7)
+    gone, values = take(held, model, [], 1.0, 0.7)
     assert gone.tolist() == ids[far].tolist()
     assert values.tolist() == multipliers[far].tolist()
     assert held.ids.tolist() == ids[~far].tolist()
     check(held, data)
     # Where there is no room for all, the lowest that was kept tells.
     held = working_set(100)
-    held.take(model, [rows_of(data, range(100), priority)], 1.0, 0.7)
-    assert held.cutoff == held.ids.min() / 50 > 0.7
+    take(held, model, [rows_of(data, range(100), priority)], 1.0, 0.7)
+    assert held.rows.cutoff == held.ids.min() / 50 > 0.7
 
 
 def test_the_lowest_priority_that_was_kept():
     data = data_of()
     model = dual_model(data)
     held = working_set(10**6)
-    held.take(model, [rows_of(data, range(40), np.arange(40.0) / 10)], 1.0)
-    assert held.cutoff == 0.0
+    take(held, model, [rows_of(data, range(40), np.arange(40.0) / 10)], 1.0)
+    assert held.rows.cutoff == 0.0
     held = working_set(500)
-    held.take(model, [rows_of(data, range(100), np.arange(100.0) / 30)], 1.0)
-    assert held.cutoff == held.ids.min() / 30 > 0.0
-    least = held.cutoff
-    held.take(model, [], 1.0)
-    assert held.cutoff == least  # nothing came that could tell another one
+    take(held, model, [rows_of(data, range(100), np.arange(100.0) / 30)], 1.0)
+    assert held.rows.cutoff == held.ids.min() / 30 > 0.0
+    least = held.rows.cutoff
+    take(held, model, [], 1.0)
+    assert held.rows.cutoff == least  # nothing came that could tell another one
 
 
 def test_memory_is_taken_once():
@@ -203,9 +208,9 @@ def test_memory_is_taken_once():
     addresses = set()
     for number in range(6):
         own = range(50 * number, 50 * number + 50)
-        held.take(model, [rows_of(data, own, 5.0 + number)], 1.0)
+        take(held, model, [rows_of(data, own, 5.0 + number)], 1.0)
         held.stationarity[:] = -1.0
-        addresses |= {(held.indices.ctypes.data, held.values.ctypes.data)}
+        addresses |= {(held.rows.indices.ctypes.data, held.rows.values.ctypes.data)}
     assert len(addresses) == 1
 
 
@@ -214,7 +219,7 @@ class TestSolve:
     def test_equals_solving_the_same_rows_by_themselves(self, dtype):
         data = data_of(dtype)
         model, held = dual_model(data), working_set(10**6, dtype)
-        held.take(model, [rows_of(data, range(N_ROWS), 1.0, dtype)], 0.0)
+        take(held, model, [rows_of(data, range(N_ROWS), 1.0, dtype)], 0.0)
         w, bias = np.zeros(30), np.zeros(3)
         sums = held.solve(model, w, bias, seed_of(1), 1e-6, 10**7)
         dual, far = np.zeros((2, N_ROWS))
@@ -222,8 +227,8 @@ class TestSolve:
         squares = np.empty(N_ROWS)
         row_ops.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
         dual_loops.solve(
-            model.loss, *data.arrays(dtype), squares, None, None, expected_w, np.zeros(3), data.targets, dual,
-            far, seed_of(1), 1e-6, 10**7, expected,
+            model.loss, *data.arrays(dtype), np.arange(N_ROWS, dtype=np.uint64), squares, None, None,
+            expected_w, np.zeros(3), data.targets, dual, far, seed_of(1), 1e-6, 10**7, expected,
         )  # fmt: skip
         assert held.dual.tobytes() == dual.tobytes()
         assert w.tobytes() == expected_w.tobytes()
@@ -244,7 +249,7 @@ class TestSolve:
         values, left = [0.0], {}
         for number in range(6):
             free = np.setdiff1d(np.arange(50 * number, 50 * number + 50), held.ids)
-            gone = held.take(model, [rows_of(data, free, 1.5)], 1.0)
+            gone = take(held, model, [rows_of(data, free, 1.5)], 1.0)
             left |= dict(zip(*(part.tolist() for part in gone), strict=True))
             held.solve(model, w, np.zeros(3), seed_of(number), 1e-6, 10**7)
             v = np.zeros(N_ROWS)
@@ -253,7 +258,7 @@ class TestSolve:
             np.testing.assert_allclose(w, data.weights(v), atol=1e-9)
             values.append(data.dual(v))
             check(held, data)
-            np.testing.assert_allclose(held.squares, data.squares[held.ids])
+            np.testing.assert_allclose(held.rows.squares, data.squares[held.ids])
         assert (np.diff(values) >= -1e-12).all()
         assert values[-1] > values[1] > 0.0
         assert len(left) > 20
@@ -264,7 +269,7 @@ class TestSolve:
 def test_goes_on_from_a_checkpoint(tmp_path, dtype, capacity):
     data, model = data_of(dtype), dual_model(data_of(dtype))
     held = working_set(capacity, dtype)
-    held.take(model, [rows_of(data, range(0, 200, 2), np.linspace(0.1, 4, 100), dtype)], 1.0)
+    take(held, model, [rows_of(data, range(0, 200, 2), np.linspace(0.1, 4, 100), dtype)], 1.0)
     held.solve(model, np.zeros(30), np.zeros(3), seed_of(0), 1.0, 10**6)
     arrays, texts = {}, {}
     _flatten("0", held, arrays, texts)
@@ -274,17 +279,18 @@ def test_goes_on_from_a_checkpoint(tmp_path, dtype, capacity):
     _, arrays = read_arrays(tmp_path / "state", CHECKPOINT_FILE)
     restored = working_set(capacity, dtype)
     _unflatten("0", restored, arrays, texts)
-    assert restored.capacity == capacity
-    assert restored.all_ones is (dtype is None)
+    assert restored.rows.capacity == capacity
+    assert restored.rows.all_ones is (dtype is None)
     check(restored, data)
     results = []
     for one in (held, restored):
         offered = [rows_of(data, range(1, 200, 2), np.linspace(0.1, 4, 100), dtype, dual=0.1, step=0.2)]
-        gone, multipliers = one.take(model, offered, 0.5)
+        gone, multipliers = take(one, model, offered, 0.5)
         w = np.zeros(30)
         sums = one.solve(model, w, np.zeros(3), seed_of(4), 1e-3, 10**6)
         check(one, data)
-        parts = (gone, multipliers, one.ids, one.dual, one.stationarity, *one.matrix[:2], one.values, w, sums)
+        rows = one.ids, *one.rows.matrix[:2], one.rows.values
+        parts = (gone, multipliers, *rows, one.dual, one.stationarity, w, sums)
         results.append([part.tobytes() for part in parts])
     assert results[0] == results[1]
     assert (len(held.ids) > 0) == (capacity > 0)
@@ -300,7 +306,7 @@ class TestAbsorb:
         data.matrix = sparse.csr_array(sparse.eye_array(N_ROWS, format="csr"))
         model, held = dual_model(data), working_set(10**6)
         v = data.random_multipliers(np.random.default_rng(0))
-        held.take(model, [rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0)
+        take(held, model, [rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0)
         w = v.copy()
         gain, rest, sums = held.absorb(model, excess, w)
         # Each row has a feature of its own, so that w tells the multipliers.
@@ -322,7 +328,7 @@ class TestAbsorb:
         data.matrix = sparse.csr_array(sparse.eye_array(N_ROWS, format="csr"))
         model, held = dual_model(data), working_set(10**6)
         v = data.random_multipliers(np.random.default_rng(0))
-        held.take(model, [rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0)
+        take(held, model, [rows_of(data, range(N_ROWS), 1.0, dual=v)], 0.0)
         free = (v > data.box[:, 1]) & (v < data.box[:, 2])
         w = v.copy()
         held.absorb(model, 0.5, w)
@@ -351,7 +357,7 @@ class TestVersion1:
     def test_a_saved_set_is_read(self, loss):
         data = dual_data(loss, n_rows=N_ROWS, n_features=30)
         model, held, restored = dual_model(data), working_set(10**6), working_set(10**6)
-        held.take(model, [rows_of(data, range(0, N_ROWS, 3), 1.0, dual=0.1)], 1.0)
+        take(held, model, [rows_of(data, range(0, N_ROWS, 3), 1.0, dual=0.1)], 1.0)
         arrays, texts = {}, {}
         _flatten("0", held, arrays, texts)
         del arrays["0/targets"]

@@ -382,7 +382,7 @@ COMMON = [
     lambda content, arrays: content["facts"]["parameters"].clear(),
     parameters(more=1.0),
     parameters(groups=1.0),
-    parameters(capacity=0, max_cuts=0),
+    parameters(resident_elements=0, max_cuts=0),
     lambda content, arrays: content["facts"].update(history=None),
     lambda content, arrays: content["facts"].update(passes="3"),
     lambda content, arrays: content["vectors"].update(names=["codes"]),
@@ -426,9 +426,15 @@ OWN = [
     (SWEEPS, changed("0/gaps", lambda gaps: np.append(gaps, 1.0))),
     (SWEEPS, changed("0/returned", lambda ids: np.append(ids, 3))),
     (SWEEPS, changed("0/multipliers", lambda entries: np.append(entries, 3.0))),
-    (SWEEPS, lambda content, arrays: content["facts"]["parameters"].pop("capacity")),
-    (SWEEPS, parameters(capacity=-5)),
-    (SWEEPS, parameters(capacity=2)),
+    (SWEEPS, lambda content, arrays: content["facts"]["parameters"].pop("resident_elements")),
+    (SWEEPS, parameters(resident_elements=-5)),
+    (SWEEPS, parameters(resident_elements=2)),
+    (SWEEPS, parameters(elements_cut_for=0)),
+    (SWEEPS, parameters(elements_cut_for=2)),
+    (SWEEPS, changed("0/residents/places", lambda places: places[1:])),
+    (SWEEPS, changed("0/residents/places", lambda places: places + 1)),
+    (SWEEPS, changed("0/residents/places", lambda places: places - 1)),
+    (SWEEPS, changed("0/residents/places", np.zeros_like)),
 ]
 
 

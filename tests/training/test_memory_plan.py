@@ -25,6 +25,7 @@ from ooc_svm.solvers.streamed_smo.plan import (
     FEW_ELEMENTS,
     LITTLE_DATA,
     MOST_OF_LITTLE,
+    MOST_TOGETHER,
     SHARES,
     SmoParameters,
 )
@@ -110,7 +111,7 @@ def test_what_is_divided_is_never_more_than_what_is_allowed(work, options):
         assert 0 <= budget.row_vector_bytes <= row_bytes(work, budget)
         used = budget.plan.parameters
         if options is STREAMED:
-            assert used.capacity >= SHARES[-1] * (work.size.n_rows + work.size.n_nonzeros)
+            assert used.resident_elements >= SHARES[-1] * (work.size.n_rows + work.size.n_nonzeros)
         else:
             assert used.max_cuts > used.groups * used.points
     generous = divide(work, options, 10**15)
@@ -280,7 +281,7 @@ def test_groups_asked_for_are_given_or_refused(groups):
 
 def test_the_parameters_of_a_saved_state_are_kept_or_refused():
     cuts = (CutParameters(groups=2, points=5, max_cuts=300), CutParameters(max_cuts=57))
-    sets = (SmoParameters(capacity=3 * 10**7), SmoParameters(capacity=10**4))
+    sets = (SmoParameters(3 * 10**7, 10**6), SmoParameters(10**4, 10**4))
     for options, keep in [(OCAS, kept) for kept in cuts] + [(STREAMED, kept) for kept in sets]:
         least = fewest(TEXT, options, keep=keep)
         for total in (least, 10**12):
@@ -292,7 +293,7 @@ def test_the_parameters_of_a_saved_state_are_kept_or_refused():
 def test_the_resident_share_shrinks_with_the_memory():
     size = TEXT.size.n_rows + TEXT.size.n_nonzeros
     totals = np.geomspace(fewest(TEXT, STREAMED), 4 * 10**9, 60).astype(int)
-    shares = [divide(TEXT, STREAMED, int(total)).plan.parameters.capacity / size for total in totals]
+    shares = [divide(TEXT, STREAMED, int(total)).plan.parameters.resident_elements / size for total in totals]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(SHARES[0])
     assert len(set(shares)) >= 5
@@ -302,22 +303,24 @@ def test_the_resident_share_shrinks_with_the_memory():
 def test_of_little_data_a_smaller_share_is_resident():
     for n_nonzeros, share in ((LITTLE_DATA, SHARES[0]), (LITTLE_DATA - 1, MOST_OF_LITTLE)):
         work = changed(TEXT, n_nonzeros=n_nonzeros)
-        capacity = divide(work, STREAMED, 10**12).plan.parameters.capacity
+        capacity = divide(work, STREAMED, 10**12).plan.parameters.resident_elements
         assert capacity == math.ceil(share * (n_nonzeros + TEXT.size.n_rows))
 
 
 def test_few_rows_are_all_held_where_they_fit():
     for n_nonzeros in (6, FEW_ELEMENTS - 10, FEW_ELEMENTS + 10):
         work = changed(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
-        capacity = divide(work, STREAMED, 10**12).plan.parameters.capacity
+        capacity = divide(work, STREAMED, 10**12).plan.parameters.resident_elements
         assert capacity == min(n_nonzeros + 2, FEW_ELEMENTS)
         # A share of a few rows holds them all.
-        asked = divide(work, replace(STREAMED, resident=0.5), 10**12).plan.parameters.capacity
+        asked = divide(work, replace(STREAMED, resident=0.5), 10**12).plan.parameters.resident_elements
         assert asked == n_nonzeros + 2
         if n_nonzeros > 10**4:
-            assert divide(work, STREAMED, fewest(work, STREAMED)).plan.parameters.capacity < capacity
-            many = divide(changed(work, n_models=1000), STREAMED, 6 * 10**9).plan.parameters.capacity
-            assert many == math.ceil(MOST_OF_LITTLE * (n_nonzeros + 2))
+            assert divide(work, STREAMED, fewest(work, STREAMED)).plan.parameters.resident_elements < capacity
+            thousand = changed(work, n_models=1000)
+            tight = int(1.002 * fewest(thousand, STREAMED))
+            many = divide(thousand, STREAMED, tight).plan.parameters.resident_elements
+            assert many == math.ceil(MOST_TOGETHER * MOST_OF_LITTLE * (n_nonzeros + 2))
 
 
 def test_a_share_holds_some_rows_at_least():
@@ -328,7 +331,9 @@ def test_a_share_holds_some_rows_at_least():
         (10**4, 10**6, 1e-9, 8 * (10**6 + 1)),
     ):
         work = changed(TEXT, n_rows=n_rows, n_nonzeros=n_rows * length)
-        assert divide(work, replace(STREAMED, resident=share), 10**13).plan.parameters.capacity == most
+        assert (
+            divide(work, replace(STREAMED, resident=share), 10**13).plan.parameters.resident_elements == most
+        )
 
 
 def test_rows_are_held_before_blocks():
@@ -336,7 +341,7 @@ def test_rows_are_held_before_blocks():
     work = changed(TEXT, n_nonzeros=60_000_000)
     for total in np.geomspace(fewest(work, STREAMED), 10**9, 40).astype(int).tolist():
         used = divide(work, STREAMED, total)
-        share = used.plan.parameters.capacity / (work.size.n_rows + work.size.n_nonzeros)
+        share = used.plan.parameters.resident_elements / (work.size.n_rows + work.size.n_nonzeros)
         place = min(range(len(SHARES)), key=lambda k: abs(SHARES[k] - share))
         rows = next(item.nbytes for item in used.items if item.name == "resident rows")
         assert place == 0 or rows * SHARES[place - 1] / share > used.cache_bytes
@@ -366,7 +371,7 @@ def test_workers_have_room_for_what_the_client_holds(n_nonzeros, part):
             continue
         kept = client_budget(prepared, work, total, [Member(total), member], None).plan.parameters
         divide(changed(work, threads=1), STREAMED, member.memory, keep=kept)
-        shares.append(kept.capacity / (work.size.n_rows + n_nonzeros))
+        shares.append(kept.resident_elements / (work.size.n_rows + n_nonzeros))
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(SHARES[0])
     assert len(set(shares)) >= 4
@@ -385,7 +390,7 @@ def test_the_resident_share_does_not_follow_from_threads():
         least = fewest(changed(TEXT, threads=8), options)
         for total in np.geomspace(least, 4 * 10**9, 100).astype(int).tolist():
             made = [divide(changed(TEXT, threads=threads), options, total) for threads in (1, 2, 8)]
-            assert len({budget.plan.parameters.capacity for budget in made}) == 1
+            assert len({budget.plan.parameters.resident_elements for budget in made}) == 1
 
 
 @pytest.mark.parametrize("share", [0.003, 0.1, 1.0])
@@ -393,7 +398,7 @@ def test_the_resident_share_asked_for_is_given_or_refused(share):
     options = TrainOptions(resident=share)
     least = fewest(TEXT, options)
     for total in (least, 10**12):
-        capacity = divide(TEXT, options, total).plan.parameters.capacity
+        capacity = divide(TEXT, options, total).plan.parameters.resident_elements
         assert capacity == math.ceil(share * (TEXT.size.n_rows + TEXT.size.n_nonzeros))
     with pytest.raises(MemoryBudgetError, match="resident rows"):
         divide(TEXT, options, int(least * 0.99))
@@ -519,7 +524,7 @@ def test_only_parameters_of_the_data_can_be_kept():
     assert not can_follow(changed(work, n_ranks=0), options, kept)
     resident = divide(TEXT, STREAMED, 10**12).plan.parameters
     assert can_follow(TEXT, STREAMED, resident)
-    for changes in ({"capacity": 0}, {"capacity": -1}):
+    for changes in ({"resident_elements": 0}, {"resident_elements": -1}, {"elements_cut_for": 0}):
         assert not can_follow(TEXT, STREAMED, replace(resident, **changes))
 
 
@@ -531,7 +536,7 @@ def test_parameters_of_another_version_are_left_out(options):
     others = {"groups": 1, "points": 1, "max_cuts": 0, "bins": 0, "capacity": 0, "unknown": 3}
     found = solver.plan(TEXT.size, options, room, others | kept)
     assert found == solver.plan(TEXT.size, options, room, kept)
-    del kept["capacity" if options is STREAMED else "max_cuts"]
+    del kept["resident_elements" if options is STREAMED else "max_cuts"]
     for less in (kept, {}):
         with pytest.raises(ValueError, match="no run on these data has"):
             solver.plan(TEXT.size, options, room, less)

@@ -54,7 +54,7 @@ def test_the_numbers_are_those_of_the_store_and_of_the_run(store, rows, solver, 
     assert report["bytes_read"] == 2 * planned.pass_bytes
     parameters = planned.parameters
     if solver == "streamed-smo":
-        assert report["resident"] == parameters["capacity"] / (300 + rows[0].nnz)
+        assert report["resident"] == parameters["resident_elements"] / (300 + rows[0].nnz)
     else:
         assert (report["cut_groups"], report["max_cuts"]) == (parameters["groups"], parameters["max_cuts"])
     assert len(report["models"]) == planned.n_models

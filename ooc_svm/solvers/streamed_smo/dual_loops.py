@@ -68,6 +68,8 @@ MOST_AHEAD = np.uint64(1024)
 
 PACKET = 16
 
+FREE_PRIORITY = 2.0  # The priority of a free row is more than that, and that of another one no more
+
 HELD, HELD_AT_START = np.uint8(1), np.uint8(2)  # Bits of a row's mark
 
 
@@ -149,7 +151,7 @@ def priority(loss, v, stationarity, t, c):  # type: ignore[no-untyped-def]
     else:
         size = 1.0 / (1.0 - stationarity)
     if is_free(loss, v, t, c):
-        size += 2.0
+        size += FREE_PRIORITY
     return size
 
 
@@ -299,12 +301,13 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @compiled
 def solve(  # type: ignore[no-untyped-def]
-    loss, indptr, indices, values, squares, moments, scale2, w, bias, targets, dual, stationarity, seed,
-    wanted, most_elements, sums
+    loss, indptr, indices, values, places, squares, moments, scale2, w, bias, targets, dual, stationarity,
+    seed, wanted, most_elements, sums
 ):  # fmt: skip
     """Sweep resident rows, those that stay at a bound set aside, until their gaps sum up to ``wanted``.
 
-    ``squares`` (float64, shape (m,)): see `ooc_svm.ops.rows.row_squares`.
+    ``places`` (uint64, shape (m,)): of the rows of this model among those of the matrix.
+    ``squares`` (float64): see `ooc_svm.ops.rows.row_squares`; of each row of the matrix.
     ``moments`` (float64, shape (m,)): ``m.x`` of each row; None without a mean.
     ``dual``, ``stationarity`` (float64, shape (m,)): multipliers (changed), and how far each row was from
         being stationary when last looked at.
@@ -320,7 +323,8 @@ def solve(  # type: ignore[no-untyped-def]
     elements = rows = changes = 0
     active, farthest = np.arange(m), np.inf
     aside = np.zeros(m, dtype=np.bool_)
-    window, far_weights = _window(m, np.int64(indptr[m])), len(w) > NEAR_WEIGHTS
+    n_rows, far_weights = len(indptr) - 1, len(w) > NEAR_WEIGHTS
+    window = _window(n_rows, np.int64(indptr[n_rows]))
     while True:
         order = _random_order(active, window, seed)
         gap = largest = 0.0
@@ -330,11 +334,12 @@ def solve(  # type: ignore[no-untyped-def]
             prefetch(targets, 2 * later)
             prefetch(dual, later)
             prefetch(stationarity, later)
-            prefetch(squares, later)
-            _prefetch_row(indptr, indices, values, np.uint64(later))
+            row, row_later = places[i], places[later]
+            prefetch(squares, row_later)
+            _prefetch_row(indptr, indices, values, row_later)
             if far_weights:
-                _prefetch_weights(indptr, indices, w, np.uint64(following))
-            p, end = indptr[i], indptr[i + 1]
+                _prefetch_weights(indptr, indices, w, places[following])
+            p, end = indptr[row], indptr[row + np.uint64(1)]
             t, c = targets[i, 0], targets[i, 1]
             v, r = dual[i], t - dot(indices, values, w, p, end) - b
             moment = 0.0 if moments is None else moments[i]
@@ -346,7 +351,7 @@ def solve(  # type: ignore[no-untyped-def]
             far = violation(loss, v, r, t, c)
             stationarity[i] = far
             if far > 0.0:
-                new = dual_step(loss, v, r, t, c, _curvature(squares[i], moments, moment, rho))
+                new = dual_step(loss, v, r, t, c, _curvature(squares[row], moments, moment, rho))
                 change = new - v
                 # A step that rounding swallows would be tried for ever.
                 if change != 0.0:
@@ -421,11 +426,12 @@ def priorities(loss, dual, stationarity, unit, targets, out):  # type: ignore[no
 
 
 @compiled
-def residuals(indptr, indices, values, moments, w, bias, targets, out):  # type: ignore[no-untyped-def]
-    """``t - f(x)`` of each resident row."""
+def residuals(indptr, indices, values, places, moments, w, bias, targets, out):  # type: ignore[no-untyped-def]
+    """``t - f(x)`` of the resident rows at some places."""
     b, total = bias[B], bias[TOTAL]
     for i in range(len(out)):
-        r = targets[i, 0] - dot(indices, values, w, indptr[i], indptr[i + 1]) - b
+        row = places[i]
+        r = targets[i, 0] - dot(indices, values, w, indptr[row], indptr[row + np.uint64(1)]) - b
         out[i] = r if moments is None else r + total * moments[i]
 
 

@@ -2,7 +2,7 @@
 
 Invariant. At every moment the multiplier of row i is
 
-1. ``working_set.dual[k]``, if the row is resident, at place k;
+1. ``working_set.dual[k]``, if the row is the k-th of the working set;
 2. else its entry of ``multipliers``, if it is one of ``returned``: rows that have left the working set and
    that no round has met since;
 3. else ``dual[i] + theta step[i]``, the two being row vectors and theta that of the row's round: what a lane
@@ -45,13 +45,18 @@ class Multipliers:
         ``at_start`` are the rows that were resident at the start of the read; ``back`` says which of the
         returned rows the round meets.
         """
-        now = inside(self.working_set.ids, rows)
+        anywhere, now = self.working_set.rows.ids, self.working_set.ids
         return Residency(
-            self.working_set.ids[now],
+            now[inside(now, rows)],
             at_start[inside(at_start, rows)],
             self.returned[back],
             self.multipliers[back],
+            anywhere[inside(anywhere, rows)],
         )
+
+    def back_in(self, rows: RowSet) -> npt.NDArray[np.bool_]:
+        """Which of the returned rows a round of these rows meets."""
+        return inside(self.returned, rows)
 
     def met(self, back: npt.NDArray[np.bool_]) -> None:
         """A round has written down those of the returned rows."""

@@ -12,8 +12,10 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
+from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -27,6 +29,8 @@ SHARES = (
     *(0.007, 0.005, 0.003, 0.002, 0.001, 1e-4, 1e-5, 1e-6),
 )
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
+# Several models hold at most so many times the rows of one: many rows matter to most of them.
+MOST_TOGETHER = 4
 # Nonzeros and rows together that are all held, if there are no more: that saves reads. But they may take no
 # more than this part of what resident rows could.
 FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
@@ -48,9 +52,14 @@ EXPECTED_READS = 5  # Reads to a gap of 1e-3
 
 @dataclass(frozen=True, slots=True)
 class SmoParameters:
-    """Parameters of the algorithm."""
+    """Parameters of the algorithm: nonzeros and rows together.
 
-    capacity: int  # Nonzeros and rows together that a model holds in memory
+    Older releases had a ``capacity``, which each of the models had for itself.
+    """
+
+    resident_elements: int  # Held in memory, for all models together
+    # What the rounds are cut for: as many, but of a run begun when each model had its own
+    elements_cut_for: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +73,33 @@ class StreamedSmoPackage(SmoWarmStarting):
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         left = min(_left(size, options, room, threads) for threads in (lanes, room.threads))
+        cut_for = None
         if kept is not None:
-            capacity = kept.get("capacity", 0)
-            if capacity < 1:
-                raise ValueError(f"no run on these data has a working set of {capacity}")
+            cut_for = kept.get("elements_cut_for", kept.get("capacity", 0))
+            capacity = kept.get("resident_elements", kept.get("capacity", 0) * size.n_models)
+            if min(capacity, cut_for) < 1:
+                raise ValueError(f"no run on these data has a working set of {min(capacity, cut_for)}")
         elif options.resident is not None:
             row = size.elements / max(size.n_rows, 1)
             least = math.ceil(max(LEAST_ROWS * row, min(USEFUL_ROWS * row, FEW_ELEMENTS)))
             capacity = min(max(math.ceil(options.resident * size.elements), least), size.elements)
         else:
             capacity = _best_capacity(size, RESIDENT_PART * max(left, 0))
-        return _plan(size, options, room, capacity)
+        return _plan(size, options, room, SmoParameters(capacity, cut_for or capacity))
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""
-        return _plan(size, options, NO_ROOM, size.n_nonzeros // 4)
+        few = size.n_nonzeros // 4
+        return _plan(size, options, NO_ROOM, SmoParameters(few, few))
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """The lanes are those of all the data; candidates are in the worker before they are sent."""
         options = replace(options, lanes=whole.report["lanes"])
-        return _plan(size, options, room, whole.parameters.capacity, whole.report["resident"])
+        return _plan(size, options, room, whole.parameters, whole.report["resident"])
 
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
         """No more rows are resident than the smallest worker can offer."""
-        return asdict(min(own.parameters, worker.parameters, key=lambda found: found.capacity))
+        return asdict(min(own.parameters, worker.parameters, key=lambda found: found.resident_elements))
 
     def rounds(self, plan: SolverPlan, context: Context) -> Sequence[RowSet]:
         return [each.rows for each in _rounds(plan, context)]
@@ -97,43 +109,47 @@ class StreamedSmoPackage(SmoWarmStarting):
         return opening(_rounds(plan, context))
 
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
-        """A solver with a working set of its own for each model."""
+        """A solver for each model, with a working set of its own; the rows are those of all."""
         rounds, size, options = _rounds(plan, context), context.size, context.options
         ones = context.value_type == "ones"
         values = np.empty(0, np.float32 if ones else context.value_type)
-        effort = _effort(size, options, plan.parameters.capacity)
+        effort = _effort(size, options, plan.parameters)
+        rows, company = ResidentRows(plan.parameters.resident_elements, values, ones), Company()
         solvers: list[Solver] = []
         for number, spec in enumerate(models):
             assert spec.targets is not None
             free = options.resolved_bias == "free"
             model = DualModel(spec.targets, spec.loss, spec.C, context.space, free, f"model{number}")
-            working_set = WorkingSet(plan.parameters.capacity, values, ones)
-            state = SmoState.fresh(context.space.n_features, len(rounds), working_set)
-            solvers.append(
-                StreamedSmo(model, context.stopping, state, rounds, size.n_nonzeros, effort, options.seed)
-            )
+            state = SmoState.fresh(context.space.n_features, len(rounds), WorkingSet(rows))
+            run = context.stopping, state, rounds, size.n_nonzeros, effort, options.seed, company
+            solvers.append(StreamedSmo(model, *run))
         return solvers
 
 
-def _effort(size: DataSize, options: TrainOptions, capacity: int) -> Effort:
-    return effort_for(size.n_nonzeros, min(1.0, capacity / size.elements), options.lanes)
+def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:
+    share = min(1.0, parameters.elements_cut_for / size.elements)
+    return effort_for(size.n_nonzeros, share, options.lanes)
 
 
 def _rounds(plan: SolverPlan, context: Context) -> list[Round]:
-    effort = _effort(context.size, context.options, plan.parameters.capacity)
+    effort = _effort(context.size, context.options, plan.parameters)
     return cut_rounds(context.blocks, effort.rounds, effort.lanes)
 
 
 def _plan(
-    size: DataSize, options: TrainOptions, room: Room, capacity: int, resident: float | None = None
+    size: DataSize,
+    options: TrainOptions,
+    room: Room,
+    parameters: SmoParameters,
+    resident: float | None = None,
 ) -> SolverPlan:
-    """The plan for so many resident nonzeros and rows; ``resident``: their share of all rows, if more."""
-    share = capacity / size.elements
-    note = f"{100 * share:.3g} % of the data for each of {size.n_models} model(s)"
-    rows = MemoryItem("resident rows", _rows_nbytes(size, capacity, resident), note)
-    effort = _effort(size, options, capacity)
+    """The plan for these parameters; ``resident``: the share of the resident rows in all rows, if more."""
+    share = parameters.resident_elements / size.elements
+    note = f"{100 * share:.3g} % of the data for {size.n_models} model(s)"
+    rows = MemoryItem("resident rows", _rows_nbytes(size, parameters.resident_elements, resident), note)
+    effort = _effort(size, options, parameters)
     return SolverPlan(
-        SmoParameters(capacity),
+        parameters,
         (*_items(size, options, room, room.threads), rows),
         row_bytes=32 * size.n_models,
         expected_reads=EXPECTED_READS,
@@ -145,7 +161,9 @@ def _plan(
 def _best_capacity(size: DataSize, nbytes: float) -> int:
     """The largest of the shares worth holding that fits."""
     most = MOST_OF_LITTLE if size.n_nonzeros < LITTLE_DATA else 1.0
-    capacities = [math.ceil(share * size.elements) for share in SHARES if share <= most]
+    together = min(size.n_models, MOST_TOGETHER)
+    shares = (together * share for share in SHARES if share <= most)
+    capacities = [min(math.ceil(share * size.elements), size.elements) for share in shares]
     fitting = (capacity for capacity in capacities if _rows_nbytes(size, capacity) <= nbytes)
     capacity = next(fitting, capacities[-1])
     few = min(size.elements, FEW_ELEMENTS)
@@ -155,12 +173,12 @@ def _best_capacity(size: DataSize, nbytes: float) -> int:
 def _rows_nbytes(size: DataSize, capacity: int, resident: float | None = None) -> int:
     """Bytes of the resident rows, and of the candidates that a round brings on top of them."""
     share = min(1.0, capacity / size.elements)
-    # Of several models, those of two rounds wait for their turn.
-    rounds = 1 if size.n_models == 1 else 2
-    offered = rounds * effort_for(size.n_nonzeros, share if resident is None else resident).offered
+    effort = effort_for(size.n_nonzeros, share if resident is None else resident)
+    offered = size.n_models * room_of(size.n_models) * effort.offered
     element = (1 + offered) * (4 + size.value_bytes)
-    row = RESIDENT_ROW_BYTES * size.n_rows / size.elements
-    return int(share * size.elements * size.n_models * (element + row))
+    # Each model knows something of its own of the row.
+    row = RESIDENT_ROW_BYTES * size.n_models * size.n_rows / size.elements
+    return int(share * size.elements * (element + row))
 
 
 def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> tuple[MemoryItem, ...]:

@@ -21,7 +21,6 @@ from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import primal_value
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.multipliers import inside
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import (
@@ -95,7 +94,9 @@ class SavedPass:
         partial.difference = max(partial.difference, float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0)))
         if held.any():
             nothing = np.zeros((3, int(held.sum())))
-            partial.resident.append(candidate_rows(block, own[held], (targets[held], *nothing)))
+            partial.resident.append(
+                candidate_rows(block, own[held], (targets[held], *nothing), len(nothing[0]))
+            )
 
     def _scores(self, block: RowBlock, own: Int64Array) -> Float64Array:
         scores = np.empty(len(own))
@@ -129,7 +130,7 @@ def find_again(
     norms = RowSums(np.zeros(N_ROW_SUMS), np.empty(0))
     resident = np.sort(working_set.ids)
     for each, theta in zip(rounds, multipliers.thetas.tolist(), strict=True):
-        back = inside(multipliers.returned, each.rows)
+        back = multipliers.back_in(each.rows)
         residency = multipliers.residency(each.rows, resident, back)
         position = Position(each.position.before, each.position.own, each.position.total + 1)
         place = each.rows, position, each.prefetch

@@ -10,8 +10,9 @@ into rounds:
 
 1. Fresh rows: each lane of a round begins with the same w, moves its rows once and returns the change of w;
    the changes are added with the step ``theta`` in [0, 1] that maximises D.
-2. The working set takes the rows best worth keeping, of the fresh ones and its own.
-3. It is solved, with shrinking, until its row gaps sum up to a share of those of all other rows.
+2. The working sets of all models take the rows best worth keeping, of the fresh ones and their own, which
+   are in memory once.
+3. Each is solved, with shrinking, until its row gaps sum up to a share of those of all other rows.
 
 Step 3 of one round goes on while the rows of the next are read and swept from the w before it.
 
@@ -44,9 +45,9 @@ from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import count_rows, count_support, improve_best
+from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import NEAR, Effort
-from ooc_svm.solvers.streamed_smo.multipliers import inside
 from ooc_svm.solvers.streamed_smo.placement import place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
 from ooc_svm.solvers.streamed_smo.saved_state import find_again
@@ -89,7 +90,6 @@ class _Solved:
 
     w: Float64Array
     sums: Float64Array
-    leaving: tuple[Int64Array, Float64Array]
     # What b_k moves by for each unit that the multipliers sum up to
     rate: float
 
@@ -105,8 +105,11 @@ class StreamedSmo(Solver):
     n_nonzeros: int  # Of the data
     effort: Effort
     seed: int = 0
+    company: Company = field(default_factory=Company)  # The models that share the resident rows
     _candidates: list[CandidateRows] = field(default_factory=list)
     _theta: float = 0.0
+    # Rows that are no longer resident, with their multipliers; the state has them after the next answer
+    _leaving: list[tuple[Int64Array, Float64Array]] = field(default_factory=list)
     _solved: _Solved | None = None
     _origin: str | None = None  # The checkpoint that the state came from
     _rows: RowSet = field(init=False)
@@ -114,6 +117,7 @@ class StreamedSmo(Solver):
 
     def __post_init__(self) -> None:
         self._rows = rows_of([each.rows for each in self.rounds])
+        self.company.members.append(self)
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
@@ -134,15 +138,15 @@ class StreamedSmo(Solver):
         return KeptScores(best, best, offset=self.state.best_b + self.state.center, rows=self._rows)
 
     def hints(self) -> dict[str, str]:
-        working_set, space = self.state.multipliers.working_set, self.model.space
+        resident, space = self.state.multipliers.working_set.rows, self.model.space
         found = {}
-        spread = working_set.column_spread(space.n_features)
+        spread = resident.column_spread(space.n_features)
         if spread > LARGE_SPREAD and space.scale is None:
             found["column-sizes"] = (
                 f"the columns differ in size by a factor of {spread:.0e}: that takes many passes; "
                 f"{parameter('scale', 'maxabs')} or std trains on columns of one size"
             )
-        if not (self.model.free_bias or space.penalized_bias) and working_set.is_one_sided():
+        if not (self.model.free_bias or space.penalized_bias) and resident.is_one_sided():
             found["no-bias"] = (
                 "no feature is ever negative, and without a bias only planes through the origin divide the "
                 f"rows, which all lie on one side of it; {parameter('bias', 'penalized')} or free adds one"
@@ -166,10 +170,10 @@ class StreamedSmo(Solver):
     @property
     def _room(self) -> int:
         """Nonzeros and rows together that the candidates of a lane may have."""
-        capacity = self.state.multipliers.working_set.capacity
+        capacity = self.state.multipliers.working_set.rows.capacity
         # Where all rows are held, a lane may have most of them.
         lanes = self.effort.lanes if self.effort.offered < 1.0 else 1
-        return math.ceil(self.effort.offered * capacity / lanes)
+        return math.ceil(self.effort.offered * capacity * self.company.room / lanes)
 
     def steps(self) -> Steps:
         state, certificate = self.state, self.certificate
@@ -193,7 +197,8 @@ class StreamedSmo(Solver):
             certificate.set_dual(*self._bound(state))
             if not self.stopping.certifies(certificate.upper, certificate.lower):
                 # The w of the moment is the next reference.
-                yield Overlap((), partial(self._solve_working_set, last=True), self._ahead)
+                solve = partial(self._solve_working_set, last=True)
+                yield Overlap((), solve, self._ahead, self.company.admit)
                 self._adopt()
                 certificate.set_dual(*self._bound(state))
             certificate.record(self.stopping)
@@ -297,8 +302,8 @@ class StreamedSmo(Solver):
         measure = rounding.rows[COST] == 0.0
         self._candidates = []
         for r, each in enumerate(self.rounds):
-            back = inside(multipliers.returned, each.rows)
-            least = max(CANDIDATE_SHARE * working_set.cutoff, self._min_priority)
+            back = multipliers.back_in(each.rows)
+            least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
             place = each.rows, each.position, each.prefetch
             sweep = SweepPass(
                 model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
@@ -310,7 +315,7 @@ class StreamedSmo(Solver):
                 requests.append(ScorePass(model, reference, *place))
             if measure:
                 requests.append(NormPass(model, False, *place))
-            answers = yield Overlap(tuple(requests), self._solve_working_set)
+            answers = yield Overlap(tuple(requests), self._solve_working_set, first=self.company.admit)
             answer: LaneSums = answers[0]
             if measure:
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)
@@ -371,13 +376,28 @@ class StreamedSmo(Solver):
         slow = sum(gap > SLOW * before for before, gap in pairwise(gaps))
         return HARDER ** min(slow, MOST_SLOW)
 
-    def _solve_working_set(self, last: bool = False) -> None:
-        """Take in the candidates of the last round, and improve the resident rows."""
-        state, model, multipliers = self.state, self.model, self.state.multipliers
-        effort, working_set = self.effort, multipliers.working_set
-        leaving = working_set.take(model, self._candidates, self._theta, self._min_priority, state.unit)
+    def offer(self) -> tuple[list[CandidateRows], float, float]:
+        """The candidates of the last round, its theta, and the lowest priority of a row worth keeping."""
+        candidates = list(self._candidates)
         # Cleared in place: the engine may still reference the answer.
         self._candidates.clear()
+        return candidates, self._theta, self._min_priority
+
+    def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
+        """Rows leave the working set; a round that is under way does not know of it."""
+        self._leaving.append((ids, multipliers))
+        if self.certificate.stop_reason is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        for leaving in self._leaving:
+            self.state.multipliers.leave(*leaving)
+        self._leaving.clear()
+
+    def _solve_working_set(self, last: bool = False) -> None:
+        """Improve the resident rows."""
+        state, model, multipliers = self.state, self.model, self.state.multipliers
+        effort, working_set = self.effort, multipliers.working_set
         w = state.w.copy()
         floor = self._floor(w, multipliers.linear, multipliers.total)
         share = (effort.last_share if self._near else effort.early_share) if last else effort.share
@@ -395,9 +415,9 @@ class StreamedSmo(Solver):
             wanted = self._floor(w, linear, total)
             sums += working_set.solve(model, w, bias, seed_of(seed, 1), wanted, most, state.mean_row)
         total = float(bias[dual_loops.TOTAL])
-        if model.free_bias and total != 0.0 and len(working_set.ids):
+        if model.free_bias and total != 0.0 and len(working_set.places):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
-        self._solved = _Solved(w, sums, leaving, rate)
+        self._solved = _Solved(w, sums, rate)
 
     def _adopt(self) -> float:
         """Make what the solving of the working set has changed the state of the moment; the rate of b."""
@@ -409,7 +429,7 @@ class StreamedSmo(Solver):
         state.multipliers.linear += float(solved.sums[dual_loops.LINEAR])
         state.multipliers.total += float(solved.sums[dual_loops.MOVED])
         state.visited += float(solved.sums[dual_loops.ROWS])
-        state.multipliers.leave(*solved.leaving)
+        self._let_go()
         return solved.rate
 
     def _join(self, r: int, answer: LaneSums) -> float:
@@ -430,7 +450,5 @@ class StreamedSmo(Solver):
         state.visited += float(s[dual_loops.ROWS])
         state.rounding.moved(s, self.model.space.norm(state.w))
         self._candidates, self._theta = answer.candidates, theta
-        if not answer.candidates:
-            # None came up to it: what is held may be worth less by now.
-            multipliers.working_set.cutoff = 0.0
+        self.company.rounds += 1
         return rate

@@ -79,6 +79,17 @@ class SmoState:
         w = self.w - bias[dual_loops.TOTAL] * self.mean if len(self.mean) else self.w
         return w, float(bias[dual_loops.B])
 
+    def settle(self, model: DualModel) -> None:
+        """Take the feasible point near by, at which D is, for the multipliers: resident rows lead there."""
+        multipliers = self.multipliers
+        if model.free_bias and len(multipliers.working_set.places):
+            w = self.w.copy()
+            sums = multipliers.working_set.settle(model, multipliers.total, w)
+            self.w = w
+            self.rounding.moved(sums, model.space.norm(w))
+            multipliers.linear += float(sums[dual_loops.LINEAR])
+            multipliers.total += float(sums[dual_loops.MOVED])
+
     def rescale(self, model: DualModel, ratio: float) -> None:
         """Go on from the state of the same problem whose C, times ``ratio``, is the one of the model.
 

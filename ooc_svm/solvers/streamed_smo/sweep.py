@@ -24,10 +24,11 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class CandidateRows:
-    """Rows that the working set may take, with what the dual solver knows of them."""
+    """Rows that a working set may take, with what its model knows of them."""
 
     ids: Int64Array  # shape (m,): row numbers
-    # Their CSR arrays; ``values`` is None where every stored value is 1
+    # CSR arrays of the first rows; ``values`` is None where every stored value is 1. The other rows are
+    # resident already, for another model
     indptr: Int64Array
     indices: Int32Array
     values: Values | None
@@ -36,6 +37,11 @@ class CandidateRows:
     dual: Float64Array
     step: Float64Array
     priority: Float64Array
+
+    @property
+    def n_copied(self) -> int:
+        """Number of the first rows, which are copies."""
+        return len(self.indptr) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Residency:
     at_start: Int64Array
     returned: Int64Array
     multipliers: Float64Array  # Of the returned rows
+    anywhere: Int64Array  # Rows that are resident for any model
 
     def marks(self, rows: RowSlice) -> npt.NDArray[np.uint8]:
         """The mark of each row."""
@@ -122,11 +129,16 @@ class SweepPass:
         priority[targets[:, 1] == 0.0] = -1.0
         own = first + rows.step * np.arange(n_rows)
         sizes = block.indptr[own + 1] - block.indptr[own] + 1
+        is_resident = np.zeros(n_rows, dtype=np.bool_)
+        is_resident[places(self.residency.anywhere, rows)[1]] = True
+        sizes[is_resident] = 1
         room = self.room * n_rows // self._rows_of_lane(rows.start)
         chosen = _best_rows(priority, sizes, self.min_priority, room)
         if len(chosen):
+            copied = ~is_resident[chosen]
+            chosen = np.concatenate([chosen[copied], chosen[~copied]])
             taken = targets[chosen], dual[chosen], step[chosen], priority[chosen]
-            partial.candidates.append(candidate_rows(block, own[chosen], taken))
+            partial.candidates.append(candidate_rows(block, own[chosen], taken, int(copied.sum())))
 
     def _bias_of(self, lane: LaneSums) -> Float64Array:
         """The bias of a lane: it follows from the lane's own steps since its start."""
@@ -256,15 +268,19 @@ def _best_rows(priority: Float64Array, sizes: Int64Array, least: float, room: in
 
 
 def candidate_rows(
-    block: RowBlock, own: Int64Array, taken: tuple[Float64Array, Float64Array, Float64Array, Float64Array]
+    block: RowBlock,
+    own: Int64Array,
+    taken: tuple[Float64Array, Float64Array, Float64Array, Float64Array],
+    n_copied: int,
 ) -> CandidateRows:
-    """Copies of some of a block's rows."""
-    indptr = np.zeros(len(own) + 1, dtype=np.int64)
-    np.cumsum(block.indptr[own + 1] - block.indptr[own], out=indptr[1:])
+    """Some of a block's rows, with copies of the first ones."""
+    first = own[:n_copied]
+    indptr = np.zeros(n_copied + 1, dtype=np.int64)
+    np.cumsum(block.indptr[first + 1] - block.indptr[first], out=indptr[1:])
     indices = np.empty(indptr[-1], dtype=np.int32)
     values = None if block.values is None else np.empty(indptr[-1], dtype=block.values.dtype)
     row_ops.gather_rows(
-        *block.arrays, own, row_ops.unsigned(indptr), row_ops.unsigned(indices), values
+        *block.arrays, first, row_ops.unsigned(indptr), row_ops.unsigned(indices), values
     )  # fmt: skip
     return CandidateRows(block.start + own, indptr, indices, values, *taken)
 

@@ -39,16 +39,16 @@ class SmoWarmStarting(WarmStarting):
             return False
         rounds = cut_rounds(blocks, *cut)
         state, multipliers = solver.state, solver.state.multipliers
-        working_set = multipliers.working_set
+        resident = multipliers.working_set.rows
         # The first round makes the rows fit.
-        capacity, working_set.capacity = working_set.capacity, 1 << 62
+        capacity, resident.capacity = resident.capacity, 1 << 62
         fill(state)
         thetas, gap, n_rounds = multipliers.thetas, float(state.gaps.sum()), len(solver.rounds)
         multipliers.thetas, state.gaps = np.zeros(n_rounds), np.full(n_rounds, gap / n_rounds)
         state.free = np.full(n_rounds, -1.0)
         if thetas.shape != (len(rounds),) or not solver.is_sound():
             return False
-        working_set.capacity, working_set.cutoff = capacity, 0.0
+        resident.capacity, resident.cutoff = capacity, 0.0
         state.rescale(solver.model, ratio)
         dual, step = vectors[solver.model.dual], vectors[solver.model.step]
         for each, theta in zip(rounds, thetas.tolist(), strict=True):

@@ -1,88 +1,68 @@
-"""The working set: the rows that matter most, in memory, as a compact CSR matrix of their own."""
+"""The resident rows that matter to a model, with what the model knows of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priority
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
 
-_SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
-
 
 @dataclass(slots=True)
 class WorkingSet:
-    """Rows held in memory."""
+    """The rows whose multipliers a model moves between those that it reads.
 
-    capacity: int = field(metadata={"saved": False})  # Nonzeros and rows together that are held at most
-    values: Values  # Empty where every stored value is 1
-    all_ones: bool = field(metadata={"saved": False})  # Whether there are no values
-    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # shape (m,): row numbers
-    indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # shape (m + 1,)
-    indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    Rows that are resident for other models alone are not among them: they are moved when they are read.
+    """
+
+    rows: ResidentRows = field(metadata={"saved_as": "", "shared": True})
+    places: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # shape (m,): in ``rows``
     # shape (m, 2): target and cost of each row
     targets: Float64Array = field(default_factory=lambda: np.empty((0, 2)))
     # shape (m,): multipliers, and how far each row was from being stationary when last looked at
     dual: Float64Array = field(default_factory=lambda: np.empty(0))
     stationarity: Float64Array = field(default_factory=lambda: np.empty(0))
-    # The lowest priority that was kept when there was no room for all rows, else 0; rows below it need not be
-    # candidates
-    cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
-    # shape (k,): squared norms of the first rows, and their products with the mean; those that came since the
-    # last solving have none yet
-    squares: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
+    # shape (k,): products of the first rows with the mean; those that came since the last solving have none
+    # yet
     moments: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
-    _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    _values_room: Values = field(default_factory=lambda: np.empty(0))
 
-    def take(
-        self,
-        model: DualModel,
-        candidates: Sequence[CandidateRows],
-        theta: float,
-        min_priority: float = 0.0,
-        unit: float = 1.0,
-    ) -> tuple[Int64Array, Float64Array]:
-        """Keep the best of the candidates and of the rows here.
+    @property
+    def ids(self) -> Int64Array:
+        """Row numbers, shape (m,)."""
+        return self.rows.ids[self.places]
 
-        ``theta``: the share of their steps that was taken.
-        ``min_priority``: rows of a lower priority are not kept.
-        ``unit``: of residuals.
-        Returns ids and multipliers of the rows that leave.
-        """
-        own_priority = np.empty(len(self.ids))
-        dual_loops.priorities(model.loss, self.dual, self.stationarity, unit, self.targets, own_priority)
-        priority = np.concatenate([own_priority, *(rows.priority for rows in candidates)])
-        sizes = np.concatenate([np.diff(self.indptr), *(np.diff(rows.indptr) for rows in candidates)]) + 1
-        wanted = (priority >= min_priority) & (sizes <= self.capacity)
-        kept = wanted
-        if full := int(sizes[wanted].sum()) > self.capacity:
-            order = by_falling_priority(priority)
-            order = order[wanted[order]]
-            kept = np.zeros(len(priority), dtype=np.bool_)
-            kept[order[np.cumsum(sizes[order]) <= self.capacity]] = True
-        if candidates:
-            self.cutoff = float(priority[kept].min()) if full else 0.0
-        at = len(self.ids)
-        own = kept[:at]
-        leaving = self.ids[~own], self.dual[~own]
-        self._drop(own)
-        for rows in candidates:
-            self._append(rows, np.flatnonzero(kept[at : at + len(rows.ids)]), theta)
-            at += len(rows.ids)
+    def priorities(self, model: DualModel, unit: float) -> Float64Array:
+        """What each row is worth keeping; ``unit``: of residuals."""
+        priority = np.empty(len(self.places))
+        dual_loops.priorities(model.loss, self.dual, self.stationarity, unit, self.targets, priority)
+        return priority
+
+    def keep(self, kept: BoolArray, places: Int64Array) -> tuple[Int64Array, Float64Array]:
+        """Keep some rows only, which will be at other places; ids and multipliers of those that leave."""
+        leaving = self.ids[~kept], self.dual[~kept]
+        self.places, self.targets = places[kept], self.targets[kept]
+        self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
+        self.moments = self.moments[kept[: len(self.moments)]]
         return leaving
+
+    def append(self, rows: CandidateRows, chosen: Int64Array, places: Int64Array, theta: float) -> None:
+        """Take some rows that are at these places; ``theta``: the share of their steps that was taken."""
+        self.places = np.concatenate([self.places, places])
+        self.targets = np.concatenate([self.targets, rows.targets[chosen]])
+        self.dual = np.concatenate([self.dual, rows.dual[chosen] + theta * rows.step[chosen]])
+        self.stationarity = np.concatenate([self.stationarity, np.zeros(len(chosen))])
 
     def rescale(self, model: DualModel, ratio: float) -> None:
         """Go on with C times ``ratio``: costs and multipliers are multiplied."""
@@ -107,10 +87,11 @@ class WorkingSet:
         Returns the sums of `dual_loops.solve`, shape (N_SUMS,).
         """
         sums = np.zeros(dual_loops.N_SUMS)
-        if len(self.ids):
+        if len(self.places):
             dual_loops.solve(
-                model.loss, *self.matrix, *self._products(model, mean), model.space.scale2, w, bias,
-                self.targets, self.dual, self.stationarity, seed, wanted, most_elements, sums,
+                model.loss, *self.rows.matrix, self._unsigned_places, self.rows.squares, self._moments(mean),
+                model.space.scale2, w, bias, self.targets, self.dual, self.stationarity, seed, wanted,
+                most_elements, sums,
             )  # fmt: skip
         return sums
 
@@ -121,9 +102,11 @@ class WorkingSet:
         """
         total = float(bias[dual_loops.TOTAL])
         elsewhere = total - float(self.dual.sum())
-        residual = np.empty(len(self.ids))
+        residual = np.empty(len(self.places))
         moments = None if not len(self.moments) else self.moments
-        dual_loops.residuals(*self.matrix, moments, w, bias, self.targets, residual)
+        dual_loops.residuals(
+            *self.rows.matrix, self._unsigned_places, moments, w, bias, self.targets, residual
+        )
 
         def beyond(shift: float) -> bool:
             """Whether the sum at a shift still has the sign that it has now."""
@@ -157,7 +140,7 @@ class WorkingSet:
     def sum_of_rows(self, model: DualModel) -> Float64Array:
         """Sum of ``v_i x_i`` over the rows here, in units of the data."""
         total = np.zeros(model.space.n_features)
-        row_ops.add_rows(*self.matrix, model.space.scale2, self.dual, total)
+        self._add_rows(model, self.dual, total)
         return total
 
     def absorb(self, model: DualModel, excess: float, w: Float64Array) -> tuple[float, float, Float64Array]:
@@ -169,6 +152,26 @@ class WorkingSet:
         Returns the change of D without its norm, what could not be taken away, and sums of the changes as
         `dual_loops.solve` has them.
         """
+        change, rest = self._changes(model, excess)
+        gains = np.empty(len(change))
+        dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
+        self._add_rows(model, change, w)
+        sums = np.zeros(dual_loops.N_SUMS)
+        sums[dual_loops.CHANGES] = np.count_nonzero(change)
+        sums[dual_loops.DISTANCE] = np.abs(change).sum()
+        sums[dual_loops.SIZE] = np.abs(gains).sum() + 2.0 * np.abs(change * self.targets[:, 0]).sum()
+        return float(gains.sum()), rest, sums
+
+    def settle(self, model: DualModel, excess: float, w: Float64Array) -> Float64Array:
+        """`absorb` an excess for good: the multipliers change too; sums as `dual_loops.solve` has them."""
+        gain, _, sums = self.absorb(model, excess, w)
+        change, _ = self._changes(model, excess)
+        self.dual += change
+        sums[dual_loops.LINEAR], sums[dual_loops.MOVED] = gain, change.sum()
+        return sums
+
+    def _changes(self, model: DualModel, excess: float) -> tuple[Float64Array, float]:
+        """The changes of the multipliers that take an excess away, and what could not be taken away."""
         away = -np.sign(excess)
         m = len(self.dual)
         room, inside, change = np.empty(m), np.empty(m, np.bool_), np.zeros(m)
@@ -180,130 +183,76 @@ class WorkingSet:
                 part = min(1.0, rest / most)
                 change[tier] = away * part * room[tier]
                 rest = rest - most if part == 1.0 else 0.0
-        gains = np.empty(m)
-        dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
-        row_ops.add_rows(*self.matrix, model.space.scale2, change, w)
-        sums = np.zeros(dual_loops.N_SUMS)
-        sums[dual_loops.CHANGES] = np.count_nonzero(change)
-        sums[dual_loops.DISTANCE] = np.abs(change).sum()
-        sums[dual_loops.SIZE] = np.abs(gains).sum() + 2.0 * np.abs(change * self.targets[:, 0]).sum()
-        return float(gains.sum()), max(rest, 0.0), sums
+        return change, max(rest, 0.0)
 
     def holds(self, rows: CandidateRows) -> bool:
         """Whether some rows are here, the same to the last bit."""
-        order = np.argsort(self.ids)
-        place = np.minimum(np.searchsorted(self.ids, rows.ids, sorter=order), len(order) - 1)
-        own = order[place]
-        if not np.array_equal(self.ids[own], rows.ids):
+        if not self.rows.holds(rows):
             return False
-        if not np.array_equal(np.diff(self.indptr)[own], np.diff(rows.indptr)):
-            return False
-        indices = np.empty_like(rows.indices)
-        values = None if rows.values is None else np.empty_like(rows.values)
-        row_ops.gather_rows(
-            *self.matrix, own, row_ops.unsigned(rows.indptr), row_ops.unsigned(indices), values
-        )
-        same = np.array_equal(indices, rows.indices) and np.array_equal(self.targets[own], rows.targets)
-        return same and (rows.values is None or np.array_equal(np.asarray(values), rows.values))
-
-    def column_spread(self, n_features: int) -> float:
-        """How the sizes of the columns differ, a twentieth of them left out on each side.
-
-        The first elements are enough to tell.
-        """
-        if self.all_ones or not len(self.indices):
-            return 1.0
-        largest = np.zeros(n_features)
-        np.maximum.at(largest, self.indices[:_SAMPLE], np.abs(self.values[:_SAMPLE]))
-        used = np.sort(largest[largest > 0.0])
-        outside = len(used) // 20
-        return float(used[-1 - outside] / used[outside])
-
-    def is_one_sided(self) -> bool:
-        """Whether no value is negative; the first elements are enough to tell."""
-        return len(self.indices) > 0 and (self.all_ones or float(self.values[:_SAMPLE].min()) >= 0.0)
+        pair = np.full(len(self.rows.ids), -1)
+        pair[self.places] = np.arange(len(self.places))
+        own = pair[self.rows.find(rows.ids)]
+        return bool((own >= 0).all()) and np.array_equal(self.targets[own], rows.targets)
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
-        """Turn the arrays of version 1 of the format into today's: it had bounds and damping for the cost."""
+        """Turn the arrays of older releases into today's.
+
+        Version 1 had bounds and damping for the cost. Later each model had resident rows of its own.
+        """
         box = saved.pop("box", None)
         if box is not None and box.ndim == 2 and box.shape[1] == 4:
             with np.errstate(divide="ignore"):
                 cost = np.where(box[:, 3] > 0.0, 0.5 / box[:, 3], np.maximum(-box[:, 1], box[:, 2]))
             saved["targets"] = np.column_stack([box[:, 0], cost])
+        if "places" not in saved and "ids" in saved:
+            saved["places"] = np.arange(saved["ids"].size)
+            if len(self.rows.ids):
+                self._join(saved)
+
+    def _join(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Make the saved rows of this model a part of those that others have brought."""
+        rows = self.rows
+        ids, indptr, indices, values = (
+            saved.get(name, np.empty(0)) for name in ("ids", "indptr", "indices", "values")
+        )
+        own = ResidentRows(rows.capacity, values, rows.all_ones, ids, indptr, indices)
+        kinds = [(a.dtype, a.ndim) for a in (own.values, own.ids, own.indptr, own.indices)]
+        wanted = [(a.dtype, a.ndim) for a in (rows.values, rows.ids, rows.indptr, rows.indices)]
+        if kinds != wanted or not own.is_whole():
+            return  # what is refused when it is taken for the state
+        places = rows.find(own.ids)
+        new = np.flatnonzero(places < 0)
+        places[new] = len(rows.ids) + np.arange(len(new))
+        saved["places"] = places
+        nothing = np.empty((len(own.ids), 2)), *np.empty((3, len(own.ids)))
+        copies = CandidateRows(ids, indptr, indices, None if own.all_ones else values, *nothing)
+        joined = rows.joined(copies, new)
+        saved |= {name: getattr(joined, name) for name in ("ids", "indptr", "indices", "values")}
 
     def is_sound(self, n_features: int) -> bool:
         """Whether the parts fit each other; a saved set may come from anywhere."""
-        m, size = len(self.ids), len(self.indices)
+        m = len(self.places)
         if not (self.targets.shape == (m, 2) and len(self.dual) == len(self.stationarity) == m):
             return False
-        if len(self.indptr) != m + 1 or len(self.values) != (0 if self.all_ones else size):
-            return False
-        rising = self.indptr[0] == 0 and self.indptr[-1] == size and (np.diff(self.indptr) >= 0).all()
-        ids = self.indices
-        return bool(rising and size + m <= self.capacity and ((ids >= 0) & (ids < n_features)).all())
+        inside = ((self.places >= 0) & (self.places < len(self.rows.ids))).all()
+        return bool(inside) and len(np.unique(self.places)) == m and self.rows.is_sound(n_features)
 
     @property
-    def matrix(self) -> tuple[Values, Values, Values | None]:
-        """The rows' CSR arrays as compiled functions take them."""
-        values = None if self.all_ones else self.values
-        return row_ops.unsigned(self.indptr), row_ops.unsigned(self.indices), values
+    def _unsigned_places(self) -> Values:
+        return row_ops.unsigned(self.places)
 
-    def _products(
-        self, model: DualModel, mean: Float64Array | None
-    ) -> tuple[Float64Array, Float64Array | None]:
-        """Squared norms of the rows, and their products with the mean if there is one."""
-        known = len(self.squares)
-        new = np.arange(known, len(self.ids))
-        squares = np.empty(len(new))
-        row_ops.row_squares(*self.matrix, model.space.scale2, new, squares)
-        self.squares = np.concatenate([self.squares, squares])
+    def _moments(self, mean: Float64Array | None) -> Float64Array | None:
+        """Products of the rows with the mean, if there is one."""
         if mean is None:
-            return self.squares, None
-        indptr, indices, values = self.matrix
+            return None
+        new = self._unsigned_places[len(self.moments) :]
         moments = np.empty(len(new))
-        first = np.uint64(known)
-        row_ops.scores(indptr, indices, values, first, np.uint64(1), mean, moments)
+        row_ops.row_scores(*self.rows.matrix, new, mean, moments)
         self.moments = np.concatenate([self.moments, moments])
-        return self.squares, self.moments
+        return self.moments
 
-    def _drop(self, kept: np.ndarray) -> None:
-        if not kept.all():
-            size = row_ops.compact_rows(*self.matrix, kept)
-            lengths = np.diff(self.indptr)[kept]
-            self.indptr = np.concatenate([[0], np.cumsum(lengths)])
-            self.indices, self.values = self.indices[:size], self.values[:size]
-            self.ids, self.targets = self.ids[kept], self.targets[kept]
-            self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
-            self.squares = self.squares[kept[: len(self.squares)]]
-            self.moments = self.moments[kept[: len(self.moments)]]
-        self._make_room()
-
-    def _append(self, rows: CandidateRows, chosen: Int64Array, theta: float) -> None:
-        if not len(chosen):
-            return
-        before = len(self.indices)
-        indptr = np.concatenate([[before], before + np.cumsum(np.diff(rows.indptr)[chosen])])
-        self._use(int(indptr[-1]))
-        row_ops.gather_rows(
-            row_ops.unsigned(rows.indptr), row_ops.unsigned(rows.indices), rows.values, chosen,
-            row_ops.unsigned(indptr), row_ops.unsigned(self.indices), None if self.all_ones else self.values,
-        )  # fmt: skip
-        self.indptr = np.concatenate([self.indptr, indptr[1:]])
-        self.ids = np.concatenate([self.ids, rows.ids[chosen]])
-        self.targets = np.concatenate([self.targets, rows.targets[chosen]])
-        self.dual = np.concatenate([self.dual, rows.dual[chosen] + theta * rows.step[chosen]])
-        self.stationarity = np.concatenate([self.stationarity, np.zeros(len(chosen))])
-
-    def _make_room(self) -> None:
-        """Room for all rows that may come, made once: the system gives memory to what is used."""
-        if len(self._indices_room) != self.capacity:
-            size = len(self.indices)
-            self._indices_room = np.empty(self.capacity, dtype=np.int32)
-            self._indices_room[:size] = self.indices
-            self._values_room = np.empty(0 if self.all_ones else self.capacity, dtype=self.values.dtype)
-            self._values_room[:size] = self.values
-            self._use(size)
-
-    def _use(self, size: int) -> None:
-        self.indices = self._indices_room[:size]
-        self.values = self._values_room[:size]
+    def _add_rows(self, model: DualModel, coefficients: Float64Array, w: Float64Array) -> None:
+        """``w += sum_i coefficients_i x_i``, in units of the data."""
+        spread = np.zeros(len(self.rows.ids))
+        spread[self.places] = coefficients
+        row_ops.add_rows(*self.rows.matrix, model.space.scale2, spread, w)

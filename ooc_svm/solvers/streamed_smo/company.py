@@ -1,0 +1,107 @@
+"""Models that are trained together hold one set of rows in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.solvers.stopping import Stopping
+from ooc_svm.solvers.streamed_smo.admission import Claim, admit
+from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.state import SmoState
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
+from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
+
+# A model's weight in the choice of rows: this times its gap, as a multiple of the one wanted, but no less and
+# no more than these. So rows go to the models that are furthest from their end.
+WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.01, 0.02, 1.0
+
+# So many models may each offer as much as one alone may. Of more each offers less: many of their rows are the
+# same, but each brings copies. (With 16 models and a room of 2 there are twice as many reads.)
+MOST_OFFERS = 8
+
+
+def room_of(n_models: int) -> float:
+    """What one of so many models may offer, as a share of what one alone may."""
+    return min(1.0, MOST_OFFERS / n_models)
+
+
+class Member(Protocol):
+    """A model that takes part."""
+
+    model: DualModel
+    stopping: Stopping
+    state: SmoState
+
+    def offer(self) -> tuple[list[CandidateRows], float, float]:
+        """Candidates, the share of their steps that was taken, the lowest priority of a row worth keeping."""
+
+    def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
+        """Some rows are no longer resident for this model."""
+
+
+@dataclass(slots=True, eq=False)
+class Company:
+    """The models of a run; all of them meet the same rows in the same rounds."""
+
+    members: list[Member] = field(default_factory=list)
+    rounds: int = 0  # That members have met since rows were last taken in
+
+    @property
+    def room(self) -> float:
+        """What a model may offer, as a share of what one alone may."""
+        return room_of(len(self.members))
+
+    def min_worth(self, share: float) -> float:
+        """The least that a row has to be worth to a model, to be a candidate.
+
+        That is a share of what the rows kept last were worth at least; of many models each may leave out no
+        more than its part of that.
+        """
+        return share * _set_of(self.members[0]).rows.cutoff / len(self.members)
+
+    def admit(self) -> None:
+        """Before resident rows are solved: take in what the last round has brought.
+
+        Models that have ended give their rows back.
+        """
+        running = [member for member in self.members if member.state.certificate.stop_reason is None]
+        ended = [member for member in self.members if member.state.certificate.stop_reason is not None]
+        weights = [_weight(member) for member in running]
+        claims = [
+            _claim(member, weight / sum(weights)) for member, weight in zip(running, weights, strict=True)
+        ]
+        for member in ended:
+            member.state.settle(member.model)
+        claims += [_nothing(_set_of(member)) for member in ended]
+        rows = _set_of(self.members[0]).rows
+        if self.rounds and not any(claim.candidates for claim in claims):
+            # None came up to it: what is held may be worth less by now.
+            rows.cutoff = 0.0
+        self.rounds = 0
+        for member, leaving in zip((*running, *ended), admit(rows, claims), strict=True):
+            member.part_with(*leaving)
+        rows.measure(self.members[0].model.space.scale2)
+
+
+def _set_of(member: Member) -> WorkingSet:
+    return member.state.multipliers.working_set
+
+
+def _claim(member: Member, share: float) -> Claim:
+    working_set = _set_of(member)
+    priority = working_set.priorities(member.model, member.state.unit)
+    return Claim(working_set, priority, *member.offer(), share)
+
+
+def _weight(member: Member) -> float:
+    gap, tol = member.state.certificate.relative_gap, member.stopping.tol
+    # Before the first read there is no gap, which is more than any.
+    return max(LEAST_WEIGHT, WEIGHT * gap / tol) if WEIGHT * gap < MOST_WEIGHT * tol else MOST_WEIGHT
+
+
+def _nothing(working_set: WorkingSet) -> Claim:
+    return Claim(working_set, np.full(len(working_set.places), -1.0), (), 0.0, 0.0, 0.0)

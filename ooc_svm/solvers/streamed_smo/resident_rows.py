@@ -1,0 +1,147 @@
+"""Rows held in memory, once for all models of a run: a compact CSR matrix of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ooc_svm.data.blocks import BoolArray, Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.ops import rows as row_ops
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
+
+_SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
+
+
+@dataclass(slots=True)
+class ResidentRows:
+    """Rows, without what models know of them."""
+
+    capacity: int = field(metadata={"saved": False})  # Nonzeros and rows together that are held at most
+    values: Values  # Empty where every stored value is 1
+    all_ones: bool = field(metadata={"saved": False})  # Whether there are no values
+    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # shape (m,): row numbers
+    indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # shape (m + 1,)
+    indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    # The lowest worth that was kept when there was no room for all rows, else 0; rows below it need not be
+    # candidates
+    cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
+    # shape (k,): squared norms of the first rows; those that came since `measure` have none yet
+    squares: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
+    _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    _values_room: Values = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def matrix(self) -> tuple[Values, Values, Values | None]:
+        """The rows' CSR arrays as compiled functions take them."""
+        values = None if self.all_ones else self.values
+        return row_ops.unsigned(self.indptr), row_ops.unsigned(self.indices), values
+
+    @property
+    def sizes(self) -> Int64Array:
+        """Room that each row takes, shape (m,)."""
+        sizes: Int64Array = np.diff(self.indptr) + 1
+        return sizes
+
+    def find(self, ids: Int64Array) -> Int64Array:
+        """The place of each of some rows; -1 for those that are not here."""
+        if not len(ids) or not len(self.ids):
+            return np.full(len(ids), -1)
+        order = np.argsort(self.ids)
+        found = order[np.minimum(np.searchsorted(self.ids, ids, sorter=order), len(order) - 1)]
+        return np.where(self.ids[found] == ids, found, -1)
+
+    def measure(self, scale2: Float64Array | None) -> None:
+        """Take the squared norms of the rows that have come since the last time."""
+        new = np.arange(len(self.squares), len(self.ids))
+        squares = np.empty(len(new))
+        row_ops.row_squares(*self.matrix, scale2, new, squares)
+        self.squares = np.concatenate([self.squares, squares])
+
+    def drop(self, kept: BoolArray) -> None:
+        """Keep some rows only, in their order."""
+        if not kept.all():
+            size = row_ops.compact_rows(*self.matrix, kept)
+            self.indptr = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[kept])])
+            self.indices, self.values = self.indices[:size], self.values[:size]
+            self.ids = self.ids[kept]
+            self.squares = self.squares[kept[: len(self.squares)]]
+        self._make_room()
+
+    def append(self, rows: CandidateRows, chosen: Int64Array) -> None:
+        """Copy some of the rows that a lane has copied."""
+        if not len(chosen):
+            return
+        before = len(self.indices)
+        indptr = np.concatenate([[before], before + np.cumsum(np.diff(rows.indptr)[chosen])])
+        self._use(int(indptr[-1]))
+        row_ops.gather_rows(
+            row_ops.unsigned(rows.indptr), row_ops.unsigned(rows.indices), rows.values, chosen,
+            row_ops.unsigned(indptr), row_ops.unsigned(self.indices), None if self.all_ones else self.values,
+        )  # fmt: skip
+        self.indptr = np.concatenate([self.indptr, indptr[1:]])
+        self.ids = np.concatenate([self.ids, rows.ids[chosen]])
+
+    def joined(self, rows: CandidateRows, chosen: Int64Array) -> ResidentRows:
+        """These rows and some others, as rows of their own."""
+        room = len(self.ids) + len(self.indices) + len(rows.ids) + len(rows.indices)
+        both = replace(self, capacity=room)
+        both.drop(np.ones(len(self.ids), dtype=np.bool_))
+        both.append(rows, chosen)
+        return both
+
+    def holds(self, rows: CandidateRows) -> bool:
+        """Whether some rows are here, the same to the last bit."""
+        own = self.find(rows.ids)
+        if (own < 0).any() or not np.array_equal(np.diff(self.indptr)[own], np.diff(rows.indptr)):
+            return False
+        indices = np.empty_like(rows.indices)
+        values = None if rows.values is None else np.empty_like(rows.values)
+        row_ops.gather_rows(
+            *self.matrix, own, row_ops.unsigned(rows.indptr), row_ops.unsigned(indices), values
+        )
+        same = np.array_equal(indices, rows.indices)
+        return same and (rows.values is None or np.array_equal(np.asarray(values), rows.values))
+
+    def column_spread(self, n_features: int) -> float:
+        """How the sizes of the columns differ, a twentieth of them left out on each side.
+
+        The first elements are enough to tell.
+        """
+        if self.all_ones or not len(self.indices):
+            return 1.0
+        largest = np.zeros(n_features)
+        np.maximum.at(largest, self.indices[:_SAMPLE], np.abs(self.values[:_SAMPLE]))
+        used = np.sort(largest[largest > 0.0])
+        outside = len(used) // 20
+        return float(used[-1 - outside] / used[outside])
+
+    def is_one_sided(self) -> bool:
+        """Whether no value is negative; the first elements are enough to tell."""
+        return len(self.indices) > 0 and (self.all_ones or float(self.values[:_SAMPLE].min()) >= 0.0)
+
+    def is_whole(self) -> bool:
+        """Whether the parts fit each other; saved rows may come from anywhere."""
+        m, size = len(self.ids), len(self.indices)
+        if len(self.indptr) != m + 1 or len(self.values) != (0 if self.all_ones else size):
+            return False
+        return bool(self.indptr[0] == 0 and self.indptr[-1] == size and (np.diff(self.indptr) >= 0).all())
+
+    def is_sound(self, n_features: int) -> bool:
+        """Whether they are whole, have room, and no other columns than the data."""
+        fits = self.is_whole() and len(self.indices) + len(self.ids) <= self.capacity
+        return bool(fits and ((self.indices >= 0) & (self.indices < n_features)).all())
+
+    def _make_room(self) -> None:
+        """Room for all rows that may come, made once: the system gives memory to what is used."""
+        if len(self._indices_room) != self.capacity:
+            size = len(self.indices)
+            self._indices_room = np.empty(self.capacity, dtype=np.int32)
+            self._indices_room[:size] = self.indices
+            self._values_room = np.empty(0 if self.all_ones else self.capacity, dtype=self.values.dtype)
+            self._values_room[:size] = self.values
+            self._use(size)
+
+    def _use(self, size: int) -> None:
+        self.indices = self._indices_room[:size]
+        self.values = self._values_room[:size]

@@ -1,0 +1,200 @@
+"""Models that share the rows in memory: what is kept, whose it is, and that each stays right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.dual_data import dual_data, dual_model, read_all
+from helpers.streamed_data import make_stores
+from helpers.train_data import answers, bits
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ooc_svm.training.run
+from ooc_svm import train
+from ooc_svm.solvers.streamed_smo.admission import Claim, admit
+from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, room_of
+from ooc_svm.solvers.streamed_smo.dual_loops import FREE_PRIORITY
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
+from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
+from ooc_svm.system.arrayfile import read_arrays, write_arrays
+from ooc_svm.training.checkpoint import CHECKPOINT_FILE, state_path
+
+pytestmark = pytest.mark.usefixtures("few_held")
+
+N_ROWS = 200
+COSTS = [0.02, 0.3, 2.0, 9.0]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    return make_stores(tmp_path_factory.mktemp("stores"))
+
+
+def candidates(data, ids, resident, dual, priority):
+    """Rows that a lane offers: copies of those that are not resident, then the others."""
+    is_resident = np.isin(ids, resident)
+    ids = np.concatenate([ids[~is_resident], ids[is_resident]])
+    part = data.matrix[ids[: int((~is_resident).sum())]]
+    indptr, indices = part.indptr.astype(np.int64), part.indices.astype(np.int32)
+    known = data.targets[ids], dual[ids], np.zeros(len(ids)), priority[ids]
+    return CandidateRows(ids, indptr, indices, part.data, *known)
+
+
+@given(seed=st.integers(0, 10**6), capacity=st.integers(50, 1500), n_models=st.integers(1, 5))
+@settings(deadline=None, max_examples=60)
+def test_the_rows_worth_most_to_all_are_kept_once(seed, capacity, n_models):
+    rng, data = np.random.default_rng(seed), dual_data("hinge", n_rows=N_ROWS, n_features=30)
+    model, sizes = dual_model(data), np.diff(data.matrix.indptr) + 1
+    rows = ResidentRows(capacity, np.empty(0), False)
+    sets = [WorkingSet(rows) for _ in range(n_models)]
+    shares = rng.dirichlet(np.ones(n_models)) if n_models > 1 else np.ones(1)
+    for _ in range(4):
+        fresh, claims, worth = rng.permutation(N_ROWS)[:90], [], np.zeros(N_ROWS)
+        before = [dict(zip(own.ids.tolist(), own.dual.tolist(), strict=True)) for own in sets]
+        wanted = [set() for _ in sets]
+        for own, share, asked in zip(sets, shares, wanted, strict=True):
+            dual, priority = rng.random(N_ROWS), np.round(4 * rng.random(N_ROWS), 2)
+            offered = np.sort(np.setdiff1d(rng.permutation(fresh)[:40], own.ids))
+            own.stationarity[:] = rng.normal(size=len(own.ids))
+            of_own, least = own.priorities(model, 1.0), float(rng.choice([0.0, 0.8]))
+            found = candidates(data, offered, rows.ids, dual, priority)
+            claims.append(Claim(own, of_own, [found], 1.0, least, float(share)))
+            ids, values = np.concatenate([own.ids, offered]), np.concatenate([of_own, priority[offered]])
+            weight = np.where(values >= FREE_PRIORITY, share, share**2)
+            worth[ids[values >= least]] += (weight * values)[values >= least]
+            asked.update(ids[values >= least].tolist())
+        leaving = admit(rows, claims)
+        assert len(set(rows.ids.tolist())) == len(rows.ids)
+        assert rows.is_sound(30)
+        assert (abs(data.matrix[rows.ids] - as_csr(rows, data)).sum() if len(rows.ids) else 0.0) == 0.0
+        kept = set(rows.ids.tolist())
+        # Whoever wants a row that is kept has it, and none that it does not want.
+        for own, asked, had, gone in zip(sets, wanted, before, leaving, strict=True):
+            assert set(own.ids.tolist()) == asked & kept
+            assert own.is_sound(30)
+            assert dict(zip(*(part.tolist() for part in gone), strict=True)) == {
+                i: v for i, v in had.items() if i not in asked & kept
+            }
+            np.testing.assert_array_equal(own.targets, data.targets[own.ids])
+        # What is left out is worth no more than what is kept, but for rounding.
+        out = [i for i in set.union(*wanted) - kept if sizes[i] <= capacity]
+        if out:
+            assert worth[out].max() <= worth[list(kept)].min() + 1e-3
+            assert sizes[list(kept)].sum() + sizes[out].max() > capacity
+
+
+def as_csr(rows, data):
+    """The resident rows as a matrix of SciPy."""
+    indptr, indices, values = rows.matrix
+    shape = (len(rows.ids), data.matrix.shape[1])
+    return type(data.matrix)((values, indices.astype(np.int64), indptr.astype(np.int64)), shape=shape)
+
+
+def test_many_models_offer_no_more_together_than_some():
+    assert room_of(1) == room_of(MOST_OFFERS) == 1.0
+    for n_models in (MOST_OFFERS + 1, 100, 1000):
+        assert n_models * room_of(n_models) == pytest.approx(MOST_OFFERS)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The runs of the trainings of a test, with row vectors as they are at the end."""
+    found, make_model = [], ooc_svm.training.run.make_model
+
+    def keep(run, **options):
+        vectors = {name: read_all(run.engine.vectors, name) for name in run._saved_vectors()}
+        found.append((run.solvers, vectors))
+        return make_model(run, **options)
+
+    monkeypatch.setattr(ooc_svm.training.run, "make_model", keep)
+    return found
+
+
+def multipliers_of(solver, vectors):
+    """All multipliers of a model, by the rules of `Multipliers`."""
+    known = solver.state.multipliers
+    v, step = vectors[solver.model.dual].copy(), vectors[solver.model.step]
+    for each, theta in zip(solver.rounds, known.thetas, strict=True):
+        for part in (part for segment in each.rows.segments for part in segment):
+            own = slice(part.start, part.stop, part.step)
+            v[own] += theta * step[own]
+    v[known.returned] = known.multipliers
+    v[known.working_set.ids] = known.working_set.dual
+    return v
+
+
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+@pytest.mark.parametrize("problem", ["svc", "svr"])
+def test_models_that_end_give_their_rows_back(stores, runs, problem, bias):
+    options = {"problem": problem, "bias": bias, "C": COSTS, "resident": 0.1, "tol": 1e-4}
+    model = train(stores[problem, "many"], **options)
+    assert model.report["converged"]
+    solvers, vectors = runs[-1]
+    passes = [solver.certificate.passes for solver in solvers]
+    assert min(passes) < max(passes)
+    for solver in solvers:
+        state, held = solver.state, solver.state.multipliers.working_set
+        assert len(held.places) == 0 or solver.certificate.passes >= max(passes) - 1
+        assert held.rows is solvers[0].state.multipliers.working_set.rows
+        v = multipliers_of(solver, vectors)
+        assert state.multipliers.total == pytest.approx(v.sum(), abs=1e-7 * np.abs(v).sum())
+        if bias == "free" and not len(held.places):
+            assert abs(v.sum()) <= 1e-9 * np.abs(v).sum()
+    held = solvers[0].state.multipliers.working_set.rows
+    assert len(held.ids) + len(held.indices) <= held.capacity
+
+
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+def test_threads_and_resumption_change_no_bits(stores, tmp_path, bias):
+    options = {"bias": bias, "C": COSTS, "resident": 0.1, "tol": 1e-5}
+    store = stores["svc", "few"]
+    whole = train(store, **options, threads=1)
+    assert whole.report["passes"] > 3
+    assert bits(train(store, **options, threads=3)) == bits(whole)
+    for passes in range(1, whole.report["passes"]):
+        own = {"checkpoint": tmp_path / f"{passes}"}
+        train(store, **options, **own, max_passes=passes)
+        gone_on = train(store, **options, **own, resume=True)
+        assert answers(gone_on.report) == answers(whole.report)
+        assert bits(gone_on) == bits(whole)
+
+
+def as_older(folder):
+    """Make the checkpoints of a folder those of a release whose models each had resident rows."""
+    for place in (0, 1):
+        path = state_path(folder, place)
+        content, arrays = read_arrays(path, CHECKPOINT_FILE)
+        n_models = len(content["facts"]["C"])
+        parameters = content["facts"]["parameters"]
+        content["facts"]["parameters"] = {"capacity": -(-parameters["resident_elements"] // n_models)}
+        ids, indptr, indices, values, least = (
+            arrays[f"0/residents/{name}"] for name in ("ids", "indptr", "indices", "values", "least")
+        )
+        for k in range(n_models):
+            places = arrays.pop(f"{k}/residents/places")
+            parts = [np.arange(indptr[i], indptr[i + 1]) for i in places]
+            chosen = np.concatenate([np.empty(0, np.int64), *parts])
+            lengths = np.concatenate([[0], np.cumsum(np.diff(indptr)[places])])
+            own = {"ids": ids[places], "indptr": lengths, "indices": indices[chosen], "least": least}
+            own["values"] = values[chosen] if len(values) else values
+            arrays |= {f"{k}/residents/{name}": array for name, array in own.items()}
+        with path.open("wb") as file:
+            write_arrays(file, CHECKPOINT_FILE, content, arrays)
+
+
+@pytest.mark.parametrize("costs", [[2.0], COSTS])
+@pytest.mark.parametrize("bias", ["none", "free"])
+def test_a_run_whose_models_each_had_rows_goes_on(stores, tmp_path, bias, costs):
+    """The rows of all are put together: what one has besides is as if it had been resident here."""
+    # A quarter of that is cut into as many rounds.
+    store, options = stores["svc", "many"], {"bias": bias, "C": costs, "tol": 1e-5, "resident": 0.28}
+    own = {"checkpoint": tmp_path / "c"}
+    train(store, **options, **own, max_passes=2)
+    as_older(tmp_path / "c")
+    gone_on, whole = train(store, **options, **own, resume=True), train(store, **options)
+    assert gone_on.report["converged"]
+    assert abs(gone_on.report["passes"] - whole.report["passes"]) <= 1
+    # Whoever goes on once more finds what this release has saved.
+    assert train(store, **options, **own, resume=True).report["passes"] == gone_on.report["passes"]
