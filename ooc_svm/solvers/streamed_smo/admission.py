@@ -39,6 +39,8 @@ class Claim:
 def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
     """Keep the best of the rows here and of the candidates; what leaves each of the models."""
     copies = [part for claim in claims for part in claim.candidates]
+    if not copies and not len(rows.ids):
+        return [(np.empty(0, np.int64), np.empty(0)) for _ in claims]
     numbers, firsts = _number(rows, copies)
     sizes = np.concatenate([rows.sizes, *(np.diff(part.indptr)[own] + 1 for part, own in firsts)])
     worth, wanted = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)

@@ -77,9 +77,11 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None) -> Ef
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
     wanted = 1.0 / (effort.max_round_ratio * max(resident, 1e-9))
     rounds = round(min(max(wanted, effort.rounds), effort.max_rounds))
-    if resident >= 1.0:
-        # None has to leave, and all are moved often.
-        effort = replace(effort, offered=1.0, visits=1)
-        if effort.at_once_floor is not None:
-            rounds, effort = 1, replace(effort, floor=effort.at_once_floor, early_share=1.0)
-    return replace(effort, rounds=rounds, lanes=lanes or effort.lanes)
+    lanes = lanes or effort.lanes
+    if resident < 1.0:
+        return replace(effort, rounds=rounds, lanes=lanes)
+    # None has to leave, and all are moved often.
+    offered, visits, floor = 1.0, 1, effort.floor
+    if effort.at_once_floor is not None:
+        rounds, floor = 1, effort.at_once_floor
+    return replace(effort, rounds=rounds, lanes=lanes, offered=offered, visits=visits, floor=floor)
