@@ -201,6 +201,12 @@ def test_rows_far_from_zero_that_are_all_alike_take_few_reads():
     train(rows.matrix, rows.labels, problem="svr", loss=REGRESSION[1], bias="free", C=100.0, most=MOST_READS)
 
 
+def test_a_bias_far_from_all_rows_takes_few_reads():
+    """All rows are at a bound; one of those out of reach is free at the optimum."""
+    rows = make_rows("svc", n=81, d=20, seed=48301371, values="normal", noise=2.0, weights="uniform")
+    train(rows.matrix, rows.labels, rows.weights, bias="free", C=5.5e-6, tol=1e-8, most=MOST_READS)
+
+
 @pytest.mark.usefixtures("few_held")
 @pytest.mark.parametrize("seed", range(6))
 def test_few_rows_that_weigh_anything_need_not_be_resident(seed, monkeypatch):

@@ -92,6 +92,15 @@ def as_csr(rows, data):
     return type(data.matrix)((values, indices.astype(np.int64), indptr.astype(np.int64)), shape=shape)
 
 
+def test_candidates_that_have_left_meanwhile_are_not_taken():
+    data = dual_data("hinge", n_rows=N_ROWS, n_features=30)
+    rows, ids = ResidentRows(1000, np.empty(0), False), np.arange(5)
+    own = WorkingSet(rows)
+    found = candidates(data, ids, ids, np.zeros(N_ROWS), np.ones(N_ROWS))
+    [(left, multipliers)] = admit(rows, [Claim(own, np.empty(0), [found], 1.0, 0.0)])
+    assert len(left) == len(multipliers) == len(rows.ids) == len(own.ids) == 0
+
+
 def test_many_models_offer_no_more_together_than_some():
     assert room_of(1) == room_of(MOST_OFFERS) == 1.0
     for n_models in (MOST_OFFERS + 1, 100, 1000):

@@ -39,7 +39,8 @@ class Claim:
 def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
     """Keep the best of the rows here and of the candidates; what leaves each of the models."""
     copies = [part for claim in claims for part in claim.candidates]
-    if not copies and not len(rows.ids):
+    if not len(rows.ids) and not any(part.n_copied for part in copies):
+        # Candidates that are not copied were resident when they were offered, and have left.
         return [(np.empty(0, np.int64), np.empty(0)) for _ in claims]
     numbers, firsts = _number(rows, copies)
     sizes = np.concatenate([rows.sizes, *(np.diff(part.indptr)[own] + 1 for part, own in firsts)])

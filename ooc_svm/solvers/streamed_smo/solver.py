@@ -356,15 +356,18 @@ class StreamedSmo(Solver):
     def _min_priority(self) -> float:
         """The priority of a row out of reach; what is far in a regression depends on the values' unit.
 
-        No row is, where too few are resident to take up what the multipliers of a free bias sum up to, or
-        where all rows come at once: nothing is near the first weights.
+        No row is where those in reach cannot take up what the multipliers of a free bias sum up to, since the
+        bias has far to go then, or where all rows come at once: nothing is near the first weights.
         """
-        certificate = self.certificate
-        no_bound = self.model.free_bias and certificate.passes > 0 and certificate.lower <= 0.0
-        first = self.effort.at_once and certificate.passes == 0
-        if no_bound or first or not self.model.targets.in_margins:
+        if not self.model.targets.in_margins:
             return 0.0
-        return 1.0 / (1.0 + self.effort.margin_reach)
+        least = 1.0 / (1.0 + self.effort.margin_reach)
+        if self.certificate.passes == 0:
+            return 0.0 if self.effort.at_once else least
+        multipliers = self.state.multipliers
+        if self.model.free_bias and not multipliers.working_set.takes_up(self.model, multipliers.total, least):
+            return 0.0
+        return least
 
     @property
     def _hardness(self) -> float:

@@ -143,6 +143,13 @@ class WorkingSet:
         self._add_rows(model, self.dual, total)
         return total
 
+    def takes_up(self, model: DualModel, excess: float, least: float) -> bool:
+        """Whether rows of at least this priority could take away an excess of the multipliers' sum."""
+        m = len(self.dual)
+        room, inside = np.empty(m), np.empty(m, np.bool_)
+        dual_loops.rooms(model.loss, self.dual, self.targets, -np.sign(excess), room, inside)
+        return bool(room[self.priorities(model, 1.0) >= least].sum() >= abs(excess))
+
     def absorb(self, model: DualModel, excess: float, w: Float64Array) -> tuple[float, float, Float64Array]:
         """Move w as if the multipliers here took away an excess of their sum; they stay as they are.
 
