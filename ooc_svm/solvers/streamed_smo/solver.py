@@ -364,10 +364,9 @@ class StreamedSmo(Solver):
         least = 1.0 / (1.0 + self.effort.margin_reach)
         if self.certificate.passes == 0:
             return 0.0 if self.effort.at_once else least
-        multipliers = self.state.multipliers
-        if self.model.free_bias and not multipliers.working_set.takes_up(self.model, multipliers.total, least):
-            return 0.0
-        return least
+        working_set, excess = self.state.multipliers.working_set, self.state.multipliers.total
+        short = self.model.free_bias and not working_set.takes_up(self.model, excess, least)
+        return 0.0 if short else least
 
     @property
     def _hardness(self) -> float:
