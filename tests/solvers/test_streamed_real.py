@@ -51,7 +51,7 @@ def stores(tmp_path_factory):
         (W8A, 1.0, 0.1, "none", 4),
         (IJCNN1, 1.0, 0.1, "none", 4),
         (COVTYPE, 1.0, 0.1, "none", 5),
-        (COVTYPE, 1.0, 0.02, "none", 14),
+        (COVTYPE, 1.0, 0.02, "none", 15),
         (A9A, 0.05, 0.1, "free", 4),
         (A9A, 1.0, 0.1, "free", 5),
         (A9A, 8.0, 0.1, "free", 6),
