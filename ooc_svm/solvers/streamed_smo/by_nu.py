@@ -1,7 +1,7 @@
 """The nu problems by the dual solver: two models around the C or the epsilon that nu stands for.
 
-The decision of nu-SVC is that of C-SVC with a free bias at some C, up to its scale, and that of nu-SVR is that
-of epsilon-SVR at some epsilon. With W the sum of the rows' weights omega_i, the dual problems are
+The decision of nu-SVC is that of C-SVC with a free bias at some C, up to its scale, and that of nu-SVR is
+that of epsilon-SVR at some epsilon. With W the sum of the rows' weights omega_i, the dual problems are
 
     nu-SVC:  max -1/2 |w|^2               0 <= y_i v_i <= C omega_i,  sum v_i = 0,  sum |v_i| >= nu C W
     nu-SVR:  max sum t_i v_i - 1/2 |w|^2  |v_i| <= C omega_i,         sum v_i = 0,  sum |v_i| <= nu C W
@@ -43,15 +43,19 @@ from ooc_svm.solvers.streamed_smo.sweep import COST, LONGEST, NORM
 
 N_MODELS = 6  # Of the first bracket
 
-# Its values of epsilon, as multiples of the mean distance of the values from their center; and its values of C
-# as multiples of 1 over the mean squared norm of a row: the smallest is that over the number of rows.
+# Its values of epsilon, as multiples of the mean distance of the values from their center. Its largest C, as
+# a multiple of 1 over the mean squared norm of a row; the smallest is 1 over the sum of those norms.
 EPSILONS = np.array([0.0, 0.1, 0.3, 0.6, 1.2, 3.0])
 LARGEST_C = 100.0
 
 EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
 TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
 MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs
-NARROWER, WIDER = 0.25, 2.0  # What a read makes of the bracket's width: at the least, and where nu is outside
+# What a read makes of the width between the two: the least part of it. So many of it they go, where nu is not
+# between them.
+NARROWER, WIDER = 0.25, 2.0
+KNOWN = 0.3  # Relative gap up to which a model says of what nu its C or epsilon is
+
 
 @dataclass(slots=True)
 class NuState:
@@ -168,16 +172,23 @@ class SmoByNu(Solver):
             member.solver.stopping = replace(self.stopping, tol=min(own, EARLY_TOL))
 
     def _closer(self, mix: Mix) -> tuple[float, float]:
-        """Where the two models go next: nearer to the place between them at which nu is the wanted one."""
-        (first, second), (more, less) = (member.place for member in self.members), mix.shares
-        width, cost = second - first, mix.cost
-        least = -math.inf if self.members[0].in_margins else 0.0
+        """Where the two models go next: nearer to the place at which nu is the wanted one, or beyond them."""
+        first, second = (member.place for member in self.members)
+        width, (more, less), cost = second - first, mix.shares, mix.cost
+        gap = max(member.solver.certificate.relative_gap for member in self.members)
+        if gap > KNOWN:
+            return first, second
+        slope = (less - more) / width
         if cost is None:
-            step = WIDER * width
-            return (second, second + step) if less >= nu_of(self.oracle) else (max(first - step, least), first)
+            # Along the line through the two, but not far: it may be nearly level, or rise.
+            lacking = nu_of(self.oracle) - less
+            away = lacking / slope if slope < 0.0 else math.copysign(math.inf, -lacking)
+            shift = min(max(away + 0.5 * width, -WIDER * width), WIDER * width)
+            start = first + shift if self.members[0].in_margins else max(first + shift, 0.0)
+            return start, start + width
+        place = second + (nu_of(self.oracle) - less) / slope
         wanted = MIX_SHARE * self.stopping.tol * abs(self.certificate.dual)
         narrower = min(max(math.sqrt(wanted / cost), NARROWER), 1.0) if cost > 0.0 else 1.0
-        place = second - mix.parts[0] * width
         return place - narrower * (place - first), place + narrower * (second - place)
 
 

@@ -60,7 +60,7 @@ class Mix:
 
     @classmethod
     def around(cls, oracle: FreeCutOracle, members: Sequence[Member]) -> Mix:
-        """Of several models, which come by falling shares, the two around nu; the first or last, if it is outside."""
+        """The two of some models, given by falling shares, that are around nu, or nearest to it."""
         nu, shares = nu_of(oracle), [share_of(oracle, member) for member in members]
         inside = [k for k, (more, less) in enumerate(pairwise(shares)) if more >= nu > less]
         first = inside[0] if inside else (0 if shares[0] < nu else len(shares) - 2)
@@ -132,7 +132,8 @@ class Mix:
         square = float(w @ w)
         size = oracle.reach + b + k + 1.0 + float(rows[LONGEST]) * math.sqrt(square)
         sums = gamma(count_rows(solvers[0].rows) + FEW) * (abs(loss) + 2.0 * weight * (k + 1.0))
-        return weight * (scores * length + gamma(FEW) * size) + sums + gamma(len(w) + FEW) * square
+        bound: float = weight * (scores * length + gamma(FEW) * size) + sums + gamma(len(w) + FEW) * square
+        return bound
 
     def bound(self, k: float) -> tuple[float, float] | None:
         """D at the mix and a bound of its rounding; None if it is not feasible.

@@ -94,7 +94,7 @@ class _Solved:
     rate: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class StreamedSmo(Solver):
     """The solver of one model: `steps` yields the rounds of reads, and passes over row vectors."""
 
@@ -394,7 +394,7 @@ class StreamedSmo(Solver):
         return candidates, self._theta, self._min_priority
 
     def leave(self) -> None:
-        """Take no further part: the rows that are resident for this model alone go with the next admission."""
+        """Take no further part: rows that are resident for this model alone go with the next admission."""
         self.company.members.remove(self)
 
     def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
