@@ -65,7 +65,7 @@ class SolverEntry(NamedTuple):
 
     It solves problems of its `forms`, and `needs` a property of the loss. `options` belong to it and the
     other solvers that name them. Forms in `by_name` it takes only where it is named, and without
-    checkpoints.
+    checkpoints and clusters.
     """
 
     home: str

@@ -350,9 +350,13 @@ class TrainOptions:
             (f"bias {self.resolved_bias!r}", lambda entry: self.resolved_bias in entry.biases),
         )
         takers = [(subject, [n for n, entry in SOLVERS.items() if takes(entry)]) for subject, takes in rules]
-        if self.checkpoint is not None:
-            saved = [name for name, entry in SOLVERS.items() if form not in entry.by_name]
-            takers.append((f"{parameter('checkpoint')} with {parameter('problem', self.problem)}", saved))
+        everywhere = [name for name, entry in SOLVERS.items() if form not in entry.by_name]
+        for asked, what in (
+            (self.checkpoint is not None, parameter("checkpoint")),
+            (self.engine != "local", parameter("engine", self.engine)),
+        ):
+            if asked:
+                takers.append((f"{what} with {parameter('problem', self.problem)}", everywhere))
         return [*takers, *self._owned("solver")]
 
     def _owned(self, kind: str) -> Iterator[tuple[str, list[str]]]:

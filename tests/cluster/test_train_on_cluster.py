@@ -114,8 +114,6 @@ FREE = [
     {"problem": "svr", "bias": "free", "solver": "ocas"},
     {"problem": "nu-svc", "nu": 0.6, "solver": "cutting-plane", "C": 1.0},
     {"problem": "nu-svr", "nu": 0.3, "solver": "ocas"},
-    {"problem": "nu-svc", "nu": 0.6, "solver": "streamed-smo", "C": 1.0},
-    {"problem": "nu-svr", "nu": 0.3, "solver": "streamed-smo"},
 ]
 CASES = [(options, "many") for options in SMO + CUTS + FREE + PAIRS]
 CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + FREE[::3] + PAIRS[::2]]
