@@ -77,7 +77,7 @@ def plain_value(name, y, w, b, weights=None):
     return 0.5 * w @ w + loss
 
 
-@pytest.mark.parametrize("solver", ALL)
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_optimum_is_that_of_scikit_learn(name, solver):
     y, options = CASES[name]
@@ -181,7 +181,7 @@ def test_groups_and_scale_change_the_way_only(name, groups, solver):
     assert values[0] == pytest.approx(values[1], rel=2e-5)
 
 
-@pytest.mark.parametrize("solver", ALL)
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", ["nu-svc", "nu-svr"])
 @pytest.mark.parametrize("nu", [0.5, 0.6, 0.7])
 def test_the_nu_property(name, nu, solver):
