@@ -64,7 +64,8 @@ class SolverEntry(NamedTuple):
     """A solver; its home is ``"module:name"``, see `load`.
 
     It solves problems of its `forms`, and `needs` a property of the loss. `options` belong to it and the
-    other solvers that name them.
+    other solvers that name them. Forms in `by_name` it takes only where it is named, and without
+    checkpoints and clusters.
     """
 
     home: str
@@ -72,6 +73,7 @@ class SolverEntry(NamedTuple):
     needs: LossProperty
     biases: tuple[str, ...]
     options: tuple[str, ...] = ()
+    by_name: tuple[Form, ...] = ()
 
 
 LOSSES = {
@@ -144,7 +146,8 @@ PROBLEMS = {
 SOLVERS = {
     "streamed-smo": SolverEntry(
         home="ooc_svm.solvers.streamed_smo.plan:SOLVER",
-        forms=("classes", "values"),
+        forms=("classes", "values", "classes by nu", "values by nu"),
+        by_name=("classes by nu", "values by nu"),
         needs="dual",
         biases=BIASES,
         options=("resident", "lanes", "warm_start"),

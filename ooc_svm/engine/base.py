@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,10 +29,10 @@ from ooc_svm.passes.base import (
     union,
 )
 from ooc_svm.passes.fuse import fuse, split
+from ooc_svm.passes.together import Steps, passes_over_data, served_first
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.memory import peak_memory
 
-Steps = Generator[Request | Overlap, Any, None]
 Work = Callable[[], None]
 
 
@@ -199,13 +199,10 @@ class Engine(ABC):
             running[number] = solver.steps()
             advance(number, None)
         while waiting:
-            reading = {number: _passes_over_data(request) for number, request in waiting.items()}
-            quick = [number for number, passes in reading.items() if not passes]
-            begins = all(request.position.begins for passes in reading.values() for request in passes)
-            if not quick and begins and between is not None:
+            served = served_first(waiting)
+            reading = [each for number in served for each in passes_over_data(waiting[number])]
+            if reading and all(each.position.begins for each in reading) and between is not None:
                 between()
-            early = [number for number in quick if not _waits_for_others(waiting[number])]
-            served = early or quick or list(waiting)
             answers = self.serve([waiting.pop(number) for number in served])
             for number, answer in zip(served, answers, strict=True):
                 advance(number, answer)
@@ -254,13 +251,3 @@ class _Once:
 def _after(first: Work, work: Work) -> None:
     first()
     work()
-
-
-def _waits_for_others(request: Request | Overlap) -> bool:
-    return isinstance(request, Overlap) and request.first is not None
-
-
-def _passes_over_data(request: Request | Overlap) -> list[Pass]:
-    """The passes of what a solver waits for that need blocks of the matrix."""
-    requests = request.requests if isinstance(request, Overlap) else (request,)
-    return [each for each in requests if is_pass(each) and each.needs_data]

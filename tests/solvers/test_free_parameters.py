@@ -23,6 +23,7 @@ from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 
 SOLVERS = ("ocas", "cutting-plane")
+ALL = (*SOLVERS, "streamed-smo")
 N = 160
 
 
@@ -150,7 +151,7 @@ def test_the_elimination_of_the_paper_certifies_the_same(solver):
     assert bound <= found["primal"] * (1 + 1e-7)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", ALL)
 @pytest.mark.parametrize("name", CASES)
 def test_weights_count_like_rows_repeated(name, solver):
     y, options = CASES[name]
@@ -201,12 +202,13 @@ def test_nu_svc_is_svc_at_some_c():
 
 
 class TestInput:
-    def test_the_largest_nu_is_named(self):
+    @pytest.mark.parametrize("solver", ALL)
+    def test_the_largest_nu_is_named(self, solver):
         y = np.where(np.arange(N) < 40, 1.0, -1.0)
         with pytest.raises(InputError, match=r"^nu is 0\.6, .* at most 0\.5, ") as caught:
-            train(X, y, problem="nu-svc", nu=0.6)
+            train(X, y, problem="nu-svc", nu=0.6, solver=solver)
         assert caught.value.exit_code == 3
-        at_most = train(X, y, problem="nu-svc", nu=0.5, tol=1e-3).report["models"][0]
+        at_most = train(X, y, problem="nu-svc", nu=0.5, tol=1e-3, solver=solver).report["models"][0]
         assert at_most["support_vectors"] >= 0.5
 
     @pytest.mark.parametrize("nu", [0.0, -0.1, 1.1, np.nan])
@@ -230,7 +232,7 @@ class TestInput:
         with pytest.raises(UsageError, match=f"^{message}$"):
             train(X, CLASSES, **options)
 
-    @pytest.mark.parametrize("solver", SOLVERS)
+    @pytest.mark.parametrize("solver", ALL)
     @pytest.mark.parametrize("name", ["svr", "nu-svr"])
     def test_constant_targets(self, name, solver):
         found = train(X, np.full(N, 7.0), solver=solver, **CASES[name][1])
@@ -238,13 +240,13 @@ class TestInput:
         assert found.report["models"][0]["primal"] == pytest.approx(0.0, abs=1e-9)
         assert found.report["converged"]
 
-    @pytest.mark.parametrize("solver", SOLVERS)
+    @pytest.mark.parametrize("solver", ALL)
     @pytest.mark.parametrize("name", ["svr", "nu-svr"])
     def test_one_row(self, name, solver):
         found = train(X[:1], np.array([3.0]), solver=solver, **CASES[name][1])
         assert found.bias[0] == pytest.approx(3.0, abs=0.3)
 
-    @pytest.mark.parametrize("solver", SOLVERS)
+    @pytest.mark.parametrize("solver", ALL)
     @pytest.mark.parametrize("name", ["svr", "nu-svr"])
     def test_an_offset_of_the_targets_is_the_bias(self, name, solver):
         y, options = CASES[name]
@@ -260,7 +262,7 @@ class TestInput:
         with pytest.raises(InputError, match="non-finite objective"):
             train(X, np.where(CLASSES > 0, 1e300, -1e300), solver=solver, **CASES[name][1])
 
-    @pytest.mark.parametrize("solver", SOLVERS)
+    @pytest.mark.parametrize("solver", ALL)
     @pytest.mark.parametrize("name", CASES)
     def test_rows_without_features(self, name, solver):
         y, options = CASES[name]
@@ -269,7 +271,7 @@ class TestInput:
         if name == "nu-svc":
             assert found["absolute"]
 
-    @pytest.mark.parametrize("solver", SOLVERS)
+    @pytest.mark.parametrize("solver", ALL)
     def test_hulls_that_meet_end_by_the_absolute_gap(self, solver):
         found = train(X, CLASSES, problem="nu-svc", nu=0.05, solver=solver).report["models"][0]
         assert found["converged"]

@@ -117,7 +117,7 @@ def test_svr(name, n_rows, solver):
     check("svr", *rows(name, n_rows), solver, C=0.05)
 
 
-@pytest.mark.parametrize("solver", SOLVERS[:2])
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(("name", "n_rows"), CLASSES)
 def test_nu_svc_and_svc_at_the_matching_c(name, n_rows, solver):
     matrix, labels = rows(name, n_rows)
@@ -133,7 +133,7 @@ def test_nu_svc_and_svc_at_the_matching_c(name, n_rows, solver):
     assert scaled == pytest.approx(other["primal"], rel=5 * GAP)
 
 
-@pytest.mark.parametrize("solver", SOLVERS[:2])
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("nu", [0.2, 0.6])
 @pytest.mark.parametrize(("name", "n_rows"), VALUES)
 def test_nu_svr_and_svr_at_the_matching_epsilon(name, n_rows, nu, solver):

@@ -12,6 +12,7 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
+from ooc_svm.solvers.streamed_smo.by_nu import N_MODELS, build_by_nu
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
@@ -70,6 +71,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
     ) -> SolverPlan:
         """As many resident rows as are worth it and fit, before row vectors and blocks in memory."""
+        size = _with_members(size, options)
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         left = min(_left(size, options, room, threads) for threads in (lanes, room.threads))
@@ -90,11 +92,13 @@ class StreamedSmoPackage(SmoWarmStarting):
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""
         few = size.n_nonzeros // 4
+        size = _with_members(size, options)
         return _plan(size, options, NO_ROOM, SmoParameters(few, few))
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """The lanes are those of all the data; candidates are in the worker before they are sent."""
         options = replace(options, lanes=whole.report["lanes"])
+        size = _with_members(size, options)
         return _plan(size, options, room, whole.parameters, whole.report["resident"])
 
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
@@ -115,15 +119,23 @@ class StreamedSmoPackage(SmoWarmStarting):
         values = np.empty(0, np.float32 if ones else context.value_type)
         effort = _effort(size, options, plan.parameters)
         rows, company = ResidentRows(plan.parameters.resident_elements, values, ones), Company()
-        solvers: list[Solver] = []
-        for number, spec in enumerate(models):
+
+        def solver(spec: ModelSpec, name: str) -> StreamedSmo:
             assert spec.targets is not None
             free = options.resolved_bias == "free"
-            model = DualModel(spec.targets, spec.loss, spec.C, context.space, free, f"model{number}")
+            model = DualModel(spec.targets, spec.loss, spec.C, context.space, free, name)
             state = SmoState.fresh(context.space.n_features, len(rounds), WorkingSet(rows))
             run = context.stopping, state, rounds, size.n_nonzeros, effort, options.seed, company
-            solvers.append(StreamedSmo(model, *run))
-        return solvers
+            return StreamedSmo(model, *run)
+
+        if not options.by_nu:
+            return [solver(spec, f"model{number}") for number, spec in enumerate(models)]
+        return [build_by_nu(spec, f"model{number}", solver, context) for number, spec in enumerate(models)]
+
+
+def _with_members(size: DataSize, options: TrainOptions) -> DataSize:
+    """The sizes with the models that a nu problem is solved by."""
+    return replace(size, n_models=N_MODELS * size.n_models) if options.by_nu else size
 
 
 def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:

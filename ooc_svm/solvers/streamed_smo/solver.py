@@ -94,7 +94,7 @@ class _Solved:
     rate: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class StreamedSmo(Solver):
     """The solver of one model: `steps` yields the rounds of reads, and passes over row vectors."""
 
@@ -112,11 +112,11 @@ class StreamedSmo(Solver):
     _leaving: list[tuple[Int64Array, Float64Array]] = field(default_factory=list)
     _solved: _Solved | None = None
     _origin: str | None = None  # The checkpoint that the state came from
-    _rows: RowSet = field(init=False)
+    rows: RowSet = field(init=False)
     """All rows, in the lanes' order: passes over row vectors run where the lanes' rows are."""
 
     def __post_init__(self) -> None:
-        self._rows = rows_of([each.rows for each in self.rounds])
+        self.rows = rows_of([each.rows for each in self.rounds])
         self.company.members.append(self)
 
     @property
@@ -135,7 +135,7 @@ class StreamedSmo(Solver):
 
     def kept_scores(self) -> KeptScores:
         best = self.model.best
-        return KeptScores(best, best, offset=self.state.best_b + self.state.center, rows=self._rows)
+        return KeptScores(best, best, offset=self.state.best_b + self.state.center, rows=self.rows)
 
     def hints(self) -> dict[str, str]:
         resident, space = self.state.multipliers.working_set.rows, self.model.space
@@ -176,33 +176,43 @@ class StreamedSmo(Solver):
         return math.ceil(self.effort.offered * capacity * self.company.room / lanes)
 
     def steps(self) -> Steps:
-        state, certificate = self.state, self.certificate
+        state = self.state
+        yield from self.begin()
+        while self.certificate.stop_reason is None:
+            yield from self.iterate()
+            self.certificate.record(self.stopping)
+        self.certificate.n_support = yield from count_support(self.model, state, self.rows)
+
+    def begin(self) -> Steps:
+        """What comes before the first read."""
+        state = self.state
         if state.unit == 0.0:
-            state.center, state.unit = yield from place_targets(self.model, self._rows)
+            state.center, state.unit = yield from place_targets(self.model, self.rows)
         self.model = replace(self.model, center=state.center)
         if self._origin is not None:
             yield from self._check_saved(self._origin)
         if state.rho == 0.0:
-            state.rho, state.mean = yield from place_rows(self.model, self.rounds, self._rows)
-        while certificate.stop_reason is None:
-            reference, reference_b = state.point(self.model.space)
-            if certificate.passes == 0 and len(state.start):
-                reference, reference_b = state.start, state.start_b - state.center
-            # Without a point yet all scores are 0.
-            scored = math.isfinite(certificate.primal) or len(state.start) > 0 or bool(state.best.any())
-            yield from self._read(reference, scored)
-            certificate.scale = state.scale
-            towards = (reference, reference_b) if scored else None
-            yield from improve_best(self.model, state, self._rows, towards, FLAT * self.stopping.tol)
+            state.rho, state.mean = yield from place_rows(self.model, self.rounds, self.rows)
+
+    def iterate(self) -> Steps:
+        """One read of the data; P and D after it are not recorded yet."""
+        state, certificate = self.state, self.certificate
+        reference, reference_b = state.point(self.model.space)
+        if certificate.passes == 0 and len(state.start):
+            reference, reference_b = state.start, state.start_b - state.center
+        # Without a point yet all scores are 0.
+        scored = certificate.passes > 0 or len(state.start) > 0 or bool(state.best.any())
+        yield from self._read(reference, scored)
+        certificate.scale = state.scale
+        towards = (reference, reference_b) if scored else None
+        yield from improve_best(self.model, state, self.rows, towards, FLAT * self.stopping.tol)
+        certificate.set_dual(*self._bound(state))
+        if not self.stopping.certifies(certificate.upper, certificate.lower):
+            # The w of the moment is the next reference.
+            solve = partial(self._solve_working_set, last=True)
+            yield Overlap((), solve, self._ahead, self.company.admit)
+            self._adopt()
             certificate.set_dual(*self._bound(state))
-            if not self.stopping.certifies(certificate.upper, certificate.lower):
-                # The w of the moment is the next reference.
-                solve = partial(self._solve_working_set, last=True)
-                yield Overlap((), solve, self._ahead, self.company.admit)
-                self._adopt()
-                certificate.set_dual(*self._bound(state))
-            certificate.record(self.stopping)
-        certificate.n_support = yield from count_support(self.model, state, self._rows)
 
     def distrust(self, origin: str) -> None:
         self._origin = origin
@@ -213,7 +223,7 @@ class StreamedSmo(Solver):
         A state that is as this solver saved it does not change.
         """
         model, state, certificate = self.model, self.state, self.certificate
-        found = yield from find_again(model, state, self.rounds, self._rows, origin)
+        found = yield from find_again(model, state, self.rounds, self.rows, origin)
         again = replace(
             state,
             w=found.w,
@@ -251,7 +261,7 @@ class StreamedSmo(Solver):
         """
         multipliers, space = state.multipliers, self.model.space
         w, linear, rounding = state.w, multipliers.linear, replace(state.rounding)
-        n_rows, rest, charged = count_rows(self._rows), 0.0, 0.0
+        n_rows, rest, charged = count_rows(self.rows), 0.0, 0.0
         if self.model.free_bias:
             w = w.copy()
             gain, rest, sums = multipliers.working_set.absorb(self.model, multipliers.total, w)
@@ -385,13 +395,18 @@ class StreamedSmo(Solver):
         self._candidates.clear()
         return candidates, self._theta, self._min_priority
 
+    def leave(self) -> None:
+        """Take no further part: rows that are resident for this model alone go with the next admission."""
+        self.company.members.remove(self)
+
     def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
         """Rows leave the working set; a round that is under way does not know of it."""
         self._leaving.append((ids, multipliers))
         if self.certificate.stop_reason is not None:
-            self._let_go()
+            self.let_go()
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Know of the rows that have left, between two rounds."""
         for leaving in self._leaving:
             self.state.multipliers.leave(*leaving)
         self._leaving.clear()
@@ -431,7 +446,7 @@ class StreamedSmo(Solver):
         state.multipliers.linear += float(solved.sums[dual_loops.LINEAR])
         state.multipliers.total += float(solved.sums[dual_loops.MOVED])
         state.visited += float(solved.sums[dual_loops.ROWS])
-        self._let_go()
+        self.let_go()
         return solved.rate
 
     def _join(self, r: int, answer: LaneSums) -> float:

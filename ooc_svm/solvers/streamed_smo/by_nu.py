@@ -1,0 +1,206 @@
+"""The nu problems by the dual solver: two models around the C or the epsilon that nu stands for.
+
+The decision of nu-SVC is that of C-SVC with a free bias at some C, up to its scale, and that of nu-SVR is
+that of epsilon-SVR at some epsilon. With W the sum of the rows' weights omega_i, the dual problems are
+
+    nu-SVC:  max -1/2 |w|^2               0 <= y_i v_i <= C omega_i,  sum v_i = 0,  sum |v_i| >= nu C W
+    nu-SVR:  max sum t_i v_i - 1/2 |w|^2  |v_i| <= C omega_i,         sum v_i = 0,  sum |v_i| <= nu C W
+
+with ``w = sum_i v_i x_i``, C being 1 / W for nu-SVC. The multipliers of C-SVC at C', times C / C', and those
+of epsilon-SVR as they are lack only the last condition. Their size ``sum |v_i|``, as a share of C W, falls as
+C' or epsilon grows. So a mix of a model below the wanted place and one above it is feasible, and D of the mix
+is short of the optimum in second order of their distance only; scaling one model's is in first order.
+
+All values of a first, wide bracket are trained in the first read, as models that share the resident rows.
+Then two go on, which close in on the place after each read, until what the mix costs is next to nothing.
+
+P of the nu problem is taken at the same mix of their best points; of nu-SVC, along its ray. The margin or the
+tube and b are the best for the scores (`ooc_svm.solvers.cutting_plane.free_oracle`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.passes.together import together
+from ooc_svm.problems.base import ModelSpec
+from ooc_svm.solvers.base import Context, KeptScores, Sample, Solver, Steps
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
+from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
+from ooc_svm.solvers.stopping import Stopping
+from ooc_svm.solvers.streamed_smo.bracket import Member
+from ooc_svm.solvers.streamed_smo.mix import Mix, factor_of, nu_of
+from ooc_svm.solvers.streamed_smo.placement import RHO, place_rows, place_targets
+from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
+from ooc_svm.solvers.streamed_smo.sweep import COST, LONGEST, NORM
+
+N_MODELS = 6  # Of the first bracket
+
+# Its values of epsilon, as multiples of the mean distance of the values from their center. Its largest C, as
+# a multiple of 1 over the mean squared norm of a row; the smallest is 1 over the sum of those norms.
+EPSILONS = np.array([0.0, 0.1, 0.3, 0.6, 1.2, 3.0])
+LARGEST_C = 100.0
+
+EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
+TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
+MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs
+# What a read makes of the width between the two: the least part of it. So many of it they go, where nu is not
+# between them.
+NARROWER, WIDER = 0.25, 2.0
+KNOWN = 0.3  # Relative gap up to which a model says of what nu its C or epsilon is
+
+
+@dataclass(slots=True)
+class NuState:
+    """What the solver knows between two reads, besides its members and the row vectors."""
+
+    best: Float64Array  # shape (dimension,): the best point, with b and the margin or the tube
+    certificate: Certificate = field(default_factory=Certificate)
+
+
+@dataclass(slots=True)
+class SmoByNu(Solver):
+    """The solver of one nu problem: `steps` yields the merged requests of its members."""
+
+    oracle: FreeCutOracle
+    stopping: Stopping
+    state: NuState
+    members: list[Member]
+    _facts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def vectors(self) -> Mapping[str, npt.DTypeLike]:
+        own = dict(self.oracle.vectors)
+        for member in self.members:
+            own |= member.solver.vectors
+        return own
+
+    def solution(self) -> tuple[Float64Array, float]:
+        return self.oracle.solution(self.state.best)
+
+    def is_sound(self) -> bool:
+        return True
+
+    def sample(self) -> Sample:
+        found = self.members[0].solver.sample()
+        return replace(found, passes=found.passes * 2)
+
+    def metadata(self, n_rows: int) -> dict[str, float]:
+        visited = sum(member.solver.state.visited for member in self.members)
+        return {"row_visits": visited / n_rows, **self._facts}
+
+    def kept_scores(self) -> KeptScores:
+        best = self.oracle.losses.best
+        return KeptScores(best, best, offset=self.oracle.score_offset(self.state.best))
+
+    def hints(self) -> dict[str, str]:
+        return self.members[0].solver.hints()
+
+    def steps(self) -> Steps:
+        oracle, state, certificate = self.oracle, self.state, self.certificate
+        yield from oracle.open()
+        yield from self._place()
+        while certificate.stop_reason is None:
+            yield from together([member.solver.iterate() for member in self.members])
+            for member in self.members:
+                member.record()
+            yield from together([member.settle() for member in self.members])
+            mix = Mix.around(oracle, self.members)
+            self._keep(mix.members)
+            point = yield from mix.point(certificate)
+            state.best = state.best if point is None else point
+            self._certify(mix)
+            certificate.record(self.stopping)
+            if certificate.stop_reason is None:
+                moves = zip(self.members, self._closer(mix), strict=True)
+                yield from together([member.move(place) for member, place in moves])
+        self._keep(())
+        certificate.n_support, self._facts = yield from oracle.count_support(0.0, state.best)
+
+    def _keep(self, members: Sequence[Member]) -> None:
+        """Go on with some of the models; the others take no further part."""
+        for member in self.members:
+            if all(member is not other for other in members):
+                member.solver.leave()
+        self.members = list(members) or self.members
+
+    def _place(self) -> Steps:
+        """Choose the values of the first bracket; members begin where the data lies."""
+        first = self.members[0].solver
+        center, unit = yield from place_targets(first.model, first.rows)
+        rho, mean = yield from place_rows(replace(first.model, center=center), first.rounds, first.rows)
+        weight = self.oracle.targets.weight
+        if self.members[0].in_margins:
+            largest = math.log(LARGEST_C * RHO / rho)
+            places = np.linspace(largest - math.log(LARGEST_C * weight), largest, len(self.members))
+        else:
+            places = EPSILONS * unit
+        for member, place in zip(self.members, places.tolist(), strict=True):
+            yield from member.move(place)
+            solver = member.solver
+            state, costs = solver.state, solver.model.C * weight
+            state.center, state.unit, state.mean = center, unit, mean
+            state.rho = max(rho, 1.0 / costs)
+            solver.stopping = replace(self.stopping, tol=EARLY_TOL)
+            yield from solver.begin()
+
+    def _certify(self, mix: Mix) -> None:
+        """D at the mix, and what the models are to leave of the gap."""
+        oracle, certificate, tol = self.oracle, self.certificate, self.stopping.tol
+        rows, in_margins = self.members[0].solver.state.rounding.rows, self.members[0].in_margins
+        certificate.scale = oracle.C * oracle.targets.weight * max(oracle.reach, 1.0)
+        if in_margins:
+            mean_square = float(rows[NORM] / rows[COST])
+            certificate.nothing = VANISHING * tol * 0.5 * nu_of(oracle) ** 2 * mean_square
+        if (bound := mix.bound(float(oracle.space.free(self.state.best)[1]))) is not None:
+            certificate.offer_dual(*bound)
+        elif not math.isfinite(certificate.dual):
+            # No mix of rows is longer than the longest of them; no multipliers at all do for values.
+            longest = oracle.C * oracle.price * float(rows[LONGEST]) if in_margins else 0.0
+            certificate.offer_dual(-0.5 * longest**2, 0.0)
+        for member in self.members:
+            wanted = TOL_SHARE * tol * abs(certificate.dual) / factor_of(oracle, member) ** 2
+            upper = member.solver.certificate.upper
+            own = max(wanted / upper, LEAST_TOL) if upper > 0.0 else EARLY_TOL
+            member.solver.stopping = replace(self.stopping, tol=min(own, EARLY_TOL))
+
+    def _closer(self, mix: Mix) -> tuple[float, float]:
+        """Where the two models go next: nearer to the place at which nu is the wanted one, or beyond them."""
+        first, second = (member.place for member in self.members)
+        width, (more, less), cost = second - first, mix.shares, mix.cost
+        gap = max(member.solver.certificate.relative_gap for member in self.members)
+        if gap > KNOWN:
+            return first, second
+        slope = (less - more) / width
+        if cost is None:
+            # Along the line through the two, but not far: it may be nearly level, or rise.
+            lacking = nu_of(self.oracle) - less
+            away = lacking / slope if slope < 0.0 else math.copysign(math.inf, -lacking)
+            shift = min(max(away + 0.5 * width, -WIDER * width), WIDER * width)
+            start = first + shift if self.members[0].in_margins else max(first + shift, 0.0)
+            return start, start + width
+        place = second + (nu_of(self.oracle) - less) / slope
+        wanted = MIX_SHARE * self.stopping.tol * abs(self.certificate.dual)
+        narrower = min(max(math.sqrt(wanted / cost), NARROWER), 1.0) if cost > 0.0 else 1.0
+        return place - narrower * (place - first), place + narrower * (second - place)
+
+
+def build_by_nu(
+    spec: ModelSpec, name: str, build: Callable[[ModelSpec, str], StreamedSmo], context: Context
+) -> SmoByNu:
+    """The solver of a nu problem; ``build`` makes the solver of a model of such a name."""
+    assert spec.targets is not None
+    space = replace(context.space, n_free=context.options.n_free)
+    oracle = FreeCutOracle(
+        RowLosses(spec.targets, spec.loss, name), spec.C, space, nu=spec.nu, mean=spec.mean
+    )
+    start = math.log(spec.C) if spec.targets.in_margins else 0.0
+    members = [Member(build(spec, f"{name}/{k}"), start) for k in range(N_MODELS)]
+    return SmoByNu(oracle, context.stopping, NuState(np.zeros(space.dimension)), members)

@@ -1,0 +1,184 @@
+"""Multipliers and a point of a nu problem: a mix of those of two models, and its certificate.
+
+See `ooc_svm.solvers.streamed_smo.by_nu`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.passes.base import Request, RowSlice
+from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
+from ooc_svm.solvers.rounding import gamma
+from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.best_point import count_rows
+from ooc_svm.solvers.streamed_smo.bracket import Member
+from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST
+
+FEW = 8.0  # Roundings of a row's own loss, and of what is put together from the sums
+
+
+@dataclass(frozen=True, slots=True)
+class MixScores:
+    """Rule on row vectors: a mix of the scores at the best points of two models."""
+
+    first: str
+    second: str
+    shares: tuple[float, float]
+    to: str
+    sums_shape: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.first, self.second)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.to,)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        first, second = (rows.vectors[name] for name in self.reads)
+        rows.vectors[self.to][:] = self.shares[0] * first + self.shares[1] * second
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Two models and their parts in a mix, which add up to 1."""
+
+    oracle: FreeCutOracle
+    members: Sequence[Member]
+    parts: tuple[float, float]
+
+    @classmethod
+    def around(cls, oracle: FreeCutOracle, members: Sequence[Member]) -> Mix:
+        """The two of some models, given by falling shares, that are around nu, or nearest to it."""
+        nu, shares = nu_of(oracle), [share_of(oracle, member) for member in members]
+        inside = [k for k, (more, less) in enumerate(pairwise(shares)) if more >= nu > less]
+        first = inside[0] if inside else (0 if shares[0] < nu else len(shares) - 2)
+        more, less = shares[first : first + 2]
+        part = min(max((nu - less) / (more - less), 0.0), 1.0) if more > less else float(more >= nu)
+        return cls(oracle, members[first : first + 2], (part, 1.0 - part))
+
+    @property
+    def shares(self) -> list[float]:
+        """What nu the multipliers of each are of."""
+        return [share_of(self.oracle, member) for member in self.members]
+
+    @property
+    def cost(self) -> float | None:
+        """What D lacks because two models are mixed, at most; None where nu is not between theirs.
+
+        D of the optimum is concave in nu; its slope is the margin, or the width of the tube, times C W.
+        """
+        (more, less), (first, second) = self.shares, self.members
+        if not more >= nu_of(self.oracle) > less:
+            return None
+        prices = [factor_of(self.oracle, m) if m.in_margins else m.place for m in (first, second)]
+        steeper = self.oracle.C * self.oracle.targets.weight * abs(prices[1] - prices[0])
+        return 0.5 * self.parts[0] * self.parts[1] * steeper * (more - less)
+
+    @property
+    def _factors(self) -> list[float]:
+        """What the weights of each are taken times."""
+        pairs = zip(self.parts, self.members, strict=True)
+        return [part * factor_of(self.oracle, member) for part, member in pairs]
+
+    def _sum(self, vectors: Sequence[Float64Array]) -> Float64Array:
+        first, second = self._factors
+        mixed: Float64Array = first * vectors[0] + second * vectors[1]
+        return mixed
+
+    def point(self, certificate: Certificate) -> Generator[Request, Any, Float64Array | None]:
+        """P at the mix of the best points: a new best point of the nu problem, or None."""
+        oracle, solvers = self.oracle, [member.solver for member in self.members]
+        losses, in_margins, (first, second) = oracle.losses, oracle.losses.targets.in_margins, self._factors
+        w = np.zeros(oracle.space.dimension)
+        weights = self._sum([solver.state.best for solver in solvers])
+        w[: len(weights)] = weights if oracle.space.scale is None else weights / oracle.space.scale
+        names = solvers[0].model.best, solvers[1].model.best
+        yield RowPass(MixScores(*names, (first, second), losses.previous), solvers[0].rows)
+        best, loss = yield from oracle.settle(1.0, w, math.inf)
+        square, t = float(w @ w), 1.0
+        if in_margins and square > 0.0:
+            # Along the ray the loss is t times as large, if b and the margin are.
+            t = max(-oracle.C * loss, 0.0) / square
+            best *= t
+            oracle.space.free(best)[1] += 1.0 - t
+        value = 0.5 * t * t * square + t * oracle.C * loss
+        if not certificate.offer_primal(value, self._primal_rounding(best, t, t * oracle.C * loss)):
+            return None
+        yield RowPass(MixScores(losses.previous, losses.previous, (t, 0.0), losses.best), solvers[0].rows)
+        return best
+
+    def _primal_rounding(self, w: Float64Array, t: float, loss: float) -> float:
+        """Bound of the rounding of P: of scores, by the inequality of Cauchy and Schwarz, and of the sums."""
+        oracle, solvers = self.oracle, [member.solver for member in self.members]
+        weight, rows = oracle.C * oracle.targets.weight, solvers[0].state.rounding.rows
+        length = math.sqrt(float(rows[LENGTH] / rows[COST])) if rows[COST] > 0.0 else 0.0
+        scores = sum(
+            t * factor * (s.state.rounding.scores + gamma(FEW) * s.model.space.norm(s.state.best))
+            for factor, s in zip(self._factors, solvers, strict=True)
+        )
+        b, k = (abs(each) for each in oracle.space.free(w).tolist())
+        square = float(w @ w)
+        size = oracle.reach + b + k + 1.0 + float(rows[LONGEST]) * math.sqrt(square)
+        sums = gamma(count_rows(solvers[0].rows) + FEW) * (abs(loss) + 2.0 * weight * (k + 1.0))
+        bound: float = weight * (scores * length + gamma(FEW) * size) + sums + gamma(len(w) + FEW) * square
+        return bound
+
+    def bound(self, k: float) -> tuple[float, float] | None:
+        """D at the mix and a bound of its rounding; None if it is not feasible.
+
+        ``k``: the breakpoint of the best point, see `FreeCutOracle`: what a larger sum of sizes is worth.
+        """
+        oracle, nu = self.oracle, nu_of(self.oracle)
+        n, space, in_margins = self._n_rows, self.members[0].solver.model.space, self.members[0].in_margins
+        reached = sum(part * share for part, share in zip(self.parts, self.shares, strict=True))
+        if in_margins and reached < nu * (1.0 - gamma(FEW)):
+            return None
+        # A part of a feasible point is one, where no size is asked for.
+        tau = min(1.0, nu / reached) if reached > 0.0 else 1.0
+        w = tau * self._sum([member.solver.state.w for member in self.members])
+        norm, linear, rounding = space.norm(w), 0.0, 0.0
+        for part, member in zip(self.parts, self.members, strict=True):
+            state, factor = member.solver.state, factor_of(oracle, member)
+            if part == 0.0:
+                continue
+            if abs(state.multipliers.total) > 2.0 * state.rounding.total(n):
+                return None
+            b, size = float(state.bias(space)[dual_loops.B]), (n, space.n_features)
+            # That of the sum of v, which may be as far from 0, counts twice.
+            rounding += 2.0 * factor**2 * state.rounding.dual(norm / factor, b, size)
+            if not in_margins:
+                linear += tau * part * (state.multipliers.linear + member.place * member.size)
+        rounding += gamma(n + FEW) * (oracle.C * oracle.price * (oracle.origin + abs(k)) + abs(linear))
+        return linear - 0.5 * norm * norm, rounding
+
+    @property
+    def _n_rows(self) -> int:
+        return count_rows(self.members[0].solver.rows)
+
+
+def nu_of(oracle: FreeCutOracle) -> float:
+    """The wanted nu."""
+    assert oracle.nu is not None
+    return oracle.nu
+
+
+def share_of(oracle: FreeCutOracle, member: Member) -> float:
+    """The nu that the multipliers of a model are of."""
+    return member.size / (member.solver.model.C * oracle.targets.weight)
+
+
+def factor_of(oracle: FreeCutOracle, member: Member) -> float:
+    """What the multipliers and weights of a model are taken times in the nu problem."""
+    return oracle.C / member.solver.model.C

@@ -1,0 +1,72 @@
+"""The nu problems by streamed SMO: two models that close in on nu, against the cutting planes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.train_data import make_store
+from scipy import sparse
+
+from ooc_svm import UsageError, train, tune
+
+N = 1200
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(N, 6)).round(2)
+RULE = X @ RNG.normal(size=6)
+CLASSES = np.where(RULE + 2.0 * RNG.normal(size=N) > 1.0, 1.0, -1.0)
+VALUES = 20.0 + RULE + RNG.standard_t(3, size=N)
+THREE = (RULE + RNG.normal(size=N) > 0.5) + (X[:, 0] > 0.3) * 1.0
+RUNS = {
+    "nu-svc": (CLASSES, {"problem": "nu-svc", "nu": 0.55}),
+    "three": (THREE, {"problem": "nu-svc", "nu": 0.28}),
+    "nu-svr": (VALUES, {"problem": "nu-svr", "nu": 0.3, "C": (0.01, 1.0)}),
+    "narrow": (VALUES, {"problem": "nu-svr", "nu": 0.9, "C": 0.1}),
+    "wide": (VALUES, {"problem": "nu-svr", "nu": 0.05, "C": 0.1}),
+}
+
+
+@pytest.mark.parametrize("scale", ["none", "std"])
+@pytest.mark.parametrize("name", RUNS)
+def test_it_certifies_what_ocas_does_in_fewer_reads(name, scale):
+    y, options = RUNS[name]
+    at = X * [1.0, 10.0, 1.0, 0.1, 1.0, 1.0] if scale != "none" else X
+    ours = train(at, y, solver="streamed-smo", scale=scale, resident=0.1, **options)
+    exact = train(at, y, solver="ocas", tol=1e-6, scale=scale, **options)
+    for found, other in zip(ours.report["models"], exact.report["models"], strict=True):
+        assert found["converged"]
+        assert found["dual"] <= other["primal"] + 1e-12 * abs(other["primal"])
+        assert other["dual"] <= found["primal"] + 1e-12 * abs(other["primal"])
+        assert found.keys() - other.keys() == {"row_visits"}
+        assert not other.keys() - found.keys()
+    reads = train(at, y, solver="ocas", scale=scale, **options).report["passes"]
+    assert ours.report["passes"] < reads
+
+
+@pytest.mark.parametrize("name", ["three", "nu-svr"])
+def test_the_bits_are_the_same_for_any_number_of_threads(tmp_path, name):
+    y, options = RUNS[name]
+    store = make_store(tmp_path / "rows.zarr", sparse.csr_array(X), y)
+    one, more = (
+        train(store, solver="streamed-smo", resident=0.1, threads=threads, lanes=2, **options)
+        for threads in (1, 3)
+    )
+    np.testing.assert_array_equal(one.weights, more.weights)
+    np.testing.assert_array_equal(one.bias, more.bias)
+    assert one.report["passes"] == more.report["passes"]
+
+
+def test_values_of_c_are_compared():
+    found = tune(X, VALUES, problem="nu-svr", nu=0.3, C=(0.01, 1.0), solver="streamed-smo", folds=3)
+    assert found.report["converged"]
+
+
+def test_it_has_no_checkpoints_and_no_cluster_and_is_taken_where_it_is_named(tmp_path):
+    y, options = RUNS["nu-svc"]
+    assert train(X, y, **options).report["solver"] == "ocas"
+    message = r"^checkpoint with problem='nu-svc' is for the solvers 'ocas' and 'cutting-plane', not"
+    with pytest.raises(UsageError, match=message):
+        train(X, y, solver="streamed-smo", checkpoint=tmp_path, **options)
+    with pytest.raises(UsageError, match=r"^engine='dask' with problem='nu-svc' is for the solvers 'ocas'"):
+        train(X, y, solver="streamed-smo", engine="dask", **options)
+    with pytest.raises(UsageError, match=r"^problem 'nu-svc' cannot begin with another run"):
+        train(X, y, solver="streamed-smo", warm_start=tmp_path, **options)
