@@ -211,7 +211,7 @@ def test_quiet_leaves_standard_error_empty(small: SmallData, tmp_path: Path) -> 
 
 
 def test_a_limit_that_was_set_is_no_failure(small: SmallData, tmp_path: Path) -> None:
-    out, _ = run("train", small.store, "-o", tmp_path / "m", "--max-passes", 2, "--tol", "1e-9", "--quiet")
+    out, _ = run("train", small.store, "-o", tmp_path / "m", "--max-passes", 1, "--tol", "1e-9", "--quiet")
     assert facts(out)["certified"].startswith("no, stopped by max-passes")
     assert load_model(tmp_path / "m").report["converged"] is False
 
@@ -456,9 +456,9 @@ def test_training_goes_on_from_a_checkpoint(small: SmallData, tmp_path: Path, so
     at_once, later, states = tmp_path / "a", tmp_path / "b", tmp_path / "states"
     common = ["--tol", "1e-6", "--threads", "1", "--solver", solver]
     run("train", small.store, "-o", at_once, *common, "--quiet")
-    run("train", small.store, "-o", later, *common, "--quiet", "--checkpoint", states, "--max-passes", 3)
+    run("train", small.store, "-o", later, *common, "--quiet", "--checkpoint", states, "--max-passes", 1)
     _, err = run("train", small.store, "-o", later, *common, "--checkpoint", states, "--resume")
-    assert "going on after 3 passes" in err
+    assert "going on after 1 passes" in err
     assert np.array_equal(load_model(at_once).weights, load_model(later).weights)
 
 
