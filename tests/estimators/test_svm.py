@@ -38,8 +38,8 @@ GRADES, QID = np.digitize(VALUES, [-3.0, 3.0]), np.repeat(np.arange(20), 10)
 LEFT_OUT = {
     OocSVC: {"problem", "epsilon", "nu"},
     OocSVR: {"problem", "class_weight", "positive", "nu"},
-    OocNuSVC: {"problem", "epsilon", "C", "resident", "lanes", "warm_start"},
-    OocNuSVR: {"problem", "class_weight", "positive", "epsilon", "resident", "lanes", "warm_start"},
+    OocNuSVC: {"problem", "epsilon", "C"},
+    OocNuSVR: {"problem", "class_weight", "positive", "epsilon"},
     OocRanker: {"problem", "epsilon", "nu", "class_weight", "positive", "resident", "lanes", "warm_start"},
 }
 
