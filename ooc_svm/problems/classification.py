@@ -57,10 +57,11 @@ class Classification(Problem):
         self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
     ) -> list[ModelSpec]:
         """For each C, a model for each class against the others."""
+        _, binary = self._binary(labels, options)
         return [
             ModelSpec(C, loss, ClassTargets(each.sign, each.weight, CODES, row_weight), None, each)
             for C in options.C
-            for each in self._binary(labels, options)[1]
+            for each in binary
         ]
 
     def _binary(self, labels: LabelSet, options: TrainOptions) -> tuple[Float64Array, list[BinaryProblem]]:

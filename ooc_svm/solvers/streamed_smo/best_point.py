@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,14 @@ from ooc_svm.solvers.streamed_smo.dual import LOSS, DualModel, LossCount, Losses
 from ooc_svm.solvers.streamed_smo.state import SmoState
 
 
+class Target(NamedTuple):
+    """A point that the newest scores are of."""
+
+    w: Float64Array
+    b: float
+    error: float  # Of a score, see `SmoRounding.scores`
+
+
 def count_rows(rows: RowSet) -> int:
     """Number of rows."""
     return sum(part.n_rows for segment in rows.segments for part in segment)
@@ -25,12 +33,12 @@ def improve_best(
     model: DualModel,
     state: SmoState,
     rows: RowSet,
-    towards: tuple[Float64Array, float] | None,
+    towards: Target | None,
     tolerance: float,
 ) -> Generator[Pass, Any, None]:
     """Move the best point to the best one of the segment to some weights and bias, by exact values of P.
 
-    ``towards``: these weights, which the newest scores are of, and their bias; None if there are none.
+    ``towards``: None if there is no such point.
     ``tolerance``: of the search, see `lowest`.
     """
     space, rounding, certificate = model.space, state.rounding, state.certificate
@@ -45,7 +53,7 @@ def improve_best(
     if not math.isfinite(primal):
         primal = float((yield from over_bias(np.full(1, state.best_b)))[0])
     if towards is not None:
-        reference, change, change_b = towards[0], towards[0] - state.best, towards[1] - state.best_b
+        change, change_b = towards.w - state.best, towards.b - state.best_b
         n0 = space.inner(state.best, state.best) + penalized * state.best_b * state.best_b
         n1 = 2 * (space.inner(state.best, change) + penalized * state.best_b * change_b)
         n2 = space.inner(change, change) + penalized * change_b * change_b
@@ -56,7 +64,8 @@ def improve_best(
             return 0.5 * (n0 + t * n1 + t**2 * n2) + losses
 
         t, found = yield from lowest(along, 0.0, 2.0, tolerance)
-        scores = rounding.scores_at(t, space.norm(state.best), space.norm(reference))
+        norms = space.norm(state.best), space.norm(towards.w)
+        scores = rounding.scores_at(t, *norms, towards.error)
         # Near the optimum a step may be long and gain less than it costs in digits.
         lost = (scores - rounding.scores) * rounding.per_score
         if found < primal - max(lost, 0.0):

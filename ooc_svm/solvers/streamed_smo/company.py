@@ -75,6 +75,7 @@ class Company:
             _claim(member, weight / sum(weights)) for member, weight in zip(running, weights, strict=True)
         ]
         for member in ended:
+            member.offer()
             member.state.settle(member.model)
         claims += [_nothing(_set_of(member)) for member in ended]
         rows = _set_of(self.members[0]).rows

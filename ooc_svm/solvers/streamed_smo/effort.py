@@ -6,7 +6,7 @@ since the bits of the answer follow from them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 # Gap, as a multiple of the one wanted, from which on w is rebuilt from the multipliers in each read, and from
 # which on no solve is an early one.
@@ -31,7 +31,10 @@ class Effort:
     early_share: float
     last_share: float
     floor: float  # Share of the gap wanted below which the working set is not solved
-    sweeps: float  # Upper limit of the steps of a solve, as a multiple of those of a round
+    # Upper limit of the steps of a solve, as a multiple of those of a round; and of a model that is likely to
+    # go on from another one of its path
+    sweeps: float
+    waiting_sweeps: float = field(default=60.0, kw_only=True)
     # Rows at a bound are held if a change of their margin by at most this much would move them
     margin_reach: float
     # The lanes of a round offer together at most this share of what the resident set may hold. All of that

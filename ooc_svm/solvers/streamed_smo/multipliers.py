@@ -15,7 +15,7 @@ is ``sum_i v_i x_i``, all three up to rounding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,11 @@ class Multipliers:
         """Some rows have left the working set."""
         self.returned = np.concatenate([self.returned, ids])
         self.multipliers = np.concatenate([self.multipliers, multipliers])
+
+    def copy(self) -> Multipliers:
+        """The same, to be moved apart from these."""
+        thetas, multipliers = self.thetas.copy(), self.multipliers.copy()
+        return replace(self, working_set=self.working_set.copy(), thetas=thetas, multipliers=multipliers)
 
     def rescale(self, model: DualModel, ratio: float) -> None:
         """Multiply all of them but those in row vectors, which are left to the caller; so goes C."""

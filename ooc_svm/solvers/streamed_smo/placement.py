@@ -36,6 +36,8 @@ def place_targets(model: DualModel, rows: RowSet) -> Generator[Pass, Any, tuple[
     """
     if model.targets.in_margins:
         return 0.0, 1.0
+    # They do not follow from C, nor do their last digits.
+    model = replace(model, C=1.0)
     center, (cost, total, size) = 0.0, (yield RowPass(TargetSums(model), rows))
     if model.free_bias and cost > 0.0:
         mean = float(total / cost)

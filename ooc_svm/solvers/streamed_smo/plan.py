@@ -16,6 +16,7 @@ from ooc_svm.solvers.streamed_smo.by_nu import N_MODELS, build_by_nu
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
+from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
@@ -129,8 +130,22 @@ class StreamedSmoPackage(SmoWarmStarting):
             return StreamedSmo(model, *run)
 
         if not options.by_nu:
-            return [solver(spec, f"model{number}") for number, spec in enumerate(models)]
+            solvers = [solver(spec, f"model{number}") for number, spec in enumerate(models)]
+            _join_paths(models, solvers)
+            return list(solvers)
         return [build_by_nu(spec, f"model{number}", solver, context) for number, spec in enumerate(models)]
+
+
+def _join_paths(models: Sequence[ModelSpec], solvers: Sequence[StreamedSmo]) -> None:
+    """Let models that differ in C alone know of each other; where some do, all meet after each read."""
+    paths: dict[tuple[int, int | None], list[StreamedSmo]] = {}
+    for spec, solver in zip(models, solvers, strict=True):
+        paths.setdefault((id(spec.classes), spec.fold), []).append(solver)
+    if len(paths) < len(models):
+        for members in paths.values():
+            path = Path(members)
+            for member in members:
+                member.path = path
 
 
 def _with_members(size: DataSize, options: TrainOptions) -> DataSize:

@@ -57,10 +57,24 @@ class SmoRounding:
         self.additions += 1.0
         self.largest = max(self.largest, norm)
 
-    def scores_at(self, t: float, best: float, reference: float) -> float:
-        """`scores` where the best point goes to ``best + t (reference - best)``; given are norms."""
+    def rescale(self, ratio: float) -> None:
+        """All costs and multipliers are multiplied, and so is what they are summed up to."""
+        changes = self.moves[dual_loops.CHANGES]
+        self.moves = self.moves * ratio
+        # Each of them is rounded once more.
+        self.moves[dual_loops.CHANGES] = 2.0 * changes
+        self.largest *= ratio
+        self.size_chains *= ratio
+        self.distance_chains *= ratio
+        self.additions += 1.0
+
+    def scores_at(self, t: float, best: float, reference: float, error: float) -> float:
+        """`scores` where the best point goes to ``best + t (reference - best)``; given are norms.
+
+        ``error``: that of the scores at the reference.
+        """
         kept = abs(1.0 - t)
-        return kept * self.scores + abs(t) * UNIT * reference + FEW * UNIT * (best + abs(t) * reference)
+        return kept * self.scores + abs(t) * error + FEW * UNIT * (best + abs(t) * reference)
 
     @property
     def mean_square(self) -> float:
@@ -96,9 +110,8 @@ class SmoRounding:
         was, moves = self.moves, self.moves[dual_loops.CHANGES] + FEW
         links = self.additions + FEW
         linear = (n + links) * was[dual_loops.WAS_SIZE] + links * was[dual_loops.SIZE] + self.size_chains
-        weights = (
-            n * math.sqrt(float(was[dual_loops.WAS_SQUARE] * self.rows[NORM])) + 3 * moves * self.largest
-        )
+        rows = math.sqrt(float(was[dual_loops.WAS_SQUARE] * self.rows[NORM]))
+        weights = (n + FEW) * rows + 3 * moves * self.largest
         return UNIT * float(linear + norm * weights + (d + FEW) * norm * norm) + abs(b) * self.total(n)
 
     def total(self, n_rows: int) -> float:

@@ -41,13 +41,16 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import parameter
 from ooc_svm.passes.base import Overlap, Pass, RowSet, rows_of
+from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps
+from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.best_point import count_rows, count_support, improve_best
+from ooc_svm.solvers.streamed_smo.best_point import Target, count_rows, count_support, improve_best
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import NEAR, Effort
+from ooc_svm.solvers.streamed_smo.path import Path, TakeOver
 from ooc_svm.solvers.streamed_smo.placement import place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
 from ooc_svm.solvers.streamed_smo.saved_state import find_again
@@ -106,6 +109,7 @@ class StreamedSmo(Solver):
     effort: Effort
     seed: int = 0
     company: Company = field(default_factory=Company)  # The models that share the resident rows
+    path: Path | None = None  # The models that differ in C alone
     _candidates: list[CandidateRows] = field(default_factory=list)
     _theta: float = 0.0
     # Rows that are no longer resident, with their multipliers; the state has them after the next answer
@@ -204,15 +208,36 @@ class StreamedSmo(Solver):
         scored = certificate.passes > 0 or len(state.start) > 0 or bool(state.best.any())
         yield from self._read(reference, scored)
         certificate.scale = state.scale
-        towards = (reference, reference_b) if scored else None
+        error = UNIT * self.model.space.norm(reference)
+        towards = Target(reference, reference_b, error) if scored else None
         yield from improve_best(self.model, state, self.rows, towards, FLAT * self.stopping.tol)
         certificate.set_dual(*self._bound(state))
+        if not self.stopping.certifies(certificate.upper, certificate.lower):
+            yield from self._follow_path()
         if not self.stopping.certifies(certificate.upper, certificate.lower):
             # The w of the moment is the next reference.
             solve = partial(self._solve_working_set, last=True)
             yield Overlap((), solve, self._ahead, self.company.admit)
             self._adopt()
             certificate.set_dual(*self._bound(state))
+
+    def _follow_path(self) -> Steps:
+        """Go on from where a model with a smaller C is, if that is better."""
+        path, found = self.path, []
+        if path is None:
+            return
+        yield Overlap((), lambda: found.append(path.origin(self)), first=path.choose)
+        origin, state = found[0], self.state
+        if origin is None:
+            return
+        ratio, other = self.model.C / origin.model.C, origin.state
+        state.go_on_from(other, self.model, ratio)
+        candidates, self._theta = origin.candidates()
+        self._candidates = [part.rescaled(ratio) for part in candidates]
+        target = Target(other.best, other.best_b, other.rounding.scores)
+        yield RowPass(TakeOver(self.model, origin.model, ratio), self.rows)
+        yield from improve_best(self.model, state, self.rows, target, FLAT * self.stopping.tol)
+        state.certificate.set_dual(*self._bound(state))
 
     def distrust(self, origin: str) -> None:
         self._origin = origin
@@ -270,6 +295,7 @@ class StreamedSmo(Solver):
             linear += gain
             rounding.moved(sums, 0.0)
         bound = self._dual(w, linear, multipliers.total) - charged
+        state.feasible = np.array([linear - charged, 2.0 * (linear - charged - bound)])
         if self.model.free_bias and bound <= 0.0:
             return 0.0, 0.0
         b = float(state.bias(space)[dual_loops.B])
@@ -388,12 +414,16 @@ class StreamedSmo(Solver):
         slow = sum(gap > SLOW * before for before, gap in pairwise(gaps))
         return HARDER ** min(slow, MOST_SLOW)
 
+    def candidates(self) -> tuple[list[CandidateRows], float]:
+        """Those of the last round, and its theta."""
+        return list(self._candidates), self._theta
+
     def offer(self) -> tuple[list[CandidateRows], float, float]:
         """The candidates of the last round, its theta, and the lowest priority of a row worth keeping."""
-        candidates = list(self._candidates)
+        candidates, theta = self.candidates()
         # Cleared in place: the engine may still reference the answer.
         self._candidates.clear()
-        return candidates, self._theta, self._min_priority
+        return candidates, theta, self._min_priority
 
     def leave(self) -> None:
         """Take no further part: rows that are resident for this model alone go with the next admission."""
@@ -422,7 +452,8 @@ class StreamedSmo(Solver):
         if not last:
             share /= hardness
         wanted = max(share * float(state.gaps.sum()), floor)
-        most = max(int(hardness * effort.sweeps * self.n_nonzeros / len(self.rounds)), WORTHWHILE)
+        sweeps = effort.waiting_sweeps if state.waits else hardness * effort.sweeps
+        most = max(int(sweeps * self.n_nonzeros / len(self.rounds)), WORTHWHILE)
         seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
         bias, rate = state.bias(model.space), state.rho
         sums = working_set.solve(model, w, bias, seed, wanted, most, state.mean_row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,9 @@ class SmoState:
     mean: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
     rounding: SmoRounding = field(default_factory=SmoRounding)
     visited: float = 0.0  # Rows looked at so far
+    # Of the multipliers that the bound is of: D without its norm, and the square of that
+    feasible: Float64Array = field(default_factory=lambda: np.array([-np.inf, 0.0]))
+    waits: int = 0  # 1 if it is likely to go on from another model, see `Path`
     start: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
     start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
 
@@ -90,6 +93,24 @@ class SmoState:
             multipliers.linear += float(sums[dual_loops.LINEAR])
             multipliers.total += float(sums[dual_loops.MOVED])
 
+    def go_on_from(self, other: SmoState, model: DualModel, ratio: float) -> None:
+        """Go on with the multipliers of the same problem whose C, times ``ratio``, is the one of the model.
+
+        The best point and the row vectors are left to the caller.
+        """
+        space = model.space
+        self.w, self.gaps, self.free = other.w * ratio, other.gaps * ratio, other.free.copy()
+        self.multipliers = other.multipliers.copy()
+        self.multipliers.rescale(model, ratio)
+        self.rho, self.mean = other.rho, other.mean
+        if model.free_bias:
+            # The bias of the moment stays what it is there.
+            self.b = other.b
+            self.b += float(other.bias(space)[dual_loops.B] - self.bias(space)[dual_loops.B])
+        own = self.rounding
+        self.rounding = replace(other.rounding, rows=own.rows, scores=own.scores, per_score=own.per_score)
+        self.rounding.rescale(ratio)
+
     def rescale(self, model: DualModel, ratio: float) -> None:
         """Go on from the state of the same problem whose C, times ``ratio``, is the one of the model.
 
@@ -112,6 +133,8 @@ class SmoState:
             saved |= {"free": free, "center": np.asarray(0.0), "unit": np.asarray(1.0), "mean": np.empty(0)}
             saved |= {f"rounding/{name}": np.asarray(value) for name, value in asdict(rounding).items()}
         saved.setdefault("rounding/per_score", np.asarray(0.0))
+        saved.setdefault("feasible", np.array([-np.inf, 0.0]))
+        saved.setdefault("waits", np.asarray(0))
 
     def is_sound(self, n_features: int, n_rounds: int) -> bool:
         """Whether the parts fit each other and the data; a saved state may come from anywhere."""
@@ -120,6 +143,7 @@ class SmoState:
             and self.gaps.shape == self.free.shape == (n_rounds,)
             and len(self.start) in (0, n_features)
             and len(self.mean) in (0, n_features)
+            and len(self.feasible) == 2
             and self.rounding.is_sound()
             and self.certificate.is_sound()
             and self.multipliers.is_sound(n_features, n_rounds)

@@ -7,7 +7,7 @@ the seed, with a copy of the weights of its own, and keeps the rows best worth h
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -42,6 +42,11 @@ class CandidateRows:
     def n_copied(self) -> int:
         """Number of the first rows, which are copies."""
         return len(self.indptr) - 1
+
+    def rescaled(self, ratio: float) -> CandidateRows:
+        """The same rows, their costs and multipliers times a ratio."""
+        targets = self.targets * [1.0, ratio]
+        return replace(self, targets=targets, dual=self.dual * ratio, step=self.step * ratio)
 
 
 @dataclass(frozen=True, slots=True)

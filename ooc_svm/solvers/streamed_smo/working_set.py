@@ -64,6 +64,11 @@ class WorkingSet:
         self.dual = np.concatenate([self.dual, rows.dual[chosen] + theta * rows.step[chosen]])
         self.stationarity = np.concatenate([self.stationarity, np.zeros(len(chosen))])
 
+    def copy(self) -> WorkingSet:
+        """The same rows, to be moved apart from these."""
+        targets, dual, stationarity = self.targets.copy(), self.dual.copy(), self.stationarity.copy()
+        return WorkingSet(self.rows, self.places.copy(), targets, dual, stationarity, self.moments.copy())
+
     def rescale(self, model: DualModel, ratio: float) -> None:
         """Go on with C times ``ratio``: costs and multipliers are multiplied."""
         self.dual *= ratio
