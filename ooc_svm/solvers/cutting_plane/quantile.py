@@ -6,10 +6,10 @@ smallest where the breakpoints in order have as much weight as the pieces that f
 order statistic of the breakpoints.
 
 Rows are not sorted. A pass over the row vectors weighs what is below a range and lists the few breakpoints
-inside it. If the statistic is among them, they are all that is sorted. The range follows from a random sample
-of the rows (Floyd and Rivest, *Expected time bounds for selection*), which another pass takes: two passes
-mostly, for all statistics together, and one where the rows are few. A range that does not hold the statistic,
-or holds too many breakpoints, leaves a smaller one to take a sample of. What is added up has the same bits on
+inside it. If the statistic is among them, they are all that is sorted. The range follows from a sample of the
+rows (Floyd and Rivest, *Expected time bounds for selection*), which another pass takes: two passes mostly,
+for all statistics together, and one where the rows are few. A range that does not hold the statistic, or
+holds too many breakpoints, leaves a smaller one to take a sample of. What is added up has the same bits on
 any number of threads and on any engine, and equal breakpoints are one value: ties change nothing.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, RowBlock
+from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.passes.base import Request, RowSlice, WholeRead
 from ooc_svm.solvers.cutting_plane import quantile_loops
 
@@ -30,6 +30,7 @@ FEW = 1 << 18  # Breakpoints of a statistic that are listed, 16 bytes each
 SAMPLED = 1 << 16  # Rows of a sample, out of those that are left
 MARGIN = 2.0  # Standard deviations of the place of a statistic in a sample
 MOST_MISSES = 2  # Ranges without the statistic, after which weights are too uneven to be judged by a sample
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # The golden ratio's fraction, in 64 bits
 ROUNDING = 2.0**-40  # More than sums of weights are off by, as a share
 
 Range = tuple[float, float]
@@ -231,10 +232,7 @@ class SamplePass(_OfBreakpoints):
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[Breakpoints]) -> None:
         for (side, low, high, stride), found in zip(self.samples, partial, strict=True):
-            places = np.empty((rows.stop - 1) // stride - rows.start // stride + 1, np.int64)
-            numbers = np.uint64(self.seed), np.uint64(rows.start), np.uint64(stride)
-            quantile_loops.sampled_rows(*numbers, places)
-            places = places[(places >= 0) & (places < rows.stop - rows.start)]
+            places = _sampled(rows, stride, self.seed)
             vectors = {name: rows.vectors[name][places] for name in self.reads}
             moves = self.moves(RowSlice(rows.start, rows.stop, vectors))
             points = np.empty(len(places))
@@ -243,6 +241,15 @@ class SamplePass(_OfBreakpoints):
                 inside = (points > low) & (points < high)
                 found.points.append(points[inside])
                 found.weights.append(moves[-1][inside])
+
+
+def _sampled(rows: RowSlice, stride: int, seed: int) -> Int64Array:
+    """The places of one row of every ``stride`` rows of the data, spread by the golden ratio."""
+    strides = np.arange(rows.start // stride, -(-rows.stop // stride), dtype=np.uint64)
+    spread = ((strides + np.uint64(seed)) * GOLDEN) >> np.uint64(32)
+    places = (strides * np.uint64(stride) + spread % np.uint64(stride)).astype(np.int64) - rows.start
+    inside: Int64Array = places[(places >= 0) & (places < rows.stop - rows.start)]
+    return inside
 
 
 @dataclass(frozen=True, slots=True)

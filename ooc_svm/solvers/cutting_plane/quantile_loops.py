@@ -8,7 +8,6 @@ import numpy as np
 
 from ooc_svm.losses.functions import breakpoint, piece_sign, pieces
 from ooc_svm.ops.compiled import compiled
-from ooc_svm.ops.hashing import mix
 
 # Rows at a time, which the nearest cache holds, and sums that are added up side by side: so their order is
 # the same however many a processor adds at once.
@@ -29,20 +28,6 @@ def find_breakpoints(loss, best, previous, step, targets, weights, side, p, poin
         counts = (weights[i] > 0.0) & ((side == 0.0) | (sign == side))
         place = t - (best[i] + step * (previous[i] - best[i])) - sign * kink
         points[i] = place if counts else math.nan
-
-
-@compiled
-def sampled_rows(seed, first_row, stride, rows):  # type: ignore[no-untyped-def]
-    """Choose one at random of every ``stride`` rows of the data, of those from ``first_row`` on.
-
-    ``seed``, ``first_row``, ``stride``: uint64.
-    ``rows`` (int64): gets the place of the row of each stride, which may be outside of these rows.
-    """
-    chunk = first_row // stride
-    for k in range(len(rows)):
-        row = chunk * stride + mix(seed + chunk) % stride
-        rows[k] = np.int64(row) - np.int64(first_row)
-        chunk += np.uint64(1)
 
 
 @compiled
