@@ -58,7 +58,7 @@ def make_vectors(n_rows: int) -> RowVectors:
 def select(engine: LocalEngine, losses: RowLosses, wanted: list[tuple[float, float]]) -> None:
     """The order statistics."""
     levels = [(side, share * engine.source.n_rows) for side, share in wanted]
-    steps = weighted_quantiles(losses, 0.5, levels)
+    steps = weighted_quantiles(losses, 0.5, levels, engine.source.n_rows)
     request = next(steps)
     try:
         while True:

@@ -295,13 +295,15 @@ class Selecting:
         for name in (self.losses.best, self.losses.previous):
             self.vectors.create(name, np.float64).write(0, scores)
 
-    def quantiles(self, matrix, wanted):
-        engine = SerialEngine(MatrixSource(matrix, None, None, spans=cut_rows(matrix, 5)), self.vectors)
-        steps = weighted_quantiles(self.losses, 0.5, wanted)
-        request = next(steps)
+    def quantiles(self, matrix, wanted, n_blocks=5):
+        spans = cut_rows(matrix, n_blocks)
+        engine = SerialEngine(MatrixSource(matrix, None, None, spans=spans), self.vectors)
+        steps = weighted_quantiles(self.losses, 0.5, wanted, matrix.shape[0])
+        request, self.passes = next(steps), 1
         try:
             while True:
                 request = steps.send(engine.stream([request])[0])
+                self.passes += 1
         except StopIteration as end:
             return end.value
 
@@ -320,7 +322,8 @@ def plain_quantile(breakpoints, weights, level):
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 40]), st.floats(0, 1))
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_selection_is_that_of_a_sort(monkeypatch, few, seed, distinct, share):
-    monkeypatch.setattr(quantile, "FEW_KEYS", few)
+    monkeypatch.setattr(quantile, "FEW", few)
+    monkeypatch.setattr(quantile, "SAMPLED", few + 1)
     rng = np.random.default_rng(seed)
     n = 50
     scores = rng.integers(0, distinct, n) * 10.0 ** rng.integers(-300, 300) * rng.choice([-1.0, 1.0])
@@ -339,6 +342,36 @@ def test_selection_is_that_of_a_sort(monkeypatch, few, seed, distinct, share):
             plain_quantile(points[:n], weights, level / 2),
             plain_quantile(points[n:], weights, level / 2),
         ]
+
+
+@pytest.mark.parametrize("side", [0.0, 1.0, -1.0])
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.999, 1.0])
+@pytest.mark.parametrize("kind", ["normal", "ascending", "tied", "heavy"])
+def test_selection_takes_few_passes(monkeypatch, kind, share, side):
+    monkeypatch.setattr(quantile, "FEW", 4000)
+    monkeypatch.setattr(quantile, "SAMPLED", 2000)
+    rng = np.random.default_rng(5)
+    n = 30_000
+    scores, weights = rng.normal(size=n), np.ones(n)
+    if kind == "ascending":
+        scores.sort()
+    elif kind == "tied":
+        scores = scores.round()
+    elif kind == "heavy":
+        weights = np.floor(rng.pareto(0.5, n)) + 1.0
+    found = Selecting(np.zeros(n), weights, EpsilonInsensitive(0.25), scores)
+    matrix = sparse.csr_array((n, 1))
+    points = {
+        1.0: -scores - 0.25,
+        -1.0: -scores + 0.25,
+        0.0: np.concatenate([-scores - 0.25, -scores + 0.25]),
+    }
+    own = np.concatenate([weights, weights])[: len(points[side])]
+    level = float(round(share * own.sum()))
+    expected = plain_quantile(points[side], own, level)
+    assert {found.quantiles(matrix, [(side, level)], each)[0] for each in (1, 7)} == {expected}
+    few = {"normal": 2, "ascending": 2, "tied": 3, "heavy": 16}[kind]
+    assert found.passes <= (few if 0.0 < share < 1.0 else few + 4)
 
 
 class TestMaster:

@@ -66,7 +66,7 @@ def test_of_rows(solver, kind, C, options):
     source = MatrixSource(matrix, labels, weights, spans=cut_rows(matrix, 7))
     engine = SerialEngine(source, row_vectors(labels, oracle, weights))
     if solver == "ocas":
-        run = Ocas(oracle, Stopping(1e-9, 25), OcasState.fresh(oracle, 60), 5)
+        run = Ocas(oracle, Stopping(1e-9, 25), OcasState.fresh(oracle, 60), 7)
     else:
         run = CuttingPlane(oracle, Stopping(1e-9, 25), CuttingPlaneState.fresh(oracle.space.dimension, 60))
     engine.run([run])

@@ -41,7 +41,7 @@ def reference(matrix, labels, C, *, bias=False, weights=None):
     return svm.coef_.ravel(), float(np.ravel(svm.intercept_)[0]) if bias else 0.0
 
 
-@pytest.mark.parametrize(("solver", "points"), [("cutting-plane", 1), ("ocas", 1), ("ocas", 5)])
+@pytest.mark.parametrize(("solver", "points"), [("cutting-plane", 1), ("ocas", 1), ("ocas", 7)])
 @pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("C", [0.01, 1.0])
 @pytest.mark.parametrize("ones", [False, True])
@@ -103,14 +103,14 @@ def test_line_search_and_points_and_groups_save_reads():
     matrix, labels = noisy_rows(2000, 60, seed=8)
     plain, _ = solve("cutting-plane", matrix, labels, tol=1e-3)
     search, _ = solve("ocas", matrix, labels, tol=1e-3)
-    points, _ = solve("ocas", matrix, labels, tol=1e-3, points=5)
-    groups, _ = solve("ocas", matrix, labels, tol=1e-3, points=5, groups=8)
+    points, _ = solve("ocas", matrix, labels, tol=1e-3, points=7)
+    groups, _ = solve("ocas", matrix, labels, tol=1e-3, points=7, groups=8)
     reads = [state.certificate.passes for state in (plain, search, points, groups)]
     assert reads == sorted(reads, reverse=True)
     assert len(set(reads)) == 4
 
 
-@pytest.mark.parametrize(("solver", "points"), [("cutting-plane", 1), ("ocas", 1), ("ocas", 5)])
+@pytest.mark.parametrize(("solver", "points"), [("cutting-plane", 1), ("ocas", 1), ("ocas", 7)])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_few_cuts_are_enough_and_the_bound_is_kept(solver, points, groups):
     matrix, labels = noisy_rows(200, 12, seed=9)

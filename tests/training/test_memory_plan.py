@@ -280,7 +280,7 @@ def test_groups_asked_for_are_given_or_refused(groups):
 
 
 def test_the_parameters_of_a_saved_state_are_kept_or_refused():
-    cuts = (CutParameters(groups=2, points=5, max_cuts=300), CutParameters(max_cuts=57))
+    cuts = (CutParameters(groups=2, points=7, max_cuts=300), CutParameters(max_cuts=57))
     sets = (SmoParameters(3 * 10**7, 10**6), SmoParameters(10**4, 10**4))
     for options, keep in [(OCAS, kept) for kept in cuts] + [(STREAMED, kept) for kept in sets]:
         least = fewest(TEXT, options, keep=keep)

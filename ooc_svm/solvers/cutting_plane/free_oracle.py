@@ -225,12 +225,12 @@ class FreeCutOracle(RowCutOracle):
         found, settled = self.targets, best.copy()
         free = self.space.free(settled)
         if self.nu is None:
-            [ends] = yield from weighted_quantiles(self.losses, t, [(0.0, found.falling)])
+            [ends] = yield from weighted_quantiles(self.losses, t, [(0.0, found.falling)], found.n_rows)
             free[0] = _middle(ends)
         else:
             half = 0.5 * self.price
             wanted = [(1.0, found.falling - half), (-1.0, half)]
-            upper, lower = map(_middle, (yield from weighted_quantiles(self.losses, t, wanted)))
+            upper, lower = map(_middle, (yield from weighted_quantiles(self.losses, t, wanted, found.n_rows)))
             free[:] = 0.5 * (upper + lower), 0.5 * (upper - lower)
         sums: Float64Array = yield RowPass(LossesAt(self.losses, t, self._pair(settled)))
         settled_loss = self._charged(float(sums[0]), settled)

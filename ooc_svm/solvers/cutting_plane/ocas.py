@@ -11,7 +11,7 @@ known only after the read. A cut is valid wherever it is taken:
 
 * Where the loss is a sum over rows, it is taken on the ray of the same read, whose scores are row-local
   combinations, at a trial place that follows from the t of the last line search: ``t + 0.1 (1 - t)``. Where
-  the data is large next to the number of parameters, five places around t are taken instead, since t jumps
+  the data is large next to the number of parameters, seven places around t are taken instead, since t jumps
   from one iteration to the next and a read is dear, a cut cheap: that takes half the reads. Thirteen places
   save another tenth to fifth of them, for two to three times the computing.
 * Where a row's part in the cut depends on the scores of all rows, an exact cut comes one read late, on the

@@ -29,7 +29,7 @@ from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses, cells_of
 
 GROUP_CHOICES = (8, 4, 2, 1)
-MANY_POINTS = 5
+MANY_POINTS = 7
 MOST_POINTS = 13  # Points where groups are asked for: few reads are wanted then, whatever they cost
 # Points where losses are of pairs of rows: one exact cut and trial cuts.
 MANY_PAIR_POINTS, FEW_PAIR_POINTS = 4, 2

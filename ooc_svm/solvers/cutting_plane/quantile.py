@@ -5,117 +5,202 @@ the bias grows through that breakpoint, the derivative of the loss grows by the 
 smallest where the breakpoints in order have as much weight as the pieces that fall have in all: a weighted
 order statistic of the breakpoints.
 
-Rows are not sorted. A breakpoint is taken for an unsigned integer of the same order, its key
-(`ooc_svm.ops.sort_keys`). A pass over the row vectors adds up weights by ranges of the keys; the next one
-divides the range that holds the wanted place. Once few keys are left there, a last pass collects them: two
-passes mostly, for all statistics together. What is added up has the same bits on any number of threads and on
-any engine, and equal breakpoints are one value: ties change nothing.
+Rows are not sorted. A pass over the row vectors weighs what is below a range and lists the few breakpoints
+inside it. If the statistic is among them, they are all that is sorted. The range follows from a sample of the
+rows (Floyd and Rivest, *Expected time bounds for selection*), which another pass takes: two passes mostly,
+for all statistics together, and one where the rows are few. A range that does not hold the statistic, or
+holds too many breakpoints, leaves a smaller one to take a sample of. What is added up has the same bits on
+any number of threads and on any engine, and equal breakpoints are one value: ties change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import math
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, RowBlock
-from ooc_svm.ops.sort_keys import scores_of_keys
+from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.passes.base import Request, RowSlice, WholeRead
 from ooc_svm.solvers.cutting_plane import quantile_loops
 
-KEY_BITS = 15  # Of a key, that one pass tells apart
-FEW_KEYS = 1 << 19  # Keys of a statistic that are collected, 16 bytes each
-INFINITE_KEY = 0xFFF << 52  # Of what is no breakpoint: larger than that of any number
+FEW = 1 << 18  # Breakpoints of a statistic that are listed, 16 bytes each
+SAMPLED = 1 << 16  # Rows of a sample, out of those that are left
+MARGIN = 2.0  # Standard deviations of the place of a statistic in a sample
+MOST_MISSES = 2  # Ranges without the statistic, after which weights are too uneven to be judged by a sample
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # The golden ratio's fraction, in 64 bits
+ROUNDING = 2.0**-40  # More than sums of weights are off by, as a share
 
-Keys = npt.NDArray[np.uint64]
-
-
-@dataclass(slots=True)
-class KeyBins:
-    """Weight and number of the breakpoints in each range of keys; the smallest and largest of all keys."""
-
-    sums: Float64Array = field(default_factory=lambda: np.zeros((1 << KEY_BITS, 2)))
-    ends: Keys = field(default_factory=lambda: np.array([INFINITE_KEY, 0], np.uint64))
-
-    def add(self, other: KeyBins) -> None:
-        """Add those of other rows."""
-        self.sums += other.sums
-        self.ends[0] = min(self.ends[0], other.ends[0])
-        self.ends[1] = max(self.ends[1], other.ends[1])
+Range = tuple[float, float]
 
 
 @dataclass(slots=True)
-class KeysInRange:
-    """The keys of a range with their weights, and the next larger key."""
+class Breakpoints:
+    """Some breakpoints with their weights."""
 
-    keys: list[Keys] = field(default_factory=list)
+    points: list[Float64Array] = field(default_factory=list)
     weights: list[Float64Array] = field(default_factory=list)
-    beyond: int = INFINITE_KEY
 
-    def add(self, other: KeysInRange) -> None:
+    def add(self, other: Breakpoints) -> None:
         """Add those of other rows."""
-        self.keys += other.keys
+        self.points += other.points
         self.weights += other.weights
-        self.beyond = min(self.beyond, other.beyond)
+
+    def sorted(self) -> tuple[Float64Array, Float64Array]:
+        """All of them, ascending."""
+        points, weights = (np.concatenate([np.empty(0), *part]) for part in (self.points, self.weights))
+        order = np.argsort(points)
+        return points[order], weights[order]
+
+
+@dataclass(slots=True)
+class RangeSums:
+    """What the breakpoints below a range weigh, at its ends and inside, and those inside, if they are few.
+
+    See `quantile_loops.weigh_range`.
+    """
+
+    lanes: Float64Array = field(default_factory=lambda: np.zeros(quantile_loops.LANES))
+    sums: Float64Array = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 0.0, math.inf]))
+    inside: Breakpoints = field(default_factory=Breakpoints)
+
+    @property
+    def n_inside(self) -> int:
+        """The number of breakpoints inside."""
+        return int(self.sums[3])
+
+    def at_high(self, high: float) -> float | None:
+        """The end of the range, if it is a breakpoint or there is none beyond; None: not known."""
+        return high if self.sums[2] > 0.0 or high == math.inf else None
+
+    def next_to_low(self, high: float) -> float | None:
+        """The smallest breakpoint above the beginning of the range; infinite: there is none."""
+        return float(self.sums[4]) if self.n_inside else self.at_high(high)
+
+    def add(self, other: RangeSums) -> None:
+        """Add those of other rows."""
+        self.lanes += other.lanes
+        self.sums[:4] += other.sums[:4]
+        self.sums[4] = min(self.sums[4], other.sums[4])
+        self.keep(other.inside)
+
+    def keep(self, inside: Breakpoints) -> None:
+        """Add what is listed, or nothing at all if all of them are too many."""
+        self.inside.add(inside)
+        if self.n_inside > FEW:
+            self.inside = Breakpoints()
 
 
 @dataclass(slots=True)
 class _Statistic:
-    """A wanted order statistic, and what is known of its key."""
+    """A wanted order statistic, and what is known of it."""
 
     side: float
     level: float
-    low: int = 0
-    high: int = INFINITE_KEY - 1
-    below: float = 0.0  # What the keys below ``low`` weigh
-    few: bool = False  # Whether few keys are left, or one value
+    n_all: int  # Breakpoints, at most
+    # It is between the two, where there are ``n_left`` at most; those up to `low` weigh ``below``.
+    low: float = -math.inf
+    high: float = math.inf
+    below: float = 0.0
+    n_left: int = 0
+    misses: int = -1  # Ranges that did not hold it
+    range: Range | None = None  # What the next pass is to weigh; None: a sample says
+    found: Range | None = None
+
+    def __post_init__(self) -> None:
+        self._miss(self.low, self.high, self.below)
 
     @property
-    def range(self) -> tuple[float, int, int]:
-        """The pieces that count, and the range of the key."""
-        return self.side, self.low, self.high
+    def stride(self) -> int:
+        """Of so many rows one is sampled."""
+        return max(1, self.n_left // SAMPLED)
 
-    def narrow(self, bins: KeyBins) -> None:
-        """Take the range of the bin that holds the wanted place."""
-        filled = np.flatnonzero(bins.sums[:, 1])
-        if not len(filled):
-            self.few = True
-            return
-        through = self.below + np.cumsum(bins.sums[filled, 0])
-        k = min(int(np.searchsorted(through, self.level)), len(filled) - 1)
-        self.below = float(through[k - 1]) if k else self.below
-        first, shift = self.low, shift_of(self.low, self.high)
-        self.low = max(first + (int(filled[k]) << shift), int(bins.ends[0]))
-        self.high = min(first + (int(filled[k] + 1) << shift) - 1, int(bins.ends[1]))
-        self.few = self.low == self.high or bool(bins.sums[filled[k], 1] <= FEW_KEYS)
+    def expect(self, sample: Breakpoints) -> None:
+        """Take for the range what holds the statistic by a sample, or its middle half; all if that is few."""
+        points, weights = sample.sorted()
+        m = len(points)
+        if 2 * m * self.stride <= FEW:
+            first, last = -1, m
+        elif self.misses >= MOST_MISSES:
+            first, last = m // 4, 3 * m // 4
+        else:
+            through, squares = np.cumsum(weights), np.cumsum(weights * weights)
+            place = (self.level - self.below) / self.stride
+            k = int(np.searchsorted(through, place))
+            margin = MARGIN * math.sqrt(float(squares[min(k, m - 1)]))
+            first = max(int(np.searchsorted(through, place - margin, side="right")), k - m // 4) - 1
+            last = min(int(np.searchsorted(through, place + margin)), k + m // 4)
+        self.range = (
+            float(points[first]) if first >= 0 else self.low,
+            float(points[last]) if last < m else self.high,
+        )
 
-    def among(self, found: KeysInRange) -> tuple[float, float]:
-        """The statistic and the next larger one, if they weigh ``level`` up to it; else itself twice."""
-        keys, weights = np.concatenate(found.keys), np.concatenate(found.weights)
-        if not len(keys):
-            return 0.0, 0.0
-        order = np.argsort(keys, kind="stable")
-        keys, through = keys[order], self.below + np.cumsum(weights[order])
-        k = min(int(np.searchsorted(through, self.level)), len(keys) - 1)
-        k = int(np.searchsorted(keys, keys[k], side="right")) - 1
-        above = int(keys[k])
-        if through[k] == self.level:
-            following = int(keys[k + 1]) if k + 1 < len(keys) else found.beyond
-            above = following if following < INFINITE_KEY else above
-        first, last = scores_of_keys(np.array([keys[k], above], np.uint64)).tolist()
-        return first, last
+    def narrow(self, weighed: RangeSums) -> None:
+        """Find the statistic, or where it is."""
+        assert self.range is not None
+        low, high = self.range
+        below, (at_low, inside, at_high) = float(weighed.lanes.sum()), weighed.sums[:3].tolist()
+        through = below + at_low
+        total = through + inside + at_high
+        if below >= self.level and below > self.below:
+            self._miss(self.low, low, self.below)
+        elif at_low > 0.0 and (through >= self.level or (total == through and high == math.inf)):
+            self._find(low, through, weighed.next_to_low(high))
+        elif inside > 0.0 and (through + inside >= self.level or high == math.inf):
+            if weighed.n_inside <= FEW:
+                self._find_inside(weighed, through)
+            else:
+                self._keep(low, high, through, weighed.n_inside)
+        elif at_high > 0.0 and total >= self.level:
+            self._find(high, total, None)
+        elif high < math.inf:
+            self._miss(high, self.high if high < self.high else math.inf, total)
+        elif total > 0.0:
+            # All are below, and weigh less than the level: the last one of them is wanted.
+            self.level = total * (1.0 - ROUNDING)
+            self._miss(-math.inf, math.inf, 0.0)
+        else:
+            self.found = 0.0, 0.0
+
+    def _miss(self, low: float, high: float, below: float) -> None:
+        """Go on between these two; how many there are is not known."""
+        self.misses += 1
+        self._keep(low, high, below, self.n_all)
+
+    def _keep(self, low: float, high: float, below: float, n_left: int) -> None:
+        """Go on between these two; sample first if there are many."""
+        self.low, self.high, self.below, self.n_left = low, high, below, n_left
+        self.range = (low, high) if n_left <= FEW else None
+
+    def _find(self, point: float, through: float, following: float | None) -> None:
+        """It is this one; the next one is another pass to find, if it is wanted and not known."""
+        if through != self.level:
+            self.found = point, point
+        elif following is None:
+            self.range = point, math.inf
+        else:
+            self.found = point, following if following < math.inf else point
+
+    def _find_inside(self, weighed: RangeSums, through: float) -> None:
+        """Find it among the breakpoints that are listed."""
+        assert self.range is not None
+        points, weights = weighed.inside.sorted()
+        sums = through + np.cumsum(weights)
+        k = min(int(np.searchsorted(sums, self.level)), len(points) - 1)
+        point = float(points[k])
+        last = int(np.searchsorted(points, point, side="right")) - 1
+        following = float(points[last + 1]) if last + 1 < len(points) else weighed.at_high(self.range[1])
+        self._find(point, float(sums[last]), following)
 
 
 @dataclass(frozen=True, slots=True)
-class _OfKeys(WholeRead):
-    """What the passes over keys have in common."""
+class _OfBreakpoints(WholeRead):
+    """What the passes over breakpoints have in common."""
 
     losses: Any  # See `ooc_svm.solvers.cutting_plane.row_rules.RowLosses`
     step: float
-    ranges: tuple[tuple[float, int, int], ...]  # Of each statistic: see `_Statistic.range`
     writes: ClassVar[tuple[str, ...]] = ()
     needs_data: ClassVar[bool] = False
 
@@ -124,17 +209,10 @@ class _OfKeys(WholeRead):
         names: tuple[str, ...] = self.losses.reads
         return names
 
-    def keys(self, rows: RowSlice) -> Iterator[tuple[int, Keys, Float64Array]]:
-        """Keys and weights of the rows for each statistic, by its number, and each piece of the losses."""
+    def moves(self, rows: RowSlice) -> tuple[Any, ...]:
+        """Arguments of the compiled loops for these rows."""
         targets = self.losses.targets.values(rows.vectors)
-        of_rows = self.losses.loss, *self.losses.segment(rows), self.step, *targets
-        points = np.empty(len(targets[0]))
-        keys = points.view(np.uint64)
-        for number, (side, _, _) in enumerate(self.ranges):
-            for p in range(self.losses.n_pieces):
-                quantile_loops.find_breakpoints(*of_rows, side, p, points)
-                quantile_loops.make_keys(keys)
-                yield number, keys, targets[1]
+        return self.losses.loss, *self.losses.segment(rows), self.step, *targets
 
     def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
         for own, other in zip(left, right, strict=True):
@@ -143,43 +221,61 @@ class _OfKeys(WholeRead):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPass(_OfKeys):
-    """Pass over row vectors: breakpoints by ranges of their keys."""
+class SamplePass(_OfBreakpoints):
+    """Pass over row vectors: a sample of the breakpoints of each statistic (side, low, high, stride)."""
 
-    def empty(self) -> list[KeyBins]:
-        return [KeyBins() for _ in self.ranges]
+    samples: tuple[tuple[float, float, float, int], ...]
+    seed: int
 
-    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[KeyBins]) -> None:
-        for number, keys, weights in self.keys(rows):
-            _, low, high = self.ranges[number]
-            where = np.uint64(low), np.uint64(high), np.uint64(shift_of(low, high))
-            quantile_loops.add_keys(keys, weights, *where, partial[number].sums, partial[number].ends)
+    def empty(self) -> list[Breakpoints]:
+        return [Breakpoints() for _ in self.samples]
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[Breakpoints]) -> None:
+        for (side, low, high, stride), found in zip(self.samples, partial, strict=True):
+            places = _sampled(rows, stride, self.seed)
+            vectors = {name: rows.vectors[name][places] for name in self.reads}
+            moves = self.moves(RowSlice(rows.start, rows.stop, vectors))
+            points = np.empty(len(places))
+            for p in range(self.losses.n_pieces):
+                quantile_loops.find_breakpoints(*moves, side, p, points)
+                inside = (points > low) & (points < high)
+                found.points.append(points[inside])
+                found.weights.append(moves[-1][inside])
+
+
+def _sampled(rows: RowSlice, stride: int, seed: int) -> Int64Array:
+    """The places of one row of every ``stride`` rows of the data, spread by the golden ratio."""
+    strides = np.arange(rows.start // stride, -(-rows.stop // stride), dtype=np.uint64)
+    spread = ((strides + np.uint64(seed)) * GOLDEN) >> np.uint64(32)
+    places = (strides * np.uint64(stride) + spread % np.uint64(stride)).astype(np.int64) - rows.start
+    inside: Int64Array = places[(places >= 0) & (places < rows.stop - rows.start)]
+    return inside
 
 
 @dataclass(frozen=True, slots=True)
-class CollectPass(_OfKeys):
-    """Pass over row vectors: the breakpoints in a range of keys."""
+class WeighPass(_OfBreakpoints):
+    """Pass over row vectors: the breakpoints of each statistic (side, low, high) below a range and in it."""
 
-    def empty(self) -> list[KeysInRange]:
-        return [KeysInRange() for _ in self.ranges]
+    ranges: tuple[tuple[float, float, float], ...]
 
-    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[KeysInRange]) -> None:
-        for number, keys, weights in self.keys(rows):
-            (_, low, high), found = self.ranges[number], partial[number]
-            own_keys, own_weights = np.empty_like(keys), np.empty_like(weights)
-            where = np.uint64(low), np.uint64(high), np.uint64(found.beyond)
-            n, beyond = quantile_loops.collect_keys(keys, weights, *where, own_keys, own_weights)
-            found.beyond = int(beyond)
-            if low == high and n:
-                # They may be many.
-                own_weights[0], n = own_weights[:n].sum(), 1
-            found.keys.append(own_keys[:n].copy())
-            found.weights.append(own_weights[:n].copy())
+    def empty(self) -> list[RangeSums]:
+        return [RangeSums() for _ in self.ranges]
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: list[RangeSums]) -> None:
+        moves = self.moves(rows)
+        room = min(FEW, self.losses.n_pieces * (rows.stop - rows.start))
+        points, weights = np.empty((2, room))
+        for wanted, found in zip(self.ranges, partial, strict=True):
+            n = quantile_loops.weigh_range(*moves, *wanted, found.lanes, found.sums, points, weights)
+            found.keep(Breakpoints([points[:n].copy()], [weights[:n].copy()]))
 
 
 def weighted_quantiles(
-    losses: Any, step: float, wanted: Sequence[tuple[float, float]]
-) -> Generator[Request, Any, list[tuple[float, float]]]:
+    losses: Any,
+    step: float,
+    wanted: Sequence[tuple[float, float]],
+    n_rows: int,
+) -> Generator[Request, Any, list[Range]]:
     """For each side and level the first breakpoint up to which they weigh the level or more.
 
     If they weigh just that, the next breakpoint as well: these are the ends of an interval of minima. If
@@ -187,17 +283,20 @@ def weighted_quantiles(
     there are none.
 
     The scores are those of `losses` at the best point, moved by ``step``; only pieces of the sign of the side
-    count, with 0 all.
+    count, with 0 all. ``n_rows`` are all rows of the data.
     """
-    statistics = [_Statistic(side, level) for side, level in wanted]
-    while not all(each.few for each in statistics):
-        bins: list[KeyBins] = yield KeyPass(losses, step, tuple(each.range for each in statistics))
-        for statistic, own in zip(statistics, bins, strict=True):
-            statistic.narrow(own)
-    found: list[KeysInRange] = yield CollectPass(losses, step, tuple(each.range for each in statistics))
-    return [statistic.among(keys) for statistic, keys in zip(statistics, found, strict=True)]
-
-
-def shift_of(low: int, high: int) -> int:
-    """Bits of the keys in a range that one bin does not tell apart."""
-    return max((high - low).bit_length() - KEY_BITS, 0)
+    n_all = n_rows * losses.n_pieces
+    statistics = [_Statistic(*each, n_all) for each in wanted]
+    seed = 0
+    while left := [each for each in statistics if each.found is None]:
+        if sampled := [each for each in left if each.range is None]:
+            ways = tuple((each.side, each.low, each.high, each.stride) for each in sampled)
+            seed += 1
+            samples: list[Breakpoints] = yield SamplePass(losses, step, ways, seed)
+            for statistic, sample in zip(sampled, samples, strict=True):
+                statistic.expect(sample)
+        known = tuple((each.side, *each.range) for each in left if each.range is not None)
+        sums: list[RangeSums] = yield WeighPass(losses, step, known)
+        for statistic, weighed in zip(left, sums, strict=True):
+            statistic.narrow(weighed)
+    return [each.found for each in statistics if each.found is not None]

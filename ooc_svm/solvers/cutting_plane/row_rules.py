@@ -215,6 +215,7 @@ class LossesAt(_OfScores):
 class TargetSums:
     """Weights and targets of the rows that count."""
 
+    n_rows: int = 0  # All of them
     weight: float = 0.0
     # Weight of the pieces of losses that a larger bias makes smaller, and of those that it makes larger
     falling: float = 0.0
@@ -243,6 +244,7 @@ class TargetPass(WholeRead):
         sums = np.zeros(3)
         row_loops.weigh(self.losses.loss, targets, weights, sums)
         total, falling, rising = sums.tolist()
+        partial.n_rows += len(targets)
         partial.weight += total
         partial.falling += falling
         partial.rising += rising
@@ -251,6 +253,7 @@ class TargetPass(WholeRead):
         partial.most = max(partial.most, float(counted.max(initial=-math.inf)))
 
     def merge(self, left: TargetSums, right: TargetSums) -> TargetSums:
+        left.n_rows += right.n_rows
         left.weight += right.weight
         left.falling += right.falling
         left.rising += right.rising
