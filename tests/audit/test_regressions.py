@@ -426,3 +426,33 @@ def test_multipliers_that_sum_up_to_a_residue_are_feasible(seed, lanes):
     labels = rng.permutation(np.repeat([-1.0, 1.0], n // 2))
     options = {"bias": "free", "lanes": lanes, "solver": "streamed-smo"}
     train(0.01 * rng.normal(size=(n, 2)), labels, most=MOST_READS, C=rng.uniform(0.1, 2.0), **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        (
+            {"n": 11, "d": 1, "seed": 989339881, "values": "normal", "weights": "far", "labels": "random"},
+            {"loss": "squared-epsilon-insensitive", "C": [0.00037, 0.00074, 0.0036]},
+        ),
+        (
+            {
+                "n": 6,
+                "d": 25,
+                "seed": 593409381,
+                "density": 0.7,
+                "size": 0.001,
+                "noise": 2.0,
+                "weights": "zeros",
+            },
+            {"loss": "epsilon-insensitive", "C": [0.00049, 0.91, 51.0], "tol": 1e-6},
+        ),
+    ],
+)
+def test_no_model_of_a_path_goes_on_from_one_place_for_ever(data, options):
+    options = {"problem": "svr", "bias": "free", "solver": "streamed-smo", "max_passes": 30, **options}
+    rows = make_rows("svr", **data)
+    model = ooc_svm.train(rows.matrix, rows.labels, sample_weight=rows.weights, **options)
+    assert model.report["converged"]
+    found = judge(model, rows, options)
+    assert not found, "\n".join(map(str, found))

@@ -13,7 +13,7 @@ from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 
 pytestmark = pytest.mark.usefixtures("few_held")
 
-PATH = [2.0**k for k in range(-3, 7)]
+PATH = [2.0**k for k in range(-6, 8)]
 
 
 @pytest.fixture(autouse=True)

@@ -62,7 +62,7 @@ class Path:
                 continue
             most = certificate.dual
             least = most - NEARLY * (certificate.upper - most)
-            for other in self.members[:number]:
+            for other in self._before(number):
                 ratio = member.model.C / other.model.C
                 linear, square = other.state.feasible.tolist()
                 value = ratio * linear - 0.5 * ratio * ratio * square
@@ -70,6 +70,15 @@ class Path:
                     member.state.waits = 1
                 if value > most and other.model.name not in self._origins:
                     self._origins[member.model.name], most = other, value
+
+    def _before(self, number: int) -> list[Member]:
+        """Those of a smaller C, but for those that ended long ago: nobody goes on from one place for ever.
+
+        One that went on from another in the read that was its last can be gone on from after the next one.
+        """
+        passes = self.members[number].state.certificate.passes
+        certificates = [(each, each.state.certificate) for each in self.members[:number]]
+        return [each for each, own in certificates if own.stop_reason is None or own.passes >= passes]
 
     def origin(self, member: Member) -> Member | None:
         """The model that one goes on from; None if it does not."""

@@ -38,6 +38,7 @@ class SmoRounding:
     size_chains: float = 0.0
     distance_chains: float = 0.0
     additions: float = 0.0  # To the sums since then
+    rescalings: float = 0.0  # Of all multipliers since then
 
     def is_sound(self) -> bool:
         """Whether the parts have their shapes; saved ones may come from anywhere."""
@@ -46,7 +47,7 @@ class SmoRounding:
     def start(self, sums: Float64Array, norm: float) -> None:
         """W is summed from its rows; ``sums`` are those of the multipliers, ``norm`` is that of w."""
         self.moves, self.largest = sums, norm
-        self.size_chains = self.distance_chains = self.additions = 0.0
+        self.size_chains = self.distance_chains = self.additions = self.rescalings = 0.0
 
     def moved(self, sums: Float64Array, norm: float) -> None:
         """Multipliers have moved; ``norm`` is that of w."""
@@ -67,6 +68,7 @@ class SmoRounding:
         self.size_chains *= ratio
         self.distance_chains *= ratio
         self.additions += 1.0
+        self.rescalings += 1.0
 
     def scores_at(self, t: float, best: float, reference: float, error: float) -> float:
         """`scores` where the best point goes to ``best + t (reference - best)``; given are norms.
@@ -111,7 +113,7 @@ class SmoRounding:
         links = self.additions + FEW
         linear = (n + links) * was[dual_loops.WAS_SIZE] + links * was[dual_loops.SIZE] + self.size_chains
         rows = math.sqrt(float(was[dual_loops.WAS_SQUARE] * self.rows[NORM]))
-        weights = (n + FEW) * rows + 3 * moves * self.largest
+        weights = (n + 2.0 * self.rescalings) * rows + 3 * moves * self.largest
         return UNIT * float(linear + norm * weights + (d + FEW) * norm * norm) + abs(b) * self.total(n)
 
     def total(self, n_rows: int) -> float:

@@ -102,7 +102,7 @@ class SmoState:
         self.w, self.gaps, self.free = other.w * ratio, other.gaps * ratio, other.free.copy()
         self.multipliers = other.multipliers.copy()
         self.multipliers.rescale(model, ratio)
-        self.rho, self.mean = other.rho, other.mean
+        self.mean = other.mean
         if model.free_bias:
             # The bias of the moment stays what it is there.
             self.b = other.b
@@ -132,7 +132,8 @@ class SmoState:
             free = np.full(len(saved["gaps"]), -1.0)
             saved |= {"free": free, "center": np.asarray(0.0), "unit": np.asarray(1.0), "mean": np.empty(0)}
             saved |= {f"rounding/{name}": np.asarray(value) for name, value in asdict(rounding).items()}
-        saved.setdefault("rounding/per_score", np.asarray(0.0))
+        for name in ("per_score", "rescalings"):
+            saved.setdefault(f"rounding/{name}", np.asarray(0.0))
         saved.setdefault("feasible", np.array([-np.inf, 0.0]))
         saved.setdefault("waits", np.asarray(0))
 
