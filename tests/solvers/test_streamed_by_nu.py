@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers.train_data import make_store
 from scipy import sparse
+from sklearn.svm import NuSVC, NuSVR
 
 from ooc_svm import UsageError, train, tune
 
@@ -40,6 +41,55 @@ def test_it_certifies_what_ocas_does_in_fewer_reads(name, scale):
         assert not other.keys() - found.keys()
     reads = train(at, y, solver="ocas", scale=scale, **options).report["passes"]
     assert ours.report["passes"] < reads
+
+
+def few_rows(seed):
+    """A small problem: nu from nearly nothing to the largest, values with ties, features of 0 and 1."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.choice([20, 60, 160])), int(rng.choice([1, 2, 4, 20]))
+    rows = rng.normal(size=(n, d)).round(2) if seed % 3 else (rng.random((n, d)) < 0.3) * 1.0
+    values = rows @ rng.normal(size=d) + rng.choice([0.1, 0.5, 3.0]) * rng.normal(size=n)
+    if seed % 2:
+        y = np.where(values > np.quantile(values, rng.choice([0.5, 0.8])), 1.0, -1.0)
+        largest = 2.0 * min((y > 0).mean(), (y < 0).mean())
+        return rows, y, {"problem": "nu-svc", "nu": largest * float(rng.choice([0.02, 0.1, 0.5, 0.9, 1.0]))}
+    y = 20.0 + (values if seed % 4 else values.round(1))
+    C = float(rng.choice([0.01, 1.0, 10.0]))
+    return rows, y, {"problem": "nu-svr", "nu": float(rng.choice([0.01, 0.1, 0.5, 0.9, 1.0])), "C": C}
+
+
+def value_of_peer(rows, y, options):
+    """P at the optimum by scikit-learn; None where the hulls of the classes meet, which it does not tell."""
+    n, nu = len(y), options["nu"]
+    if options["problem"] == "nu-svr":
+        C = options["C"]
+        peer = NuSVR(kernel="linear", nu=nu, C=C, tol=1e-9).fit(rows, y)
+        residuals = np.abs(y - peer.predict(rows))
+        loss = min(C * (nu * n * k + np.maximum(0.0, residuals - k).sum()) for k in [0.0, *residuals])
+        return 0.5 * float((peer.coef_**2).sum()) + loss
+    peer = NuSVC(kernel="linear", nu=nu * (1.0 - 1e-12), tol=1e-9).fit(rows, y)
+    # Its multipliers are divided by rho: here they add up to nu.
+    share = nu / np.abs(peer.dual_coef_).sum()
+    margins = share * y * peer.decision_function(rows)
+    loss = min(np.maximum(0.0, rho - margins).mean() - nu * rho for rho in [0.0, *margins])
+    return 0.5 * share**2 * float((peer.coef_**2).sum()) + loss
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_few_rows_and_a_tight_gap(seed):
+    rows, y, options = few_rows(seed)
+    run = {"tol": 1e-6, "max_passes": 80} | options
+    [ours] = train(rows, y, solver="streamed-smo", **run).report["models"]
+    [exact] = train(rows, y, solver="ocas", **run).report["models"]
+    assert ours["converged"]
+    assert ours["dual"] <= exact["primal"] + exact["rounding"]
+    assert exact["dual"] <= ours["primal"] + ours["rounding"]
+    if ours["absolute"]:
+        return
+    theirs = value_of_peer(rows, y, options)
+    size = abs(ours["primal"])
+    assert ours["dual"] <= theirs + 1e-9 * size
+    assert ours["primal"] <= theirs + 2e-6 * size
 
 
 @pytest.mark.parametrize("name", ["three", "nu-svr"])

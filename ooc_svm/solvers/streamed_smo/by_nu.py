@@ -36,7 +36,8 @@ from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo.bracket import Member
-from ooc_svm.solvers.streamed_smo.mix import Mix, factor_of, nu_of
+from ooc_svm.solvers.streamed_smo.mix import Mix, enough_of, factor_of, limits, nu_of
+from ooc_svm.solvers.streamed_smo.nu_search import NuSearch
 from ooc_svm.solvers.streamed_smo.placement import RHO, place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.sweep import COST, LONGEST, NORM
@@ -51,10 +52,7 @@ LARGEST_C = 100.0
 EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
 TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
 MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs
-# What a read makes of the width between the two: the least part of it. So many of it they go, where nu is not
-# between them.
-NARROWER, WIDER = 0.25, 2.0
-KNOWN = 0.3  # Relative gap up to which a model says of what nu its C or epsilon is
+KNOWN = 0.3  # Gap up to which a model says of what nu its C or epsilon is: so much of its P, or of D
 
 
 @dataclass(slots=True)
@@ -62,6 +60,7 @@ class NuState:
     """What the solver knows between two reads, besides its members and the row vectors."""
 
     best: Float64Array  # shape (dimension,): the best point, with b and the margin or the tube
+    search: NuSearch = field(default_factory=NuSearch)
     certificate: Certificate = field(default_factory=Certificate)
 
 
@@ -171,25 +170,26 @@ class SmoByNu(Solver):
             own = max(wanted / upper, LEAST_TOL) if upper > 0.0 else EARLY_TOL
             member.solver.stopping = replace(self.stopping, tol=min(own, EARLY_TOL))
 
+    def _is_known(self, member: Member) -> bool:
+        """Whether a model says of what nu its place is."""
+        certificate, own = member.solver.certificate, factor_of(self.oracle, member) ** 2
+        return own * certificate.gap <= KNOWN * max(own * certificate.upper, abs(self.certificate.dual))
+
     def _closer(self, mix: Mix) -> tuple[float, float]:
         """Where the two models go next: nearer to the place at which nu is the wanted one, or beyond them."""
         first, second = (member.place for member in self.members)
-        width, (more, less), cost = second - first, mix.shares, mix.cost
-        gap = max(member.solver.certificate.relative_gap for member in self.members)
-        if gap > KNOWN:
+        for member in self.members:
+            self.state.search.learn(*limits(self.oracle, member, self.certificate.upper))
+        if not all(self._is_known(member) for member in self.members):
             return first, second
-        slope = (less - more) / width
-        if cost is None:
-            # Along the line through the two, but not far: it may be nearly level, or rise.
-            lacking = nu_of(self.oracle) - less
-            away = lacking / slope if slope < 0.0 else math.copysign(math.inf, -lacking)
-            shift = min(max(away + 0.5 * width, -WIDER * width), WIDER * width)
-            start = first + shift if self.members[0].in_margins else max(first + shift, 0.0)
-            return start, start + width
-        place = second + (nu_of(self.oracle) - less) / slope
-        wanted = MIX_SHARE * self.stopping.tol * abs(self.certificate.dual)
-        narrower = min(max(math.sqrt(wanted / cost), NARROWER), 1.0) if cost > 0.0 else 1.0
-        return place - narrower * (place - first), place + narrower * (second - place)
+        search, nu = self.state.search, enough_of(self.oracle, self.members)
+        ends = (first, second), mix.shares
+        if (cost := mix.cost) is None:
+            return search.beyond(*ends, nu)
+        # Not much narrower than what the models leave of the gap makes sense.
+        wanted = MIX_SHARE * max(self.stopping.tol * abs(self.certificate.dual), self.certificate.gap)
+        narrower = math.sqrt(wanted / cost) if cost > 0.0 else 1.0
+        return search.between(*ends, mix.mean_share, nu, narrower)
 
 
 def build_by_nu(
@@ -202,5 +202,7 @@ def build_by_nu(
         RowLosses(spec.targets, spec.loss, name), spec.C, space, nu=spec.nu, mean=spec.mean
     )
     start = math.log(spec.C) if spec.targets.in_margins else 0.0
+    least = -math.inf if spec.targets.in_margins else 0.0
+    state = NuState(np.zeros(space.dimension), NuSearch(least))
     members = [Member(build(spec, f"{name}/{k}"), start) for k in range(N_MODELS)]
-    return SmoByNu(oracle, context.stopping, NuState(np.zeros(space.dimension)), members)
+    return SmoByNu(oracle, context.stopping, state, members)

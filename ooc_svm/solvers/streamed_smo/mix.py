@@ -62,16 +62,31 @@ class Mix:
     def around(cls, oracle: FreeCutOracle, members: Sequence[Member]) -> Mix:
         """The two of some models, given by falling shares, that are around nu, or nearest to it."""
         nu, shares = nu_of(oracle), [share_of(oracle, member) for member in members]
-        inside = [k for k, (more, less) in enumerate(pairwise(shares)) if more >= nu > less]
+        enough = enough_of(oracle, members)
+        inside = [k for k, (more, less) in enumerate(pairwise(shares)) if more >= enough > less]
         first = inside[0] if inside else (0 if shares[0] < nu else len(shares) - 2)
         more, less = shares[first : first + 2]
         part = min(max((nu - less) / (more - less), 0.0), 1.0) if more > less else float(more >= nu)
         return cls(oracle, members[first : first + 2], (part, 1.0 - part))
 
     @property
-    def shares(self) -> list[float]:
+    def shares(self) -> tuple[float, float]:
         """What nu the multipliers of each are of."""
-        return [share_of(self.oracle, member) for member in self.members]
+        first, second = (share_of(self.oracle, member) for member in self.members)
+        return first, second
+
+    @property
+    def mean_share(self) -> float:
+        """The mean of the shares between the two: of D of a model, it is the slope in its price."""
+        values = [value_of(self.oracle, member) for member in self.members]
+        change = self.oracle.C * self.oracle.targets.weight * self._change_of_price
+        return abs(values[1] - values[0]) / change if change > 0.0 else 0.0
+
+    @property
+    def _change_of_price(self) -> float:
+        """By how much margins or widths of the tube of the two differ."""
+        first, second = (price_of(self.oracle, member) for member in self.members)
+        return abs(second - first)
 
     @property
     def cost(self) -> float | None:
@@ -79,11 +94,10 @@ class Mix:
 
         D of the optimum is concave in nu; its slope is the margin, or the width of the tube, times C W.
         """
-        (more, less), (first, second) = self.shares, self.members
-        if not more >= nu_of(self.oracle) > less:
+        more, less = self.shares
+        if not more >= enough_of(self.oracle, self.members) > less:
             return None
-        prices = [factor_of(self.oracle, m) if m.in_margins else m.place for m in (first, second)]
-        steeper = self.oracle.C * self.oracle.targets.weight * abs(prices[1] - prices[0])
+        steeper = self.oracle.C * self.oracle.targets.weight * self._change_of_price
         return 0.5 * self.parts[0] * self.parts[1] * steeper * (more - less)
 
     @property
@@ -128,10 +142,13 @@ class Mix:
             t * factor * (s.state.rounding.scores + gamma(FEW) * s.model.space.norm(s.state.best))
             for factor, s in zip(self._factors, solvers, strict=True)
         )
-        b, k = (abs(each) for each in oracle.space.free(w).tolist())
-        square = float(w @ w)
-        size = oracle.reach + b + k + 1.0 + float(rows[LONGEST]) * math.sqrt(square)
-        sums = gamma(count_rows(solvers[0].rows) + FEW) * (abs(loss) + 2.0 * weight * (k + 1.0))
+        b, k = oracle.space.free(w).tolist()
+        weights = oracle.space.penalized(w)
+        square = float(weights @ weights)
+        size = oracle.reach + abs(b) + abs(k) + 1.0 + float(rows[LONGEST]) * math.sqrt(square)
+        # No loss of a row is negative: together they are what P has of them less what k is charged with.
+        charged = oracle.C * oracle.price * abs(k - oracle.origin)
+        sums = gamma(count_rows(solvers[0].rows) + FEW) * (abs(loss) + 2.0 * charged)
         bound: float = weight * (scores * length + gamma(FEW) * size) + sums + gamma(len(w) + FEW) * square
         return bound
 
@@ -143,7 +160,7 @@ class Mix:
         oracle, nu = self.oracle, nu_of(self.oracle)
         n, space, in_margins = self._n_rows, self.members[0].solver.model.space, self.members[0].in_margins
         reached = sum(part * share for part, share in zip(self.parts, self.shares, strict=True))
-        if in_margins and reached < nu * (1.0 - gamma(FEW)):
+        if in_margins and reached < enough_of(oracle, self.members):
             return None
         # A part of a feasible point is one, where no size is asked for.
         tau = min(1.0, nu / reached) if reached > 0.0 else 1.0
@@ -174,6 +191,11 @@ def nu_of(oracle: FreeCutOracle) -> float:
     return oracle.nu
 
 
+def enough_of(oracle: FreeCutOracle, members: Sequence[Member]) -> float:
+    """The wanted nu, less what rounding can make of it: there may be no place with more."""
+    return nu_of(oracle) * (1.0 - gamma(count_rows(members[0].solver.rows) + FEW))
+
+
 def share_of(oracle: FreeCutOracle, member: Member) -> float:
     """The nu that the multipliers of a model are of."""
     return member.size / (member.solver.model.C * oracle.targets.weight)
@@ -182,3 +204,34 @@ def share_of(oracle: FreeCutOracle, member: Member) -> float:
 def factor_of(oracle: FreeCutOracle, member: Member) -> float:
     """What the multipliers and weights of a model are taken times in the nu problem."""
     return oracle.C / member.solver.model.C
+
+
+def price_of(oracle: FreeCutOracle, member: Member) -> float:
+    """The margin or the half width of the tube that a model is of, in the nu problem."""
+    return factor_of(oracle, member) if member.in_margins else member.place
+
+
+def value_of(oracle: FreeCutOracle, member: Member) -> float:
+    """D of a model in the units of the nu problem."""
+    return member.solver.certificate.lower * factor_of(oracle, member) ** 2
+
+
+def limits(oracle: FreeCutOracle, member: Member, upper: float) -> tuple[float, float]:
+    """Places that the wanted one is between, where P of the nu problem is at most ``upper``.
+
+    With its multipliers, D of a model bounds the value of the nu problem with any price in place of its own:
+    they are linear in it. Where that is above ``upper``, the optimum is not.
+    """
+    weight, price = oracle.C * oracle.targets.weight, price_of(oracle, member)
+    excess = (share_of(oracle, member) - nu_of(oracle)) * weight
+    # Of the nu problem a margin is worth nu, and a tube costs it.
+    charged = (-price if member.in_margins else price) * nu_of(oracle) * weight
+    slack = upper - (value_of(oracle, member) + charged)
+    if excess == 0.0 or not math.isfinite(slack):
+        return -math.inf, math.inf
+    away = max(slack, 0.0) / abs(excess)
+    if not member.in_margins:
+        return (price - away, math.inf) if excess > 0.0 else (-math.inf, price + away)
+    if excess > 0.0:
+        return math.log(oracle.C / (price + away)), math.inf
+    return -math.inf, math.log(oracle.C / (price - away)) if price > away else math.inf
