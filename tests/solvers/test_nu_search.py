@@ -65,7 +65,7 @@ def test_the_two_close_in_on_the_place(shares, place, start):
 
 
 def test_a_jump_is_told_from_the_mean_of_the_shares():
-    search = NuSearch(jumps=True)
+    search = NuSearch(turns=1)
     mean = (jump(7.0)[1] - jump(1.0)[1]) / 6.0
     first, second = search.between((1.0, 7.0), (0.9, 0.1), mean, WANTED, 0.0)
     assert first < 3.0 < second

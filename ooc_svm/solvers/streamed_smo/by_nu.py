@@ -28,6 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.passes.base import RowSet
+from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.together import together
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import Context, KeptScores, Sample, Solver, Steps
@@ -35,14 +37,16 @@ from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.solvers.streamed_smo.bracket import Member
+from ooc_svm.solvers.streamed_smo.bracket import Member, MemberState
 from ooc_svm.solvers.streamed_smo.mix import Mix, enough_of, factor_of, limits, nu_of
+from ooc_svm.solvers.streamed_smo.nu_check import believe, check_again, nu_model
 from ooc_svm.solvers.streamed_smo.nu_search import NuSearch
 from ooc_svm.solvers.streamed_smo.placement import RHO, place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.sweep import COST, LONGEST, NORM
 
 N_MODELS = 6  # Of the first bracket
+N_VECTORS = 3  # Row vectors besides those of the models
 
 # Its values of epsilon, as multiples of the mean distance of the values from their center. Its largest C, as
 # a multiple of 1 over the mean squared norm of a row; the smallest is 1 over the sum of those norms.
@@ -57,10 +61,15 @@ KNOWN = 0.3  # Gap up to which a model says of what nu its C or epsilon is: so m
 
 @dataclass(slots=True)
 class NuState:
-    """What the solver knows between two reads, besides its members and the row vectors."""
+    """What the solver knows between two reads, besides the row vectors."""
 
     best: Float64Array  # shape (dimension,): the best point, with b and the margin or the tube
-    search: NuSearch = field(default_factory=NuSearch)
+    # The two models that close in on the place; before the first read any two
+    first: MemberState
+    second: MemberState
+    ahead: Float64Array  # shape (2,): where the two go before the next read
+    search: NuSearch
+    scores: float = 0.0  # What the scores of the best point are off by at most, see `Mix.point`
     certificate: Certificate = field(default_factory=Certificate)
 
 
@@ -72,20 +81,48 @@ class SmoByNu(Solver):
     stopping: Stopping
     state: NuState
     members: list[Member]
+    _origin: str | None = None  # The checkpoint that the state came from
     _facts: dict[str, float] = field(default_factory=dict)
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
-        own = dict(self.oracle.vectors)
+        own: dict[str, npt.DTypeLike] = {
+            self.oracle.losses.best: np.float64,
+            nu_model(self.oracle).dual: np.float64,
+        }
+        going_on = self.state.first.number, self.state.second.number
         for member in self.members:
-            own |= member.solver.vectors
+            if not self.certificate.passes or member.state.number in going_on:
+                own |= member.solver.vectors
         return own
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        return {self.oracle.losses.previous: np.float64}
 
     def solution(self) -> tuple[Float64Array, float]:
         return self.oracle.solution(self.state.best)
 
     def is_sound(self) -> bool:
-        return True
+        state, two = self.state, (self.state.first, self.state.second)
+        solver = self.members[0].solver
+        fits = all(each.smo.is_sound(solver.model.space.n_features, len(solver.rounds)) for each in two)
+        numbers = [each.number for each in two]
+        return (
+            fits
+            and len(set(numbers)) == 2
+            and all(0 <= number < len(self.members) for number in numbers)
+            and all(math.isfinite(each.place) and each.size >= 0.0 and each.tol > 0.0 for each in two)
+            and state.first.place < state.second.place
+            and state.best.shape == (self.oracle.space.dimension,)
+            and state.ahead.shape == (2,)
+            and bool(np.isfinite(state.ahead).all())
+            and state.scores >= 0.0
+            and state.certificate.is_sound()
+        )
+
+    def distrust(self, origin: str) -> None:
+        self._origin = origin
 
     def sample(self) -> Sample:
         found = self.members[0].solver.sample()
@@ -96,39 +133,72 @@ class SmoByNu(Solver):
         return {"row_visits": visited / n_rows, **self._facts}
 
     def kept_scores(self) -> KeptScores:
-        best = self.oracle.losses.best
-        return KeptScores(best, best, offset=self.oracle.score_offset(self.state.best))
+        best, offset = self.oracle.losses.best, self.oracle.score_offset(self.state.best)
+        return KeptScores(best, best, offset=offset, rows=self._rows)
 
     def hints(self) -> dict[str, str]:
         return self.members[0].solver.hints()
 
+    @property
+    def _rows(self) -> RowSet:
+        return self.members[0].solver.rows
+
     def steps(self) -> Steps:
         oracle, state, certificate = self.oracle, self.state, self.certificate
-        yield from oracle.open()
-        yield from self._place()
+        yield from of_rows(oracle.open(), self._rows)
+        yield from self._place() if self._origin is None else self._go_on(self._origin)
         while certificate.stop_reason is None:
+            if certificate.passes:
+                moves = zip(self.members, state.ahead.tolist(), strict=True)
+                yield from together([member.move(place) for member, place in moves])
             yield from together([member.solver.iterate() for member in self.members])
             for member in self.members:
                 member.record()
             yield from together([member.settle() for member in self.members])
             mix = Mix.around(oracle, self.members)
             self._keep(mix.members)
-            point = yield from mix.point(certificate)
-            state.best = state.best if point is None else point
-            self._certify(mix)
+            if (point := (yield from mix.point(certificate))) is not None:
+                state.best, state.scores = point
+            if self._certify(mix):
+                yield from mix.keep(nu_model(oracle).dual)
             certificate.record(self.stopping)
-            if certificate.stop_reason is None:
-                moves = zip(self.members, self._closer(mix), strict=True)
-                yield from together([member.move(place) for member, place in moves])
-        self._keep(())
-        certificate.n_support, self._facts = yield from oracle.count_support(0.0, state.best)
+            state.ahead = np.array(self._closer(mix))
+        self._end()
+        found = yield from of_rows(oracle.count_support(0.0, state.best), self._rows)
+        certificate.n_support, self._facts = found
 
     def _keep(self, members: Sequence[Member]) -> None:
-        """Go on with some of the models; the others take no further part."""
+        """Go on with two of the models; the others take no further part."""
         for member in self.members:
             if all(member is not other for other in members):
                 member.solver.leave()
-        self.members = list(members) or self.members
+        self.members = list(members)
+        self.state.first, self.state.second = (member.state for member in members)
+
+    def _go_on(self, origin: str) -> Steps:
+        """Before a resumed run goes on: find P and D again, and refuse what cannot be true."""
+        oracle, state, certificate = self.oracle, self.state, self.certificate
+        two = state.first, state.second
+        members = [self.members[each.number] for each in two]
+        for member, own in zip(members, two, strict=True):
+            member.take(own)
+        self._keep(members)
+        for member in members:
+            yield from member.solver.begin()
+        solver = members[0].solver
+        yield from together([member.find_again(origin) for member in members])
+        again = yield from check_again(
+            oracle, state.best, state.scores, certificate.upper, solver.rounds, solver.rows, origin
+        )
+        self._measure()
+        believe(certificate, again, self._trivial, origin)
+        certificate.amend(self.stopping)
+        self._end()
+
+    def _end(self) -> None:
+        """Let the two models end with this one: they give their rows back to the other models of the run."""
+        for member in self.members:
+            member.solver.certificate.stop_reason = self.certificate.stop_reason
 
     def _place(self) -> Steps:
         """Choose the values of the first bracket; members begin where the data lies."""
@@ -143,32 +213,44 @@ class SmoByNu(Solver):
             places = EPSILONS * unit
         for member, place in zip(self.members, places.tolist(), strict=True):
             yield from member.move(place)
+            member.want(EARLY_TOL)
             solver = member.solver
             state, costs = solver.state, solver.model.C * weight
             state.center, state.unit, state.mean = center, unit, mean
             state.rho = max(rho, 1.0 / costs)
-            solver.stopping = replace(self.stopping, tol=EARLY_TOL)
             yield from solver.begin()
 
-    def _certify(self, mix: Mix) -> None:
-        """D at the mix, and what the models are to leave of the gap."""
-        oracle, certificate, tol = self.oracle, self.certificate, self.stopping.tol
-        rows, in_margins = self.members[0].solver.state.rounding.rows, self.members[0].in_margins
+    def _measure(self) -> None:
+        """What a gap is compared with, where P is 0 or tends to it."""
+        oracle, certificate = self.oracle, self.certificate
+        rows = self.members[0].solver.state.rounding.rows
         certificate.scale = oracle.C * oracle.targets.weight * max(oracle.reach, 1.0)
-        if in_margins:
+        if self.members[0].in_margins:
             mean_square = float(rows[NORM] / rows[COST])
-            certificate.nothing = VANISHING * tol * 0.5 * nu_of(oracle) ** 2 * mean_square
-        if (bound := mix.bound(float(oracle.space.free(self.state.best)[1]))) is not None:
-            certificate.offer_dual(*bound)
-        elif not math.isfinite(certificate.dual):
-            # No mix of rows is longer than the longest of them; no multipliers at all do for values.
-            longest = oracle.C * oracle.price * float(rows[LONGEST]) if in_margins else 0.0
-            certificate.offer_dual(-0.5 * longest**2, 0.0)
+            certificate.nothing = VANISHING * self.stopping.tol * 0.5 * nu_of(oracle) ** 2 * mean_square
+
+    @property
+    def _trivial(self) -> float:
+        """A bound: no mix of rows is longer than the longest; no multipliers at all do for values."""
+        if not self.members[0].in_margins:
+            return 0.0
+        longest = float(self.members[0].solver.state.rounding.rows[LONGEST])
+        return -0.5 * (self.oracle.C * self.oracle.price * longest) ** 2
+
+    def _certify(self, mix: Mix) -> bool:
+        """D at the mix, and what the models are to leave of the gap; whether the mix has raised D."""
+        oracle, certificate, tol = self.oracle, self.certificate, self.stopping.tol
+        self._measure()
+        bound, raised = mix.bound(float(oracle.space.free(self.state.best)[1])), False
+        certificate.offer_dual(self._trivial, 0.0)
+        if bound is not None:
+            raised = certificate.offer_dual(*bound)
         for member in self.members:
             wanted = TOL_SHARE * tol * abs(certificate.dual) / factor_of(oracle, member) ** 2
             upper = member.solver.certificate.upper
             own = max(wanted / upper, LEAST_TOL) if upper > 0.0 else EARLY_TOL
-            member.solver.stopping = replace(self.stopping, tol=min(own, EARLY_TOL))
+            member.want(min(own, EARLY_TOL))
+        return raised
 
     def _is_known(self, member: Member) -> bool:
         """Whether a model says of what nu its place is."""
@@ -202,7 +284,11 @@ def build_by_nu(
         RowLosses(spec.targets, spec.loss, name), spec.C, space, nu=spec.nu, mean=spec.mean
     )
     start = math.log(spec.C) if spec.targets.in_margins else 0.0
-    least = -math.inf if spec.targets.in_margins else 0.0
-    state = NuState(np.zeros(space.dimension), NuSearch(least))
-    members = [Member(build(spec, f"{name}/{k}"), start) for k in range(N_MODELS)]
+    solvers = [build(spec, f"{name}/{number}") for number in range(N_MODELS)]
+    members = [
+        Member(solver, MemberState(solver.state, number, start)) for number, solver in enumerate(solvers)
+    ]
+    search = NuSearch(-math.inf if spec.targets.in_margins else 0.0)
+    first, second = (replace(member.state) for member in members[:2])
+    state = NuState(np.zeros(space.dimension), first, second, np.zeros(2), search)
     return SmoByNu(oracle, context.stopping, state, members)

@@ -15,6 +15,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request, RowSlice
+from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
@@ -111,8 +112,11 @@ class Mix:
         mixed: Float64Array = first * vectors[0] + second * vectors[1]
         return mixed
 
-    def point(self, certificate: Certificate) -> Generator[Request, Any, Float64Array | None]:
-        """P at the mix of the best points: a new best point of the nu problem, or None."""
+    def point(self, certificate: Certificate) -> Generator[Request, Any, tuple[Float64Array, float] | None]:
+        """P at the mix of the best points: a new best point of the nu problem, or None.
+
+        With it comes what a row's score there is off by at most, as a multiple of ``(m + 2) |x|``.
+        """
         oracle, solvers = self.oracle, [member.solver for member in self.members]
         losses, in_margins, (first, second) = oracle.losses, oracle.losses.targets.in_margins, self._factors
         w = np.zeros(oracle.space.dimension)
@@ -120,50 +124,44 @@ class Mix:
         w[: len(weights)] = weights if oracle.space.scale is None else weights / oracle.space.scale
         names = solvers[0].model.best, solvers[1].model.best
         yield RowPass(MixScores(*names, (first, second), losses.previous), solvers[0].rows)
-        best, loss = yield from oracle.settle(1.0, w, math.inf)
+        best, loss = yield from of_rows(oracle.settle(1.0, w, math.inf), solvers[0].rows)
         square, t = float(w @ w), 1.0
         if in_margins and square > 0.0:
             # Along the ray the loss is t times as large, if b and the margin are.
             t = max(-oracle.C * loss, 0.0) / square
             best *= t
             oracle.space.free(best)[1] += 1.0 - t
-        value = 0.5 * t * t * square + t * oracle.C * loss
-        if not certificate.offer_primal(value, self._primal_rounding(best, t, t * oracle.C * loss)):
+        value, scores = 0.5 * t * t * square + t * oracle.C * loss, t * self._scores
+        rounding = primal_rounding(oracle, self._row_sums, self._n_rows, best, scores, t * loss)
+        if not certificate.offer_primal(value, rounding):
             return None
         yield RowPass(MixScores(losses.previous, losses.previous, (t, 0.0), losses.best), solvers[0].rows)
-        return best
+        return best, scores
 
-    def _primal_rounding(self, w: Float64Array, t: float, loss: float) -> float:
-        """Bound of the rounding of P: of scores, by the inequality of Cauchy and Schwarz, and of the sums."""
-        oracle, solvers = self.oracle, [member.solver for member in self.members]
-        weight, rows = oracle.C * oracle.targets.weight, solvers[0].state.rounding.rows
-        length = math.sqrt(float(rows[LENGTH] / rows[COST])) if rows[COST] > 0.0 else 0.0
-        scores = sum(
-            t * factor * (s.state.rounding.scores + gamma(FEW) * s.model.space.norm(s.state.best))
-            for factor, s in zip(self._factors, solvers, strict=True)
+    @property
+    def _scores(self) -> float:
+        """What a mixed score is off by at most, as a multiple of ``(m + 2) |x|``."""
+        states = [member.solver.state for member in self.members]
+        norms = [member.solver.model.space.norm(member.solver.state.best) for member in self.members]
+        return sum(
+            factor * (state.rounding.scores + gamma(FEW) * norm)
+            for factor, state, norm in zip(self._factors, states, norms, strict=True)
         )
-        b, k = oracle.space.free(w).tolist()
-        weights = oracle.space.penalized(w)
-        square = float(weights @ weights)
-        size = oracle.reach + abs(b) + abs(k) + 1.0 + float(rows[LONGEST]) * math.sqrt(square)
-        # No loss of a row is negative: together they are what P has of them less what k is charged with.
-        charged = oracle.C * oracle.price * abs(k - oracle.origin)
-        sums = gamma(count_rows(solvers[0].rows) + FEW) * (abs(loss) + 2.0 * charged)
-        bound: float = weight * (scores * length + gamma(FEW) * size) + sums + gamma(len(w) + FEW) * square
-        return bound
+
+    @property
+    def _row_sums(self) -> Float64Array:
+        return self.members[0].solver.state.rounding.rows
 
     def bound(self, k: float) -> tuple[float, float] | None:
         """D at the mix and a bound of its rounding; None if it is not feasible.
 
         ``k``: the breakpoint of the best point, see `FreeCutOracle`: what a larger sum of sizes is worth.
         """
-        oracle, nu = self.oracle, nu_of(self.oracle)
+        oracle = self.oracle
         n, space, in_margins = self._n_rows, self.members[0].solver.model.space, self.members[0].in_margins
-        reached = sum(part * share for part, share in zip(self.parts, self.shares, strict=True))
-        if in_margins and reached < enough_of(oracle, self.members):
+        if in_margins and self._reached < enough_of(oracle, self.members):
             return None
-        # A part of a feasible point is one, where no size is asked for.
-        tau = min(1.0, nu / reached) if reached > 0.0 else 1.0
+        tau = self._tau
         w = tau * self._sum([member.solver.state.w for member in self.members])
         norm, linear, rounding = space.norm(w), 0.0, 0.0
         for part, member in zip(self.parts, self.members, strict=True):
@@ -180,9 +178,45 @@ class Mix:
         rounding += gamma(n + FEW) * (oracle.C * oracle.price * (oracle.origin + abs(k)) + abs(linear))
         return linear - 0.5 * norm * norm, rounding
 
+    def keep(self, to: str) -> Generator[Request, Any, None]:
+        """Write the multipliers that D is at to a row vector."""
+        for number, (factor, member) in enumerate(zip(self._factors, self.members, strict=True)):
+            yield from member.add_multipliers(to, self._tau * factor, added=number > 0)
+
+    @property
+    def _reached(self) -> float:
+        """What nu the mix of the multipliers is of."""
+        return sum(part * share for part, share in zip(self.parts, self.shares, strict=True))
+
+    @property
+    def _tau(self) -> float:
+        """The part of the mix that is of the wanted nu: also feasible, where no size is asked for."""
+        return min(1.0, nu_of(self.oracle) / self._reached) if self._reached > 0.0 else 1.0
+
     @property
     def _n_rows(self) -> int:
         return count_rows(self.members[0].solver.rows)
+
+
+def primal_rounding(
+    oracle: FreeCutOracle, row_sums: Float64Array, n_rows: int, best: Float64Array, scores: float, loss: float
+) -> float:
+    """Bound of the rounding of P: of scores, by the inequality of Cauchy and Schwarz, and of the sums.
+
+    ``row_sums``: see `ooc_svm.solvers.streamed_smo.sweep.NormPass`.
+    ``best``, ``scores``: the point, and what its scores are off by, see `Mix.point`.
+    ``loss``: the losses and what k is charged with, without C.
+    """
+    weight, (b, k) = oracle.C * oracle.targets.weight, oracle.space.free(best).tolist()
+    length = math.sqrt(float(row_sums[LENGTH] / row_sums[COST])) if row_sums[COST] > 0.0 else 0.0
+    weights = oracle.space.penalized(best)
+    square = float(weights @ weights)
+    size = oracle.reach + abs(b) + abs(k) + 1.0 + float(row_sums[LONGEST]) * math.sqrt(square)
+    # No loss of a row is negative: together they are what P has of them less what k is charged with.
+    together = oracle.C * (abs(loss) + 2.0 * oracle.price * abs(k - oracle.origin))
+    of_scores = weight * (scores * length + gamma(FEW) * size)
+    bound: float = of_scores + gamma(n_rows + FEW) * together + gamma(len(weights) + FEW) * square
+    return bound
 
 
 def nu_of(oracle: FreeCutOracle) -> float:

@@ -27,8 +27,13 @@ class NuSearch:
 
     low: float = -math.inf  # The wanted place is between these two
     high: float = math.inf
-    jumps: bool = False  # Whether the share is taken for one that jumps
     misses: int = 0  # How often in a row nu was not between the two
+    turns: int = 0  # How often the way to predict was given up for the other one
+
+    @property
+    def jumps(self) -> bool:
+        """Whether the share is taken for one that jumps."""
+        return self.turns % 2 == 1
 
     def learn(self, low: float, high: float) -> None:
         """The wanted place is between these two as well."""
@@ -61,7 +66,7 @@ class NuSearch:
         (first, second), (more, less) = places, shares
         self.misses += 1
         if self.misses == MISSES:
-            self.jumps = not self.jumps
+            self.turns += 1
         width = second - first
         # Along the line through the two, but not far: it may be nearly level, or rise.
         slope, lacking = (less - more) / width, nu - less
