@@ -8,7 +8,7 @@ from helpers.train_data import make_store
 from scipy import sparse
 from sklearn.svm import NuSVC, NuSVR
 
-from ooc_svm import UsageError, train, tune
+from ooc_svm import train, tune
 
 N = 1200
 RNG = np.random.default_rng(5)
@@ -110,13 +110,7 @@ def test_values_of_c_are_compared():
     assert found.report["converged"]
 
 
-def test_it_has_no_checkpoints_and_no_cluster_and_is_taken_where_it_is_named(tmp_path):
+def test_it_is_taken_where_no_other_solver_is():
     y, options = RUNS["nu-svc"]
     assert train(X, y, **options).report["solver"] == "ocas"
-    message = r"^checkpoint with problem='nu-svc' is for the solvers 'ocas' and 'cutting-plane', not"
-    with pytest.raises(UsageError, match=message):
-        train(X, y, solver="streamed-smo", checkpoint=tmp_path, **options)
-    with pytest.raises(UsageError, match=r"^engine='dask' with problem='nu-svc' is for the solvers 'ocas'"):
-        train(X, y, solver="streamed-smo", engine="dask", **options)
-    with pytest.raises(UsageError, match=r"^problem 'nu-svc' cannot begin with another run"):
-        train(X, y, solver="streamed-smo", warm_start=tmp_path, **options)
+    assert train(X, y, resident=0.1, **options).report["solver"] == "streamed-smo"

@@ -33,44 +33,29 @@ from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.together import together
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import Context, KeptScores, Sample, Solver, Steps
-from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
+from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo.bracket import Member, MemberState
-from ooc_svm.solvers.streamed_smo.mix import Mix, enough_of, factor_of, limits, nu_of
-from ooc_svm.solvers.streamed_smo.nu_check import believe, check_again, nu_model
-from ooc_svm.solvers.streamed_smo.nu_search import NuSearch
-from ooc_svm.solvers.streamed_smo.placement import RHO, place_rows, place_targets
+from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, place_members
+from ooc_svm.solvers.streamed_smo.mix import (
+    Mix,
+    enough_of,
+    factor_of,
+    limits,
+    next_to_nothing,
+    trivial_bound,
+)
+from ooc_svm.solvers.streamed_smo.nu_check import check_again, nu_model
+from ooc_svm.solvers.streamed_smo.nu_state import NuState
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
-from ooc_svm.solvers.streamed_smo.sweep import COST, LONGEST, NORM
 
-N_MODELS = 6  # Of the first bracket
 N_VECTORS = 3  # Row vectors besides those of the models
-
-# Its values of epsilon, as multiples of the mean distance of the values from their center. Its largest C, as
-# a multiple of 1 over the mean squared norm of a row; the smallest is 1 over the sum of those norms.
-EPSILONS = np.array([0.0, 0.1, 0.3, 0.6, 1.2, 3.0])
-LARGEST_C = 100.0
 
 EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
 TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
 MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs
 KNOWN = 0.3  # Gap up to which a model says of what nu its C or epsilon is: so much of its P, or of D
-
-
-@dataclass(slots=True)
-class NuState:
-    """What the solver knows between two reads, besides the row vectors."""
-
-    best: Float64Array  # shape (dimension,): the best point, with b and the margin or the tube
-    # The two models that close in on the place; before the first read any two
-    first: MemberState
-    second: MemberState
-    ahead: Float64Array  # shape (2,): where the two go before the next read
-    search: NuSearch
-    scores: float = 0.0  # What the scores of the best point are off by at most, see `Mix.point`
-    certificate: Certificate = field(default_factory=Certificate)
 
 
 @dataclass(slots=True)
@@ -104,22 +89,7 @@ class SmoByNu(Solver):
         return self.oracle.solution(self.state.best)
 
     def is_sound(self) -> bool:
-        state, two = self.state, (self.state.first, self.state.second)
-        solver = self.members[0].solver
-        fits = all(each.smo.is_sound(solver.model.space.n_features, len(solver.rounds)) for each in two)
-        numbers = [each.number for each in two]
-        return (
-            fits
-            and len(set(numbers)) == 2
-            and all(0 <= number < len(self.members) for number in numbers)
-            and all(math.isfinite(each.place) and each.size >= 0.0 and each.tol > 0.0 for each in two)
-            and state.first.place < state.second.place
-            and state.best.shape == (self.oracle.space.dimension,)
-            and state.ahead.shape == (2,)
-            and bool(np.isfinite(state.ahead).all())
-            and state.scores >= 0.0
-            and state.certificate.is_sound()
-        )
+        return self.state.is_sound(self.members, self.oracle.space.dimension)
 
     def distrust(self, origin: str) -> None:
         self._origin = origin
@@ -146,7 +116,7 @@ class SmoByNu(Solver):
     def steps(self) -> Steps:
         oracle, state, certificate = self.oracle, self.state, self.certificate
         yield from of_rows(oracle.open(), self._rows)
-        yield from self._place() if self._origin is None else self._go_on(self._origin)
+        yield from self._begin() if self._origin is None else self._go_on(self._origin)
         while certificate.stop_reason is None:
             if certificate.passes:
                 moves = zip(self.members, state.ahead.tolist(), strict=True)
@@ -191,7 +161,7 @@ class SmoByNu(Solver):
             oracle, state.best, state.scores, certificate.upper, solver.rounds, solver.rows, origin
         )
         self._measure()
-        believe(certificate, again, self._trivial, origin)
+        state.believe(again, trivial_bound(oracle, members[0]), origin)
         certificate.amend(self.stopping)
         self._end()
 
@@ -200,49 +170,25 @@ class SmoByNu(Solver):
         for member in self.members:
             member.solver.certificate.stop_reason = self.certificate.stop_reason
 
-    def _place(self) -> Steps:
-        """Choose the values of the first bracket; members begin where the data lies."""
-        first = self.members[0].solver
-        center, unit = yield from place_targets(first.model, first.rows)
-        rho, mean = yield from place_rows(replace(first.model, center=center), first.rounds, first.rows)
-        weight = self.oracle.targets.weight
-        if self.members[0].in_margins:
-            largest = math.log(LARGEST_C * RHO / rho)
-            places = np.linspace(largest - math.log(LARGEST_C * weight), largest, len(self.members))
-        else:
-            places = EPSILONS * unit
-        for member, place in zip(self.members, places.tolist(), strict=True):
-            yield from member.move(place)
+    def _begin(self) -> Steps:
+        """The models of the first bracket begin where the data lies."""
+        yield from place_members(self.members, self.oracle.targets.weight)
+        for member in self.members:
             member.want(EARLY_TOL)
-            solver = member.solver
-            state, costs = solver.state, solver.model.C * weight
-            state.center, state.unit, state.mean = center, unit, mean
-            state.rho = max(rho, 1.0 / costs)
-            yield from solver.begin()
+            yield from member.solver.begin()
 
     def _measure(self) -> None:
         """What a gap is compared with, where P is 0 or tends to it."""
         oracle, certificate = self.oracle, self.certificate
-        rows = self.members[0].solver.state.rounding.rows
         certificate.scale = oracle.C * oracle.targets.weight * max(oracle.reach, 1.0)
-        if self.members[0].in_margins:
-            mean_square = float(rows[NORM] / rows[COST])
-            certificate.nothing = VANISHING * self.stopping.tol * 0.5 * nu_of(oracle) ** 2 * mean_square
-
-    @property
-    def _trivial(self) -> float:
-        """A bound: no mix of rows is longer than the longest; no multipliers at all do for values."""
-        if not self.members[0].in_margins:
-            return 0.0
-        longest = float(self.members[0].solver.state.rounding.rows[LONGEST])
-        return -0.5 * (self.oracle.C * self.oracle.price * longest) ** 2
+        certificate.nothing = self.stopping.tol * next_to_nothing(oracle, self.members[0])
 
     def _certify(self, mix: Mix) -> bool:
         """D at the mix, and what the models are to leave of the gap; whether the mix has raised D."""
         oracle, certificate, tol = self.oracle, self.certificate, self.stopping.tol
         self._measure()
         bound, raised = mix.bound(float(oracle.space.free(self.state.best)[1])), False
-        certificate.offer_dual(self._trivial, 0.0)
+        certificate.offer_dual(trivial_bound(oracle, self.members[0]), 0.0)
         if bound is not None:
             raised = certificate.offer_dual(*bound)
         for member in self.members:
@@ -288,7 +234,5 @@ def build_by_nu(
     members = [
         Member(solver, MemberState(solver.state, number, start)) for number, solver in enumerate(solvers)
     ]
-    search = NuSearch(-math.inf if spec.targets.in_margins else 0.0)
-    first, second = (replace(member.state) for member in members[:2])
-    state = NuState(np.zeros(space.dimension), first, second, np.zeros(2), search)
+    state = NuState.fresh(space.dimension, members)
     return SmoByNu(oracle, context.stopping, state, members)

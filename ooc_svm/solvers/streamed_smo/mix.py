@@ -14,16 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Request, RowSlice
+from ooc_svm.passes.base import Request, RowSet, RowSlice
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
+from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
+from ooc_svm.solvers.cutting_plane.row_rules import LossesAt
 from ooc_svm.solvers.rounding import gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import count_rows
 from ooc_svm.solvers.streamed_smo.bracket import Member
-from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST
+from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST, NORM
 
 FEW = 8.0  # Roundings of a row's own loss, and of what is put together from the sums
 
@@ -219,6 +220,13 @@ def primal_rounding(
     return bound
 
 
+def loss_at(oracle: FreeCutOracle, best: Float64Array, rows: RowSet) -> Generator[Request, Any, float]:
+    """The losses at the kept scores of the best point and what k is charged with there, without C."""
+    b, k = (float(each) for each in oracle.space.free(best))
+    sums: Float64Array = yield RowPass(LossesAt(oracle.losses, 0.0, (b, k)), rows)
+    return float(sums[0]) + oracle.price * (k - oracle.origin)
+
+
 def nu_of(oracle: FreeCutOracle) -> float:
     """The wanted nu."""
     assert oracle.nu is not None
@@ -269,3 +277,22 @@ def limits(oracle: FreeCutOracle, member: Member, upper: float) -> tuple[float, 
     if excess > 0.0:
         return math.log(oracle.C / (price + away)), math.inf
     return -math.inf, math.log(oracle.C / (price - away)) if price > away else math.inf
+
+
+def trivial_bound(oracle: FreeCutOracle, member: Member) -> float:
+    """A bound that is known after one read: no mix of rows is longer than the longest of them.
+
+    For values no multipliers at all do.
+    """
+    if not member.in_margins:
+        return 0.0
+    longest = oracle.C * oracle.price * float(member.solver.state.rounding.rows[LONGEST])
+    return -0.5 * longest * longest
+
+
+def next_to_nothing(oracle: FreeCutOracle, member: Member) -> float:
+    """A value of P that is nothing, where P tends to 0: next to that of a mix of rows of mean length."""
+    if not member.in_margins:
+        return 0.0
+    rows = member.solver.state.rounding.rows
+    return VANISHING * 0.5 * nu_of(oracle) ** 2 * float(rows[NORM] / rows[COST])

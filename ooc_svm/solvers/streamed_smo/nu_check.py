@@ -16,17 +16,12 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import DamageError
 from ooc_svm.passes.base import Overlap, Position, Request, RowSet
-from ooc_svm.passes.of_rows import of_rows
-from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
-from ooc_svm.solvers.cutting_plane.row_rules import LossesAt
 from ooc_svm.solvers.rounding import UNIT, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import count_rows
-from ooc_svm.solvers.streamed_smo.bracket import SAME
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.mix import FEW, nu_of, primal_rounding
+from ooc_svm.solvers.streamed_smo.mix import FEW, loss_at, nu_of, primal_rounding
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.saved_state import Found, SavedPass
@@ -86,12 +81,11 @@ def check_again(
         norms.add(own_norms.sums)
         found = check.merge(found, part)
     b, k = oracle.space.free(best).tolist()
-    sums = yield from of_rows(_losses(oracle, (b, k)), rows)
+    loss = yield from loss_at(oracle, best, rows)
     if found.outside:
-        raise _damage(origin, f"{found.outside} multipliers are outside their bounds")
+        raise damage(origin, f"{found.outside} multipliers are outside their bounds")
     if not found.difference <= scores + 4.0 * UNIT * oracle.space.norm(weights):
-        raise _damage(origin, "the scores in it are not those of its weights")
-    loss = float(sums[0]) + oracle.price * (k - oracle.origin)
+        raise damage(origin, "the scores in it are not those of its weights")
     own = oracle.space.penalized(best)
     primal = 0.5 * float(own @ own) + oracle.C * loss
     again = Again(primal, primal_rounding(oracle, norms.sums, n_rows, best, scores, loss), 0.0, 0.0, False)
@@ -113,28 +107,6 @@ def check_again(
     return again
 
 
-def believe(certificate: Certificate, again: Again, trivial: float, origin: str) -> None:
-    """Let P and D be what was found again, where they are not; DamageError if P cannot be.
-
-    ``trivial``: a bound that needs no multipliers.
-    """
-    error = again.primal_rounding + certificate.primal_rounding
-    if not abs(again.primal - certificate.primal) <= error:
-        what = f"it says that P is {certificate.primal!r}, and it is {again.primal!r}"
-        raise _damage(origin, what)
-    if not again.primal_rounding <= (1.0 + SAME) * certificate.primal_rounding:
-        certificate.primal_rounding = again.primal_rounding
-    bound, rounding = trivial, 0.0
-    if again.feasible and again.dual - again.dual_rounding > trivial:
-        bound, rounding = again.dual, again.dual_rounding
-    if not certificate.lower <= bound + rounding:
-        certificate.dual, certificate.dual_rounding = bound, rounding
-
-
-def _losses(oracle: FreeCutOracle, free: tuple[float, float]) -> Generator[Request, Any, Float64Array]:
-    found: Float64Array = yield RowPass(LossesAt(oracle.losses, 0.0, free))
-    return found
-
-
-def _damage(origin: str, what: str) -> DamageError:
+def damage(origin: str, what: str) -> DamageError:
+    """The error that refuses a checkpoint."""
     return DamageError(f"the checkpoint in {origin} does not fit the data: {what}; start the run again")

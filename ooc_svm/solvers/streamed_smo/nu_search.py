@@ -18,6 +18,7 @@ from dataclasses import dataclass
 # What a read makes of the distance of the two: the least part of it, by a line and by a jump. So many times
 # the distance they go at most, where nu is not between them.
 NARROWER, NARROWER_JUMP, WIDER = 0.25, 0.0625, 2.0
+MOST_DOUBLINGS = 50
 MISSES = 2  # So many misses in a row, and the other way to predict is tried
 
 
@@ -71,7 +72,7 @@ class NuSearch:
         # Along the line through the two, but not far: it may be nearly level, or rise.
         slope, lacking = (less - more) / width, nu - less
         away = lacking / slope if slope < 0.0 else math.copysign(math.inf, -lacking)
-        width *= WIDER ** (self.misses - 1)
+        width *= WIDER ** min(self.misses - 1, MOST_DOUBLINGS)
         place = second + min(max(away, -WIDER * width), WIDER * width)
         # Not back behind both of them: there the share may be level.
         low, high = (
