@@ -130,6 +130,7 @@ class TrainOptions:
         "Share of the rows: at most so many have a loss, at least so many are support vectors; by default "
         f"{DEFAULT_NU}.",
         "FLOAT",
+        varies=True,
     )
     solver: str = _names(
         ("auto", *SOLVERS),
@@ -269,7 +270,7 @@ class TrainOptions:
         PATH,
         None,
         Role.PLACE,
-        "Begin with this model, or with the state that a run with another C saved.",
+        "Begin with this model, or with the state that a run with another C or nu saved.",
         "MODEL|FOLDER",
     )
     engine: str = _names(

@@ -8,7 +8,7 @@ from helpers.train_data import make_store
 from scipy import sparse
 from sklearn.svm import NuSVC, NuSVR
 
-from ooc_svm import train, tune
+from ooc_svm import save_model, train, tune
 
 N = 1200
 RNG = np.random.default_rng(5)
@@ -114,3 +114,30 @@ def test_it_is_taken_where_no_other_solver_is():
     y, options = RUNS["nu-svc"]
     assert train(X, y, **options).report["solver"] == "ocas"
     assert train(X, y, resident=0.1, **options).report["solver"] == "streamed-smo"
+
+
+@pytest.mark.parametrize("name", ["nu-svc", "nu-svr"])
+class TestWarmStart:
+    def test_from_the_state_of_another_nu(self, tmp_path, name):
+        y, options = RUNS[name]
+        run = options | {"solver": "streamed-smo", "resident": 0.1, "tol": 1e-4}
+        train(X, y, checkpoint=tmp_path / "state", **run)
+        other = run | {"nu": 0.98 * options["nu"]} | ({"C": (0.02, 2.0)} if "C" in options else {})
+        cold, warm = (train(X, y, **other, **start) for start in ({}, {"warm_start": tmp_path / "state"}))
+        assert warm.report["converged"]
+        assert warm.report["passes"] < cold.report["passes"]
+        for found, exact in zip(warm.report["models"], cold.report["models"], strict=True):
+            assert found["dual"] <= exact["primal"]
+            assert exact["dual"] <= found["primal"]
+
+    def test_from_a_model(self, tmp_path, name):
+        y, options = RUNS[name]
+        run = options | {"solver": "streamed-smo", "resident": 0.1, "tol": 1e-4}
+        cold = train(X, y, **run)
+        save_model(cold, tmp_path / "model")
+        warm = train(X, y, warm_start=tmp_path / "model", **run)
+        assert warm.report["converged"]
+        assert warm.report["passes"] <= cold.report["passes"]
+        for found, exact in zip(warm.report["models"], cold.report["models"], strict=True):
+            assert found["dual"] <= exact["primal"]
+            assert exact["dual"] <= found["primal"]

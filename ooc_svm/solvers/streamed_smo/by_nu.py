@@ -49,12 +49,14 @@ from ooc_svm.solvers.streamed_smo.mix import (
 from ooc_svm.solvers.streamed_smo.nu_check import check_again, nu_model
 from ooc_svm.solvers.streamed_smo.nu_state import NuState
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
+from ooc_svm.solvers.streamed_smo.state import SmoState
 
 N_VECTORS = 3  # Row vectors besides those of the models
 
 EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
 TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
 MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs
+AROUND = 0.2  # How far from a place log C is tried for another nu; epsilon, in units of the values
 KNOWN = 0.3  # Gap up to which a model says of what nu its C or epsilon is: so much of its P, or of D
 
 
@@ -77,7 +79,7 @@ class SmoByNu(Solver):
         }
         going_on = self.state.first.number, self.state.second.number
         for member in self.members:
-            if not self.certificate.passes or member.state.number in going_on:
+            if not self.state.placed or member.state.number in going_on:
                 own |= member.solver.vectors
         return own
 
@@ -90,6 +92,22 @@ class SmoByNu(Solver):
 
     def is_sound(self) -> bool:
         return self.state.is_sound(self.members, self.oracle.space.dimension)
+
+    @property
+    def states(self) -> list[SmoState]:
+        """The multipliers of the two models."""
+        return [self.state.first.smo, self.state.second.smo]
+
+    def restart(self) -> list[StreamedSmo]:
+        """Take the state for the start of a new run, of another C or nu; the models of `states`."""
+        self._take_two()
+        fresh = NuState.fresh(self.oracle.space.dimension, self.members)
+        fresh.first, fresh.second = self.state.first, self.state.second
+        # They had come close to a place that is not the one wanted now.
+        apart = AROUND * (1.0 if self.members[0].in_margins else fresh.first.smo.unit)
+        fresh.ahead = np.array([max(fresh.first.place - apart, fresh.search.low), fresh.second.place + apart])
+        self.state = fresh
+        return [member.solver for member in self.members]
 
     def distrust(self, origin: str) -> None:
         self._origin = origin
@@ -116,9 +134,11 @@ class SmoByNu(Solver):
     def steps(self) -> Steps:
         oracle, state, certificate = self.oracle, self.state, self.certificate
         yield from of_rows(oracle.open(), self._rows)
-        yield from self._begin() if self._origin is None else self._go_on(self._origin)
+        yield from self._begin()
+        if self._origin is not None:
+            yield from self._check_saved(self._origin)
         while certificate.stop_reason is None:
-            if certificate.passes:
+            if state.placed:
                 moves = zip(self.members, state.ahead.tolist(), strict=True)
                 yield from together([member.move(place) for member, place in moves])
             yield from together([member.solver.iterate() for member in self.members])
@@ -145,23 +165,38 @@ class SmoByNu(Solver):
         self.members = list(members)
         self.state.first, self.state.second = (member.state for member in members)
 
-    def _go_on(self, origin: str) -> Steps:
+    def _begin(self) -> Steps:
+        """What comes before the first read: the first bracket, or the two models of a saved state."""
+        state = self.state
+        if state.placed:
+            self._take_two()
+        else:
+            yield from place_members(self.members, self.oracle.targets.weight)
+            for member in self.members:
+                member.want(EARLY_TOL)
+        if len(state.start):
+            for member in self.members:
+                factor, own = factor_of(self.oracle, member), member.solver.state
+                own.start, own.start_b = state.start / factor, state.start_b / factor
+        yield from together([member.solver.begin() for member in self.members])
+
+    def _take_two(self) -> None:
+        """Go on with the two models of the state alone."""
+        two = self.state.first, self.state.second
+        if len(self.members) > len(two):
+            members = [self.members[each.number] for each in two]
+            for member, own in zip(members, two, strict=True):
+                member.take(own)
+            self._keep(members)
+
+    def _check_saved(self, origin: str) -> Steps:
         """Before a resumed run goes on: find P and D again, and refuse what cannot be true."""
-        oracle, state, certificate = self.oracle, self.state, self.certificate
-        two = state.first, state.second
-        members = [self.members[each.number] for each in two]
-        for member, own in zip(members, two, strict=True):
-            member.take(own)
-        self._keep(members)
-        for member in members:
-            yield from member.solver.begin()
-        solver = members[0].solver
-        yield from together([member.find_again(origin) for member in members])
-        again = yield from check_again(
-            oracle, state.best, state.scores, certificate.upper, solver.rounds, solver.rows, origin
-        )
+        oracle, state, certificate, solver = self.oracle, self.state, self.certificate, self.members[0].solver
+        yield from together([member.find_again(origin) for member in self.members])
+        point = state.best, state.scores, certificate.upper
+        again = yield from check_again(oracle, *point, solver.rounds, solver.rows, origin)
         self._measure()
-        state.believe(again, trivial_bound(oracle, members[0]), origin)
+        state.believe(again, trivial_bound(oracle, self.members[0]), origin)
         certificate.amend(self.stopping)
         self._end()
 
@@ -169,13 +204,6 @@ class SmoByNu(Solver):
         """Let the two models end with this one: they give their rows back to the other models of the run."""
         for member in self.members:
             member.solver.certificate.stop_reason = self.certificate.stop_reason
-
-    def _begin(self) -> Steps:
-        """The models of the first bracket begin where the data lies."""
-        yield from place_members(self.members, self.oracle.targets.weight)
-        for member in self.members:
-            member.want(EARLY_TOL)
-            yield from member.solver.begin()
 
     def _measure(self) -> None:
         """What a gap is compared with, where P is 0 or tends to it."""

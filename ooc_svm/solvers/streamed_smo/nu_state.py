@@ -28,6 +28,13 @@ class NuState:
     ahead: Float64Array = field(default_factory=lambda: np.zeros(2))
     scores: float = 0.0  # What the scores of the best point are off by at most, see `Mix.point`
     certificate: Certificate = field(default_factory=Certificate)
+    start: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
+    start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
+
+    @property
+    def placed(self) -> bool:
+        """Whether the two are known."""
+        return self.first.place < self.second.place
 
     @classmethod
     def fresh(cls, dimension: int, members: Sequence[Member]) -> NuState:
@@ -43,17 +50,17 @@ class NuState:
             all(each.smo.is_sound(solver.model.space.n_features, len(solver.rounds)) for each in two)
             and self.certificate.is_sound()
             and self.best.shape == (dimension,)
+            and len(self.start) in (0, solver.model.space.n_features)
         ):
             return False
         largest = float(np.finfo(float).max)
         farthest = 0.9 * math.log(largest) if members[0].in_margins else largest
-        # Before the first read nothing of the two is known.
-        return self.certificate.passes == 0 or (
+        return (self.certificate.passes == 0 and not self.placed) or (
             all(0 <= each.number < len(members) for each in two)
             and all(abs(each.place) <= farthest and 0.0 <= each.size <= largest for each in two)
             and all(0.0 < each.tol < 1.0 for each in two)
             and two[0].number != two[1].number
-            and two[0].place < two[1].place
+            and self.placed
             and self.ahead.shape == (2,)
             and bool((np.abs(self.ahead) <= farthest).all())
             and self.scores >= 0.0

@@ -214,6 +214,15 @@ class StreamedSmo(Solver):
             self._adopt()
             certificate.set_dual(*self._bound(state))
 
+    @property
+    def states(self) -> list[SmoState]:
+        """The multipliers of all models that it trains."""
+        return [self.state]
+
+    def restart(self) -> list[StreamedSmo]:
+        """Take the state for the start of a new run; the models of `states`."""
+        return [self]
+
     def distrust(self, origin: str) -> None:
         self._origin = origin
 
