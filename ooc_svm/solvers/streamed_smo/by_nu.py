@@ -49,7 +49,6 @@ from ooc_svm.solvers.streamed_smo.mix import (
 from ooc_svm.solvers.streamed_smo.nu_check import check_again, nu_model
 from ooc_svm.solvers.streamed_smo.nu_state import NuState
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
-from ooc_svm.solvers.streamed_smo.state import SmoState
 
 N_VECTORS = 3  # Row vectors besides those of the models
 
@@ -93,13 +92,8 @@ class SmoByNu(Solver):
     def is_sound(self) -> bool:
         return self.state.is_sound(self.members, self.oracle.space.dimension)
 
-    @property
-    def states(self) -> list[SmoState]:
-        """The multipliers of the two models."""
-        return [self.state.first.smo, self.state.second.smo]
-
     def restart(self) -> list[StreamedSmo]:
-        """Take the state for the start of a new run, of another C or nu; the models of `states`."""
+        """Take the state for the start of a new run, of another C or nu; the models that it is of."""
         self._take_two()
         fresh = NuState.fresh(self.oracle.space.dimension, self.members)
         fresh.first, fresh.second = self.state.first, self.state.second

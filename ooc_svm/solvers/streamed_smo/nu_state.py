@@ -13,6 +13,7 @@ from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.streamed_smo.bracket import SAME, Member, MemberState
 from ooc_svm.solvers.streamed_smo.nu_check import Again, damage
 from ooc_svm.solvers.streamed_smo.nu_search import NuSearch
+from ooc_svm.solvers.streamed_smo.state import SmoState
 
 
 @dataclass(slots=True)
@@ -30,6 +31,11 @@ class NuState:
     certificate: Certificate = field(default_factory=Certificate)
     start: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
     start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
+
+    @property
+    def of_models(self) -> list[SmoState]:
+        """The states of the models that multipliers are saved of."""
+        return [self.first.smo, self.second.smo]
 
     @property
     def placed(self) -> bool:

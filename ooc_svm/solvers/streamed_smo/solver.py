@@ -214,13 +214,8 @@ class StreamedSmo(Solver):
             self._adopt()
             certificate.set_dual(*self._bound(state))
 
-    @property
-    def states(self) -> list[SmoState]:
-        """The multipliers of all models that it trains."""
-        return [self.state]
-
     def restart(self) -> list[StreamedSmo]:
-        """Take the state for the start of a new run; the models of `states`."""
+        """Take the state for the start of a new run; the models that it is of."""
         return [self]
 
     def distrust(self, origin: str) -> None:

@@ -38,12 +38,12 @@ class SmoWarmStarting(WarmStarting):
     ) -> bool:
         if len(cut) != 2 or not all(type(number) is int and number > 0 for number in cut):
             return False
-        rounds, resident = cut_rounds(blocks, *cut), solver.states[0].multipliers.working_set.rows
-        n_rounds = len(solver.states[0].gaps)
+        rounds, resident = cut_rounds(blocks, *cut), solver.state.of_models[0].multipliers.working_set.rows
+        n_rounds = len(solver.state.of_models[0].gaps)
         # The first round makes the rows fit.
         capacity, resident.capacity = resident.capacity, 1 << 62
         fill(solver.state)
-        taken = [_cut_again(state, n_rounds) for state in solver.states]
+        taken = [_cut_again(state, n_rounds) for state in solver.state.of_models]
         if any(thetas.shape != (len(rounds),) for thetas in taken) or not solver.is_sound():
             return False
         resident.capacity, resident.cutoff = capacity, 0.0
