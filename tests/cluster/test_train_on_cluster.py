@@ -183,13 +183,18 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, op
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    "options", [{"solver": "ocas", "tol": 0.5}, {"solver": "streamed-smo", "tol": 0.05, "resident": 0.1}]
+    "options",
+    [
+        {"solver": "ocas", "tol": 0.5},
+        {"solver": "streamed-smo", "tol": 0.05, "resident": 0.1},
+        {"solver": "streamed-smo", "tol": 0.3, "resident": 0.1, "problem": "nu-svr", "nu": 0.3},
+    ],
 )
 def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, options):
     """The run ends certified on the workers that are left."""
     monkeypatch.setattr(progress, "BLOCK_INTERVAL", 0.0)
     monkeypatch.setattr(effort, "EFFORTS", {0: large_effort()})  # rounds of four lanes
-    store = stores["svc", "many"]
+    store = stores[options.get("problem", "svc"), "many"]
     expected = train(store, threads=2, C=0.5, **options)
     assert expected.report["converged"]
     n_kills = expected.report["passes"]
