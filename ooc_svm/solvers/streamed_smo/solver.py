@@ -315,6 +315,9 @@ class StreamedSmo(Solver):
         rounding.start(working_set.sums_before(model), model.space.norm(state.w))
         measure = rounding.rows[COST] == 0.0
         self._candidates = []
+        if model.free_bias and not measure and math.isfinite(self.certificate.upper):
+            # With few rows of a model resident, the search for b may have gone astray.
+            state.b = min(max(state.b, -self._farthest_bias()), self._farthest_bias())
         for r, each in enumerate(self.rounds):
             back = multipliers.back_in(each.rows)
             least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
