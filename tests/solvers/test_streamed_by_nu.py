@@ -43,10 +43,10 @@ def test_it_certifies_what_ocas_does_in_fewer_reads(name, scale):
     assert ours.report["passes"] < reads
 
 
-def few_rows(seed):
+def some_rows(seed, sizes):
     """A small problem: nu from nearly nothing to the largest, values with ties, features of 0 and 1."""
     rng = np.random.default_rng(seed)
-    n, d = int(rng.choice([20, 60, 160])), int(rng.choice([1, 2, 4, 20]))
+    n, d = int(rng.choice(sizes)), int(rng.choice([1, 2, 4, 20]))
     rows = rng.normal(size=(n, d)).round(2) if seed % 3 else (rng.random((n, d)) < 0.3) * 1.0
     values = rows @ rng.normal(size=d) + rng.choice([0.1, 0.5, 3.0]) * rng.normal(size=n)
     if seed % 2:
@@ -77,7 +77,7 @@ def value_of_peer(rows, y, options):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_few_rows_and_a_tight_gap(seed):
-    rows, y, options = few_rows(seed)
+    rows, y, options = some_rows(seed, [20, 60, 160])
     run = {"tol": 1e-6, "max_passes": 80} | options
     [ours] = train(rows, y, solver="streamed-smo", **run).report["models"]
     [exact] = train(rows, y, solver="ocas", **run).report["models"]
@@ -90,6 +90,17 @@ def test_few_rows_and_a_tight_gap(seed):
     size = abs(ours["primal"])
     assert ours["dual"] <= theirs + 1e-9 * size
     assert ours["primal"] <= theirs + 2e-6 * size
+
+
+@pytest.mark.usefixtures("few_held")
+@pytest.mark.parametrize("seed", [22, 31, 3, 10])
+def test_few_rows_of_a_model_are_resident(seed):
+    rows, y, options = some_rows(seed, [1000, 3000])
+    [ours] = train(rows, y, solver="streamed-smo", resident=0.2, max_passes=40, **options).report["models"]
+    [exact] = train(rows, y, solver="ocas", **options).report["models"]
+    assert ours["converged"]
+    assert ours["dual"] <= exact["primal"] + exact["rounding"]
+    assert exact["dual"] <= ours["primal"] + ours["rounding"]
 
 
 @pytest.mark.parametrize("name", ["three", "nu-svr"])

@@ -309,8 +309,10 @@ class StreamedSmo(Solver):
         """One read of the data, with all rows scored by the reference."""
         model, state, multipliers = self.model, self.state, self.state.multipliers
         number, working_set, rounding = self.certificate.passes, multipliers.working_set, state.rounding
-        rebuild, at_start = bool(state.w.any()), np.sort(working_set.ids)
+        at_start = np.sort(working_set.ids)
         before, linear, total = state.w, multipliers.linear, multipliers.total
+        # Also where w is 0 again: the sums may have a residue.
+        rebuild = bool(before.any()) or linear != 0.0 or total != 0.0
         rebuilt = working_set.sum_of_rows(model) if rebuild else np.empty(0)
         rounding.start(working_set.sums_before(model), model.space.norm(state.w))
         measure = rounding.rows[COST] == 0.0
