@@ -64,8 +64,8 @@ class SolverEntry(NamedTuple):
     """A solver; its home is ``"module:name"``, see `load`.
 
     It solves problems of its `forms`, and `needs` a property of the loss. `options` belong to it and the
-    other solvers that name them. Forms in `by_name` it takes only where it is named, and without
-    checkpoints and clusters.
+    other solvers that name them. Of forms in `second_choice` it takes runs that no other solver does,
+    unless it is named.
     """
 
     home: str
@@ -73,7 +73,7 @@ class SolverEntry(NamedTuple):
     needs: LossProperty
     biases: tuple[str, ...]
     options: tuple[str, ...] = ()
-    by_name: tuple[Form, ...] = ()
+    second_choice: tuple[Form, ...] = ()
 
 
 LOSSES = {
@@ -142,12 +142,12 @@ PROBLEMS = {
     ),
 }
 
-# "auto" stands for the first solver that takes a run.
+# "auto" stands for the first solver that takes a run, second choices last.
 SOLVERS = {
     "streamed-smo": SolverEntry(
         home="ooc_svm.solvers.streamed_smo.plan:SOLVER",
         forms=("classes", "values", "classes by nu", "values by nu"),
-        by_name=("classes by nu", "values by nu"),
+        second_choice=("classes by nu", "values by nu"),
         needs="dual",
         biases=BIASES,
         options=("resident", "lanes", "warm_start"),

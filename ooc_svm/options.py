@@ -130,6 +130,7 @@ class TrainOptions:
         "Share of the rows: at most so many have a loss, at least so many are support vectors; by default "
         f"{DEFAULT_NU}.",
         "FLOAT",
+        varies=True,
     )
     solver: str = _names(
         ("auto", *SOLVERS),
@@ -269,7 +270,7 @@ class TrainOptions:
         PATH,
         None,
         Role.PLACE,
-        "Begin with this model, or with the state that a run with another C saved.",
+        "Begin with this model, or with the state that a run with another C or nu saved.",
         "MODEL|FOLDER",
     )
     engine: str = _names(
@@ -318,10 +319,6 @@ class TrainOptions:
             if getattr(self, name) != OPTIONS[name].default:
                 instead = f"{parameter(problem.options[0])} in place of {parameter(name)}"
                 raise UsageError(f"problem {self.problem!r} has {instead}; leave that out")
-        if self.by_nu and self.warm_start is not None:
-            raise UsageError(
-                f"problem {self.problem!r} cannot begin with another run; leave {parameter('warm_start')} out"
-            )
         if self.resolved_bias not in problem.biases:
             if not self.over_pairs:
                 raise UsageError(f"problem {self.problem!r} has a free bias, not {self.resolved_bias!r}")
@@ -342,21 +339,11 @@ class TrainOptions:
         """What this run has that some solvers do not take, and the names of those that do."""
         form, properties = PROBLEMS[self.problem].form, LOSSES[self.resolved_loss].properties
         rules: tuple[tuple[str, Callable[[SolverEntry], bool]], ...] = (
-            (
-                f"problem {self.problem!r}",
-                lambda entry: form in entry.forms and (self.solver != "auto" or form not in entry.by_name),
-            ),
+            (f"problem {self.problem!r}", lambda entry: form in entry.forms),
             (f"loss {self.resolved_loss!r}", lambda entry: entry.needs in properties),
             (f"bias {self.resolved_bias!r}", lambda entry: self.resolved_bias in entry.biases),
         )
         takers = [(subject, [n for n, entry in SOLVERS.items() if takes(entry)]) for subject, takes in rules]
-        everywhere = [name for name, entry in SOLVERS.items() if form not in entry.by_name]
-        for asked, what in (
-            (self.checkpoint is not None, parameter("checkpoint")),
-            (self.engine != "local", parameter("engine", self.engine)),
-        ):
-            if asked:
-                takers.append((f"{what} with {parameter('problem', self.problem)}", everywhere))
         return [*takers, *self._owned("solver")]
 
     def _owned(self, kind: str) -> Iterator[tuple[str, list[str]]]:
@@ -367,11 +354,12 @@ class TrainOptions:
 
     @property
     def resolved_solver(self) -> str:
-        """The solver that "auto" stands for: the first that takes this run."""
+        """The solver that "auto" stands for: the first that takes this run, second choices last."""
         if self.solver != "auto":
             return self.solver
-        rules = self._solver_rules()
-        return next(solver for solver in SOLVERS if _objection(solver, rules) is None)
+        form, rules = PROBLEMS[self.problem].form, self._solver_rules()
+        takers = [solver for solver in SOLVERS if _objection(solver, rules) is None]
+        return min(takers, key=lambda solver: form in SOLVERS[solver].second_choice)
 
     @property
     def over_pairs(self) -> bool:

@@ -50,8 +50,8 @@ class TestRoles:
             Role.PLACE: ["layer", "checkpoint", "resume", "warm_start"],
         }
 
-    def test_a_family_differs_in_c_and_in_the_course_of_the_run(self):
-        assert set(identity_fields()) - set(family_fields()) == {"C", "seed", "resident"}
+    def test_a_family_differs_in_c_and_nu_and_in_the_course_of_the_run(self):
+        assert set(identity_fields()) - set(family_fields()) == {"C", "nu", "seed", "resident"}
 
     @pytest.mark.parametrize(("options", "keys", "shared"), KEYS)
     def test_keys_are_those_of_the_first_version(self, options, keys, shared):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -155,8 +155,12 @@ class Checkpoints:
         self._found = newest_saved(self.folder, self._key)
         return None if self._found is None else self._found.metadata
 
-    def restore(self, states: Sequence[Any], vectors: RowVectors, names: Sequence[str]) -> dict[str, Any]:
-        """Put the checkpoint that `newest_metadata` found into fresh states and the named row vectors.
+    def restore(
+        self, states: Sequence[Any], vectors: RowVectors, names: Callable[[], Sequence[str]]
+    ) -> dict[str, Any]:
+        """Put the checkpoint that `newest_metadata` found into fresh states and row vectors.
+
+        ``names``: the row vectors that the states go on from, once they are filled.
 
         It is kept for one such call. Returns its metadata. DamageError if it does not fit them: arrays of
         other types, or other row vectors.
@@ -165,12 +169,12 @@ class Checkpoints:
         if found is None:
             raise DamageError(f"{self.folder}: there is no checkpoint to go on from; run without resume")
         self._next = 1 - found.place
-        if found.names != list(names):
-            path = state_path(self.folder, found.place)
-            raise DamageError(f"{path}: has other row vectors than this run; start it again")
         for model, state in enumerate(states):
             found.fill(model, state)
-        for name in names:
+        if found.names != list(names()):
+            path = state_path(self.folder, found.place)
+            raise DamageError(f"{path}: has other row vectors than this run; start it again")
+        for name in found.names:
             found.load(name, name, vectors)
         return found.metadata
 
@@ -299,19 +303,19 @@ def _items(path: str, state: Any) -> Iterator[tuple[str, Field[Any], Any]]:
             yield f"{path}/{name}" if name else path, item, getattr(state, item.name)
 
 
-def _leaves(path: str, state: Any, shared: bool = False) -> Iterator[tuple[str, bool, Any, str, Any]]:
-    """Path, whether shared, owner, name and value of each field of a dataclass and those inside it."""
+def _leaves(path: str, state: Any, common: str | None = None) -> Iterator[tuple[str, str, Any, str, Any]]:
+    """Path, path where it is saved, owner, name and value of each field of a dataclass and those inside it.
+
+    ``common``: where the dataclass is saved, if it is part of what the states of all models have in common.
+    """
     for inner, item, value in _items(path, state):
-        in_common = shared or item.metadata.get("shared", False)
+        saved = None if common is None else common + inner[len(path) :]
+        if item.metadata.get("shared", False):
+            saved = f"0/{inner.rpartition('/')[2]}"
         if is_dataclass(value):
-            yield from _leaves(inner, value, in_common)
+            yield from _leaves(inner, value, saved)
         else:
-            yield inner, in_common, state, item.name, value
-
-
-def _with_the_first(path: str) -> str:
-    """Where the state of the first model has what one of any model has at the path."""
-    return "/".join(["0", *path.split("/")[1:]])
+            yield inner, inner if saved is None else saved, state, item.name, value
 
 
 def _upgrade(path: str, state: Any, arrays: dict[str, npt.NDArray[Any]]) -> None:
@@ -330,8 +334,7 @@ def _flatten(
     prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
 ) -> None:
     """Named arrays and texts of a state."""
-    for own_path, shared, _, _, value in _leaves(prefix, state):
-        path = _with_the_first(own_path) if shared else own_path
+    for _, path, _, _, value in _leaves(prefix, state):
         if value is None or isinstance(value, str):
             texts[path] = value
         else:
@@ -342,9 +345,9 @@ def _unflatten(
     prefix: str, state: Any, arrays: dict[str, npt.NDArray[Any]], texts: dict[str, str | None]
 ) -> None:
     """Undo `_flatten` on a fresh state of the same type."""
-    for own_path, shared, owner, name, value in _leaves(prefix, state):
+    for own_path, saved, owner, name, value in _leaves(prefix, state):
         # Older releases saved everything with each model.
-        path = _with_the_first(own_path) if shared and own_path not in arrays else own_path
+        path = own_path if own_path in arrays else saved
         if value is None or isinstance(value, str):
             text = texts.get(path)
             setattr(owner, name, text if isinstance(text, str) else None)

@@ -81,7 +81,7 @@ class Run:
         assert self.checkpoints is not None
         counters = self.engine.counters
         states = [solver.state for solver in self.solvers]
-        metadata = self.checkpoints.restore(states, self.engine.vectors, self._saved_vectors())
+        metadata = self.checkpoints.restore(states, self.engine.vectors, self._saved_vectors)
         check_feature_names(metadata, self.prepared.data.feature_names, self.checkpoints.folder)
         fits = saved_item(metadata, "cut", list) == list(self.budget.plan.cut)
         if not fits or not all(solver.is_sound() for solver in self.solvers):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.model.file import load_model
 from ooc_svm.model.model import Model
-from ooc_svm.solvers.base import WarmStarting
+from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.solvers.base import Solver, WarmStarting
 from ooc_svm.system.files import is_folder, status_of
 from ooc_svm.training.checkpoint import Saved, check_feature_names, newest_saved, saved_item
 from ooc_svm.training.keys import family_key
@@ -48,7 +49,7 @@ def warm_start(run: Run) -> str:
     key = family_key(run.prepared.data.id(), run.prepared.data.known_by, options)
     if saved.metadata.get("family") not in key.texts or not isinstance(saved.metadata.get("C"), list):
         raise UsageError(
-            f"{place} holds the state of a run {key.difference(saved.content, ' besides C')}; "
+            f"{place} holds the state of a run {key.difference(saved.content, ' besides C and nu')}; "
             "give data and options of that run, or another folder"
         )
     check_feature_names(saved.metadata, run.prepared.data.feature_names, place)
@@ -89,11 +90,16 @@ def _from_state(saved: Saved, place: Path, run: Run) -> None:
     for number, (solver, spec) in enumerate(zip(run.solvers, models, strict=True)):
         same_class = range(number % n_classes, len(costs), n_classes)
         old = _nearest(spec.C, [(costs[k], k) for k in same_class])
-        for name in solver.vectors:
-            saved.load(name.replace(f"model{number}", f"model{old}", 1), name, vectors)
-        fill: Any = partial(saved.fill, old)
+        fill: Any = partial(_fill, saved, old, number, solver, vectors)
         if not package.take_over(solver, spec.C / costs[old], cut, blocks, vectors, fill):
             raise DamageError(f"the checkpoint in {place} does not fit the data; give another folder")
+
+
+def _fill(saved: Saved, old: int, number: int, solver: Solver, vectors: RowVectors, state: Any) -> None:
+    """Put the state of the saved model ``old`` into that of a solver, and its row vectors into place."""
+    saved.fill(old, state)
+    for name in solver.vectors:
+        saved.load(name.replace(f"model{number}", f"model{old}", 1), name, vectors)
 
 
 def _nearest(C: float, candidates: Sequence[tuple[float, int]]) -> int:

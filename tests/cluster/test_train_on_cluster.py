@@ -115,8 +115,12 @@ FREE = [
     {"problem": "nu-svc", "nu": 0.6, "solver": "cutting-plane", "C": 1.0},
     {"problem": "nu-svr", "nu": 0.3, "solver": "ocas"},
 ]
-CASES = [(options, "many") for options in SMO + CUTS + FREE + PAIRS]
-CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + FREE[::3] + PAIRS[::2]]
+BY_NU = [
+    {"problem": "nu-svc", "nu": 0.6, "solver": "streamed-smo", "C": 1.0, "scale": "std", "resident": 0.1},
+    {"problem": "nu-svr", "nu": 0.3, "solver": "streamed-smo", "C": (0.1, 1.0), "resident": 0.1},
+]
+CASES = [(options, "many") for options in SMO + CUTS + FREE + BY_NU + PAIRS]
+CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + FREE[::3] + BY_NU + PAIRS[::2]]
 
 
 @pytest.mark.parametrize(
@@ -161,9 +165,11 @@ def resumed(store, folder, **options):
     return train(store, checkpoint=folder, resume=True, **options)
 
 
-@pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
-def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, solver):
-    store, options = stores["svc", "many"], {"solver": solver, "C": 0.5, "threads": 2}
+@pytest.mark.parametrize(
+    "options", [{"solver": "ocas", "C": 0.5}, {"solver": "streamed-smo", "C": 0.5}, *BY_NU]
+)
+def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, options):
+    store, options = stores[options.get("problem", "svc"), "many"], {"threads": 2, **options}
     on(2)
     expected = train(store, **options)
     train(store, max_passes=2, checkpoint=tmp_path / "a", engine="dask", **options)
@@ -177,13 +183,18 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, so
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    "options", [{"solver": "ocas", "tol": 0.5}, {"solver": "streamed-smo", "tol": 0.05, "resident": 0.1}]
+    "options",
+    [
+        {"solver": "ocas", "tol": 0.5},
+        {"solver": "streamed-smo", "tol": 0.05, "resident": 0.1},
+        {"solver": "streamed-smo", "tol": 0.3, "resident": 0.1, "problem": "nu-svr", "nu": 0.3},
+    ],
 )
 def test_a_worker_killed_in_each_pass_in_turn(on, stores, monkeypatch, options):
     """The run ends certified on the workers that are left."""
     monkeypatch.setattr(progress, "BLOCK_INTERVAL", 0.0)
     monkeypatch.setattr(effort, "EFFORTS", {0: large_effort()})  # rounds of four lanes
-    store = stores["svc", "many"]
+    store = stores[options.get("problem", "svc"), "many"]
     expected = train(store, threads=2, C=0.5, **options)
     assert expected.report["converged"]
     n_kills = expected.report["passes"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from helpers.train_data import make_store
 from scipy import sparse
+from sklearn.svm import NuSVC, NuSVR
 
-from ooc_svm import UsageError, train, tune
+from ooc_svm import save_model, train, tune
 
 N = 1200
 RNG = np.random.default_rng(5)
@@ -42,6 +43,66 @@ def test_it_certifies_what_ocas_does_in_fewer_reads(name, scale):
     assert ours.report["passes"] < reads
 
 
+def some_rows(seed, sizes):
+    """A small problem: nu from nearly nothing to the largest, values with ties, features of 0 and 1."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.choice(sizes)), int(rng.choice([1, 2, 4, 20]))
+    rows = rng.normal(size=(n, d)).round(2) if seed % 3 else (rng.random((n, d)) < 0.3) * 1.0
+    values = rows @ rng.normal(size=d) + rng.choice([0.1, 0.5, 3.0]) * rng.normal(size=n)
+    if seed % 2:
+        y = np.where(values > np.quantile(values, rng.choice([0.5, 0.8])), 1.0, -1.0)
+        largest = 2.0 * min((y > 0).mean(), (y < 0).mean())
+        return rows, y, {"problem": "nu-svc", "nu": largest * float(rng.choice([0.02, 0.1, 0.5, 0.9, 1.0]))}
+    y = 20.0 + (values if seed % 4 else values.round(1))
+    C = float(rng.choice([0.01, 1.0, 10.0]))
+    return rows, y, {"problem": "nu-svr", "nu": float(rng.choice([0.01, 0.1, 0.5, 0.9, 1.0])), "C": C}
+
+
+def value_of_peer(rows, y, options):
+    """P at the optimum by scikit-learn; None where the hulls of the classes meet, which it does not tell."""
+    n, nu = len(y), options["nu"]
+    if options["problem"] == "nu-svr":
+        C = options["C"]
+        peer = NuSVR(kernel="linear", nu=nu, C=C, tol=1e-9).fit(rows, y)
+        residuals = np.abs(y - peer.predict(rows))
+        loss = min(C * (nu * n * k + np.maximum(0.0, residuals - k).sum()) for k in [0.0, *residuals])
+        return 0.5 * float((peer.coef_**2).sum()) + loss
+    peer = NuSVC(kernel="linear", nu=nu * (1.0 - 1e-12), tol=1e-9).fit(rows, y)
+    # Its multipliers are divided by rho: here they add up to nu.
+    share = nu / np.abs(peer.dual_coef_).sum()
+    margins = share * y * peer.decision_function(rows)
+    loss = min(np.maximum(0.0, rho - margins).mean() - nu * rho for rho in [0.0, *margins])
+    return 0.5 * share**2 * float((peer.coef_**2).sum()) + loss
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_few_rows_and_a_tight_gap(seed):
+    rows, y, options = some_rows(seed, [20, 60, 160])
+    run = {"tol": 1e-6, "max_passes": 80} | options
+    [ours] = train(rows, y, solver="streamed-smo", **run).report["models"]
+    [exact] = train(rows, y, solver="ocas", **run).report["models"]
+    assert ours["converged"]
+    assert ours["dual"] <= exact["primal"] + exact["rounding"]
+    assert exact["dual"] <= ours["primal"] + ours["rounding"]
+    if ours["absolute"]:
+        return
+    theirs = value_of_peer(rows, y, options)
+    size = abs(ours["primal"])
+    assert ours["dual"] <= theirs + 1e-9 * size
+    assert ours["primal"] <= theirs + 2e-6 * size
+
+
+@pytest.mark.usefixtures("few_held")
+@pytest.mark.parametrize("seed", [22, 31, 3, 10])
+def test_few_rows_of_a_model_are_resident(seed):
+    rows, y, options = some_rows(seed, [1000, 3000])
+    [ours] = train(rows, y, solver="streamed-smo", resident=0.2, max_passes=40, **options).report["models"]
+    [exact] = train(rows, y, solver="ocas", **options).report["models"]
+    assert ours["converged"]
+    assert ours["dual"] <= exact["primal"] + exact["rounding"]
+    assert exact["dual"] <= ours["primal"] + ours["rounding"]
+
+
 @pytest.mark.parametrize("name", ["three", "nu-svr"])
 def test_the_bits_are_the_same_for_any_number_of_threads(tmp_path, name):
     y, options = RUNS[name]
@@ -60,13 +121,34 @@ def test_values_of_c_are_compared():
     assert found.report["converged"]
 
 
-def test_it_has_no_checkpoints_and_no_cluster_and_is_taken_where_it_is_named(tmp_path):
+def test_it_is_taken_where_no_other_solver_is():
     y, options = RUNS["nu-svc"]
     assert train(X, y, **options).report["solver"] == "ocas"
-    message = r"^checkpoint with problem='nu-svc' is for the solvers 'ocas' and 'cutting-plane', not"
-    with pytest.raises(UsageError, match=message):
-        train(X, y, solver="streamed-smo", checkpoint=tmp_path, **options)
-    with pytest.raises(UsageError, match=r"^engine='dask' with problem='nu-svc' is for the solvers 'ocas'"):
-        train(X, y, solver="streamed-smo", engine="dask", **options)
-    with pytest.raises(UsageError, match=r"^problem 'nu-svc' cannot begin with another run"):
-        train(X, y, solver="streamed-smo", warm_start=tmp_path, **options)
+    assert train(X, y, resident=0.1, **options).report["solver"] == "streamed-smo"
+
+
+@pytest.mark.parametrize("name", ["nu-svc", "nu-svr"])
+class TestWarmStart:
+    def test_from_the_state_of_another_nu(self, tmp_path, name):
+        y, options = RUNS[name]
+        run = options | {"solver": "streamed-smo", "resident": 0.1, "tol": 1e-4}
+        train(X, y, checkpoint=tmp_path / "state", **run)
+        other = run | {"nu": 0.98 * options["nu"]} | ({"C": (0.02, 2.0)} if "C" in options else {})
+        cold, warm = (train(X, y, **other, **start) for start in ({}, {"warm_start": tmp_path / "state"}))
+        assert warm.report["converged"]
+        assert warm.report["passes"] < cold.report["passes"]
+        for found, exact in zip(warm.report["models"], cold.report["models"], strict=True):
+            assert found["dual"] <= exact["primal"]
+            assert exact["dual"] <= found["primal"]
+
+    def test_from_a_model(self, tmp_path, name):
+        y, options = RUNS[name]
+        run = options | {"solver": "streamed-smo", "resident": 0.1, "tol": 1e-4}
+        cold = train(X, y, **run)
+        save_model(cold, tmp_path / "model")
+        warm = train(X, y, warm_start=tmp_path / "model", **run)
+        assert warm.report["converged"]
+        assert warm.report["passes"] <= cold.report["passes"]
+        for found, exact in zip(warm.report["models"], cold.report["models"], strict=True):
+            assert found["dual"] <= exact["primal"]
+            assert exact["dual"] <= found["primal"]

@@ -84,6 +84,8 @@ class TestKilled:
             {"solver": "cutting-plane", "problem": "nu-svc", "nu": 0.6},
             {"solver": "ocas", "problem": "nu-svr", "nu": 0.4},
             {"solver": "streamed-smo", "C": [0.1, 1.0], "scale": "maxabs", "bias": "penalized"},
+            {"solver": "streamed-smo", "problem": "nu-svc", "nu": 0.6, "scale": "std"},
+            {"solver": "streamed-smo", "problem": "nu-svr", "nu": 0.4, "C": [0.1, 1.0]},
         ],
     )
     def test_after_every_pass(self, fork_server, store, tmp_path, options):

@@ -21,7 +21,11 @@ RUNS = {
     "roc-area": {"problem": "roc-area", "solver": "ocas", "C": 30.0},
     "roc-area by cutting-plane": {"problem": "roc-area", "solver": "cutting-plane", "C": 30.0},
 }
-PASSES, TOL = 5, 1e-4
+BY_NU = {
+    "nu-svc": {"problem": "nu-svc", "solver": "streamed-smo", "nu": 0.6, "scale": "std"},
+    "nu-svr": {"problem": "nu-svr", "solver": "streamed-smo", "nu": 0.4, "C": 0.2},
+}
+PASSES, PASSES_BY_NU, TOL = 5, 2, 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +41,17 @@ def _every_pass(monkeypatch):
 @pytest.fixture(scope="module", params=RUNS)
 def run(request, store, tmp_path_factory):
     """Options, the checkpoint of a run that was stopped, and the run that was not."""
-    options, folder = RUNS[request.param], tmp_path_factory.mktemp("run") / "c"
-    train(store, max_passes=PASSES, tol=TOL, checkpoint=folder, **options)
+    return stopped(RUNS[request.param], store, tmp_path_factory.mktemp("run") / "c")
+
+
+@pytest.fixture(scope="module", params=BY_NU)
+def run_by_nu(request, store, tmp_path_factory):
+    """The same, of a nu problem by streamed SMO."""
+    return stopped(BY_NU[request.param], store, tmp_path_factory.mktemp("run") / "c", PASSES_BY_NU)
+
+
+def stopped(options, store, folder, passes=PASSES):
+    train(store, max_passes=passes, tol=TOL, checkpoint=folder, **options)
     return options, folder, train(store, tol=TOL, **options)
 
 
@@ -127,3 +140,52 @@ def test_a_run_that_says_it_is_done_is_not_believed(store, tmp_path):
     [row], [fine] = resumed.report["models"], train(store, solver="ocas", tol=1e-9).report["models"]
     assert row["dual"] <= fine["primal"] * (1 + 1e-9)
     assert row["primal"] - row["dual"] <= 1e-7 * row["primal"]
+
+
+class TestByNu:
+    def test_a_state_that_is_whole_goes_on_to_the_same_bits(self, store, run_by_nu, tmp_path):
+        options, folder, whole = run_by_nu
+        resumed = train(store, tol=TOL, resume=True, checkpoint=forged(folder, tmp_path), **options)
+        assert bits(resumed) == bits(whole)
+        assert answers(resumed.report) == answers(whole.report)
+
+    def test_a_bound_that_its_multipliers_do_not_have_is_not_believed(self, store, run_by_nu, tmp_path):
+        options, folder, whole = run_by_nu
+        assert whole.report["passes"] > PASSES_BY_NU
+
+        def higher(arrays):
+            return primal(arrays) - 1e-9 * abs(primal(arrays))
+
+        copy = forged(folder, tmp_path, certificate__dual=higher)
+        resumed = train(store, tol=TOL, resume=True, checkpoint=copy, **options)
+        [row], [fine] = resumed.report["models"], train(store, **options | {"tol": 1e-7}).report["models"]
+        assert row["converged"]
+        assert resumed.report["passes"] > PASSES_BY_NU
+        assert row["dual"] <= fine["primal"] + fine["rounding"]
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            (
+                {"certificate__primal": lambda arrays: primal(arrays) - 1e-3 * abs(primal(arrays))},
+                "that P is",
+            ),
+            ({"best": lambda arrays: 1.01 * arrays["0/best"]}, "scores in it"),
+            ({"first__residents__dual": lambda arrays: 2.0 * arrays["0/first/residents/dual"]}, "outside"),
+            (
+                {"residents__values": lambda arrays: 2.0 * arrays["0/residents/values"]},
+                "resident rows are other",
+            ),
+            ({"second__number": lambda arrays: arrays["0/first/number"]}, "other row vectors"),
+            ({"first__place": lambda arrays: 1e300}, "other row vectors"),
+            ({"first__tol": lambda arrays: math.nan}, "does not fit the data"),
+            ({"ahead": lambda arrays: [math.nan, 1.0]}, "does not fit the data"),
+            ({"scores": lambda arrays: -1.0}, "does not fit the data"),
+        ],
+    )
+    def test_what_cannot_be_true_is_refused(self, store, run_by_nu, tmp_path, changes, message):
+        options, folder, _ = run_by_nu
+        copy = forged(folder, tmp_path, **changes)
+        with pytest.raises(DamageError, match=message) as error:
+            train(store, tol=TOL, resume=True, checkpoint=copy, **options)
+        assert str(copy) in str(error.value)

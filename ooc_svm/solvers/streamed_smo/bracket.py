@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.losses.epsilon_insensitive import EpsilonInsensitive
-from ooc_svm.passes.base import Pass, RowSlice
+from ooc_svm.passes.base import Overlap, Pass, RowSet, RowSlice
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.multipliers import inside
+from ooc_svm.solvers.streamed_smo.saved_state import find_again
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
-from ooc_svm.solvers.streamed_smo.sweep import LONGEST, Residency, add_steps
+from ooc_svm.solvers.streamed_smo.state import SmoState
+from ooc_svm.solvers.streamed_smo.sweep import LONGEST, Residency, add_steps, places
+
+SAME = 1e-9  # Relative difference of two bounds of rounding that makes none
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +62,91 @@ class Rescale:
             rows.vectors[name][:] *= self.ratio
 
 
+@dataclass(frozen=True, slots=True)
+class AddMultipliers:
+    """Rule on row vectors: write the multipliers of a model, times a factor, or add them."""
+
+    model: DualModel
+    theta: float  # See `SizesElsewhere`
+    residency: Residency
+    ids: Int64Array  # Of the resident rows
+    dual: Float64Array  # Their multipliers
+    factor: float
+    to: str
+    added: bool
+    sums_shape: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.model.dual, self.model.step)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.to,)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        dual = rows.vectors[self.model.dual].copy()
+        add_steps(dual, rows.vectors[self.model.step], self.theta, self.residency, rows)
+        here, place = places(self.ids, rows)
+        dual[place] = self.dual[here]
+        to = rows.vectors[self.to]
+        to[:] = to + self.factor * dual if self.added else self.factor * dual
+
+
+@dataclass(slots=True)
+class MemberState:
+    """What is known of a model that takes part in a bracket."""
+
+    smo: SmoState = field(metadata={"saved_as": ""})
+    number: int  # Among those that the first bracket had
+    place: float = 0.0  # log C of a classification, epsilon of a regression
+    size: float = 0.0  # Sum of the magnitudes of the multipliers, whose own sum is 0
+    tol: float = 0.0  # Relative gap wanted of it
+
+
 @dataclass(slots=True)
 class Member:
-    """A model with a C or an epsilon of its own, and the multipliers that it has come to."""
+    """A model with a C or an epsilon of its own."""
 
     solver: StreamedSmo
-    place: float  # log C of a classification, epsilon of a regression
-    size: float = 0.0  # Sum of the magnitudes of the multipliers, whose own sum is 0
+    state: MemberState
+
+    @property
+    def place(self) -> float:
+        """See `MemberState`."""
+        return self.state.place
+
+    @property
+    def size(self) -> float:
+        """See `MemberState`."""
+        return self.state.size
 
     @property
     def in_margins(self) -> bool:
         """Whether it is a classification."""
         return self.solver.model.targets.in_margins
+
+    def take(self, state: MemberState) -> None:
+        """Go on from a state that is another one's so far."""
+        self.state, self.solver.state = state, state.smo
+        self._be_at(state.place)
+        self.want(state.tol)
+
+    def want(self, tol: float) -> None:
+        """Let this be the relative gap wanted."""
+        self.state.tol = tol
+        self.solver.stopping = replace(self.solver.stopping, tol=tol)
+
+    def find_again(self, origin: str) -> Generator[Overlap | Pass, Any, None]:
+        """Check a saved state, see `ooc_svm.solvers.streamed_smo.saved_state`; one that is right stays."""
+        solver, state, certificate = self.solver, self.solver.state, self.solver.certificate
+        rows, error = state.rounding.rows, certificate.primal_rounding
+        yield from find_again(solver.model, state, solver.rounds, solver.rows, origin)
+        # Saved ones were multiplied when C changed, which rounds in another way than a sum.
+        if np.allclose(state.rounding.rows, rows, rtol=SAME, atol=0.0):
+            state.rounding.rows = rows
+            if certificate.primal_rounding <= (1.0 + SAME) * error:
+                certificate.primal_rounding = error
 
     def record(self) -> None:
         """Close a read; the model goes on, whatever its gap."""
@@ -84,31 +162,51 @@ class Member:
         b = float(state.bias(space)[dual_loops.B])
         state.settle(solver.model)
         state.b += b - float(state.bias(space)[dual_loops.B])
-        self.size = multipliers.linear
+        self.state.size = multipliers.linear
         if self.in_margins:
             return
+        self.state.size = float(np.abs(multipliers.working_set.dual).sum())
+        for each, theta, residency in self._rounds():
+            found = yield RowPass(SizesElsewhere(solver.model, theta, residency), each)
+            self.state.size += float(found[0])
+
+    def add_multipliers(self, to: str, factor: float, *, added: bool) -> Generator[Pass, Any, None]:
+        """Write the multipliers, times a factor, to a row vector, or add them."""
+        working_set = self.solver.state.multipliers.working_set
+        for each, theta, residency in self._rounds():
+            here = inside(working_set.ids, each)
+            own = working_set.ids[here], working_set.dual[here]
+            yield RowPass(AddMultipliers(self.solver.model, theta, residency, *own, factor, to, added), each)
+
+    def _rounds(self) -> Iterator[tuple[RowSet, float, Residency]]:
+        """The rows of each round between two reads, its theta, and where their multipliers are."""
+        multipliers = self.solver.state.multipliers
         resident = np.sort(multipliers.working_set.ids)
-        self.size = float(np.abs(multipliers.working_set.dual).sum())
-        for each, theta in zip(solver.rounds, multipliers.thetas.tolist(), strict=True):
-            residency = multipliers.residency(each.rows, resident, multipliers.back_in(each.rows))
-            found = yield RowPass(SizesElsewhere(solver.model, theta, residency), each.rows)
-            self.size += float(found[0])
+        for each, theta in zip(self.solver.rounds, multipliers.thetas.tolist(), strict=True):
+            yield each.rows, theta, multipliers.residency(each.rows, resident, multipliers.back_in(each.rows))
 
     def move(self, place: float) -> Generator[Pass, Any, None]:
         """Go on with another C or epsilon: with the multipliers as large a share of their bounds as now."""
         solver, state = self.solver, self.solver.state
         model, multipliers, certificate = solver.model, state.multipliers, state.certificate
+        if place == self.place:
+            return
+        before = self.place
+        self._be_at(place)
         if self.in_margins:
-            ratio = math.exp(place) / model.C
-            solver.model = replace(model, C=math.exp(place))
+            ratio = solver.model.C / model.C
             state.w = state.w * ratio
             state.gaps *= ratio
             state.rounding.rows[:LONGEST] *= ratio
             multipliers.rescale(model, ratio)
             yield RowPass(Rescale(model, ratio), solver.rows)
         else:
-            solver.model = replace(model, loss=EpsilonInsensitive(place))
-            multipliers.linear -= (place - self.place) * self.size
-        self.place = place
+            multipliers.linear -= (place - before) * self.size
         # Of another problem than before.
         certificate.primal, certificate.dual = math.inf, -math.inf
+
+    def _be_at(self, place: float) -> None:
+        solver = self.solver
+        changed = {"C": math.exp(place)} if self.in_margins else {"loss": EpsilonInsensitive(place)}
+        solver.model = replace(solver.model, **changed)
+        self.state.place = place

@@ -28,41 +28,35 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.passes.base import RowSet
+from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.together import together
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import Context, KeptScores, Sample, Solver, Steps
-from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
+from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.solvers.streamed_smo.bracket import Member
-from ooc_svm.solvers.streamed_smo.mix import Mix, factor_of, nu_of
-from ooc_svm.solvers.streamed_smo.placement import RHO, place_rows, place_targets
+from ooc_svm.solvers.streamed_smo.bracket import Member, MemberState
+from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, place_members
+from ooc_svm.solvers.streamed_smo.mix import (
+    Mix,
+    enough_of,
+    factor_of,
+    limits,
+    next_to_nothing,
+    trivial_bound,
+)
+from ooc_svm.solvers.streamed_smo.nu_check import check_again, nu_model
+from ooc_svm.solvers.streamed_smo.nu_state import NuState
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
-from ooc_svm.solvers.streamed_smo.sweep import COST, LONGEST, NORM
 
-N_MODELS = 6  # Of the first bracket
-
-# Its values of epsilon, as multiples of the mean distance of the values from their center. Its largest C, as
-# a multiple of 1 over the mean squared norm of a row; the smallest is 1 over the sum of those norms.
-EPSILONS = np.array([0.0, 0.1, 0.3, 0.6, 1.2, 3.0])
-LARGEST_C = 100.0
+N_VECTORS = 3  # Row vectors besides those of the models
 
 EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
 TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
 MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs
-# What a read makes of the width between the two: the least part of it. So many of it they go, where nu is not
-# between them.
-NARROWER, WIDER = 0.25, 2.0
-KNOWN = 0.3  # Relative gap up to which a model says of what nu its C or epsilon is
-
-
-@dataclass(slots=True)
-class NuState:
-    """What the solver knows between two reads, besides its members and the row vectors."""
-
-    best: Float64Array  # shape (dimension,): the best point, with b and the margin or the tube
-    certificate: Certificate = field(default_factory=Certificate)
+AROUND = 0.2  # How far from a place log C is tried for another nu; epsilon, in units of the values
+KNOWN = 0.3  # Gap up to which a model says of what nu its C or epsilon is: so much of its P, or of D
 
 
 @dataclass(slots=True)
@@ -73,20 +67,44 @@ class SmoByNu(Solver):
     stopping: Stopping
     state: NuState
     members: list[Member]
+    _origin: str | None = None  # The checkpoint that the state came from
     _facts: dict[str, float] = field(default_factory=dict)
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
-        own = dict(self.oracle.vectors)
+        own: dict[str, npt.DTypeLike] = {
+            self.oracle.losses.best: np.float64,
+            nu_model(self.oracle).dual: np.float64,
+        }
+        going_on = self.state.first.number, self.state.second.number
         for member in self.members:
-            own |= member.solver.vectors
+            if not self.state.placed or member.state.number in going_on:
+                own |= member.solver.vectors
         return own
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        return {self.oracle.losses.previous: np.float64}
 
     def solution(self) -> tuple[Float64Array, float]:
         return self.oracle.solution(self.state.best)
 
     def is_sound(self) -> bool:
-        return True
+        return self.state.is_sound(self.members, self.oracle.space.dimension)
+
+    def restart(self) -> list[StreamedSmo]:
+        """Take the state for the start of a new run, of another C or nu; the models that it is of."""
+        self._take_two()
+        fresh = NuState.fresh(self.oracle.space.dimension, self.members)
+        fresh.first, fresh.second = self.state.first, self.state.second
+        # They had come close to a place that is not the one wanted now.
+        apart = AROUND * (1.0 if self.members[0].in_margins else fresh.first.smo.unit)
+        fresh.ahead = np.array([max(fresh.first.place - apart, fresh.search.low), fresh.second.place + apart])
+        self.state = fresh
+        return [member.solver for member in self.members]
+
+    def distrust(self, origin: str) -> None:
+        self._origin = origin
 
     def sample(self) -> Sample:
         found = self.members[0].solver.sample()
@@ -97,99 +115,131 @@ class SmoByNu(Solver):
         return {"row_visits": visited / n_rows, **self._facts}
 
     def kept_scores(self) -> KeptScores:
-        best = self.oracle.losses.best
-        return KeptScores(best, best, offset=self.oracle.score_offset(self.state.best))
+        best, offset = self.oracle.losses.best, self.oracle.score_offset(self.state.best)
+        return KeptScores(best, best, offset=offset, rows=self._rows)
 
     def hints(self) -> dict[str, str]:
         return self.members[0].solver.hints()
 
+    @property
+    def _rows(self) -> RowSet:
+        return self.members[0].solver.rows
+
     def steps(self) -> Steps:
         oracle, state, certificate = self.oracle, self.state, self.certificate
-        yield from oracle.open()
-        yield from self._place()
+        yield from of_rows(oracle.open(), self._rows)
+        yield from self._begin()
+        if self._origin is not None:
+            yield from self._check_saved(self._origin)
         while certificate.stop_reason is None:
+            if state.placed:
+                moves = zip(self.members, state.ahead.tolist(), strict=True)
+                yield from together([member.move(place) for member, place in moves])
             yield from together([member.solver.iterate() for member in self.members])
             for member in self.members:
                 member.record()
             yield from together([member.settle() for member in self.members])
             mix = Mix.around(oracle, self.members)
             self._keep(mix.members)
-            point = yield from mix.point(certificate)
-            state.best = state.best if point is None else point
-            self._certify(mix)
+            if (point := (yield from mix.point(certificate))) is not None:
+                state.best, state.scores = point
+            if self._certify(mix):
+                yield from mix.keep(nu_model(oracle).dual)
             certificate.record(self.stopping)
-            if certificate.stop_reason is None:
-                moves = zip(self.members, self._closer(mix), strict=True)
-                yield from together([member.move(place) for member, place in moves])
-        self._keep(())
-        certificate.n_support, self._facts = yield from oracle.count_support(0.0, state.best)
+            state.ahead = np.array(self._closer(mix))
+        self._end()
+        found = yield from of_rows(oracle.count_support(0.0, state.best), self._rows)
+        certificate.n_support, self._facts = found
 
     def _keep(self, members: Sequence[Member]) -> None:
-        """Go on with some of the models; the others take no further part."""
+        """Go on with two of the models; the others take no further part."""
         for member in self.members:
             if all(member is not other for other in members):
                 member.solver.leave()
-        self.members = list(members) or self.members
+        self.members = list(members)
+        self.state.first, self.state.second = (member.state for member in members)
 
-    def _place(self) -> Steps:
-        """Choose the values of the first bracket; members begin where the data lies."""
-        first = self.members[0].solver
-        center, unit = yield from place_targets(first.model, first.rows)
-        rho, mean = yield from place_rows(replace(first.model, center=center), first.rounds, first.rows)
-        weight = self.oracle.targets.weight
-        if self.members[0].in_margins:
-            largest = math.log(LARGEST_C * RHO / rho)
-            places = np.linspace(largest - math.log(LARGEST_C * weight), largest, len(self.members))
+    def _begin(self) -> Steps:
+        """What comes before the first read: the first bracket, or the two models of a saved state."""
+        state = self.state
+        if state.placed:
+            self._take_two()
         else:
-            places = EPSILONS * unit
-        for member, place in zip(self.members, places.tolist(), strict=True):
-            yield from member.move(place)
-            solver = member.solver
-            state, costs = solver.state, solver.model.C * weight
-            state.center, state.unit, state.mean = center, unit, mean
-            state.rho = max(rho, 1.0 / costs)
-            solver.stopping = replace(self.stopping, tol=EARLY_TOL)
-            yield from solver.begin()
+            yield from place_members(self.members, self.oracle.targets.weight)
+            for member in self.members:
+                member.want(EARLY_TOL)
+        if len(state.start):
+            for member in self.members:
+                factor, own = factor_of(self.oracle, member), member.solver.state
+                own.start, own.start_b = state.start / factor, state.start_b / factor
+        yield from together([member.solver.begin() for member in self.members])
 
-    def _certify(self, mix: Mix) -> None:
-        """D at the mix, and what the models are to leave of the gap."""
-        oracle, certificate, tol = self.oracle, self.certificate, self.stopping.tol
-        rows, in_margins = self.members[0].solver.state.rounding.rows, self.members[0].in_margins
+    def _take_two(self) -> None:
+        """Go on with the two models of the state alone."""
+        two = self.state.first, self.state.second
+        if len(self.members) > len(two):
+            members = [self.members[each.number] for each in two]
+            for member, own in zip(members, two, strict=True):
+                member.take(own)
+            self._keep(members)
+
+    def _check_saved(self, origin: str) -> Steps:
+        """Before a resumed run goes on: find P and D again, and refuse what cannot be true."""
+        oracle, state, certificate, solver = self.oracle, self.state, self.certificate, self.members[0].solver
+        yield from together([member.find_again(origin) for member in self.members])
+        point = state.best, state.scores, certificate.upper
+        again = yield from check_again(oracle, *point, solver.rounds, solver.rows, origin)
+        self._measure()
+        state.believe(again, trivial_bound(oracle, self.members[0]), origin)
+        certificate.amend(self.stopping)
+        self._end()
+
+    def _end(self) -> None:
+        """Let the two models end with this one: they give their rows back to the other models of the run."""
+        for member in self.members:
+            member.solver.certificate.stop_reason = self.certificate.stop_reason
+
+    def _measure(self) -> None:
+        """What a gap is compared with, where P is 0 or tends to it."""
+        oracle, certificate = self.oracle, self.certificate
         certificate.scale = oracle.C * oracle.targets.weight * max(oracle.reach, 1.0)
-        if in_margins:
-            mean_square = float(rows[NORM] / rows[COST])
-            certificate.nothing = VANISHING * tol * 0.5 * nu_of(oracle) ** 2 * mean_square
-        if (bound := mix.bound(float(oracle.space.free(self.state.best)[1]))) is not None:
-            certificate.offer_dual(*bound)
-        elif not math.isfinite(certificate.dual):
-            # No mix of rows is longer than the longest of them; no multipliers at all do for values.
-            longest = oracle.C * oracle.price * float(rows[LONGEST]) if in_margins else 0.0
-            certificate.offer_dual(-0.5 * longest**2, 0.0)
+        certificate.nothing = self.stopping.tol * next_to_nothing(oracle, self.members[0])
+
+    def _certify(self, mix: Mix) -> bool:
+        """D at the mix, and what the models are to leave of the gap; whether the mix has raised D."""
+        oracle, certificate, tol = self.oracle, self.certificate, self.stopping.tol
+        self._measure()
+        bound, raised = mix.bound(float(oracle.space.free(self.state.best)[1])), False
+        certificate.offer_dual(trivial_bound(oracle, self.members[0]), 0.0)
+        if bound is not None:
+            raised = certificate.offer_dual(*bound)
         for member in self.members:
             wanted = TOL_SHARE * tol * abs(certificate.dual) / factor_of(oracle, member) ** 2
             upper = member.solver.certificate.upper
             own = max(wanted / upper, LEAST_TOL) if upper > 0.0 else EARLY_TOL
-            member.solver.stopping = replace(self.stopping, tol=min(own, EARLY_TOL))
+            member.want(min(own, EARLY_TOL))
+        return raised
+
+    def _is_known(self, member: Member) -> bool:
+        """Whether a model says of what nu its place is."""
+        certificate, own = member.solver.certificate, factor_of(self.oracle, member) ** 2
+        return own * certificate.gap <= KNOWN * max(own * certificate.upper, abs(self.certificate.dual))
 
     def _closer(self, mix: Mix) -> tuple[float, float]:
         """Where the two models go next: nearer to the place at which nu is the wanted one, or beyond them."""
         first, second = (member.place for member in self.members)
-        width, (more, less), cost = second - first, mix.shares, mix.cost
-        gap = max(member.solver.certificate.relative_gap for member in self.members)
-        if gap > KNOWN:
+        for member in self.members:
+            self.state.search.learn(*limits(self.oracle, member, self.certificate.upper))
+        if not all(self._is_known(member) for member in self.members):
             return first, second
-        slope = (less - more) / width
-        if cost is None:
-            # Along the line through the two, but not far: it may be nearly level, or rise.
-            lacking = nu_of(self.oracle) - less
-            away = lacking / slope if slope < 0.0 else math.copysign(math.inf, -lacking)
-            shift = min(max(away + 0.5 * width, -WIDER * width), WIDER * width)
-            start = first + shift if self.members[0].in_margins else max(first + shift, 0.0)
-            return start, start + width
-        place = second + (nu_of(self.oracle) - less) / slope
-        wanted = MIX_SHARE * self.stopping.tol * abs(self.certificate.dual)
-        narrower = min(max(math.sqrt(wanted / cost), NARROWER), 1.0) if cost > 0.0 else 1.0
-        return place - narrower * (place - first), place + narrower * (second - place)
+        search, nu = self.state.search, enough_of(self.oracle, self.members)
+        ends = (first, second), mix.shares
+        if (cost := mix.cost) is None:
+            return search.beyond(*ends, nu)
+        # Not much narrower than what the models leave of the gap makes sense.
+        wanted = MIX_SHARE * max(self.stopping.tol * abs(self.certificate.dual), self.certificate.gap)
+        narrower = math.sqrt(wanted / cost) if cost > 0.0 else 1.0
+        return search.between(*ends, mix.mean_share, nu, narrower)
 
 
 def build_by_nu(
@@ -202,5 +252,9 @@ def build_by_nu(
         RowLosses(spec.targets, spec.loss, name), spec.C, space, nu=spec.nu, mean=spec.mean
     )
     start = math.log(spec.C) if spec.targets.in_margins else 0.0
-    members = [Member(build(spec, f"{name}/{k}"), start) for k in range(N_MODELS)]
-    return SmoByNu(oracle, context.stopping, NuState(np.zeros(space.dimension)), members)
+    solvers = [build(spec, f"{name}/{number}") for number in range(N_MODELS)]
+    members = [
+        Member(solver, MemberState(solver.state, number, start)) for number, solver in enumerate(solvers)
+    ]
+    state = NuState.fresh(space.dimension, members)
+    return SmoByNu(oracle, context.stopping, state, members)

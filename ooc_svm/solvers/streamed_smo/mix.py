@@ -14,15 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Request, RowSlice
+from ooc_svm.passes.base import Request, RowSet, RowSlice
+from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
+from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
+from ooc_svm.solvers.cutting_plane.row_rules import LossesAt
 from ooc_svm.solvers.rounding import gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import count_rows
 from ooc_svm.solvers.streamed_smo.bracket import Member
-from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST
+from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST, NORM
 
 FEW = 8.0  # Roundings of a row's own loss, and of what is put together from the sums
 
@@ -62,16 +64,31 @@ class Mix:
     def around(cls, oracle: FreeCutOracle, members: Sequence[Member]) -> Mix:
         """The two of some models, given by falling shares, that are around nu, or nearest to it."""
         nu, shares = nu_of(oracle), [share_of(oracle, member) for member in members]
-        inside = [k for k, (more, less) in enumerate(pairwise(shares)) if more >= nu > less]
+        enough = enough_of(oracle, members)
+        inside = [k for k, (more, less) in enumerate(pairwise(shares)) if more >= enough > less]
         first = inside[0] if inside else (0 if shares[0] < nu else len(shares) - 2)
         more, less = shares[first : first + 2]
         part = min(max((nu - less) / (more - less), 0.0), 1.0) if more > less else float(more >= nu)
         return cls(oracle, members[first : first + 2], (part, 1.0 - part))
 
     @property
-    def shares(self) -> list[float]:
+    def shares(self) -> tuple[float, float]:
         """What nu the multipliers of each are of."""
-        return [share_of(self.oracle, member) for member in self.members]
+        first, second = (share_of(self.oracle, member) for member in self.members)
+        return first, second
+
+    @property
+    def mean_share(self) -> float:
+        """The mean of the shares between the two: of D of a model, it is the slope in its price."""
+        values = [value_of(self.oracle, member) for member in self.members]
+        change = self.oracle.C * self.oracle.targets.weight * self._change_of_price
+        return abs(values[1] - values[0]) / change if change > 0.0 else 0.0
+
+    @property
+    def _change_of_price(self) -> float:
+        """By how much margins or widths of the tube of the two differ."""
+        first, second = (price_of(self.oracle, member) for member in self.members)
+        return abs(second - first)
 
     @property
     def cost(self) -> float | None:
@@ -79,11 +96,10 @@ class Mix:
 
         D of the optimum is concave in nu; its slope is the margin, or the width of the tube, times C W.
         """
-        (more, less), (first, second) = self.shares, self.members
-        if not more >= nu_of(self.oracle) > less:
+        more, less = self.shares
+        if not more >= enough_of(self.oracle, self.members) > less:
             return None
-        prices = [factor_of(self.oracle, m) if m.in_margins else m.place for m in (first, second)]
-        steeper = self.oracle.C * self.oracle.targets.weight * abs(prices[1] - prices[0])
+        steeper = self.oracle.C * self.oracle.targets.weight * self._change_of_price
         return 0.5 * self.parts[0] * self.parts[1] * steeper * (more - less)
 
     @property
@@ -97,8 +113,11 @@ class Mix:
         mixed: Float64Array = first * vectors[0] + second * vectors[1]
         return mixed
 
-    def point(self, certificate: Certificate) -> Generator[Request, Any, Float64Array | None]:
-        """P at the mix of the best points: a new best point of the nu problem, or None."""
+    def point(self, certificate: Certificate) -> Generator[Request, Any, tuple[Float64Array, float] | None]:
+        """P at the mix of the best points: a new best point of the nu problem, or None.
+
+        With it comes what a row's score there is off by at most, as a multiple of ``(m + 2) |x|``.
+        """
         oracle, solvers = self.oracle, [member.solver for member in self.members]
         losses, in_margins, (first, second) = oracle.losses, oracle.losses.targets.in_margins, self._factors
         w = np.zeros(oracle.space.dimension)
@@ -106,47 +125,44 @@ class Mix:
         w[: len(weights)] = weights if oracle.space.scale is None else weights / oracle.space.scale
         names = solvers[0].model.best, solvers[1].model.best
         yield RowPass(MixScores(*names, (first, second), losses.previous), solvers[0].rows)
-        best, loss = yield from oracle.settle(1.0, w, math.inf)
+        best, loss = yield from of_rows(oracle.settle(1.0, w, math.inf), solvers[0].rows)
         square, t = float(w @ w), 1.0
         if in_margins and square > 0.0:
             # Along the ray the loss is t times as large, if b and the margin are.
             t = max(-oracle.C * loss, 0.0) / square
             best *= t
             oracle.space.free(best)[1] += 1.0 - t
-        value = 0.5 * t * t * square + t * oracle.C * loss
-        if not certificate.offer_primal(value, self._primal_rounding(best, t, t * oracle.C * loss)):
+        value, scores = 0.5 * t * t * square + t * oracle.C * loss, t * self._scores
+        rounding = primal_rounding(oracle, self._row_sums, self._n_rows, best, scores, t * loss)
+        if not certificate.offer_primal(value, rounding):
             return None
         yield RowPass(MixScores(losses.previous, losses.previous, (t, 0.0), losses.best), solvers[0].rows)
-        return best
+        return best, scores
 
-    def _primal_rounding(self, w: Float64Array, t: float, loss: float) -> float:
-        """Bound of the rounding of P: of scores, by the inequality of Cauchy and Schwarz, and of the sums."""
-        oracle, solvers = self.oracle, [member.solver for member in self.members]
-        weight, rows = oracle.C * oracle.targets.weight, solvers[0].state.rounding.rows
-        length = math.sqrt(float(rows[LENGTH] / rows[COST])) if rows[COST] > 0.0 else 0.0
-        scores = sum(
-            t * factor * (s.state.rounding.scores + gamma(FEW) * s.model.space.norm(s.state.best))
-            for factor, s in zip(self._factors, solvers, strict=True)
+    @property
+    def _scores(self) -> float:
+        """What a mixed score is off by at most, as a multiple of ``(m + 2) |x|``."""
+        states = [member.solver.state for member in self.members]
+        norms = [member.solver.model.space.norm(member.solver.state.best) for member in self.members]
+        return sum(
+            factor * (state.rounding.scores + gamma(FEW) * norm)
+            for factor, state, norm in zip(self._factors, states, norms, strict=True)
         )
-        b, k = (abs(each) for each in oracle.space.free(w).tolist())
-        square = float(w @ w)
-        size = oracle.reach + b + k + 1.0 + float(rows[LONGEST]) * math.sqrt(square)
-        sums = gamma(count_rows(solvers[0].rows) + FEW) * (abs(loss) + 2.0 * weight * (k + 1.0))
-        bound: float = weight * (scores * length + gamma(FEW) * size) + sums + gamma(len(w) + FEW) * square
-        return bound
+
+    @property
+    def _row_sums(self) -> Float64Array:
+        return self.members[0].solver.state.rounding.rows
 
     def bound(self, k: float) -> tuple[float, float] | None:
         """D at the mix and a bound of its rounding; None if it is not feasible.
 
         ``k``: the breakpoint of the best point, see `FreeCutOracle`: what a larger sum of sizes is worth.
         """
-        oracle, nu = self.oracle, nu_of(self.oracle)
+        oracle = self.oracle
         n, space, in_margins = self._n_rows, self.members[0].solver.model.space, self.members[0].in_margins
-        reached = sum(part * share for part, share in zip(self.parts, self.shares, strict=True))
-        if in_margins and reached < nu * (1.0 - gamma(FEW)):
+        if in_margins and self._reached < enough_of(oracle, self.members):
             return None
-        # A part of a feasible point is one, where no size is asked for.
-        tau = min(1.0, nu / reached) if reached > 0.0 else 1.0
+        tau = self._tau
         w = tau * self._sum([member.solver.state.w for member in self.members])
         norm, linear, rounding = space.norm(w), 0.0, 0.0
         for part, member in zip(self.parts, self.members, strict=True):
@@ -163,15 +179,63 @@ class Mix:
         rounding += gamma(n + FEW) * (oracle.C * oracle.price * (oracle.origin + abs(k)) + abs(linear))
         return linear - 0.5 * norm * norm, rounding
 
+    def keep(self, to: str) -> Generator[Request, Any, None]:
+        """Write the multipliers that D is at to a row vector."""
+        for number, (factor, member) in enumerate(zip(self._factors, self.members, strict=True)):
+            yield from member.add_multipliers(to, self._tau * factor, added=number > 0)
+
+    @property
+    def _reached(self) -> float:
+        """What nu the mix of the multipliers is of."""
+        return sum(part * share for part, share in zip(self.parts, self.shares, strict=True))
+
+    @property
+    def _tau(self) -> float:
+        """The part of the mix that is of the wanted nu: also feasible, where no size is asked for."""
+        return min(1.0, nu_of(self.oracle) / self._reached) if self._reached > 0.0 else 1.0
+
     @property
     def _n_rows(self) -> int:
         return count_rows(self.members[0].solver.rows)
+
+
+def primal_rounding(
+    oracle: FreeCutOracle, row_sums: Float64Array, n_rows: int, best: Float64Array, scores: float, loss: float
+) -> float:
+    """Bound of the rounding of P: of scores, by the inequality of Cauchy and Schwarz, and of the sums.
+
+    ``row_sums``: see `ooc_svm.solvers.streamed_smo.sweep.NormPass`.
+    ``best``, ``scores``: the point, and what its scores are off by, see `Mix.point`.
+    ``loss``: the losses and what k is charged with, without C.
+    """
+    weight, (b, k) = oracle.C * oracle.targets.weight, oracle.space.free(best).tolist()
+    length = math.sqrt(float(row_sums[LENGTH] / row_sums[COST])) if row_sums[COST] > 0.0 else 0.0
+    weights = oracle.space.penalized(best)
+    square = float(weights @ weights)
+    size = oracle.reach + abs(b) + abs(k) + 1.0 + float(row_sums[LONGEST]) * math.sqrt(square)
+    # No loss of a row is negative: together they are what P has of them less what k is charged with.
+    together = oracle.C * (abs(loss) + 2.0 * oracle.price * abs(k - oracle.origin))
+    of_scores = weight * (scores * length + gamma(FEW) * size)
+    bound: float = of_scores + gamma(n_rows + FEW) * together + gamma(len(weights) + FEW) * square
+    return bound
+
+
+def loss_at(oracle: FreeCutOracle, best: Float64Array, rows: RowSet) -> Generator[Request, Any, float]:
+    """The losses at the kept scores of the best point and what k is charged with there, without C."""
+    b, k = (float(each) for each in oracle.space.free(best))
+    sums: Float64Array = yield RowPass(LossesAt(oracle.losses, 0.0, (b, k)), rows)
+    return float(sums[0]) + oracle.price * (k - oracle.origin)
 
 
 def nu_of(oracle: FreeCutOracle) -> float:
     """The wanted nu."""
     assert oracle.nu is not None
     return oracle.nu
+
+
+def enough_of(oracle: FreeCutOracle, members: Sequence[Member]) -> float:
+    """The wanted nu, less what rounding can make of it: there may be no place with more."""
+    return nu_of(oracle) * (1.0 - gamma(count_rows(members[0].solver.rows) + FEW))
 
 
 def share_of(oracle: FreeCutOracle, member: Member) -> float:
@@ -182,3 +246,53 @@ def share_of(oracle: FreeCutOracle, member: Member) -> float:
 def factor_of(oracle: FreeCutOracle, member: Member) -> float:
     """What the multipliers and weights of a model are taken times in the nu problem."""
     return oracle.C / member.solver.model.C
+
+
+def price_of(oracle: FreeCutOracle, member: Member) -> float:
+    """The margin or the half width of the tube that a model is of, in the nu problem."""
+    return factor_of(oracle, member) if member.in_margins else member.place
+
+
+def value_of(oracle: FreeCutOracle, member: Member) -> float:
+    """D of a model in the units of the nu problem."""
+    return member.solver.certificate.lower * factor_of(oracle, member) ** 2
+
+
+def limits(oracle: FreeCutOracle, member: Member, upper: float) -> tuple[float, float]:
+    """Places that the wanted one is between, where P of the nu problem is at most ``upper``.
+
+    With its multipliers, D of a model bounds the value of the nu problem with any price in place of its own:
+    they are linear in it. Where that is above ``upper``, the optimum is not.
+    """
+    weight, price = oracle.C * oracle.targets.weight, price_of(oracle, member)
+    excess = (share_of(oracle, member) - nu_of(oracle)) * weight
+    # Of the nu problem a margin is worth nu, and a tube costs it.
+    charged = (-price if member.in_margins else price) * nu_of(oracle) * weight
+    slack = upper - (value_of(oracle, member) + charged)
+    if excess == 0.0 or not math.isfinite(slack):
+        return -math.inf, math.inf
+    away = max(slack, 0.0) / abs(excess)
+    if not member.in_margins:
+        return (price - away, math.inf) if excess > 0.0 else (-math.inf, price + away)
+    if excess > 0.0:
+        return math.log(oracle.C / (price + away)), math.inf
+    return -math.inf, math.log(oracle.C / (price - away)) if price > away else math.inf
+
+
+def trivial_bound(oracle: FreeCutOracle, member: Member) -> float:
+    """A bound that is known after one read: no mix of rows is longer than the longest of them.
+
+    For values no multipliers at all do.
+    """
+    if not member.in_margins:
+        return 0.0
+    longest = oracle.C * oracle.price * float(member.solver.state.rounding.rows[LONGEST])
+    return -0.5 * longest * longest
+
+
+def next_to_nothing(oracle: FreeCutOracle, member: Member) -> float:
+    """A value of P that is nothing, where P tends to 0: next to that of a mix of rows of mean length."""
+    if not member.in_margins:
+        return 0.0
+    rows = member.solver.state.rounding.rows
+    return VANISHING * 0.5 * nu_of(oracle) ** 2 * float(rows[NORM] / rows[COST])

@@ -12,10 +12,11 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
-from ooc_svm.solvers.streamed_smo.by_nu import N_MODELS, build_by_nu
+from ooc_svm.solvers.streamed_smo.by_nu import N_VECTORS, build_by_nu
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
+from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS
 from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
@@ -178,7 +179,7 @@ def _plan(
     return SolverPlan(
         parameters,
         (*_items(size, options, room, room.threads), rows),
-        row_bytes=32 * size.n_models,
+        row_bytes=32 * size.n_models + 8 * N_VECTORS * (size.n_models // N_MODELS if options.by_nu else 0),
         expected_reads=EXPECTED_READS,
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),

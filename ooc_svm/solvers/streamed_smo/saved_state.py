@@ -7,6 +7,7 @@ and D are then found from them. A state that is as the solver saved it does not 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -140,8 +141,9 @@ def find_again(
         found = check.merge(found, part)
     state.rounding.rows = norms.sums
     primal, rounding = yield from primal_value(model, state, rows)
-    wrong = _false_part(model, state, found)
-    if wrong is None and not abs(primal - certificate.primal) <= rounding + certificate.primal_rounding:
+    wrong, known = _false_part(model, state, found), math.isfinite(certificate.primal)
+    off = known and not abs(primal - certificate.primal) <= rounding + certificate.primal_rounding
+    if wrong is None and off:
         wrong = f"it says that P is {certificate.primal!r}, and it is {primal!r}"
     if wrong is not None:
         raise DamageError(f"the checkpoint in {origin} does not fit the data: {wrong}; start the run again")

@@ -239,6 +239,10 @@ class StreamedSmo(Solver):
         yield from improve_best(self.model, state, self.rows, target, FLAT * self.stopping.tol)
         state.certificate.set_dual(*self._bound(state))
 
+    def restart(self) -> list[StreamedSmo]:
+        """Take the state for the start of a new run; the models that it is of."""
+        return [self]
+
     def distrust(self, origin: str) -> None:
         self._origin = origin
 
@@ -331,12 +335,17 @@ class StreamedSmo(Solver):
         """One read of the data, with all rows scored by the reference."""
         model, state, multipliers = self.model, self.state, self.state.multipliers
         number, working_set, rounding = self.certificate.passes, multipliers.working_set, state.rounding
-        rebuild, at_start = bool(state.w.any()), np.sort(working_set.ids)
+        at_start = np.sort(working_set.ids)
         before, linear, total = state.w, multipliers.linear, multipliers.total
+        # Also where w is 0 again: the sums may have a residue.
+        rebuild = bool(before.any()) or linear != 0.0 or total != 0.0
         rebuilt = working_set.sum_of_rows(model) if rebuild else np.empty(0)
         rounding.start(working_set.sums_before(model), model.space.norm(state.w))
         measure = rounding.rows[COST] == 0.0
         self._candidates = []
+        if model.free_bias and not measure and math.isfinite(self.certificate.upper):
+            # With few rows of a model resident, the search for b may have gone astray.
+            state.b = min(max(state.b, -self._farthest_bias()), self._farthest_bias())
         for r, each in enumerate(self.rounds):
             back = multipliers.back_in(each.rows)
             least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)

@@ -58,6 +58,11 @@ class SmoState:
         return cls(w, best, Multipliers(working_set, thetas), gaps, Certificate(), free)
 
     @property
+    def of_models(self) -> list[SmoState]:
+        """The states of the models that multipliers are saved of."""
+        return [self]
+
+    @property
     def mean_row(self) -> Float64Array | None:
         """The mean, if one is taken from the rows."""
         return self.mean if len(self.mean) else None

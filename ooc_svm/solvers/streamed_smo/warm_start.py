@@ -17,6 +17,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.source import Span
 from ooc_svm.solvers.base import WarmStarting
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds
+from ooc_svm.solvers.streamed_smo.state import SmoState
 
 
 class SmoWarmStarting(WarmStarting):
@@ -37,26 +38,33 @@ class SmoWarmStarting(WarmStarting):
     ) -> bool:
         if len(cut) != 2 or not all(type(number) is int and number > 0 for number in cut):
             return False
-        rounds = cut_rounds(blocks, *cut)
-        state, multipliers = solver.state, solver.state.multipliers
-        resident = multipliers.working_set.rows
+        rounds, resident = cut_rounds(blocks, *cut), solver.state.of_models[0].multipliers.working_set.rows
+        n_rounds = len(solver.state.of_models[0].gaps)
         # The first round makes the rows fit.
         capacity, resident.capacity = resident.capacity, 1 << 62
-        fill(state)
-        thetas, gap, n_rounds = multipliers.thetas, float(state.gaps.sum()), len(solver.rounds)
-        multipliers.thetas, state.gaps = np.zeros(n_rounds), np.full(n_rounds, gap / n_rounds)
-        state.free = np.full(n_rounds, -1.0)
-        if thetas.shape != (len(rounds),) or not solver.is_sound():
+        fill(solver.state)
+        taken = [_cut_again(state, n_rounds) for state in solver.state.of_models]
+        if any(thetas.shape != (len(rounds),) for thetas in taken) or not solver.is_sound():
             return False
         resident.capacity, resident.cutoff = capacity, 0.0
-        state.rescale(solver.model, ratio)
-        dual, step = vectors[solver.model.dual], vectors[solver.model.step]
-        for each, theta in zip(rounds, thetas.tolist(), strict=True):
-            _take_steps(each, theta, dual, step)
-        for span in blocks:
-            dual.write(span.start, dual.read(span.start, span.stop) * ratio)
-            step.write(span.start, np.zeros(span.stop - span.start))
+        for own, thetas in zip(solver.restart(), taken, strict=True):
+            own.state.rescale(own.model, ratio)
+            dual, step = vectors[own.model.dual], vectors[own.model.step]
+            for each, theta in zip(rounds, thetas.tolist(), strict=True):
+                _take_steps(each, theta, dual, step)
+            for span in blocks:
+                dual.write(span.start, dual.read(span.start, span.stop) * ratio)
+                step.write(span.start, np.zeros(span.stop - span.start))
         return True
+
+
+def _cut_again(state: SmoState, n_rounds: int) -> Float64Array:
+    """Let a state go on with rounds that are cut in another way; the thetas of those that there were."""
+    thetas = state.multipliers.thetas
+    state.multipliers.thetas = np.zeros(n_rounds)
+    state.gaps = np.full(n_rounds, float(state.gaps.sum()) / n_rounds)
+    state.free = np.full(n_rounds, -1.0)
+    return thetas
 
 
 def _take_steps(of: Round, theta: float, dual: Any, step: Any) -> None:

@@ -19,6 +19,8 @@ from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
 
+SAME = 1e-12  # Relative difference of two costs that is rounding
+
 
 @dataclass(slots=True)
 class WorkingSet:
@@ -198,13 +200,13 @@ class WorkingSet:
         return change, max(rest, 0.0)
 
     def holds(self, rows: CandidateRows) -> bool:
-        """Whether some rows are here, the same to the last bit."""
+        """Whether some rows are here, the same to the last bit; costs but for rounding, see `rescale`."""
         if not self.rows.holds(rows):
             return False
         pair = np.full(len(self.rows.ids), -1)
         pair[self.places] = np.arange(len(self.places))
         own = pair[self.rows.find(rows.ids)]
-        return bool((own >= 0).all()) and np.array_equal(self.targets[own], rows.targets)
+        return bool((own >= 0).all()) and np.allclose(self.targets[own], rows.targets, rtol=SAME, atol=0.0)
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Turn the arrays of older releases into today's.

@@ -1,0 +1,112 @@
+"""Whether the saved state of a nu problem is that of a run on these data: P and D are found again.
+
+The multipliers that the best bound is at are a row vector, which is written whenever the bound rises: those
+of the moment are no mix that gives it. See `ooc_svm.solvers.streamed_smo.saved_state`, by which the models of
+the bracket are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import DamageError
+from ooc_svm.passes.base import Overlap, Position, Request, RowSet
+from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
+from ooc_svm.solvers.rounding import UNIT, gamma
+from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.best_point import count_rows
+from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.mix import FEW, loss_at, nu_of, primal_rounding
+from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
+from ooc_svm.solvers.streamed_smo.rounds import Round
+from ooc_svm.solvers.streamed_smo.saved_state import Found, SavedPass
+from ooc_svm.solvers.streamed_smo.sweep import LONGEST, N_ROW_SUMS, NormPass, Residency, RowSums
+
+
+@dataclass(frozen=True, slots=True)
+class NuModel(DualModel):
+    """A nu problem with the multipliers of its best bound, of which no steps are left to be taken."""
+
+    @property
+    def step(self) -> str:
+        return self.dual
+
+
+def nu_model(oracle: FreeCutOracle) -> NuModel:
+    """The model of a nu problem; its best scores are those of the oracle."""
+    losses = oracle.losses
+    return NuModel(losses.targets, losses.loss, oracle.C, oracle.space, True, losses.name)
+
+
+@dataclass(slots=True)
+class Again:
+    """What a read of the data finds again: P, and D but for what the saved multipliers lack."""
+
+    primal: float
+    primal_rounding: float
+    dual: float
+    dual_rounding: float
+    feasible: bool  # Whether the saved multipliers are those of the wanted nu
+
+
+def check_again(
+    oracle: FreeCutOracle,
+    best: Float64Array,
+    scores: float,
+    upper: float,
+    rounds: Sequence[Round],
+    rows: RowSet,
+    origin: str,
+) -> Generator[Overlap | Request, Any, Again]:
+    """Read the data once, in a read that is not counted.
+
+    ``best``, ``scores``: the best point, and what the scores kept of it are off by, see `Mix.point`.
+    ``upper``: what P of the best point is at most.
+    DamageError, with the checkpoint ``origin``, if a part of it cannot be that of a run on these data.
+    """
+    model, (weights, _), n_rows = nu_model(oracle), oracle.solution(best), count_rows(rows)
+    found = Found(np.zeros(len(weights)), np.zeros(dual_loops.N_SUMS), 0, 0.0, [])
+    norms, nobody = RowSums(np.zeros(N_ROW_SUMS), np.empty(0)), np.empty(0, np.int64)
+    nothing = Residency(nobody, nobody, nobody, np.empty(0), nobody)
+    for each in rounds:
+        position = Position(each.position.before, each.position.own, each.position.total + 1)
+        place = each.rows, position, each.prefetch
+        check = SavedPass(model, weights, 0.0, nothing, *place)
+        part, own_norms = yield Overlap((check, NormPass(model, False, *place)))
+        norms.add(own_norms.sums)
+        found = check.merge(found, part)
+    b, k = oracle.space.free(best).tolist()
+    loss = yield from loss_at(oracle, best, rows)
+    if found.outside:
+        raise damage(origin, f"{found.outside} multipliers are outside their bounds")
+    if not found.difference <= scores + 4.0 * UNIT * oracle.space.norm(weights):
+        raise damage(origin, "the scores in it are not those of its weights")
+    own = oracle.space.penalized(best)
+    primal = 0.5 * float(own @ own) + oracle.C * loss
+    again = Again(primal, primal_rounding(oracle, norms.sums, n_rows, best, scores, loss), 0.0, 0.0, False)
+    rounding = SmoRounding(norms.sums)
+    norm = oracle.space.norm(found.w)
+    rounding.start(found.sums, norm)
+    linear, size = float(found.sums[dual_loops.WAS_LINEAR]), float(found.sums[dual_loops.WAS_DISTANCE])
+    again.dual = (0.0 if oracle.losses.targets.in_margins else linear) - 0.5 * norm * norm
+    # The sum of the multipliers is worth the bias: no more than the largest that an optimum may have.
+    oracle.largest_norm = float(norms.sums[LONGEST])
+    away = oracle.box(upper) * abs(float(found.sums[dual_loops.WAS_TOTAL]))
+    priced = gamma(n_rows + FEW) * (oracle.C * oracle.price * (oracle.origin + abs(k)) + abs(linear))
+    again.dual_rounding = rounding.dual(norm, b, (n_rows, len(weights))) + priced + away
+    wanted, few = nu_of(oracle) * oracle.C * oracle.targets.weight, gamma(2.0 * n_rows + FEW)
+    if oracle.losses.targets.in_margins:
+        again.feasible = size >= wanted * (1.0 - few)
+    else:
+        again.feasible = size <= wanted * (1.0 + few)
+    return again
+
+
+def damage(origin: str, what: str) -> DamageError:
+    """The error that refuses a checkpoint."""
+    return DamageError(f"the checkpoint in {origin} does not fit the data: {what}; start the run again")
