@@ -96,9 +96,12 @@ def conjugate(loss, v, t, c):  # type: ignore[no-untyped-def]
 
 @implements(Logistic)
 def magnitude(loss, v, t, c):  # type: ignore[no-untyped-def]
-    """Alpha, c H, and alpha times the largest slope of the second that rounding meets."""
+    """Alpha, times the largest slope of the entropy that rounding meets near c, and a bound of the entropy.
+
+    That is ``H(a) <= 2 log(2) sqrt(a (1 - a))``.
+    """
     alpha = t * v
-    return _entropy(alpha, c) + (alpha if alpha < 0.5 * c else STEEPEST * alpha)
+    return 1.4 * math.sqrt(max(alpha * (c - alpha), 0.0)) + (alpha if alpha < 0.5 * c else STEEPEST * alpha)
 
 
 @implements(Logistic)
@@ -136,7 +139,7 @@ def gain(loss, v, new, t, c):  # type: ignore[no-untyped-def]
     """Of a small change the entropy's slope times the change, less the divergences; else the difference."""
     alpha, end = t * v, t * new
     change, rest = end - alpha, c - alpha
-    if not abs(change) < 0.5 * min(alpha, rest):
+    if not (alpha > TINY and abs(change) < 0.5 * min(alpha, rest)):
         return _entropy(end, c) - _entropy(alpha, c)
     return change * math.log(rest / alpha) - _divergence(end, alpha, 0.0) - _divergence(c - end, rest, 0.0)
 
@@ -149,7 +152,9 @@ def parabola(loss, v, new, t, c):  # type: ignore[no-untyped-def]
         return 0.0, 0.0
     low, high = min(alpha, end), max(alpha, end)
     flattest = min(max(0.5 * c, low), high)
-    bend = (end - alpha) ** 2 * c / (flattest * (c - flattest)) if 0.0 < flattest < c else 0.0
+    change, bend = end - alpha, 0.0
+    if 0.0 < flattest < c:
+        bend = (change / flattest) * (change / (c - flattest)) * c
     return functions.gain(loss, v, new, t, c) + 0.5 * bend, bend
 
 
