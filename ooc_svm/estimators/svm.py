@@ -108,7 +108,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         labels: npt.NDArray[Any] = self.classes_[Decision.of(self.model_).choices(scores)]
         return labels
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Float64Array:
         """Probabilities of the classes, in the order of `classes_`; with the loss logistic.
 
@@ -125,7 +125,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         scores = self._scores(X)
         return Decision.of(self.model_).probabilities(scores)
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64Array:
         """Logarithms of the probabilities, see `predict_proba`; none is minus infinity.
 

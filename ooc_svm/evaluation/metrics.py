@@ -17,7 +17,8 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.evaluation.label_metrics import LabelCounts, hamming_loss, jaccard, micro_f1, subset_accuracy
-from ooc_svm.evaluation.probability_metrics import ProbabilitySums, brier_score, calibration_error, log_loss
+from ooc_svm.evaluation.probability_metrics import ProbabilitySums as ProbabilitySums
+from ooc_svm.evaluation.probability_metrics import brier_score, calibration_error, log_loss
 from ooc_svm.evaluation.ranking_metrics import (
     RANKING_COUNTS,
     GainSums,
@@ -467,8 +468,7 @@ def compares_queries(metric: RequestedMetric) -> bool:
 def _requested(name: str, predicted: str, probabilities: bool) -> RequestedMetric:
     stem, has_ranks, ranks = name.partition("@")
     metric = METRICS.get(f"{stem}@k" if has_ranks else name)
-    counted = _counts_of(predicted, probabilities)
-    fitting = [] if metric is None else [each for each in metric.counts if each in counted]
+    fitting = [each for each in metric.counts if each in _counts_of(predicted, probabilities)] if metric else []
     if metric is None or not fitting:
         what = f"{name} is no metric for {predicted}" if metric else f"there is no metric {name!r:.80}"
         other = {SEVERAL_CLASSES: _OF_CLASSES, LABEL_SETS: _OF_SETS}.get(predicted, {}).get(name)
