@@ -1,7 +1,6 @@
 """How good predictions are: counts and sums over rows in bounded memory, and the table of all metrics.
 
-Counts are Python integers: a metric of classes is one division of exact numbers. Sums over values are
-floating sums in two terms.
+Counts are Python integers: a metric of classes is one division of exact numbers. Other sums have two terms.
 """
 
 from __future__ import annotations
@@ -348,6 +347,11 @@ class Metric(NamedTuple):
     function: Callable[[Any], float]
     default_for: tuple[str, ...]
 
+    def counts_of(self, predicted: str, probabilities: bool) -> list[type]:
+        """Those of `counts` that a model gives which predicts this, and gives probabilities or not."""
+        given = [each for each in self.counts if each in COUNTS_OF[predicted]]
+        return given if probabilities else [each for each in given if each is not ProbabilitySums]
+
 
 # All metrics, in the order in which they are listed and reported.
 METRICS = {
@@ -436,16 +440,15 @@ class RequestedMetric(NamedTuple):
 
 def default_metrics(predicted: str, *, probabilities: bool = False) -> list[str]:
     """Names of the metrics that are evaluated by default."""
-    fitting = fitting_metrics(predicted, probabilities=probabilities)
+    fitting = (name for name, each in METRICS.items() if each.counts_of(predicted, probabilities))
     chosen = [name for name in fitting if predicted in METRICS[name].default_for]
     return [name.replace("@k", f"@{_DEFAULT_RANKS}") for name in chosen]
 
 
 def fitting_metrics(predicted: str, *, probabilities: bool = False) -> list[str]:
     """Names of the metrics that can be evaluated, the defaults first."""
-    counted = _counts_of(predicted, probabilities)
-    fitting = [name for name, metric in METRICS.items() if counted & set(metric.counts)]
-    return sorted(fitting, key=lambda name: predicted not in METRICS[name].default_for)
+    fitting = [name for name, each in METRICS.items() if each.counts_of(predicted, probabilities)]
+    return list(dict.fromkeys([*default_metrics(predicted, probabilities=probabilities), *fitting]))
 
 
 def requested_metrics(
@@ -468,7 +471,7 @@ def compares_queries(metric: RequestedMetric) -> bool:
 def _requested(name: str, predicted: str, probabilities: bool) -> RequestedMetric:
     stem, has_ranks, ranks = name.partition("@")
     metric = METRICS.get(f"{stem}@k" if has_ranks else name)
-    fitting = [each for each in metric.counts if each in _counts_of(predicted, probabilities)] if metric else []
+    fitting = metric.counts_of(predicted, probabilities) if metric else []
     if metric is None or not fitting:
         what = f"{name} is no metric for {predicted}" if metric else f"there is no metric {name!r:.80}"
         other = {SEVERAL_CLASSES: _OF_CLASSES, LABEL_SETS: _OF_SETS}.get(predicted, {}).get(name)
@@ -480,10 +483,6 @@ def _requested(name: str, predicted: str, probabilities: bool) -> RequestedMetri
     if has_ranks and not _RANKS.fullmatch(ranks):
         raise UsageError(f"{name!r:.80} does not say how many ranks count; write for example {stem}@10")
     return RequestedMetric(name, metric.function, fitting[0], int(ranks) if has_ranks else None)
-
-
-def _counts_of(predicted: str, probabilities: bool) -> set[type]:
-    return {each for each in COUNTS_OF[predicted] if probabilities or each is not ProbabilitySums}
 
 
 def _share(part: int, whole: int) -> float:
