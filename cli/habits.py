@@ -32,19 +32,19 @@ class Habit(NamedTuple):
 
 _SQUARED = "--loss squared-hinge"
 _SVR = "--problem svr"
-_NO_LOGISTIC = Answer(_SQUARED, "the nearest, there is no logistic loss")
+_LOGISTIC = "--loss logistic"
 _NO_L1 = Answer(_SQUARED, "the nearest, |w| is always penalised by its square")
 _NO_ONE_CLASS = Answer("", "there is no one-class machine")
 
 LIBLINEAR_TYPES = {
-    "0": _NO_LOGISTIC,
+    "0": Answer(_LOGISTIC),
     "1": Answer(_SQUARED),
     "2": Answer(_SQUARED),
     "3": Answer("--loss hinge"),
     "4": Answer("--loss hinge", "the nearest, several classes are trained each against the rest"),
     "5": _NO_L1,
-    "6": Answer(_SQUARED, "the nearest, there is no logistic loss and no penalty |w|"),
-    "7": _NO_LOGISTIC,
+    "6": Answer(_LOGISTIC, "the nearest, |w| is always penalised by its square"),
+    "7": Answer(_LOGISTIC),
     "11": Answer(f"{_SVR} --loss squared-epsilon-insensitive"),
     "12": Answer(f"{_SVR} --loss squared-epsilon-insensitive"),
     "13": Answer(f"{_SVR} --loss epsilon-insensitive"),
@@ -136,7 +136,7 @@ TRAINING: dict[str, Habit] = {
     "-t": Habit(_kernel),
     "-g": Habit(_always("", "kernels are linear")),
     "-r": Habit(_always("", "kernels are linear")),
-    "-b": Habit(_always("", "there are no probabilities; predict --scores writes the decision scores")),
+    "-b": Habit(_always("--loss logistic", "predict --probabilities writes them then")),
     "-d": Habit(_data),
     "-f": Habit(_always("-o {}")),
 }
@@ -145,7 +145,7 @@ TRAINING: dict[str, Habit] = {
 ``-w1 5`` is no option of a fixed name: see `explained`."""
 
 PREDICTING: dict[str, Habit] = {
-    "-b": Habit(_always("--scores", "the decision scores: there are no probabilities")),
+    "-b": Habit(_always("--probabilities", "of a model trained with --loss logistic")),
     "-q": Habit(_always("", "only results are written"), has_value=False),
 }
 """By the options of ``predict`` of LIBLINEAR and ``svm-predict`` of LIBSVM."""

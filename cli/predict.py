@@ -63,6 +63,10 @@ def predict(
     scores: Annotated[
         bool, typer.Option("--scores", help="Write the decision scores after each label or value.")
     ] = False,
+    probabilities: Annotated[
+        bool,
+        typer.Option("--probabilities", help="Write the probabilities of the labels; with --loss logistic."),
+    ] = False,
     to_obs: Annotated[
         str | None,
         option(
@@ -84,8 +88,8 @@ def predict(
     """Predict the label or the value of each row.
 
     Writes one line for each row: the label, the labels with commas between them, or the value; with --scores
-    columns separated by tabs, their names in the first line: the labels or value, and the decision scores. A
-    file whose name ends in .csv, .tsv or .parquet is a table with named columns.
+    or --probabilities columns separated by tabs, their names in the first line: the labels or value, and the
+    numbers. A file whose name ends in .csv, .tsv or .parquet is a table with named columns.
     """
     from ooc_svm.model.file import load_model
     from ooc_svm.prediction.predict import predict as run
@@ -98,6 +102,7 @@ def predict(
         data,
         **place,
         scores=scores,
+        probabilities=probabilities,
         threads=threads,
         memory=memory,
         label=label,
@@ -124,7 +129,8 @@ class EvaluateCommand(PredictsWithHabits):
         from ooc_svm.evaluation.metrics import COUNTS_OF, fitting_metrics
 
         with formatter.section("Metrics, by what the model predicts"):
-            formatter.write_dl([(each, ", ".join(fitting_metrics(each))) for each in COUNTS_OF])
+            fitting = {each: fitting_metrics(each, probabilities=True) for each in COUNTS_OF}
+            formatter.write_dl([(each, ", ".join(names)) for each, names in fitting.items()])
 
 
 def evaluate(

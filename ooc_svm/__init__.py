@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         StorageError,
         UsageError,
     )
+    from ooc_svm.estimators.svm import OocLogisticRegression as OocLogisticRegression
     from ooc_svm.estimators.svm import OocNuSVC as OocNuSVC
     from ooc_svm.estimators.svm import OocNuSVR as OocNuSVR
     from ooc_svm.estimators.svm import OocRanker as OocRanker
@@ -113,7 +114,7 @@ __all__ = [
 
 
 # They need scikit-learn, without which `from ooc_svm import *` has to work.
-_ESTIMATORS = ("OocNuSVC", "OocNuSVR", "OocRanker", "OocSVC", "OocSVR")
+_ESTIMATORS = ("OocLogisticRegression", "OocNuSVC", "OocNuSVR", "OocRanker", "OocSVC", "OocSVR")
 
 
 def __getattr__(name: str) -> Any:

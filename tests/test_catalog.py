@@ -12,10 +12,11 @@ from ooc_svm.catalog import BIASES, LOSSES, PROBLEMS, SOLVERS, load, owners
 from ooc_svm.errors import UsageError
 from ooc_svm.options import OPTIONS, TrainOptions
 
+CLASSES = ("hinge", "squared-hinge", "logistic")
 CUTS, PAIRS = ("ocas", "cutting-plane"), ("ordinal", "roc-area", "ranking")
 # What goes together, written out: problem, loss, solver, biases.
 RUNS = {
-    *(("svc", loss, "streamed-smo", bias) for loss in ("hinge", "squared-hinge") for bias in BIASES),
+    *(("svc", loss, "streamed-smo", bias) for loss in CLASSES for bias in BIASES),
     *(
         ("svr", loss, "streamed-smo", bias)
         for loss in ("epsilon-insensitive", "squared-epsilon-insensitive")
@@ -41,7 +42,8 @@ GIVEN = {
 
 def test_its_names():
     assert list(PROBLEMS) == ["svc", "svr", "nu-svc", "nu-svr", "ordinal", "roc-area", "ranking"]
-    assert list(LOSSES) == ["hinge", "squared-hinge", "epsilon-insensitive", "squared-epsilon-insensitive"]
+    values = ["epsilon-insensitive", "squared-epsilon-insensitive"]
+    assert list(LOSSES) == ["hinge", "squared-hinge", "logistic", *values]
     assert list(SOLVERS) == ["streamed-smo", "ocas", "cutting-plane"]
 
 

@@ -25,9 +25,13 @@ from ooc_svm.training.train import train
 
 
 class OocEstimator(BaseEstimator):
-    """An estimator over `ooc_svm.train`; `problem` is what its models learn."""
+    """An estimator over `ooc_svm.train`; `problem` is what its models learn.
+
+    `only_loss` is their loss, where the constructor takes none.
+    """
 
     problem: ClassVar[str]
+    only_loss: ClassVar[str | None] = None
     model_: Model
 
     @property
@@ -65,7 +69,9 @@ class OocEstimator(BaseEstimator):
 
     def _options(self, X: Any) -> dict[str, Any]:
         """The options of training on X."""
-        options = {name: getattr(self, name) for name in options_of(self.problem)}
+        options = {name: getattr(self, name) for name in options_of(self.problem, self.only_loss)}
+        if self.only_loss is not None:
+            options["loss"] = self.only_loss
         if options.get("warm_start") is False:  # how scikit-learn says that there is none
             options["warm_start"] = None
         if is_annotated(X):  # its column of labels and its layer have been read

@@ -28,16 +28,18 @@ _FITTED = """\
 
 
 @cache
-def options_of(problem: str) -> tuple[str, ...]:
-    """Names of the options that a problem takes, besides its own name."""
+def options_of(problem: str, loss: str | None = None) -> tuple[str, ...]:
+    """Names of the options that a problem takes, besides its own name and that of its loss if it is given."""
     entry = PROBLEMS[problem]
-    offered = {each for loss in entry.losses for each in LOSSES[loss].properties}
+    losses = entry.losses if loss is None else (loss,)
+    offered = {each for loss in losses for each in LOSSES[loss].properties}
     solvers = [n for n, each in SOLVERS.items() if entry.form in each.forms and each.needs in offered]
-    chosen = {"problem": {problem}, "loss": set(entry.losses), "solver": set(solvers)}
+    chosen = {"problem": {problem}, "loss": set(losses), "solver": set(solvers)}
+    known = {"problem"} if loss is None else {"problem", "loss"}
     return tuple(
         name
         for name in OPTIONS
-        if name not in ("problem", *entry.without)
+        if name not in {*known, *entry.without}
         and all(chosen[kind] & set(names) for kind, names in owners(name).items())
     )
 
@@ -54,13 +56,14 @@ def _documented(name: str) -> str:
     return f"    {name} : {OPTIONS[name].kind.doc}, default={default!r}\n        {described(name)}\n"
 
 
-def takes_options(problem: str) -> Callable[[E], E]:
+def takes_options(problem: str, loss: str | None = None) -> Callable[[E], E]:
     """Decorate a class of estimators so that its constructor takes the options of a problem, as keywords.
 
-    Values are kept as they are, and checked where they are used: so scikit-learn wants it. In the docstring,
-    OPTIONS and FITTED stand for these options and for the attributes that all fitted estimators have.
+    Those of a loss alone, if one is given. Values are kept as they are, and checked where they are used: so
+    scikit-learn wants it. In the docstring, OPTIONS and FITTED stand for these options and for the attributes
+    that all fitted estimators have.
     """
-    names = options_of(problem)
+    names = options_of(problem, loss)
     keywords = [Parameter(name, Parameter.KEYWORD_ONLY, default=default_of(name)) for name in names]
 
     def decorate(cls: E) -> E:

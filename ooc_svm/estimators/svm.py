@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +17,12 @@ from ooc_svm.estimators.base import OocEstimator
 from ooc_svm.estimators.constructor import takes_options
 from ooc_svm.estimators.data import checked_training, is_streamed, labels_of
 from ooc_svm.model.decision import Decision
+from ooc_svm.model.probabilities import gives_probabilities
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    loss = estimator.only_loss or estimator.loss
+    return isinstance(loss, str) and gives_probabilities(estimator.problem, loss)
 
 
 @takes_options("svc")
@@ -101,6 +108,38 @@ class OocSVC(ClassifierMixin, OocEstimator):
         labels: npt.NDArray[Any] = self.classes_[Decision.of(self.model_).choices(scores)]
         return labels
 
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Float64Array:
+        """Probabilities of the classes, in the order of `classes_`; with the loss logistic.
+
+        Of several classes, those of one against the rest divided by their sum.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        scores = self._scores(X)
+        return Decision.of(self.model_).probabilities(scores)
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Float64Array:
+        """Logarithms of the probabilities, see `predict_proba`; none is minus infinity.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        scores = self._scores(X)
+        return Decision.of(self.model_).log_probabilities(scores)
+
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy; rows of a store or of AnnData bring their labels.
 
@@ -126,6 +165,32 @@ def _as_given(classes: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArra
     given = np.empty_like(labels)
     given[np.argsort(classes)] = labels
     return given
+
+
+@takes_options("svc", "logistic")
+class OocLogisticRegression(OocSVC):
+    """Logistic regression, trained to a certified gap; several classes one against the rest.
+
+    The same as `ooc_svm.train` with ``loss="logistic"``, bit for bit.
+
+    Parameters
+    ----------
+    OPTIONS
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights of the features.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Bias of each decision function.
+    dual_gap_ : float or ndarray of shape (n_classes,)
+        Largest distance of each objective from its optimum.
+    FITTED
+    """
+
+    only_loss: ClassVar[str | None] = "logistic"
 
 
 @takes_options("nu-svc")

@@ -16,6 +16,7 @@ from ooc_svm.evaluation.metrics import (
     BinaryCounts,
     ClassCounts,
     OrderCounts,
+    ProbabilitySums,
     RequestedMetric,
     TopCounts,
     ValueSums,
@@ -155,7 +156,7 @@ def evaluation_report(
     predicted = predicted_by(model)
     if confusion and predicted not in (TWO_CLASSES, SEVERAL_CLASSES):
         raise UsageError(f"{parameter('confusion')} is for classes, and the model predicts {predicted}")
-    requested = requested_metrics(predicted, metrics)
+    requested = requested_metrics(predicted, metrics, probabilities=model.gives_probabilities)
     stream = decision_scores(
         model,
         data,
@@ -205,7 +206,8 @@ def measure(rows: ScoredRows, metric: str) -> float:
     UsageError for a metric that does not fit.
     InputError where it has no value, for labels of no class, and rows of a qid in several places.
     """
-    requested = requested_metrics(rows.decision.predicted, metric)
+    decision = rows.decision
+    requested = requested_metrics(decision.predicted, metric, probabilities=decision.has_probabilities)
     counts = _count(rows, _label_codes(rows, skip_unknown=False), requested, confusion=False)
     return _values(requested, counts, optional=False)[metric]
 
@@ -232,7 +234,7 @@ def _count(
             rows = _rows_of_classes(stream, codes)
         else:
             return ranking | _count_values(stream, workspace, queries, ValueSums in kinds)
-        return ranking | _count_sides(stream, rows, workspace, queries, OrderCounts in kinds)
+        return ranking | _count_sides(stream, rows, workspace, queries, kinds)
 
 
 def _query_rows(stream: ScoredRows, workspace: Workspace, ranking: Counts) -> QueryRows:
@@ -286,24 +288,30 @@ def _count_sides(
     rows: Iterable[SidedRows],
     workspace: Workspace,
     queries: QueryRows | None,
-    ordered: bool,
+    kinds: set[type],
 ) -> Counts:
     """Counts of rows of two sides."""
-    binary, n_rows = BinaryCounts(), stream.rows.n_rows
+    binary, n_rows, ordered = BinaryCounts(), stream.rows.n_rows, OrderCounts in kinds
+    shares = ProbabilitySums()
+    slices = _FixedSlices(shares, 4)
     scores, sides = workspace.vector(np.float64, n_rows), workspace.vector(np.int8, n_rows)
     for part in rows:
         binary.add(part.scores, part.signs)
+        if ProbabilitySums in kinds:
+            found = stream.decision.log_probabilities(part.scores[:, None])
+            slices.add(*ProbabilitySums.measures_of(found, (part.signs > 0).astype(np.int8)))
         if ordered:
             scores.append(part.scores)
             sides.append(part.signs)
         if queries is not None:
             queries.add(part.scores, (part.signs > 0).astype(np.float64), part.qids)
+    slices.finish()
     _finish(stream, workspace, queries, binary.n_rows)
     order = OrderCounts(binary.positives, binary.negatives)
     if ordered:
         for ties in sorted_ties(scores, sides, workspace.free):
             order.add(ties)
-    return {(BinaryCounts, None): binary, (OrderCounts, None): order}
+    return {(BinaryCounts, None): binary, (OrderCounts, None): order, (ProbabilitySums, None): shares}
 
 
 def _count_classes(
@@ -313,12 +321,17 @@ def _count_classes(
     decision = stream.decision
     counts = ClassCounts(len(decision.texts), confusion=confusion)
     tops = {each.key: each.new_counts() for each in requested if each.counts is TopCounts}
+    shares = ProbabilitySums()
+    slices = _FixedSlices(shares, 4)
     for scores, places, _ in _known_rows(stream, codes):
         counts.add(places, decision.choices(scores))
         for top in tops.values():
             top.add(places, scores)
+        if any(each.counts is ProbabilitySums for each in requested):
+            slices.add(*ProbabilitySums.measures_of(decision.log_probabilities(scores), places))
+    slices.finish()
     _require_rows(stream, counts.n_rows)
-    return {(ClassCounts, None): counts} | tops
+    return {(ClassCounts, None): counts, (ProbabilitySums, None): shares} | tops
 
 
 def _count_values(
@@ -331,7 +344,7 @@ def _count_values(
             f"choose a column of numbers as {parameter('label')}"
         )
     sums, n_rows = ValueSums(), 0
-    slices = _FixedSlices(sums)
+    slices = _FixedSlices(sums, 2)
     for block in stream:
         values, labels = block.scores[:, 0], labels_of(block)
         n_rows += len(labels)
@@ -374,28 +387,28 @@ def _values(requested: Sequence[RequestedMetric], counts: Counts, *, optional: b
 
 
 class _FixedSlices:
-    """Adds values and targets in slices of a fixed length.
+    """Adds numbers of rows to sums, in slices of a fixed length.
 
     The blocks of a stream depend on the allowed memory, and floating sums must not.
     """
 
-    def __init__(self, sums: ValueSums) -> None:
-        self._sums = sums
-        self._values, self._targets = np.empty(_SLICE_ROWS), np.empty(_SLICE_ROWS)
-        self._filled = 0
+    def __init__(self, sums: ValueSums | ProbabilitySums, width: int) -> None:
+        self._sums, self._filled = sums, 0
+        self._numbers = np.empty((width, _SLICE_ROWS))
 
-    def add(self, values: Float64Array, targets: Float64Array) -> None:
-        """Take more rows."""
-        while len(values):
-            count = min(len(values), _SLICE_ROWS - self._filled)
-            room = slice(self._filled, self._filled + count)
-            self._values[room], self._targets[room] = values[:count], targets[:count]
-            values, targets = values[count:], targets[count:]
+    def add(self, *numbers: Float64Array) -> None:
+        """Take more rows: several numbers of each."""
+        taken, n_rows = 0, len(numbers[0])
+        while taken < n_rows:
+            count = min(n_rows - taken, _SLICE_ROWS - self._filled)
+            for room, own in zip(self._numbers, numbers, strict=True):
+                room[self._filled : self._filled + count] = own[taken : taken + count]
+            taken += count
             self._filled += count
             if self._filled == _SLICE_ROWS:
                 self.finish()
 
     def finish(self) -> None:
         """Add the slice as far as it is filled."""
-        self._sums.add(self._values[: self._filled], self._targets[: self._filled])
+        self._sums.add(*self._numbers[:, : self._filled])
         self._filled = 0

@@ -1,7 +1,6 @@
 """How good predictions are: counts and sums over rows in bounded memory, and the table of all metrics.
 
-Counts are Python integers: a metric of classes is one division of exact numbers. Sums over values are
-floating sums in two terms.
+Counts are Python integers: a metric of classes is one division of exact numbers. Other sums have two terms.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.evaluation.label_metrics import LabelCounts, hamming_loss, jaccard, micro_f1, subset_accuracy
+from ooc_svm.evaluation.probability_metrics import ProbabilitySums as ProbabilitySums
+from ooc_svm.evaluation.probability_metrics import brier_score, calibration_error, log_loss
 from ooc_svm.evaluation.ranking_metrics import (
     RANKING_COUNTS,
     GainSums,
@@ -346,6 +347,11 @@ class Metric(NamedTuple):
     function: Callable[[Any], float]
     default_for: tuple[str, ...]
 
+    def counts_of(self, predicted: str, probabilities: bool) -> list[type]:
+        """Those of `counts` that a model gives which predicts this, and gives probabilities or not."""
+        given = [each for each in self.counts if each in COUNTS_OF[predicted]]
+        return given if probabilities else [each for each in given if each is not ProbabilitySums]
+
 
 # All metrics, in the order in which they are listed and reported.
 METRICS = {
@@ -366,6 +372,9 @@ METRICS = {
         Metric("f1", (BinaryCounts,), f1, (TWO_CLASSES,)),
         Metric("auc", (OrderCounts,), auc, (TWO_CLASSES, TWO_RANKS)),
         Metric("prbep", (OrderCounts,), prbep, (TWO_CLASSES,)),
+        Metric("log-loss", (ProbabilitySums,), log_loss, (TWO_CLASSES, SEVERAL_CLASSES)),
+        Metric("brier-score", (ProbabilitySums,), brier_score, (TWO_CLASSES, SEVERAL_CLASSES)),
+        Metric("calibration-error", (ProbabilitySums,), calibration_error, (TWO_CLASSES, SEVERAL_CLASSES)),
         Metric("mse", (ValueSums,), mse, (VALUES,)),
         Metric("mae", (ValueSums,), mae, (VALUES,)),
         Metric("r2", (ValueSums,), r2, (VALUES,)),
@@ -376,10 +385,11 @@ METRICS = {
     )
 }
 
-# Counts that the predictions of a model and the labels give, by what it predicts.
+# Counts that the predictions of a model and the labels give, by what it predicts. Those of probabilities only
+# where the model gives them.
 COUNTS_OF: dict[str, tuple[type, ...]] = {
-    TWO_CLASSES: (BinaryCounts, OrderCounts, *RANKING_COUNTS),
-    SEVERAL_CLASSES: (ClassCounts, TopCounts),
+    TWO_CLASSES: (BinaryCounts, OrderCounts, ProbabilitySums, *RANKING_COUNTS),
+    SEVERAL_CLASSES: (ClassCounts, TopCounts, ProbabilitySums),
     LABEL_SETS: (LabelCounts,),
     VALUES: (ValueSums, *RANKING_COUNTS),
     GRADES: RANKING_COUNTS,
@@ -428,28 +438,29 @@ class RequestedMetric(NamedTuple):
         return self.counts() if self.k is None else self.counts(self.k)
 
 
-def default_metrics(predicted: str) -> list[str]:
+def default_metrics(predicted: str, *, probabilities: bool = False) -> list[str]:
     """Names of the metrics that are evaluated by default."""
-    chosen = [name for name, metric in METRICS.items() if predicted in metric.default_for]
+    fitting = (name for name, each in METRICS.items() if each.counts_of(predicted, probabilities))
+    chosen = [name for name in fitting if predicted in METRICS[name].default_for]
     return [name.replace("@k", f"@{_DEFAULT_RANKS}") for name in chosen]
 
 
-def fitting_metrics(predicted: str) -> list[str]:
+def fitting_metrics(predicted: str, *, probabilities: bool = False) -> list[str]:
     """Names of the metrics that can be evaluated, the defaults first."""
-    counted = set(COUNTS_OF[predicted])
-    fitting = [name for name, metric in METRICS.items() if counted & set(metric.counts)]
-    return list(dict.fromkeys([*default_metrics(predicted), *fitting]))
+    fitting = [name for name, each in METRICS.items() if each.counts_of(predicted, probabilities)]
+    return list(dict.fromkeys([*default_metrics(predicted, probabilities=probabilities), *fitting]))
 
 
 def requested_metrics(
-    predicted: str, names: str | Sequence[str] | None = None
+    predicted: str, names: str | Sequence[str] | None = None, *, probabilities: bool = False
 ) -> tuple[RequestedMetric, ...]:
-    """Metrics by their names, by default those of what is predicted.
+    """Metrics by their names, by default those of what is predicted; with those of probabilities, if given.
 
     UsageError for a name that does not exist, or does not fit what is predicted.
     """
-    chosen = [names] if isinstance(names, str) else dict.fromkeys(names or default_metrics(predicted))
-    return tuple(_requested(name, predicted) for name in chosen)
+    defaults = default_metrics(predicted, probabilities=probabilities)
+    chosen = [names] if isinstance(names, str) else dict.fromkeys(names or defaults)
+    return tuple(_requested(name, predicted, probabilities) for name in chosen)
 
 
 def compares_queries(metric: RequestedMetric) -> bool:
@@ -457,15 +468,18 @@ def compares_queries(metric: RequestedMetric) -> bool:
     return metric.counts in RANKING_COUNTS
 
 
-def _requested(name: str, predicted: str) -> RequestedMetric:
+def _requested(name: str, predicted: str, probabilities: bool) -> RequestedMetric:
     stem, has_ranks, ranks = name.partition("@")
     metric = METRICS.get(f"{stem}@k" if has_ranks else name)
-    fitting = [] if metric is None else [each for each in metric.counts if each in COUNTS_OF[predicted]]
+    fitting = metric.counts_of(predicted, probabilities) if metric else []
     if metric is None or not fitting:
         what = f"{name} is no metric for {predicted}" if metric else f"there is no metric {name!r:.80}"
         other = {SEVERAL_CLASSES: _OF_CLASSES, LABEL_SETS: _OF_SETS}.get(predicted, {}).get(name)
+        if metric is not None and ProbabilitySums in metric.counts and not probabilities:
+            other = "it is of probabilities, which models with the loss logistic give"
         what = what if other is None else f"{what}: {other}"
-        raise UsageError(f"{what}; for this model choose from {', '.join(fitting_metrics(predicted))}")
+        choices = ", ".join(fitting_metrics(predicted, probabilities=probabilities))
+        raise UsageError(f"{what}; for this model choose from {choices}")
     if has_ranks and not _RANKS.fullmatch(ranks):
         raise UsageError(f"{name!r:.80} does not say how many ranks count; write for example {stem}@10")
     return RequestedMetric(name, metric.function, fitting[0], int(ranks) if has_ranks else None)

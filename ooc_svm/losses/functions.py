@@ -23,6 +23,9 @@ from numba.extending import overload
 
 Function = Callable[..., Any]
 
+# Where rows may be at a bound, the priority of a free one is more than that, and that of another one no more.
+FREE_PRIORITY = 2.0
+
 
 def value(loss, r, t, c):  # type: ignore[no-untyped-def]
     """The loss of a row."""
@@ -44,6 +47,16 @@ def conjugate(loss, v, t, c):  # type: ignore[no-untyped-def]
     raise NotImplementedError
 
 
+def magnitude(loss, v, t, c):  # type: ignore[no-untyped-def]
+    """What the rounding of the conjugate is a share of, that of v itself included."""
+    raise NotImplementedError
+
+
+def row_gap(loss, v, r, t, c):  # type: ignore[no-untyped-def]
+    """The row's term of ``P - D``, which is ``l(r) + l*(v) - r v``."""
+    raise NotImplementedError
+
+
 def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
     """The multiplier that maximises D with all others fixed; NaN if the row's norm overflows.
 
@@ -55,8 +68,17 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
 def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
     """How far a multiplier is from being stationary.
 
-    Positive: the size of the projected gradient of D. Not positive: the multiplier is consistent at a bound
-    or at zero, and its residual would have to change by so much before it moved.
+    Positive: the size of the projected gradient of D, or the gap if no multiplier is ever at a bound. Not
+    positive: the multiplier is consistent at a bound or at zero, and its residual would have to change by so
+    much before it moved.
+    """
+    raise NotImplementedError
+
+
+def priority(loss, v, stationarity, t, c):  # type: ignore[no-untyped-def]
+    """How much a row is worth keeping in memory, from 0 to 4.
+
+    ``stationarity``: its violation, in a unit in which residuals are of the order of 1.
     """
     raise NotImplementedError
 
@@ -74,7 +96,8 @@ def gain(loss, v, new, t, c):  # type: ignore[no-untyped-def]
 def parabola(loss, v, new, t, c):  # type: ignore[no-untyped-def]
     """``linear`` and ``quadratic``: ``t v - l*(v)`` grows by ``theta linear - theta^2 quadratic / 2``.
 
-    That is along ``v + theta (new - v)``, theta from 0 to 1, where `parabola_end` is ``new``.
+    It does where the conjugate is a parabola; else it grows by that at theta of 0 and 1, and by no less in
+    between. That is along ``v + theta (new - v)``, theta from 0 to 1, where `parabola_end` is ``new``.
     """
     raise NotImplementedError
 
@@ -105,8 +128,8 @@ def piece_sign(loss, p, t):  # type: ignore[no-untyped-def]
 FUNCTIONS: dict[str, Function] = {
     function.__name__: function
     for function in (
-        value, slope, bounds, conjugate, dual_step, violation, is_free, gain, parabola,
-        parabola_end, breakpoint, pieces, piece_sign
+        value, slope, bounds, conjugate, magnitude, row_gap, dual_step, violation, priority, is_free, gain,
+        parabola, parabola_end, breakpoint, pieces, piece_sign
     )
 }  # fmt: skip
 

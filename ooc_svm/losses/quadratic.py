@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ooc_svm.losses.functions import FUNCTIONS, implements
+from ooc_svm.losses import functions
+from ooc_svm.losses.functions import FREE_PRIORITY, FUNCTIONS, implements
 
 
 def dual_box(loss, t, c):  # type: ignore[no-untyped-def]
@@ -23,7 +24,8 @@ FUNCTIONS["dual_box"] = dual_box
 def quadratic(*losses: type) -> None:
     """Implement all functions of these losses, which have a `dual_box`, but `breakpoint`."""
     for function in (
-        value, slope, bounds, conjugate, dual_step, violation, is_free, gain, parabola, parabola_end
+        value, slope, bounds, conjugate, magnitude, row_gap, dual_step, violation, priority, is_free, gain,
+        parabola, parabola_end
     ):  # fmt: skip
         implements(*losses)(function)
 
@@ -67,6 +69,16 @@ def conjugate(loss, v, t, c):  # type: ignore[no-untyped-def]
     return eps * abs(v) + 0.5 * damping * v * v
 
 
+def magnitude(loss, v, t, c):  # type: ignore[no-untyped-def]
+    """The conjugate itself: no term of it is negative, and none is steep."""
+    return functions.conjugate(loss, v, t, c)
+
+
+def row_gap(loss, v, r, t, c):  # type: ignore[no-untyped-def]
+    """By its definition."""
+    return functions.value(loss, r, t, c) + functions.conjugate(loss, v, t, c) - r * v
+
+
 def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
     """Platt (1998), equation 23, with a soft threshold of eps."""
     low, high, eps, damping = dual_box(loss, t, c)
@@ -101,6 +113,17 @@ def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
         g = d + eps
         return g if v <= low and g <= 0.0 else abs(g)
     return abs(d) - eps
+
+
+def priority(loss, v, stationarity, t, c):  # type: ignore[no-untyped-def]
+    """Non-bound first, then by violation, then the nearest the margin."""
+    if stationarity > 0.0:
+        size = 1.0 + stationarity / (1.0 + stationarity)
+    else:
+        size = 1.0 / (1.0 - stationarity)
+    if functions.is_free(loss, v, t, c):
+        size += FREE_PRIORITY
+    return size
 
 
 def is_free(loss, v, t, c):  # type: ignore[no-untyped-def]

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.classes import label_text
-from ooc_svm.errors import InputError, UsageError
+from ooc_svm.errors import InputError, UsageError, parameter
+from ooc_svm.model import probabilities
 from ooc_svm.model.linear import LinearScorer
 from ooc_svm.model.model import Model
 
@@ -67,6 +68,7 @@ class Decision:
     those of the data where it has names (`named`), else the numbers. `sides` has 1 for a positive class and
     -1 for a negative one, by name: of two classes all classes of the training data; of sets of labels all
     labels, -1 for those without a function; of two ranks the labels named as the higher rank, if any were.
+    `has_probabilities`: whether the scores give those of the labels.
     """
 
     scorer: LinearScorer
@@ -75,6 +77,7 @@ class Decision:
     texts: tuple[str, ...]
     sides: Mapping[str, int]
     named: bool = False
+    has_probabilities: bool = False
 
     @classmethod
     def of(cls, model: Model) -> Decision:
@@ -100,7 +103,8 @@ class Decision:
             numbers = {each for each in listed if each in model.classes} or {labels[1]}
             for each in model.classes or labels:
                 sides[names.get(each, label_text(each))] = 1 if each in numbers else -1
-        return cls(model.functions.scorer(active), predicted, np.array(labels), texts, sides, bool(names))
+        scorer, gives = model.functions.scorer(active), model.gives_probabilities
+        return cls(scorer, predicted, np.array(labels), texts, sides, bool(names), gives)
 
     @property
     def classes(self) -> npt.NDArray[Any]:
@@ -147,3 +151,30 @@ class Decision:
         if self.predicted == LABEL_SETS:
             return (scores > 0).astype(np.int8)
         return self.classes[self.choices(scores)] if len(self.labels) else scores[:, 0]
+
+    def log_probabilities(self, scores: Float64Array) -> Float64Array:
+        """Logarithms of the probabilities of the labels, in the order of `labels`; see `probabilities`."""
+        if self.predicted == TWO_CLASSES:
+            return probabilities.log_of_two(scores[:, 0])
+        if self.predicted == LABEL_SETS:
+            return probabilities.log_of_sets(scores)
+        return probabilities.log_of_several(scores)
+
+    def probabilities(self, scores: Float64Array) -> Float64Array:
+        """Probabilities of the labels, in the order of `labels`, shape (n, labels).
+
+        Those of classes sum up to 1; of several classes each function's is divided by their sum. Of sets that
+        of each label.
+        """
+        shares: Float64Array = np.exp(self.log_probabilities(scores))
+        return shares
+
+
+def require_probabilities(model: Model) -> None:
+    """Raise UsageError if the scores of a model give no probabilities."""
+    if not model.gives_probabilities:
+        losses = " or ".join(probabilities.LOSSES)
+        raise UsageError(
+            f"a model with the loss {model.loss} gives scores and no probabilities; train one with "
+            f"{parameter('loss', losses)}"
+        )

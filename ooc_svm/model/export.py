@@ -23,10 +23,11 @@ _SLICE_FEATURES = 1 << 14
 # Largest magnitude of a label that LIBLINEAR reads.
 _LABEL_LIMIT = 2**31 - 1
 
-# LIBLINEAR's names of the solvers for the same objectives (-s 3, 1, 13, 12).
+# LIBLINEAR's names of the solvers for the same objectives (-s 3, 1, 7, 13, 12).
 _LIBLINEAR_SOLVERS = {
     "hinge": "L2R_L1LOSS_SVC_DUAL",
     "squared-hinge": "L2R_L2LOSS_SVC_DUAL",
+    "logistic": "L2R_LR_DUAL",
     "epsilon-insensitive": "L2R_L1LOSS_SVR_DUAL",
     "squared-epsilon-insensitive": "L2R_L2LOSS_SVR_DUAL",
 }

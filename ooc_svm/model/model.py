@@ -13,6 +13,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import InputError, UsageError, shown
 from ooc_svm.model.linear import LinearFunctions
+from ooc_svm.model.probabilities import gives_probabilities
 from ooc_svm.parameters import plain, read_items, read_number
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class Model:
     Attributes
     ----------
     problem, loss, solver : str
-        As on the command line: ``"svc"`` with ``"hinge"`` or ``"squared-hinge"``, ``"svr"`` with
-        ``"epsilon-insensitive"`` or ``"squared-epsilon-insensitive"``, ``"ordinal"``, ``"roc-area"`` and
+        As on the command line: ``"svc"`` with ``"hinge"``, ``"squared-hinge"`` or ``"logistic"``, ``"svr"``
+        with ``"epsilon-insensitive"`` or ``"squared-epsilon-insensitive"``, ``"ordinal"``, ``"roc-area"`` and
         ``"ranking"`` with ``"hinge"``; ``"streamed-smo"`` ...
     functions : LinearFunctions
         The decision functions. Their weights, bias and scale are also attributes of the model.
@@ -195,6 +196,11 @@ class Model:
         return PROBLEMS[self.problem].form.startswith("values")
 
     @property
+    def gives_probabilities(self) -> bool:
+        """Whether the scores of a classifier give probabilities of its classes; see `predict_proba`."""
+        return gives_probabilities(self.problem, self.loss)
+
+    @property
     def epsilon(self) -> float | None:
         """Errors of a regressor up to this size cost nothing; None for classifiers, or if not known."""
         epsilon: float | None = self.options.get("epsilon")
@@ -247,6 +253,15 @@ class Model:
         """
         scores: Float64Array = load("ooc_svm.prediction.scores:score_array")(self, data, **options)
         return scores if self.is_one_vs_rest else scores[:, 0]
+
+    def predict_proba(self, data: Any, **options: Any) -> Float64Array:
+        """Probabilities of the rows' classes, shape (n_rows, n_classes), in the order of `classes_`.
+
+        Of sets of labels those of each label. UsageError unless `gives_probabilities`; options as of
+        `ooc_svm.decision_scores`.
+        """
+        found: Float64Array = load("ooc_svm.prediction.scores:probability_array")(self, data, **options)
+        return found
 
     def score(self, data: Any, labels: Any = None, **options: Any) -> float:
         """Accuracy of a classifier, R squared of a regressor, of other models how well they order the rows.

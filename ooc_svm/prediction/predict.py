@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import UsageError, parameter
+from ooc_svm.model.decision import require_probabilities
 from ooc_svm.model.file import ModelOrPath, check_no_model, opened_model
 from ooc_svm.parameters import FLAG, PATH, TEXT, Kind, MissingFeatures, checks
 from ooc_svm.prediction.rows import Ignored
 from ooc_svm.prediction.scores import SCORING, ScoreStream, decision_scores
-from ooc_svm.prediction.tables import PredictionWriter, writer_for
+from ooc_svm.prediction.tables import Details, PredictionWriter, writer_for
 from ooc_svm.prediction.to_obs import write_to_obs
 from ooc_svm.system.files import atomic_write
 
@@ -53,6 +54,7 @@ def predict(
     *,
     output: None = None,
     scores: bool = False,
+    probabilities: bool = False,
     threads: int | None = None,
     memory: str | int | None = None,
     index_base: int | None = None,
@@ -71,6 +73,7 @@ def predict(
     *,
     output: str | os.PathLike[str] | BinaryIO,
     scores: bool = False,
+    probabilities: bool = False,
     threads: int | None = None,
     memory: str | int | None = None,
     index_base: int | None = None,
@@ -90,6 +93,7 @@ def predict(
     to_obs: str,
     overwrite: bool = False,
     scores: bool = False,
+    probabilities: bool = False,
     threads: int | None = None,
     memory: str | int | None = None,
     label: str | None = None,
@@ -98,13 +102,14 @@ def predict(
 ) -> Predicted: ...
 
 
-@checks(**SCORING, output=OUTPUT, scores=FLAG, to_obs=TEXT, overwrite=FLAG)
+@checks(**SCORING, output=OUTPUT, scores=FLAG, probabilities=FLAG, to_obs=TEXT, overwrite=FLAG)
 def predict(
     model: ModelOrPath,
     data: Any,
     *,
     output: str | os.PathLike[str] | BinaryIO | None = None,
     scores: bool = False,
+    probabilities: bool = False,
     to_obs: str | None = None,
     overwrite: bool = False,
     threads: int | None = None,
@@ -136,11 +141,14 @@ def predict(
     scores : bool
         Whether the scores follow on the line, in columns separated by tabs, after a line with the names of
         the columns. Only with `output` or `to_obs`; `decision_scores` gives them as arrays.
+    probabilities : bool
+        Likewise the probabilities of the labels, behind the scores; `Model.predict_proba` gives them as an
+        array. Of models with the loss logistic.
     to_obs : str, optional
         Name of a column of ``obs`` that the predictions become, in the AnnData store that they are for,
         instead of an output; scores become ``<to_obs>_score``, of several classes
-        ``<to_obs>_score_<class>``. The columns appear whole or not at all. A store with a manifest takes
-        none.
+        ``<to_obs>_score_<class>``, and probabilities ``<to_obs>_probability_<class>``. The columns appear
+        whole or not at all. A store with a manifest takes none.
     overwrite : bool
         With `to_obs`: replace columns of these names.
 
@@ -164,12 +172,17 @@ def predict(
         raise UsageError(f"{parameter('to_obs')} and {parameter('output')} are two places: choose one")
     if overwrite and to_obs is None:
         raise UsageError(f"{parameter('overwrite', True)} is for {parameter('to_obs')}; leave it out")
-    if scores and output is None and to_obs is None:
-        raise UsageError(
-            f"{parameter('scores', True)} needs {parameter('output')}, to which they are written; "
-            "decision_scores gives them as arrays"
-        )
+    for name, wanted, other in (
+        ("scores", scores, "decision_scores gives them as arrays"),
+        ("probabilities", probabilities, "predict_proba of the model gives them as an array"),
+    ):
+        if wanted and output is None and to_obs is None:
+            raise UsageError(
+                f"{parameter(name, True)} needs {parameter('output')}, to which they are written; {other}"
+            )
     model = opened_model(model)
+    if probabilities:
+        require_probabilities(model)
     stream = decision_scores(
         model,
         data,
@@ -183,15 +196,16 @@ def predict(
         missing_features=missing_features,
     )
     with stream:
+        details = Details(stream.decision, scores, probabilities)
         if to_obs is not None:
             named = model.label_names is not None
-            n_rows = write_to_obs(stream, to_obs, named=named, scores=scores, overwrite=overwrite)
+            n_rows = write_to_obs(stream, to_obs, details, named=named, overwrite=overwrite)
             return Predicted(n_rows, stream.ignored)
         if output is None:
             parts = [stream.decision.predictions(block.scores) for block in stream]
             none = np.empty((0, stream.decision.scorer.n_scores))
             return np.concatenate(parts) if parts else stream.decision.predictions(none)
-        writer = writer_for(stream.decision, output, with_scores=scores)
+        writer = writer_for(details, output)
         if not isinstance(output, str | os.PathLike):
             return _write(stream, writer, output)
         if stream.rows.holds(output):

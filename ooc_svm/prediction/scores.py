@@ -15,7 +15,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, tiles
 from ooc_svm.errors import MemoryBudgetError, parameter
-from ooc_svm.model.decision import Decision, select_C
+from ooc_svm.model.decision import Decision, require_probabilities, select_C
 from ooc_svm.model.file import MODEL, ModelOrPath, opened_model
 from ooc_svm.model.model import Model
 from ooc_svm.parameters import (
@@ -333,6 +333,15 @@ def score_array(model: ModelOrPath, data: Any, **options: Any) -> Float64Array:
     with decision_scores(model, data, **options) as stream:
         parts = [block.scores for block in stream]
         return np.concatenate(parts) if parts else np.empty((0, stream.decision.scorer.n_scores))
+
+
+def probability_array(model: ModelOrPath, data: Any, **options: Any) -> Float64Array:
+    """Probabilities of every row as one array, see `Model.predict_proba`."""
+    model = opened_model(model)
+    require_probabilities(model)
+    with decision_scores(model, data, **options) as stream:
+        parts = [stream.decision.probabilities(block.scores) for block in stream]
+        return np.concatenate(parts) if parts else np.empty((0, len(stream.decision.labels)))
 
 
 def _memory_left(

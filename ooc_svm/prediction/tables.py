@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -36,7 +37,36 @@ class PredictionWriter(Protocol):
         """Write what comes after all rows."""
 
 
-def writer_for(decision: Decision, output: Any, *, with_scores: bool) -> PredictionWriter:
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What follows a label or a value: scores, probabilities of the labels, both or nothing."""
+
+    decision: Decision
+    scores: bool = False
+    probabilities: bool = False
+
+    def __bool__(self) -> bool:
+        return self.scores or self.probabilities
+
+    def names(self, score: str = "score", of: str = " of ", probability: str = "probability") -> list[str]:
+        """A name for each column."""
+        decision, names = self.decision, []
+        if self.scores:
+            several = decision.scorer.n_scores > 1 or decision.predicted == LABEL_SETS
+            names += [f"{score}{of}{text}" for text in decision.texts] if several else [score]
+        if self.probabilities:
+            names += [f"{probability}{of}{text}" for text in decision.texts]
+        return names
+
+    def of(self, scores: Float64Array) -> Float64Array:
+        """The columns, shape (n, columns)."""
+        if not self.probabilities:
+            return scores
+        found = self.decision.probabilities(scores)
+        return np.column_stack([scores, found]) if self.scores else found
+
+
+def writer_for(details: Details, output: Any) -> PredictionWriter:
     """The writer for a path, by its ending, or for a stream.
 
     UsageError where a library is missing.
@@ -44,39 +74,37 @@ def writer_for(decision: Decision, output: Any, *, with_scores: bool) -> Predict
     """
     suffix = Path(os.fspath(output)).suffix.lower() if isinstance(output, str | os.PathLike) else ""
     if suffix == PARQUET:
-        return ParquetTable(decision, with_scores=with_scores)
+        return ParquetTable(details)
     delimiter = DELIMITERS.get(suffix)
-    return Lines(decision, with_scores=with_scores, delimiter=delimiter or "\t", quoted=delimiter is not None)
+    return Lines(details, delimiter=delimiter or "\t", quoted=delimiter is not None)
 
 
-def column_names(decision: Decision, *, with_scores: bool) -> list[str]:
-    """The label or the value, then the scores."""
+def column_names(details: Details) -> list[str]:
+    """The label or the value, then the details."""
+    decision = details.decision
     sets = decision.predicted == LABEL_SETS
-    names = ["labels" if sets else "label" if decision.texts else "value"]
-    if with_scores:
-        several = decision.scorer.n_scores > 1 or sets
-        names += [f"score of {text}" for text in decision.texts] if several else ["score"]
-    return names
+    return ["labels" if sets else "label" if decision.texts else "value", *details.names()]
 
 
 class Lines:
     """A line for each row.
 
-    Plain lines have the label or value alone, or with the scores under a header; names stand there as they
+    Plain lines have the label or value alone, or with the details under a header; names stand there as they
     are. ``quoted`` ones always have a header, and names in quotes where they need them.
     """
 
-    def __init__(self, decision: Decision, *, with_scores: bool, delimiter: str, quoted: bool) -> None:
-        self._decision, self._with_scores, self._delimiter = decision, with_scores, delimiter
+    def __init__(self, details: Details, *, delimiter: str, quoted: bool) -> None:
+        self._details, self._delimiter = details, delimiter
+        self._decision = decision = details.decision
         if not quoted:
-            _check_plain(decision.texts, with_scores=with_scores)
-        names = column_names(decision, with_scores=with_scores)
+            _check_plain(decision.texts, with_details=bool(details))
+        names = column_names(details)
         texts = list(decision.texts)
         if quoted:
             names, texts = [[delimited.quoted(text, delimiter) for text in own] for own in (names, texts)]
         self._header = f"{delimiter.join(names)}\n".encode()
-        self._has_header = quoted or with_scores
-        end = delimiter if with_scores else "\n"
+        self._has_header = quoted or bool(details)
+        end = delimiter if details else "\n"
         self._starts = [f"{text}{end}".encode() for text in texts]
         self._end, self._quoted = end, quoted
 
@@ -99,11 +127,12 @@ class Lines:
             starts = [self._start_of_set(labels) for labels in self._decision.sets(scores)]
         elif len(self._decision.labels):
             starts = [self._starts[choice] for choice in self._decision.choices(scores).tolist()]
-        if starts and not self._with_scores:
+        if starts and not self._details:
             return b"".join(starts)
-        if self._with_scores and not len(self._decision.labels):  # the score is both prediction and score
-            scores = scores.repeat(2, axis=1)
-        lines = _decimal_lines(scores, self._delimiter)
+        numbers = self._details.of(scores)
+        if self._details and not len(self._decision.labels):  # the score is both prediction and score
+            numbers = numbers.repeat(2, axis=1)
+        lines = _decimal_lines(numbers, self._delimiter)
         if not starts:
             return lines
         return b"".join([part for row in zip(starts, lines.splitlines(True), strict=True) for part in row])
@@ -116,9 +145,9 @@ class Lines:
         return f"{text}{self._end}".encode()
 
 
-def _check_plain(texts: Sequence[str], *, with_scores: bool) -> None:
+def _check_plain(texts: Sequence[str], *, with_details: bool) -> None:
     """Refuse names that plain lines cannot hold."""
-    broken = [text for text in texts if len(f"{text}.".splitlines()) > 1 or (with_scores and "\t" in text)]
+    broken = [text for text in texts if len(f"{text}.".splitlines()) > 1 or (with_details and "\t" in text)]
     if broken:
         raise InputError(
             f"the class {broken[0]!r:.80} has a line break or a tab in its name, and a row is one line; "
@@ -138,12 +167,12 @@ def _decimal_lines(numbers: Float64Array, delimiter: str) -> bytes:
 
 
 class ParquetTable:
-    """A table of Parquet: labels as numbers or, where they have names, as text; scores as floats.
+    """A table of Parquet: labels as numbers or, where they have names, as text; details as floats.
 
     Sets of labels are lists of text.
     """
 
-    def __init__(self, decision: Decision, *, with_scores: bool) -> None:
+    def __init__(self, details: Details) -> None:
         try:
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -151,8 +180,9 @@ class ParquetTable:
             raise UsageError(
                 "writing .parquet needs pyarrow; install it (pip install 'ooc-svm[parquet]'), or write .csv"
             ) from None
-        self._pa, self._pq, self._decision, self._with_scores = pa, pq, decision, with_scores
-        self._names = column_names(decision, with_scores=with_scores)
+        self._pa, self._pq, self._details = pa, pq, details
+        self._decision = decision = details.decision
+        self._names = column_names(details)
         labels = decision.labels
         self._answers: Any = np.array(decision.texts, dtype=object) if decision.named else labels
         if not decision.named and len(labels) and (labels == np.round(labels)).all():
@@ -188,6 +218,6 @@ class ParquetTable:
             first: Any = decision.sets(scores)
         else:
             first = self._answers[decision.choices(scores)] if len(decision.labels) else scores[:, 0]
-        columns = [first, *(scores.T if self._with_scores else ())]
+        columns = [first, *(self._details.of(scores).T if self._details else ())]
         arrays = [self._pa.array(column, own.type) for column, own in zip(columns, self._schema, strict=True)]
         self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema))

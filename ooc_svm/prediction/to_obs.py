@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.model.decision import LABEL_SETS
 from ooc_svm.prediction.scores import ScoreStream
+from ooc_svm.prediction.tables import Details
 from ooc_svm.store.obs_columns import ObsColumns
 
 
-def write_to_obs(stream: ScoreStream, column: str, *, named: bool, scores: bool, overwrite: bool) -> int:
-    """Write predictions to a column, and scores to columns named after it; returns the number of rows.
+def write_to_obs(stream: ScoreStream, column: str, details: Details, *, named: bool, overwrite: bool) -> int:
+    """Write predictions to a column, and details to columns named after it; returns the number of rows.
 
     Names of classes become categories, labels and values numbers. Nothing appears unless all is written.
     """
@@ -29,18 +30,14 @@ def write_to_obs(stream: ScoreStream, column: str, *, named: bool, scores: bool,
         )
     categories = decision.texts if named and len(decision.labels) else None
     columns: dict[str, Sequence[str] | None] = {column: categories}
-    score_names = []
-    if scores:
-        several = decision.scorer.n_scores > 1
-        score_names = (
-            [f"{column}_score_{text}" for text in decision.texts] if several else [f"{column}_score"]
-        )
-        columns |= dict.fromkeys(score_names)
+    names = details.names(f"{column}_score", "_", f"{column}_probability")
+    columns |= dict.fromkeys(names)
     with ObsColumns(folder, n_rows, columns, overwrite=overwrite) as writer:
         for block in stream:
             predicted = decision.predictions if categories is None else decision.choices
             entries = {column: predicted(block.scores)}
-            entries |= {name: block.scores[:, k] for k, name in enumerate(score_names)}
+            if details:
+                entries |= dict(zip(names, details.of(block.scores).T, strict=True))
             writer.append(entries)
         writer.commit()
     return n_rows

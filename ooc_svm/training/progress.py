@@ -78,7 +78,18 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-LOWER_IS_BETTER = frozenset({"swapped-pairs", "error", "mse", "mae", "hamming-loss"})
+LOWER_IS_BETTER = frozenset(
+    {
+        "swapped-pairs",
+        "error",
+        "mse",
+        "mae",
+        "hamming-loss",
+        "log-loss",
+        "brier-score",
+        "calibration-error",
+    }
+)
 
 
 def best_quality(measured: Sequence[dict[str, float]]) -> tuple[float, str, float]:

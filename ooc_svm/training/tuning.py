@@ -12,6 +12,7 @@ from ooc_svm.data.folds import Folds, count_queries
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.evaluation.metrics import compares_queries, default_metrics, requested_metrics
 from ooc_svm.model.decision import predicted_of
+from ooc_svm.model.probabilities import gives_probabilities
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import Problem
 from ooc_svm.training.data import Data
@@ -70,7 +71,8 @@ def plan_tuning(request: TuneRequest, problem: Problem, data: Data, options: Tra
     sets = data.labels.sets is not None
     predicted = predicted_of(options.problem, one_vs_rest=n_classes > 1, multilabel=sets)
     metric = request.metric or (default_metrics(predicted)[0] if sets else PROBLEMS[options.problem].score)
-    [requested] = requested_metrics(predicted, metric)
+    probabilities = gives_probabilities(options.problem, options.resolved_loss)
+    [requested] = requested_metrics(predicted, metric, probabilities=probabilities)
     if options.validation is not None:
         return Tuning(None, metric, request.rule)
     of_queries = problem.in_queries or (data.labels.has_qid and compares_queries(requested))

@@ -11,7 +11,7 @@ Case = dict[str, Any]
 
 MAX_PASSES, TIME_LIMIT = 120, 1.0
 LOSSES = {
-    "svc": ("hinge", "squared-hinge"),
+    "svc": ("hinge", "squared-hinge", "logistic"),
     "svr": ("epsilon-insensitive", "squared-epsilon-insensitive"),
 }
 PAIRS = ("ordinal", "roc-area", "ranking")

@@ -1,6 +1,7 @@
 """The optimum by an interior point method, and how far it may be off: bounds of its own in 80-bit floats.
 
-Mehrotra's steps on the units of an `Objective`, with dense matrices: for small data. Whatever its steps are
+Mehrotra's steps on the units of an `Objective`, Newton's with logistic losses, with dense matrices: for small
+data. Whatever its steps are
 worth, P at its weights is not below the optimum, and D at its multipliers, made feasible, not above it.
 """
 
@@ -10,7 +11,7 @@ import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
-from audit.objective import LONG, Objective
+from audit.objective import LONG, LogisticObjective, Objective
 from scipy.linalg import cho_factor, cho_solve, qr
 
 CLOSE = 1e-12  # Relative distance of the bounds that is close enough
@@ -36,7 +37,8 @@ def optimum(objective: Objective) -> Optimum | None:
         return None
     primal, dual = objective.primal(np.zeros(n_features), objective.best_bias(np.zeros(n_features))), LONG(0)
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        for w, alpha in reversed(list(_points(objective))):
+        points = _logistic_points if isinstance(objective, LogisticObjective) else _points
+        for w, alpha in reversed(list(points(objective))):
             if not np.isfinite(w).all():
                 continue
             dual = _larger(dual, objective.dual(_feasible(objective, alpha)))
@@ -97,6 +99,39 @@ def _points(objective):
         alpha[held] = np.asarray(multipliers, LONG) * unit / LONG(length) ** 2
         w = w[: objective.matrix.shape[1]]
         yield (w if objective.scale is None else w * np.asarray(objective.scale, LONG)), alpha
+
+
+def _logistic_points(objective, steps=100):
+    """Weights and multipliers of the last of Newton's steps, in units of the data."""
+    a, f = _dense(objective)
+    penalty = np.ones(a.shape[1] + (f is not None))
+    if f is not None:
+        a, penalty[-1] = np.column_stack([a, f]), 0.0
+    cost, theta, found = objective.cost.astype(np.float64), np.zeros(a.shape[1]), []
+
+    def value(at):
+        return 0.5 * (penalty * at * at).sum() + (cost * np.logaddexp(0.0, -(a @ at))).sum()
+
+    for _ in range(steps):
+        alpha = objective.slopes(-(a @ theta)).astype(np.float64)
+        bend = alpha * (1.0 - np.divide(alpha, cost, out=np.zeros_like(alpha), where=cost > 0.0))
+        normal = a.T @ (bend[:, None] * a)
+        ridge = 1e-15 * normal.diagonal().max() + 1e-300
+        normal[np.diag_indices(len(normal))] += np.where(penalty > 0.0, penalty, ridge)
+        try:
+            step = cho_solve(cho_factor(normal), a.T @ alpha - penalty * theta)
+        except (np.linalg.LinAlgError, ValueError):
+            break
+        t, before = 1.0, value(theta)
+        while t > 1e-6 and not value(theta + t * step) <= before:
+            t *= 0.5
+        if t <= 1e-6:
+            break
+        theta = theta + t * step
+        w = np.asarray(theta[: objective.matrix.shape[1]], LONG)
+        w = w if objective.scale is None else w * np.asarray(objective.scale, LONG)
+        found.append((w, objective.slopes(-np.asarray(a @ theta, LONG))))
+    yield from found[-6:]
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from audit.independent_solvers import optimum
-from audit.objective import LONG, make_objectives
+from audit.objective import LONG, LogisticObjective, make_objectives
 
 EXACT = 1e-12  # Relative allowance of values that come without one of their own
 FAR = 1e3  # Multiple of the rounding above which a gap has another cause
@@ -131,6 +131,8 @@ def _support(objective, w, b, row):
     """``n_support`` counts rows that weigh something and have a loss; those on the edge may count or not."""
     if objective.second is not None or row["n_support"] is None:
         return
+    if isinstance(objective, LogisticObjective):
+        return  # every row that weighs something, unless its slope underflows
     excess, held = objective.excess(w, b), objective.cost > 0
     edge = 1e-9 * (1 + float(abs(objective.goal).max(initial=0.0)))
     n_rows = objective.matrix.shape[0]

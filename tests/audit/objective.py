@@ -4,7 +4,8 @@ Every problem is a sum of hinges: of units ``u_k = max(0, g_k - a_k.w - f_k b)``
 
     P(w, b) = 1/2 |w|^2 + sum_k c_k u_k        or with u_k^2; a penalised bias adds 1/2 b^2.
 
-A row of a classifier is one unit (a = y x, f = y, g = 1), one of a regressor is two (a = x and -x,
+The losses of `LogisticObjective` are ``c_k log(1 + exp(u_k))``, u_k being as it is, with g = 0. A row of a
+classifier is one unit (a = y x, f = y, g = 1), one of a regressor is two (a = x and -x,
 g = z - eps and -z - eps), and a pair of rows is one (a = x_i - x_j, f = 0, g = 1). Columns with a scale are
 multiplied by it.
 """
@@ -145,6 +146,54 @@ class Objective:
         return kinks[low] - here * (other - kinks[low]) / (there - here)
 
 
+class LogisticObjective(Objective):
+    """The same with logistic losses."""
+
+    def losses(self, excess):
+        return (self.cost * np.logaddexp(LONG(0), excess)).sum()
+
+    def slopes(self, excess):
+        """Derivatives of the losses: multipliers that fit them."""
+        e = np.exp(-abs(excess))
+        return self.cost * np.where(excess >= 0, 1, e) / (1 + e)
+
+    def rounding(self, w, b=0.0):
+        s = abs(self.matrix) @ abs(np.asarray(w, LONG))
+        error = 4 * np.finfo(LONG).eps * (s[self.first] + abs(LONG(b)))
+        return (self.cost * error).sum() + 4 * np.finfo(LONG).eps * self.losses(self.excess(w, b))
+
+    def dual(self, alpha):
+        alpha = np.clip(np.asarray(alpha, LONG), 0, self.cost)
+        less = np.minimum(alpha, self.cost - alpha)
+        share = np.divide(less, self.cost, out=np.zeros_like(less), where=less > 0)
+        held = share > 0
+        logs = np.log(np.where(held, share, 1))
+        entropy = -less * logs - (self.cost - less) * np.log1p(-share)
+        return entropy.sum() + super().dual(alpha)
+
+    def best_bias(self, w, near=0.0):
+        if self.bias != "free":
+            return LONG(near)
+        s = self.scores(w)[self.first]
+
+        def slope(b):
+            return -(self.sign * self.slopes(-self.sign * (s + b))).sum()
+
+        low, high = LONG(-1), LONG(1)
+        for _ in range(60):
+            if slope(low) <= 0:
+                break
+            low *= 2
+        for _ in range(60):
+            if slope(high) >= 0:
+                break
+            high *= 2
+        for _ in range(130):
+            middle = (low + high) / 2
+            low, high = (low, middle) if slope(middle) >= 0 else (middle, high)
+        return (low + high) / 2
+
+
 def make_objectives(rows: Rows, options: dict, scale=None) -> list[tuple[float | None, float, Objective]]:
     """The models of a training with these options, in their order: positive label, C and problem."""
     costs = options.get("C", 1.0)
@@ -175,11 +224,14 @@ def _classes(rows, options, C, scale):
         else:
             own = np.array([(given or {}).get(float(label), 1.0) for label in labels], LONG)
         sign = np.where(inside, LONG(1), LONG(-1))
+        loss = options.get("loss", "hinge")
+        kind, goal = (LogisticObjective, 0) if loss == "logistic" else (Objective, 1)
         yield (
             float(sorted(side)[0]),
-            Objective(
-                matrix, np.arange(len(labels)), None, sign, np.ones(len(labels), LONG), C * weights * own,
-                options.get("loss", "hinge") == "squared-hinge", options.get("bias", "penalized"), scale,
+            kind(
+                matrix, np.arange(len(labels)), None, sign, np.full(len(labels), goal, LONG),
+                C * weights * own,
+                loss == "squared-hinge", options.get("bias", "penalized"), scale,
             ),
         )  # fmt: skip
 

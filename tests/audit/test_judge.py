@@ -13,6 +13,7 @@ from audit.independent_solvers import optimum
 from audit.judge import judge
 from audit.objective import Rows, make_objectives
 from scipy import sparse
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 import ooc_svm
@@ -100,6 +101,26 @@ def test_the_reference_is_the_optimum_of_other_solvers(bias, problem, loss, C):
     assert float(found.error / found.primal) < 1e-8
     assert found.primal <= other * (1 + 1e-12)
     assert float(other) == pytest.approx(float(found.primal), rel=1e-5)
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("bias", ["none", "free"])
+def test_the_reference_of_logistic_losses_is_the_optimum_of_another_solver(bias, C):
+    rows = some_rows("svc", weights="zeros")
+    objective = only(rows, problem="svc", loss="logistic", bias=bias, C=C)
+    machine = LogisticRegression(C=C, fit_intercept=bias == "free", tol=1e-12, solver="newton-cholesky")
+    machine.fit(rows.matrix.toarray(), rows.labels, sample_weight=rows.weights)
+    w, b = machine.coef_.ravel(), float(np.ravel(machine.intercept_)[0])
+    found, other = optimum(objective), objective.primal(w, b)
+    assert float(found.error / found.primal) < 1e-8
+    assert found.primal <= other * (1 + 1e-12)
+    assert float(other) == pytest.approx(float(found.primal), rel=1e-9)
+    s = rows.matrix @ w + b
+    plain = 0.5 * w @ w + C * (rows.weights * np.logaddexp(0.0, -rows.labels * s)).sum()
+    assert float(other) == pytest.approx(plain, rel=1e-12)
+    value, best = objective.primal(w, objective.best_bias(w, b)), objective.best_bias(w, b)
+    if bias == "free":
+        assert all(value <= objective.primal(w, best + step) for step in (-0.1, -1e-6, 1e-6, 0.1))
 
 
 def daqp_optimum(objective):

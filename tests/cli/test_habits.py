@@ -24,7 +24,7 @@ def sentence(*arguments: object) -> str:
     ("typed", "answer"),
     [
         ("-s 3", "write --loss hinge --bias none for -s 3"),
-        ("-s 0", "write --loss squared-hinge --bias none for -s 0 (the nearest, there is no logistic loss)"),
+        ("-s 0", "write --loss logistic --bias none for -s 0"),
         ("-s 12", "write --problem svr --loss squared-epsilon-insensitive --bias none for -s 12"),
         ("-s 21", "leave -s 21 out (there is no one-class machine)"),
         ("-s 99", "leave -s 99 out (there is no such type)"),

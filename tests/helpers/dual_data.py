@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from helpers.losses import box_of, is_regression, make_loss, plain_losses
+from helpers.losses import box_of, is_regression, make_loss, plain_conjugates, plain_losses
 from helpers.problems_data import SIGN, noisy_rows
 from scipy import sparse
 
@@ -71,7 +71,7 @@ class DualData:
         )
 
     def linear(self, v):
-        return float((self.t * v - self.eps * np.abs(v) - 0.5 * self.box[:, 3] * v * v).sum())
+        return float((self.t * v - plain_conjugates(self.loss, v, self.t, self.cost, self.eps)).sum())
 
     def primal(self, v):
         """P at the weights and the bias of the multipliers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from helpers import losses
 from helpers.dual_data import bias_of, mean_weights
-from helpers.losses import best_multiplier, plain_losses
+from helpers.losses import QUADRATIC, best_multiplier, plain_conjugates, plain_losses
 
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
@@ -75,13 +75,16 @@ class Sweep:
             for i in order[~held[order]]:
                 x, (t, low, high, damping) = dense[self.own[i]] - mean, self.box[i]
                 r = t - x @ w - b
-                d = r - damping * v[i]
-                loss = plain_losses(data.loss, t, t - r, data.cost[self.own[i]], data.eps)
+                d, row, cost = r - damping * v[i], self.targets[i], data.cost[self.own[i] : self.own[i] + 1]
+                loss = plain_losses(data.loss, t, t - r, cost[0], data.eps)
                 if visit == 0:
-                    cost = data.eps * abs(v[i]) + 0.5 * damping * v[i] ** 2
-                    sums[dual_loops.GAP] += loss + cost - r * v[i]
+                    conjugate = plain_conjugates(data.loss, v[i : i + 1], t, cost, data.eps)[0]
+                    sums[dual_loops.GAP] += loss + conjugate - r * v[i]
                 curvature = x @ (x * scale2) + data.rho + damping
-                new = best_multiplier(v[i], d, curvature, low, high, data.eps)
+                if data.loss in QUADRATIC:
+                    new = best_multiplier(v[i], d, curvature, low, high, data.eps)
+                else:
+                    new = losses.dual_step(data.functions, v[i], r, *row, curvature)
                 # The whole step stays on one side of 0.
                 if data.eps > 0.0 and new * self.v[i] < 0.0:
                     new = 0.0
@@ -93,21 +96,20 @@ class Sweep:
                 sums[dual_loops.MOMENT] += change * (dense[self.own[i]] @ (mean * scale2))
                 sums[dual_loops.CHANGES] += change != 0.0
                 sums[dual_loops.DISTANCE] += abs(change)
-                costs = [data.eps * abs(u) + 0.5 * damping * u * u for u in (v[i], new)]
+                costs = [losses.magnitude(data.functions, u, *row) for u in (v[i], new)]
                 sums[dual_loops.SIZE] += abs(t * change) + sum(costs) if change != 0.0 else 0.0
                 sums[dual_loops.ROWS] += 1
                 sums[dual_loops.ELEMENTS] += lengths[self.own[i]]
-                before = losses.violation(data.functions, v[i], r, *self.targets[i])
-                now = losses.violation(
-                    data.functions, new, r - (curvature - damping) * change, *self.targets[i]
-                )
+                before = losses.violation(data.functions, v[i], r, *row)
+                now = losses.violation(data.functions, new, r - (curvature - damping) * change, *row)
                 size = max(before, now) if before > 0.0 else now
-                priority[i] = losses.priority(data.functions, new, size / self.unit, *self.targets[i])
+                priority[i] = losses.priority(data.functions, new, size / self.unit, *row)
                 v[i] = new
-        step, (t, low, high, damping) = v - self.v, self.box.T
-        linear = t * step - data.eps * (abs(v) - abs(self.v)) - damping * self.v * step
-        sums[dual_loops.LINEAR], sums[dual_loops.QUADRATIC] = linear.sum(), damping @ step**2
-        sums[dual_loops.FREE] = ((low < v) & (v < high) & ((v != 0.0) | (data.eps == 0.0)) & ~held).sum()
+        ends = zip(self.v, v, self.targets, strict=True)
+        parabolas = [losses.parabola(data.functions, was, new, *row) for was, new, row in ends]
+        sums[[dual_loops.LINEAR, dual_loops.QUADRATIC]] = np.sum(parabolas, axis=0)
+        free = [losses.is_free(data.functions, *row) for row in zip(v, *self.targets.T, strict=True)]
+        step, sums[dual_loops.FREE] = v - self.v, (np.array(free) & ~held).sum()
         scores = dense[self.own] @ self.reference
         rebuilt = (dense[self.own] * scale2).T @ (self.v * (self.marks & dual_loops.HELD_AT_START == 0))
         w += total * mean * scale2

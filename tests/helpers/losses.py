@@ -7,13 +7,15 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 from numba import njit
+from scipy.special import entr
 
 from ooc_svm.catalog import LOSSES as ENTRIES
 from ooc_svm.catalog import load
 from ooc_svm.losses import functions
-from ooc_svm.solvers.streamed_smo import dual_loops
 
 LOSSES = tuple(ENTRIES)
+# Their conjugates are parabolas between two bounds, with a kink at 0 at most.
+QUADRATIC = tuple(name for name in LOSSES if name != "logistic")
 SMALL = st.one_of(st.sampled_from([0.0, 0.1, -0.1, 1.0, -1.0]), st.floats(-4, 4, width=32))
 
 
@@ -33,12 +35,24 @@ def make_loss(name, eps=0.0):
 
 def plain_losses(loss, t, scores, cost, eps=0.0):
     """The losses by their definitions; ``cost`` is C times the weights."""
+    if loss == "logistic":
+        return cost * np.logaddexp(0.0, -t * scores)
     size = np.abs(t - scores) - eps if is_regression(loss) else 1.0 - t * scores
     return cost * np.maximum(0.0, size) ** (2 if is_squared(loss) else 1)
 
 
+def plain_conjugates(loss, v, t, cost, eps=0.0):
+    """The conjugates by their definitions, of multipliers inside their bounds."""
+    if loss == "logistic":
+        # Rounding may have put a multiplier outside of its bounds.
+        share = np.clip(np.divide(t * v, cost, out=np.zeros_like(t * v), where=cost > 0.0), 0.0, 1.0)
+        return t * v - cost * (entr(share) + entr(1.0 - share))
+    damping = np.divide(0.5, cost, out=np.zeros_like(v), where=(cost > 0.0) & is_squared(loss))
+    return eps * np.abs(v) + 0.5 * damping * v * v
+
+
 def box_of(loss, t, cost):
-    """Target, bounds and damping of the multiplier of a row, whose conjugate is a parabola in between."""
+    """Target, bounds and damping of the multiplier of a row, the last where the conjugate is a parabola."""
     if cost == 0.0:
         return t, 0.0, 0.0, 0.0
     end, damping = (np.inf, 0.5 / cost) if is_squared(loss) else (cost, 0.0)
@@ -72,6 +86,11 @@ class Row:
     def __repr__(self):
         return f"Row({self.name!r}, {self.t}, {self.cost}, {self.eps}, {self.v})"
 
+    def conjugate_at(self, v):
+        """The conjugate of a multiplier by its definition."""
+        own = (np.array([x]) for x in (v, self.t, self.cost))
+        return plain_conjugates(self.name, *own, self.eps).item()
+
     def loss_at(self, r):
         """The loss at a residual by its definition."""
         return plain_losses(self.name, self.t, self.t - r, self.cost, self.eps)
@@ -83,9 +102,9 @@ class Row:
 
 
 @st.composite
-def rows(draw):
-    """Rows of all losses; many multipliers are at a bound or 0."""
-    name = draw(st.sampled_from(LOSSES))
+def rows(draw, names=LOSSES):
+    """Rows of these losses; many multipliers are at a bound or 0."""
+    name = draw(st.sampled_from(names))
     t = draw(SMALL) if is_regression(name) else draw(st.sampled_from([-1.0, 1.0]))
     cost = draw(st.sampled_from([0.0, 0.25, 1.0, 7.0]))
     eps = draw(st.sampled_from([0.0, 0.1, 0.5])) if is_regression(name) else 0.0
@@ -113,6 +132,16 @@ def bounds(loss, t, c):
 @njit
 def conjugate(loss, v, t, c):
     return functions.conjugate(loss, v, t, c)
+
+
+@njit
+def magnitude(loss, v, t, c):
+    return functions.magnitude(loss, v, t, c)
+
+
+@njit
+def row_gap(loss, v, r, t, c):
+    return functions.row_gap(loss, v, r, t, c)
 
 
 @njit
@@ -162,4 +191,4 @@ def piece_sign(loss, p, t):
 
 @njit
 def priority(loss, v, stationarity, t, c):
-    return dual_loops.priority(loss, v, stationarity, t, c)
+    return functions.priority(loss, v, stationarity, t, c)

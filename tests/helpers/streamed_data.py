@@ -7,10 +7,12 @@ import pytest
 from helpers.losses import LOSSES, is_regression, is_squared, plain_losses
 from helpers.train_data import make_store, store_rows
 from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 EPS = 0.15
-CLASSES, VALUES = LOSSES[:2], LOSSES[2:]
+CLASSES = tuple(loss for loss in LOSSES if not is_regression(loss))
+VALUES = tuple(loss for loss in LOSSES if is_regression(loss))
 # Fewer blocks than rounds: rounds of every k-th row; more: rounds of whole blocks.
 FEW = {"chunk_elements": 4000, "chunk_rows": 650, "block_rows": 650}
 MANY = {"chunk_elements": 50, "chunk_rows": 25, "block_chunks": 2, "block_rows": 25}
@@ -67,7 +69,7 @@ def reference(matrix, t, *, loss, C=1.0, omega=None, bias="none", eps=EPS):
     """Weights and bias of an independent solver at the optimum."""
     kept = np.ones(len(t), dtype=bool) if omega is None else omega > 0
     x, t, omega = matrix[kept], t[kept], None if omega is None else omega[kept]
-    if bias != "free":
+    if bias != "free" and loss != "logistic":
         # Dual coordinate descent where there is nothing better, and a Newton method.
         ways = {"dual": True, "tol": 1e-7, "max_iter": 10**6, "random_state": 0}
         if is_squared(loss):
@@ -76,30 +78,35 @@ def reference(matrix, t, *, loss, C=1.0, omega=None, bias="none", eps=EPS):
         machine = LinearSVR(epsilon=eps, **ways) if is_regression(loss) else LinearSVC(**ways)
         machine.fit(x, t, sample_weight=omega)
         return machine.coef_.ravel(), float(np.ravel(machine.intercept_)[0]) if bias != "none" else 0.0
-    if is_squared(loss):
-        return _smooth_optimum(x, t, loss, C if omega is None else C * omega, eps)
+    if is_squared(loss) or loss == "logistic":
+        return _smooth_optimum(x, t, loss, C if omega is None else C * omega, eps, bias)
     libsvm = {"kernel": "linear", "C": C, "tol": 1e-5, "cache_size": 500}
     machine = SVR(epsilon=eps, **libsvm) if is_regression(loss) else SVC(**libsvm)
     machine.fit(x.toarray(), t, sample_weight=omega)
     return machine.coef_.ravel(), float(machine.intercept_[0])
 
 
-def _smooth_optimum(x, t, loss, cost, eps):
+def _smooth_optimum(x, t, loss, cost, eps, bias):
+    has_bias, penalty = float(bias != "none"), float(bias == "penalized")
+
     def value(point):
-        w, b = point[:-1], point[-1]
+        w, b = point[:-1], has_bias * point[-1]
         s = x @ w + b
         if is_regression(loss):
             excess = np.maximum(0.0, np.abs(t - s) - eps)
             slope = -2.0 * cost * excess * np.sign(t - s)
+        elif loss == "logistic":
+            slope = -cost * t * expit(-t * s)
         else:
             slope = -2.0 * cost * np.maximum(0.0, 1.0 - t * s) * t
         losses = plain_losses(loss, t, s, cost, eps).sum()
-        return 0.5 * w @ w + losses, np.append(w + x.T @ slope, slope.sum())
+        slopes = np.append(w + x.T @ slope, penalty * b + has_bias * slope.sum())
+        return 0.5 * (w @ w + penalty * b * b) + losses, slopes
 
     start = np.zeros(x.shape[1] + 1)
     limits = {"maxiter": 10_000, "maxfun": 10**6, "ftol": 1e-16, "gtol": 1e-8, "maxcor": 40}
     point = minimize(value, start, jac=True, method="L-BFGS-B", options=limits).x
-    return point[:-1], float(point[-1])
+    return point[:-1], has_bias * float(point[-1])
 
 
 def assert_certified(model, matrix, t, *, tol, number=0, **problem):

@@ -10,6 +10,7 @@ from helpers import losses
 from helpers.dual_data import dual_data, spread_columns
 from helpers.dual_runs import Solving
 from helpers.losses import LOSSES, is_regression, is_squared, plain_losses
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC, LinearSVR
 
 from ooc_svm.solvers.streamed_smo import dual_loops
@@ -21,7 +22,10 @@ def best_value(data):
     options = {"C": 1.0, "tol": 1e-9, "max_iter": 200_000, "fit_intercept": data.rho > 0.0, "random_state": 0}
     if data.rho > 0.0:
         options["intercept_scaling"] = math.sqrt(data.rho)
-    if is_regression(data.loss):
+    if data.loss == "logistic":
+        del options["random_state"]
+        model = LogisticRegression(solver="liblinear", dual=True, random_state=0, **options)
+    elif is_regression(data.loss):
         name = ("squared_" if is_squared(data.loss) else "") + "epsilon_insensitive"
         model = LinearSVR(epsilon=data.eps, loss=name, dual=True, **options)
     else:
@@ -107,7 +111,8 @@ class TestSolve:
         v = data.random_multipliers(np.random.default_rng(4))
         run = Solving(data, v, wanted=1e-8)
         assert data.primal(run.dual) - data.dual(run.dual) <= 1e-7
-        if loss != "squared-epsilon-insensitive":  # nearly all of its rows move all the time
+        # Nearly all rows of these move all the time.
+        if loss not in ("squared-epsilon-insensitive", "logistic"):
             assert run.sums[dual_loops.ROWS] % len(data.t) != 0
         plain = v.copy()
         while data.primal(plain) - data.dual(plain) > 1e-7:

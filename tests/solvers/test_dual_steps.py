@@ -7,7 +7,7 @@ import pytest
 from helpers import losses
 from helpers.dual_data import dual_data, spread_columns
 from helpers.dual_runs import Sweep, check_sweep
-from helpers.losses import LOSSES, SMALL, rows
+from helpers.losses import LOSSES, QUADRATIC, SMALL, rows
 from helpers.thinning import examples
 from hypothesis import given, settings
 
@@ -15,7 +15,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
 
 
-@given(rows(), rows(), SMALL, SMALL)
+@given(rows(QUADRATIC), rows(QUADRATIC), SMALL, SMALL)
 @settings(deadline=None, max_examples=examples(300))
 def test_priorities(one, other, d, other_d):
     """Non-bound rows come first, then the violating, then the others; each by the violation."""
@@ -224,7 +224,10 @@ class TestLanes:
             curvature = change @ change + rho * moved**2 + s[dual_loops.QUADRATIC]
             for theta in (0.0, 0.2, 0.6, 1.0):
                 parabola = data.dual(v) + theta * slope - 0.5 * theta**2 * curvature
-                assert data.dual(v + theta * steps) == pytest.approx(parabola, rel=1e-9, abs=1e-9)
+                there = data.dual(v + theta * steps)
+                if loss in QUADRATIC or theta in (0.0, 1.0):
+                    assert there == pytest.approx(parabola, rel=1e-9, abs=1e-9)
+                assert there >= parabola - 1e-9
             theta = min(max(slope / curvature, 0.0), 1.0)
             thetas.append(theta)
             assert data.dual(v + theta * steps) >= data.dual(v) - 1e-9

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.dual_data import bias_of, centered, dual_data, mean_weights
 from helpers.dual_runs import Solving, Sweep, check_sweep
-from helpers.losses import LOSSES, is_regression
+from helpers.losses import LOSSES, QUADRATIC, is_regression
 from helpers.streamed_data import EPS, options_of, reference, value_of
 from scipy import sparse
 
@@ -72,7 +72,10 @@ class TestSweep:
         bend = change @ change - 2.0 * moved * moment + rho * moved**2 + s[dual_loops.QUADRATIC]
         for theta in (0.0, 0.3, 1.0):
             expected = dense.dual(v) + theta * slope - 0.5 * theta**2 * bend
-            assert dense.dual(v + theta * steps) == pytest.approx(expected, rel=1e-9, abs=1e-8)
+            there = dense.dual(v + theta * steps)
+            if loss in QUADRATIC or theta in (0.0, 1.0):
+                assert there == pytest.approx(expected, rel=1e-9, abs=1e-8)
+            assert there >= expected - 1e-8
 
 
 class TestSolve:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.dual_data import read_all
-from helpers.losses import LOSSES
+from helpers.losses import LOSSES, QUADRATIC
 from helpers.smo_runs import N_ROWS, Run
 
 from ooc_svm.passes.base import Overlap, RowSet, StridedRange
 from ooc_svm.solvers.streamed_smo.multipliers import inside
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
+
+
+def assert_known(run, v):
+    """The linear part; where the conjugate is no parabola the steps' theta may have added less to it."""
+    exact, known = run.linear(v), run.state.multipliers.linear
+    assert known <= exact + 1e-9 * max(abs(exact), 10.0)
+    slack = 1e-9 if run.data.loss in QUADRATIC else 0.1
+    assert known >= exact - slack * max(abs(exact), 10.0)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -25,7 +33,7 @@ def test_they_are_feasible_and_their_sums_are_known(loss, bias, n_blocks, lanes,
         v = run.multipliers()
         assert ((v >= data.box[:, 1] - 1e-12) & (v <= data.box[:, 2] + 1e-12)).all()
         assert known.total == pytest.approx(v.sum(), abs=1e-8)
-        assert known.linear == pytest.approx(run.linear(v), rel=1e-9, abs=1e-8)
+        assert_known(run, v)
         np.testing.assert_allclose(run.state.w, data.weights(v), atol=1e-8)
         # A row is in one place.
         assert not np.isin(known.returned, known.working_set.ids).any()
@@ -60,7 +68,7 @@ def test_so_they_are_after_any_number_of_rounds(loss, seed):
     v = run.multipliers()
     assert ((v >= run.data.box[:, 1] - 1e-12) & (v <= run.data.box[:, 2] + 1e-12)).all()
     assert run.state.multipliers.total == pytest.approx(v.sum(), abs=1e-9)
-    assert run.state.multipliers.linear == pytest.approx(run.linear(v), abs=1e-8)
+    assert_known(run, v)
     np.testing.assert_allclose(run.state.w, run.data.weights(v), atol=1e-9)
 
 

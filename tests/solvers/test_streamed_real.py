@@ -69,6 +69,19 @@ def test_reads_to_a_certified_gap(stores, name, C, resident, bias, most):
 
 
 @pytest.mark.parametrize("bias", ["none", "free"])
+@pytest.mark.parametrize(
+    ("name", "C", "most", "most_to_four_digits"),
+    [(A9A, 0.05, 3, 4), (A9A, 1.0, 5, 7), (A9A, 8.0, 7, 11), (W8A, 1.0, 3, 4), (IJCNN1, 1.0, 4, 5)],
+)
+def test_reads_of_the_logistic_loss(stores, name, C, most, most_to_four_digits, bias):
+    for tol, reads in ((1e-3, most), (1e-4, most_to_four_digits)):
+        options = {"C": C, "resident": 0.1, "bias": bias, "tol": tol}
+        [found] = ooc_svm.train(stores(name), loss="logistic", **options).report["models"]
+        assert found["converged"]
+        assert found["passes"] <= reads
+
+
+@pytest.mark.parametrize("bias", ["none", "free"])
 @pytest.mark.parametrize(("name", "C"), [(A9A, 1.0), (A9A, 32.0), (W8A, 1.0), (IJCNN1, 1.0), (COVTYPE, 1.0)])
 def test_a_gap_of_a_millionth_is_reached(stores, name, C, bias):
     options = {"C": C, "bias": bias, "tol": 1e-6, **BINARY.get(name, {})}

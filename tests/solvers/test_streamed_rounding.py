@@ -37,6 +37,12 @@ def hostile_data(kind, loss, C, rho, seed=0):
     return DualData(loss, sparse.csr_array(dense), t, cost, box, eps, rho, scale2)
 
 
+def entropy(part, whole):
+    """``-part log(part / whole)``."""
+    held = part > 0
+    return np.where(held, -part * np.log(np.where(held, part / np.where(held, whole, 1), 1)), 0)
+
+
 class Exact:
     """P and D of a problem by their definitions."""
 
@@ -50,15 +56,20 @@ class Exact:
     def primal(self, w, b):
         w, b = w.astype(LONG), LONG(b)
         s = self.rows @ w + b
+        norm = (w * w / self.scale2).sum() / 2 + LONG(self.data.rho) * b * b / 2
+        if self.data.loss == "logistic":
+            return norm + (self.cost * np.logaddexp(LONG(0), -self.t * s)).sum()
         size = np.abs(self.t - s) - LONG(self.data.eps) if self.data.eps else 1 - self.t * s
         loss = self.cost * np.maximum(size, 0) ** (2 if is_squared(self.data.loss) else 1)
-        return (w * w / self.scale2).sum() / 2 + LONG(self.data.rho) * b * b / 2 + loss.sum()
+        return norm + loss.sum()
 
     def dual(self, v, *, center=0.0):
         """D; of multipliers that sum up to 0 it is the same from any center, and exact with a near one."""
         w = self.rows.T @ v
         damping = self.data.box[:, 3].astype(LONG)
         linear = (self.t - LONG(center)) * v - LONG(self.data.eps) * np.abs(v) - damping * v * v / 2
+        if self.data.loss == "logistic":
+            linear = entropy(self.t * v, self.cost) + entropy(self.cost - self.t * v, self.cost)
         return linear.sum() - (w * w * self.scale2).sum() / 2 - LONG(self.data.rho) * v.sum() ** 2 / 2
 
     def feasible(self, v, *, balanced):

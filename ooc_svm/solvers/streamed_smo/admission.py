@@ -1,7 +1,7 @@
 """Which rows are held in memory: those that matter most to all models of a run together.
 
 What a row is worth is the sum over the models of their shares in the decision times what the row is worth to
-each: `ooc_svm.solvers.streamed_smo.dual_loops.priority`. Rows that are not free count less, by the model's
+each: `ooc_svm.losses.functions.priority`. Rows that are not free count less, by the model's
 share once more: most rows are near the margin of many models, and together that would outweigh being free for
 one. (To keep the rows that are worth most to any one model takes more reads.) A row that is kept belongs to
 the models that have it already or that offer it.
@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
-from ooc_svm.solvers.streamed_smo.dual_loops import FREE_PRIORITY
+from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priority
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet

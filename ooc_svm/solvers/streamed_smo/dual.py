@@ -35,6 +35,12 @@ class DualModel:
     center: float = 0.0  # Taken from every target: the bias of a regression without features
 
     @property
+    def has_end(self) -> bool:
+        """Whether a row beyond its target has no loss; rows with values always have such scores."""
+        beyond, one = np.full(1, 2.0), np.ones(1)
+        return not self.targets.in_margins or int(count_losses(self.loss, beyond, 0.0, one, one)) == 0
+
+    @property
     def dual(self) -> str:
         """Row vector of multipliers as they were before the last round of the row."""
         return f"{self.name}/dual"

@@ -29,10 +29,12 @@ from ooc_svm.losses.functions import (
     dual_step,
     gain,
     is_free,
+    magnitude,
     parabola,
     parabola_end,
+    priority,
+    row_gap,
     slope,
-    value,
     violation,
 )
 from ooc_svm.ops.compiled import compiled, inlined
@@ -67,8 +69,6 @@ NEAR_WEIGHTS = 1 << 17
 MOST_AHEAD = np.uint64(1024)
 
 PACKET = 16
-
-FREE_PRIORITY = 2.0  # The priority of a free row is more than that, and that of another one no more
 
 HELD, HELD_AT_START = np.uint8(1), np.uint8(2)  # Bits of a row's mark
 
@@ -141,21 +141,6 @@ def _prefetch_weights(indptr, indices, w, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def priority(loss, v, stationarity, t, c):  # type: ignore[no-untyped-def]
-    """How much a row is worth keeping: non-bound first, then by violation, then the nearest the margin.
-
-    ``stationarity`` comes in a unit in which residuals are of the order of 1.
-    """
-    if stationarity > 0.0:
-        size = 1.0 + stationarity / (1.0 + stationarity)
-    else:
-        size = 1.0 / (1.0 - stationarity)
-    if is_free(loss, v, t, c):
-        size += FREE_PRIORITY
-    return size
-
-
-@inlined
 def _moment(indices, values, mean, p, end):  # type: ignore[no-untyped-def]
     """``m.x`` of one row; 0 without a mean."""
     if mean is None:
@@ -181,7 +166,7 @@ def count_before(loss, dual, targets, marks, sums):  # type: ignore[no-untyped-d
             t, c = targets[i, 0], targets[i, 1]
             cost = conjugate(loss, v, t, c)
             linear += t * v - cost
-            size += abs(t * v) + cost
+            size += abs(t * v) + magnitude(loss, v, t, c)
             total += v
             absolute += abs(v)
             # A multiplier of a row that costs nothing is 0 but for rounding.
@@ -253,7 +238,7 @@ def sweep(  # type: ignore[no-untyped-def]
             if mean is not None:
                 r += total * moment
             if before:
-                gap += value(loss, r, t, c) + conjugate(loss, v, t, c) - r * v
+                gap += row_gap(loss, v, r, t, c)
             rows += 1
             elements += int(end - p)
             new, far = v, violation(loss, v, r, t, c)
@@ -278,7 +263,7 @@ def sweep(  # type: ignore[no-untyped-def]
                         linear -= along
                         quadratic -= bend
                     changes += 1
-                    size += abs(t * change) + conjugate(loss, v, t, c) + conjugate(loss, new, t, c)
+                    size += abs(t * change) + magnitude(loss, v, t, c) + magnitude(loss, new, t, c)
                     step[i] = new - was
                     far = max(far, violation(loss, new, r - curvature * change, t, c))
             free += is_free(loss, new, t, c)
@@ -345,7 +330,7 @@ def solve(  # type: ignore[no-untyped-def]
             moment = 0.0 if moments is None else moments[i]
             if moments is not None:
                 r += total * moment
-            gap += value(loss, r, t, c) + conjugate(loss, v, t, c) - r * v
+            gap += row_gap(loss, v, r, t, c)
             rows += 1
             elements += int(end - p)
             far = violation(loss, v, r, t, c)
@@ -377,7 +362,7 @@ def solve(  # type: ignore[no-untyped-def]
         if new != v:
             moved += new - v
             distance += abs(new - v)
-            size += abs(t * (new - v)) + conjugate(loss, v, t, c) + conjugate(loss, new, t, c)
+            size += abs(t * (new - v)) + magnitude(loss, v, t, c) + magnitude(loss, new, t, c)
             gained += gain(loss, v, new, t, c)
     bias[B], bias[TOTAL] = b, total
     sums[GAP] = gap

@@ -58,6 +58,14 @@ def place_targets(model: DualModel, rows: RowSet) -> Generator[Pass, Any, tuple[
     return center, float(max(size / cost, np.finfo(float).tiny))
 
 
+def log_odds(model: DualModel, rows: RowSet) -> Generator[Pass, Any, float]:
+    """Logarithm of the classes' odds, by cost: the bias of a logistic model without features."""
+    cost, difference, _ = yield RowPass(TargetSums(model), rows)
+    if not abs(difference) < cost:
+        return math.copysign(math.inf, difference)
+    return math.log((cost + difference) / (cost - difference))
+
+
 def _first_rows(rows: RowSet) -> RowSet:
     """The first range of a lane, and those of the next lanes where these are a few rows."""
     segments: list[Segment] = []

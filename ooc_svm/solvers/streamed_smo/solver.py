@@ -51,7 +51,7 @@ from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import NEAR, Effort
 from ooc_svm.solvers.streamed_smo.path import Path, TakeOver
-from ooc_svm.solvers.streamed_smo.placement import place_rows, place_targets
+from ooc_svm.solvers.streamed_smo.placement import log_odds, place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
 from ooc_svm.solvers.streamed_smo.saved_state import find_again
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -112,6 +112,7 @@ class StreamedSmo(Solver):
     path: Path | None = None  # The models that differ in C alone
     _candidates: list[CandidateRows] = field(default_factory=list)
     _theta: float = 0.0
+    _log_odds: float = 0.0  # Of the classes' costs, where no row is without a loss
     # Rows that are no longer resident, with their multipliers; the state has them after the next answer
     _leaving: list[tuple[Int64Array, Float64Array]] = field(default_factory=list)
     _solved: _Solved | None = None
@@ -193,6 +194,10 @@ class StreamedSmo(Solver):
         if state.unit == 0.0:
             state.center, state.unit = yield from place_targets(self.model, self.rows)
         self.model = replace(self.model, center=state.center)
+        if self.model.free_bias and not self.model.has_end:
+            self._log_odds = yield from log_odds(self.model, self.rows)
+            if self.certificate.passes == 0 and not state.w.any() and math.isfinite(self._log_odds):
+                state.b = self._log_odds
         if self._origin is not None:
             yield from self._check_saved(self._origin)
         if state.rho == 0.0:
@@ -308,12 +313,13 @@ class StreamedSmo(Solver):
     def _farthest_bias(self) -> float:
         """Of an optimum, whose value is at most P, the bias is no farther from 0.
 
-        Of classes it lies among the ``t_i - w.x_i``; of values, it is limited by the mean loss.
+        Of classes it lies among the ``t_i - w.x_i``; where every row has a loss, among the ``w.x_i`` and the
+        logarithm of the classes' odds. Of values, it is limited by the mean loss.
         """
         model, rows, upper = self.model, self.state.rounding.rows, max(self.certificate.upper, 0.0)
         weights = math.sqrt(2.0 * upper)
         if model.targets.in_margins:
-            return 1.0 + float(rows[LONGEST]) * weights
+            return (1.0 if model.has_end else abs(self._log_odds)) + float(rows[LONGEST]) * weights
         loss = upper / float(rows[COST])
         length = math.sqrt(self.state.rounding.mean_square)
         residual = float(model.loss.epsilon) + max(loss, math.sqrt(loss))
@@ -371,7 +377,7 @@ class StreamedSmo(Solver):
             rate = self._join(r, answer)
             if model.free_bias:
                 rate *= self._answering(r, float(answer.sums[dual_loops.FREE]))
-                state.b += rate * multipliers.total
+                state.b += self._limited(rate * multipliers.total)
         if rebuild:
             # Many small steps leave a residue, and larger ones on the way a larger one.
             state.w = state.w + (rebuilt - before)
@@ -379,6 +385,11 @@ class StreamedSmo(Solver):
             multipliers.total += float(rounding.moves[dual_loops.WAS_TOTAL]) - total
         if model.free_bias and rebuild and self._creeps(total):
             state.rho = max(state.rho, min(FIRMER * state.rho, rounding.mean_square))
+
+    def _limited(self, step: float) -> float:
+        """A step of b, which is no long one where all rows elsewhere answer to it, and stop at no bound."""
+        unit = self.state.unit
+        return step if self.model.has_end else min(max(step, -unit), unit)
 
     def _creeps(self, before: float) -> bool:
         """Whether the sum of the multipliers, which was ``before``, hardly answers to the bias."""
@@ -404,7 +415,7 @@ class StreamedSmo(Solver):
         No row is where those in reach cannot take up what the multipliers of a free bias sum up to, since the
         bias has far to go then, or where all rows come at once: nothing is near the first weights.
         """
-        if not self.model.targets.in_margins:
+        if not (self.model.targets.in_margins and self.model.has_end):
             return 0.0
         least = 1.0 / (1.0 + self.effort.margin_reach)
         if self.certificate.passes == 0:
