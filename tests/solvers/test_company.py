@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import ooc_svm.training.run
 from ooc_svm import train
+from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, room_of
-from ooc_svm.solvers.streamed_smo.dual_loops import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
