@@ -353,10 +353,6 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
         (["--problem", "svr", "--loss", "hinge"], "epsilon-insensitive"),
         (["--problem", "svr", "--positive", "1"], "positive"),
         (["--problem", "svr", "--class-weight", "balanced"], "--class-weight is for"),
-        (
-            ["--problem", "nu-svc", "--solver", "streamed-smo", "--checkpoint", "c"],
-            "--checkpoint with --problem nu-svc is for the solvers 'ocas' and 'cutting-plane', not",
-        ),
         (["--problem", "svr", "--epsilon=-1"], "epsilon"),
         (["--problem", "svr", "--epsilon", "nan"], "epsilon"),
         (["--problem", "svr", "--epsilon", "x"], "--epsilon"),
