@@ -305,7 +305,8 @@ class StreamedSmo(Solver):
             rounding.moved(sums, 0.0)
         bound = self._dual(w, linear, multipliers.total) - charged
         state.feasible = np.array([linear - charged, 2.0 * (linear - charged - bound)])
-        if self.model.free_bias and bound <= 0.0:
+        if self.model.free_bias and (bound <= 0.0 or not math.isfinite(self._log_odds)):
+            # Multipliers of one class alone sum up to 0 only where all of them are 0.
             return 0.0, 0.0
         b = float(state.bias(space)[dual_loops.B])
         return bound, rounding.dual(space.norm(w), b, (n_rows, space.n_features)) + abs(b) * rest
