@@ -126,6 +126,7 @@ ALLOWED = {
     "progress": {"type"},
     "provenance": {"dict", "dict of text"},
     "resident": set(),
+    "probabilities": FLAG,
     "resume": FLAG,
     "rule": set(),
     "scale": set(),
@@ -153,7 +154,8 @@ NOT_NONE = {
     *("confusion", "data", "engine", "group", "index", "inputs", "insecure_cluster"),
     *("kernel", "label_sets", "labelled", "missing_features", "model", "named_labels", "overwrite", "path"),
     "positive",
-    *("problem", "resume", "scale", "scores", "seed", "solver", "spare_share", "start", "stop", "to", "tol"),
+    *("probabilities", "problem", "resume", "scale", "scores", "seed", "solver", "spare_share", "start"),
+    *("stop", "to", "tol"),
     "unlabelled",
     *("block_chunks", "block_rows", "chunk_elements", "chunk_rows"),
 }

@@ -122,7 +122,9 @@ def check_sweep(sweep):
     close = {"rtol": 1e-8, "atol": 1e-10}
     np.testing.assert_allclose(got.step, step, **close)
     np.testing.assert_allclose(got.scores, scores, **close)
-    np.testing.assert_allclose(got.priority, priority, **close)
+    # Of a logistic row it is a root of the gap, which may be next to nothing.
+    power = 1 if sweep.data.loss in QUADRATIC else 16
+    np.testing.assert_allclose(got.priority**power, np.asarray(priority) ** power, **close)
     # A row that is at rest but for rounding may change once more on a second visit.
     of_changes = [dual_loops.CHANGES, dual_loops.SIZE]
     rest = np.setdiff1d(np.arange(dual_loops.N_SUMS), of_changes)

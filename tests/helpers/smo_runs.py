@@ -14,7 +14,6 @@ from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
-from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 N_ROWS = 700
 
@@ -32,8 +31,8 @@ class Run:
         nnz = self.data.matrix.nnz
         effort = effort_for(nnz, share, lanes)
         self.rounds = cut_rounds(source.blocks, effort.rounds, lanes)
-        working_set = WorkingSet(ResidentRows(int(share * nnz), np.empty(0), False))
-        self.state = SmoState.fresh(source.n_features, len(self.rounds), working_set)
+        resident = ResidentRows(int(share * nnz), np.empty(0), False)
+        self.state = SmoState.fresh(source.n_features, len(self.rounds), resident)
         stopping = Stopping(1e-9, max_passes=passes)
         self.solver = StreamedSmo(self.model, stopping, self.state, self.rounds, nnz, effort)
         self.vectors = RowVectors(len(self.data.t), 1 << 30)

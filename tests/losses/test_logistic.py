@@ -115,9 +115,11 @@ def test_a_step_ends_where_the_row_is_stationary(share, margin, t, c, curvature)
         change = at - alpha
         return entropy(at, c) - entropy(alpha, c) - m * change - LONG(curvature) * change * change / 2
 
-    # The dual is concave: no point near by is better, by more than the digits of the step and of c.
+    # The dual is concave: no point near by is better, by more than the digits of the step and of c. The end
+    # has digits of its own.
     best = gain(end)
     scale = abs(best) + UNIT * (c + abs(m) * c) + LONG(curvature) * (end - alpha) ** 2 * UNIT
+    best += LONG(curvature) * (UNIT * end) ** 2
     for factor in (0.5, 0.999, 1.001, 2.0):
         for at in (end * factor, c - (c - end) * factor):
             if 0 <= at <= c:

@@ -14,7 +14,6 @@ from ooc_svm import train
 from ooc_svm.solvers.streamed_smo import plan, solver
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.state import SmoState
-from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 from ooc_svm.training.checkpoint import _flatten, _unflatten, _upgrade
 
 pytestmark = pytest.mark.usefixtures("few_held")
@@ -157,7 +156,7 @@ def test_a_state_of_a_release_without_centers_goes_on(bias):
         del arrays[name]
     held = run.state.multipliers.working_set
     n_features = run.model.space.n_features
-    empty = WorkingSet(ResidentRows(held.rows.capacity, np.empty(0), False))
+    empty = ResidentRows(held.rows.capacity, np.empty(0), False)
     restored = SmoState.fresh(n_features, len(run.rounds), empty)
     _upgrade("0", restored, arrays)
     assert new <= arrays.keys()

@@ -12,6 +12,8 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Pass, RowSet
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.grid_minimum import lowest
+from ooc_svm.solvers.rounding import UNIT
+from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.streamed_smo.dual import LOSS, DualModel, LossCount, LossesAlong, MoveBest, SlopeSizes
 from ooc_svm.solvers.streamed_smo.state import SmoState
 
@@ -22,6 +24,11 @@ class Target(NamedTuple):
     w: Float64Array
     b: float
     error: float  # Of a score, see `SmoRounding.scores`
+
+    @classmethod
+    def scored(cls, space: LinearSpace, w: Float64Array, b: float) -> Target:
+        """One whose scores are the products with the rows."""
+        return cls(w, b, UNIT * space.norm(w))
 
 
 def count_rows(rows: RowSet) -> int:

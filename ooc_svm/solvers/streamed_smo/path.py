@@ -18,7 +18,8 @@ from itertools import pairwise
 from typing import ClassVar, Protocol
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import RowSlice
+from ooc_svm.passes.base import RowSet, RowSlice
+from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
@@ -83,6 +84,11 @@ class Path:
     def origin(self, member: Member) -> Member | None:
         """The model that one goes on from; None if it does not."""
         return self._origins.get(member.model.name)
+
+
+def take_over(model: DualModel, origin: DualModel, rows: RowSet) -> RowPass:
+    """The pass that lets the row vectors of a model be those of another one."""
+    return RowPass(TakeOver(model, origin, model.C / origin.C), rows)
 
 
 @dataclass(frozen=True, slots=True)

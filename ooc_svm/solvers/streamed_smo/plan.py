@@ -23,7 +23,6 @@ from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
-from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 # Shares of the data that may be held in memory; larger ones take more time than they save, and of little data
 # the first ones do too.
@@ -126,7 +125,7 @@ class StreamedSmoPackage(SmoWarmStarting):
             assert spec.targets is not None
             free = options.resolved_bias == "free"
             model = DualModel(spec.targets, spec.loss, spec.C, context.space, free, name)
-            state = SmoState.fresh(context.space.n_features, len(rounds), WorkingSet(rows))
+            state = SmoState.fresh(context.space.n_features, len(rounds), rows)
             run = context.stopping, state, rounds, size.n_nonzeros, effort, options.seed, company
             return StreamedSmo(model, *run)
 

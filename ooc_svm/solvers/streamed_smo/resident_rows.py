@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.errors import parameter
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 
+LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 _SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
 
 
@@ -115,6 +117,21 @@ class ResidentRows:
         used = np.sort(largest[largest > 0.0])
         outside = len(used) // 20
         return float(used[-1 - outside] / used[outside])
+
+    def hints(self, n_features: int, *, scaled: bool, has_bias: bool) -> dict[str, str]:
+        """What a user should know of the columns, by a short code."""
+        spread, found = self.column_spread(n_features), {}
+        if spread > LARGE_SPREAD and not scaled:
+            found["column-sizes"] = (
+                f"the columns differ in size by a factor of {spread:.0e}: that takes many passes; "
+                f"{parameter('scale', 'maxabs')} or std trains on columns of one size"
+            )
+        if not has_bias and self.is_one_sided():
+            found["no-bias"] = (
+                "no feature is ever negative, and without a bias only planes through the origin divide the "
+                f"rows, which all lie on one side of it; {parameter('bias', 'penalized')} or free adds one"
+            )
+        return found
 
     def is_one_sided(self) -> bool:
         """Whether no value is negative; the first elements are enough to tell."""

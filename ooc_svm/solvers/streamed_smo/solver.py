@@ -39,25 +39,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.errors import parameter
 from ooc_svm.passes.base import Overlap, Pass, RowSet, rows_of
-from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps
-from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import Target, count_rows, count_support, improve_best
+from ooc_svm.solvers.streamed_smo.bound import check_saved, dual_value, farthest_bias, lower_bound
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import NEAR, Effort
-from ooc_svm.solvers.streamed_smo.path import Path, TakeOver
+from ooc_svm.solvers.streamed_smo.path import Path, take_over
 from ooc_svm.solvers.streamed_smo.placement import log_odds, place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
-from ooc_svm.solvers.streamed_smo.saved_state import find_again
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import (
     COST,
-    LONGEST,
     CandidateRows,
     LaneSums,
     NormPass,
@@ -83,8 +79,6 @@ WORTHWHILE = 1_000_000
 
 # A read that leaves so much of the sum of the multipliers makes rho so many times as large.
 FIRMER = 4.0
-
-LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 
 
 @dataclass(slots=True)
@@ -143,20 +137,10 @@ class StreamedSmo(Solver):
         return KeptScores(best, best, offset=self.state.best_b + self.state.center, rows=self.rows)
 
     def hints(self) -> dict[str, str]:
-        resident, space = self.state.multipliers.working_set.rows, self.model.space
-        found = {}
-        spread = resident.column_spread(space.n_features)
-        if spread > LARGE_SPREAD and space.scale is None:
-            found["column-sizes"] = (
-                f"the columns differ in size by a factor of {spread:.0e}: that takes many passes; "
-                f"{parameter('scale', 'maxabs')} or std trains on columns of one size"
-            )
-        if not (self.model.free_bias or space.penalized_bias) and resident.is_one_sided():
-            found["no-bias"] = (
-                "no feature is ever negative, and without a bias only planes through the origin divide the "
-                f"rows, which all lie on one side of it; {parameter('bias', 'penalized')} or free adds one"
-            )
-        return found
+        space = self.model.space
+        has_bias = self.model.free_bias or space.penalized_bias
+        rows = self.state.multipliers.working_set.rows
+        return rows.hints(space.n_features, scaled=space.scale is not None, has_bias=has_bias)
 
     def sample(self) -> Sample:
         """The first round of a read, all rows being scored."""
@@ -199,7 +183,8 @@ class StreamedSmo(Solver):
             if self.certificate.passes == 0 and not state.w.any() and math.isfinite(self._log_odds):
                 state.b = self._log_odds
         if self._origin is not None:
-            yield from self._check_saved(self._origin)
+            place = self.rounds, self.rows, self._origin
+            yield from check_saved(self.model, state, self.stopping, place, self._log_odds)
         if state.rho == 0.0:
             state.rho, state.mean = yield from place_rows(self.model, self.rounds, self.rows)
 
@@ -213,10 +198,9 @@ class StreamedSmo(Solver):
         scored = certificate.passes > 0 or len(state.start) > 0 or bool(state.best.any())
         yield from self._read(reference, scored)
         certificate.scale = state.scale
-        error = UNIT * self.model.space.norm(reference)
-        towards = Target(reference, reference_b, error) if scored else None
+        towards = Target.scored(self.model.space, reference, reference_b) if scored else None
         yield from improve_best(self.model, state, self.rows, towards, FLAT * self.stopping.tol)
-        certificate.set_dual(*self._bound(state))
+        certificate.set_dual(*self._bound())
         if not self.stopping.certifies(certificate.upper, certificate.lower):
             yield from self._follow_path()
         if not self.stopping.certifies(certificate.upper, certificate.lower):
@@ -224,7 +208,7 @@ class StreamedSmo(Solver):
             solve = partial(self._solve_working_set, last=True)
             yield Overlap((), solve, self._ahead, self.company.admit)
             self._adopt()
-            certificate.set_dual(*self._bound(state))
+            certificate.set_dual(*self._bound())
 
     def _follow_path(self) -> Steps:
         """Go on from where a model with a smaller C is, if that is better."""
@@ -240,9 +224,9 @@ class StreamedSmo(Solver):
         candidates, self._theta = origin.candidates()
         self._candidates = [part.rescaled(ratio) for part in candidates]
         target = Target(other.best, other.best_b, other.rounding.scores)
-        yield RowPass(TakeOver(self.model, origin.model, ratio), self.rows)
+        yield take_over(self.model, origin.model, self.rows)
         yield from improve_best(self.model, state, self.rows, target, FLAT * self.stopping.tol)
-        state.certificate.set_dual(*self._bound(state))
+        state.certificate.set_dual(*self._bound())
 
     def restart(self) -> list[StreamedSmo]:
         """Take the state for the start of a new run; the models that it is of."""
@@ -251,80 +235,14 @@ class StreamedSmo(Solver):
     def distrust(self, origin: str) -> None:
         self._origin = origin
 
-    def _check_saved(self, origin: str) -> Steps:
-        """Before a resumed run goes on: find P and D again, and refuse what cannot be true.
-
-        A state that is as this solver saved it does not change.
-        """
-        model, state, certificate = self.model, self.state, self.certificate
-        found = yield from find_again(model, state, self.rounds, self.rows, origin)
-        again = replace(
-            state,
-            w=found.w,
-            rounding=replace(state.rounding),
-            multipliers=replace(
-                state.multipliers,
-                linear=float(found.sums[dual_loops.WAS_LINEAR]),
-                total=float(found.sums[dual_loops.WAS_TOTAL]),
-            ),
-        )
-        again.rounding.start(found.sums, model.space.norm(found.w))
-        bound, rounding = self._bound(again)
-        # Not counted: saved by a release that did not know of rounding. A bound of 0 has none.
-        counted = certificate.dual_rounding > 0.0 or 0.0 in (rounding, certificate.dual)
-        if not (counted and certificate.lower <= bound + rounding):
-            certificate.dual, certificate.dual_rounding = bound, rounding
-        certificate.scale = state.scale
-        certificate.amend(self.stopping)
-
-    def _dual(self, w: Float64Array, linear: float, total: float) -> float:
-        """D at multipliers with these weights, this linear part and this sum."""
-        penalty = total * total if self.model.space.penalized_bias else 0.0
-        return linear - 0.5 * (self.model.space.inner(w, w) + penalty)
-
     def _floor(self, w: Float64Array, linear: float, total: float) -> float:
         """The sum of row gaps below which the working set is not solved, with these multipliers."""
-        return self.effort.floor * self.stopping.tol * max(self._dual(w, linear, total), 0.0)
+        D = dual_value(self.model.space, w, linear, total)
+        return self.effort.floor * self.stopping.tol * max(D, 0.0)
 
-    def _bound(self, state: SmoState) -> tuple[float, float]:
-        """D at the multipliers of a state, those of a free bias made to sum up to 0.
-
-        What resident rows cannot take up of the sum is charged with the largest b that an optimum may have.
-
-        Returns the value, and a bound of its rounding.
-        """
-        multipliers, space = state.multipliers, self.model.space
-        w, linear, rounding = state.w, multipliers.linear, replace(state.rounding)
-        n_rows, rest, charged = count_rows(self.rows), 0.0, 0.0
-        if self.model.free_bias:
-            w = w.copy()
-            gain, rest, sums = multipliers.working_set.absorb(self.model, multipliers.total, w)
-            if rest > rounding.total(n_rows):
-                charged, rest = rest * self._farthest_bias(), 0.0
-            linear += gain
-            rounding.moved(sums, 0.0)
-        bound = self._dual(w, linear, multipliers.total) - charged
-        state.feasible = np.array([linear - charged, 2.0 * (linear - charged - bound)])
-        if self.model.free_bias and (bound <= 0.0 or not math.isfinite(self._log_odds)):
-            # Multipliers of one class alone sum up to 0 only where all of them are 0.
-            return 0.0, 0.0
-        b = float(state.bias(space)[dual_loops.B])
-        return bound, rounding.dual(space.norm(w), b, (n_rows, space.n_features)) + abs(b) * rest
-
-    def _farthest_bias(self) -> float:
-        """Of an optimum, whose value is at most P, the bias is no farther from 0.
-
-        Of classes it lies among the ``t_i - w.x_i``; where every row has a loss, among the ``w.x_i`` and the
-        logarithm of the classes' odds. Of values, it is limited by the mean loss.
-        """
-        model, rows, upper = self.model, self.state.rounding.rows, max(self.certificate.upper, 0.0)
-        weights = math.sqrt(2.0 * upper)
-        if model.targets.in_margins:
-            return (1.0 if model.has_end else abs(self._log_odds)) + float(rows[LONGEST]) * weights
-        loss = upper / float(rows[COST])
-        length = math.sqrt(self.state.rounding.mean_square)
-        residual = float(model.loss.epsilon) + max(loss, math.sqrt(loss))
-        return self.state.unit + residual + length * weights
+    def _bound(self) -> tuple[float, float]:
+        """D at the multipliers of the moment, and a bound of its rounding."""
+        return lower_bound(self.model, self.state, count_rows(self.rows), self._log_odds)
 
     def _answering(self, r: int, free: float) -> float:
         """Share of the free rows that have answered to the last b, round r having so many of them.
@@ -352,7 +270,8 @@ class StreamedSmo(Solver):
         self._candidates = []
         if model.free_bias and not measure and math.isfinite(self.certificate.upper):
             # With few rows of a model resident, the search for b may have gone astray.
-            state.b = min(max(state.b, -self._farthest_bias()), self._farthest_bias())
+            farthest = farthest_bias(model, state, self._log_odds)
+            state.b = min(max(state.b, -farthest), farthest)
         for r, each in enumerate(self.rounds):
             back = multipliers.back_in(each.rows)
             least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)

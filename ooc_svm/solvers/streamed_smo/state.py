@@ -14,6 +14,7 @@ from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.multipliers import Multipliers
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
 from ooc_svm.solvers.streamed_smo.sweep import COST
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
@@ -51,11 +52,11 @@ class SmoState:
     start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
 
     @classmethod
-    def fresh(cls, n_features: int, n_rounds: int, working_set: WorkingSet) -> SmoState:
-        """The state before the first read."""
+    def fresh(cls, n_features: int, n_rounds: int, rows: ResidentRows) -> SmoState:
+        """The state before the first read; ``rows``: the resident ones, of all models."""
         w, best, (thetas, gaps) = np.zeros(n_features), np.zeros(n_features), np.zeros((2, n_rounds))
         free = np.full(n_rounds, -1.0)
-        return cls(w, best, Multipliers(working_set, thetas), gaps, Certificate(), free)
+        return cls(w, best, Multipliers(WorkingSet(rows), thetas), gaps, Certificate(), free)
 
     @property
     def of_models(self) -> list[SmoState]:
