@@ -100,10 +100,10 @@ def test_in_every_read(loss, bias, kind, C, monkeypatch):
         changes.append(change.copy())
         gains(loss, dual, change, targets, out)
 
-    def watched(solver, state):
+    def watched(solver):
         nonlocal checked
         changes.clear()
-        value, rounding = bound(solver, state)
+        value, rounding = bound(solver)
         v = run.multipliers().astype(LONG)
         if bias == "free" and value != 0.0:
             v[run.state.multipliers.working_set.ids] += changes[-1]

@@ -155,6 +155,23 @@ class TargetSums:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassCosts:
+    """Rule on row vectors: sums of the costs of the positive class, and of the negative one."""
+
+    model: DualModel
+    writes: ClassVar[tuple[str, ...]] = ()
+    sums_shape: ClassVar[tuple[int, ...]] = (2,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.model.targets.reads
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        t, c = self.model.target_costs(rows)
+        sums += [c[t > 0.0].sum(), c[t < 0.0].sum()]
+
+
+@dataclass(frozen=True, slots=True)
 class LossCount:
     """Rule on row vectors: number of rows with a loss at the best scores."""
 

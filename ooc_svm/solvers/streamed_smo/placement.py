@@ -16,7 +16,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Pass, Position, RowSet, Segment
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.grid_minimum import lowest
-from ooc_svm.solvers.streamed_smo.dual import DualModel, LossesAlong, TargetSums
+from ooc_svm.solvers.streamed_smo.dual import ClassCosts, DualModel, LossesAlong, TargetSums
 from ooc_svm.solvers.streamed_smo.rounds import MIN_ROWS, Round, opening
 from ooc_svm.solvers.streamed_smo.sweep import COST, NORM, NormPass
 
@@ -60,10 +60,10 @@ def place_targets(model: DualModel, rows: RowSet) -> Generator[Pass, Any, tuple[
 
 def log_odds(model: DualModel, rows: RowSet) -> Generator[Pass, Any, float]:
     """Logarithm of the classes' odds, by cost: the bias of a logistic model without features."""
-    cost, difference, _ = yield RowPass(TargetSums(model), rows)
-    if not abs(difference) < cost:
-        return math.copysign(math.inf, difference)
-    return math.log((cost + difference) / (cost - difference))
+    positive, negative = (yield RowPass(ClassCosts(model), rows)).tolist()
+    if not (positive > 0.0 and negative > 0.0):
+        return math.inf if positive > 0.0 else -math.inf
+    return math.log(positive) - math.log(negative)
 
 
 def _first_rows(rows: RowSet) -> RowSet:
