@@ -26,11 +26,25 @@ def main() -> NoReturn:
             code = completed(_run)
     except BaseException as error:
         code = _explained(error)
+        if code in (130, 143):
+            _end_at_once(code)
     import gc
 
     # Otherwise the garbage collector visits every object of all libraries again, for 0.25 seconds.
     gc.freeze()
     sys.exit(code)
+
+
+def _end_at_once(code: int) -> NoReturn:
+    """End without taking down what a signal has left half made: a compiler's library may not survive it."""
+    import contextlib
+    import os
+
+    for stream in (sys.stdout, sys.stderr):
+        # There may be none, or nobody who reads it.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _run() -> object:
