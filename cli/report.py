@@ -34,6 +34,12 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
     if n_unlabelled := report.get("unlabelled_rows", 0):
         facts.append(("rows", f"{report['n_rows']:,} ({n_unlabelled:,} without a label were left out)"))
     facts.append(("passes", f"{_passes(report)} ({format_size(report['bytes_read'])} read)"))
+    if "batches" in report:
+        fewest, most = min(report["batches"]), max(report["batches"])
+        sizes = f"{fewest} to {most} models" if fewest < most else count(most, "model")
+        facts.append(
+            ("batches", f"{len(report['batches'])} of {sizes}: more do not fit the memory at a time")
+        )
     if report.get("resident") is not None:
         facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data"))
     size = f"{count(len(models), 'model')} of {count(report['n_features'], 'feature')}"

@@ -96,6 +96,8 @@ class SolverPlan:
         What the report says of it.
     cut : tuple of int
         How a read is cut, where saved row vectors can be understood by this alone.
+    crowded : bool
+        Whether it has so little room that fewer models at a time are better.
     """
 
     parameters: Any
@@ -105,6 +107,7 @@ class SolverPlan:
     report: Mapping[str, Any]
     sorts_by: int = 0
     cut: tuple[int, ...] = ()
+    crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

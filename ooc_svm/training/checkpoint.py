@@ -23,6 +23,7 @@ from ooc_svm.errors import DamageError, StorageError, UsageError
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, open_to_read, status_of, storage_errors, sweep_leftovers
+from ooc_svm.training.batches import Batch
 from ooc_svm.training.keys import RunKey
 
 CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=2)
@@ -278,6 +279,25 @@ def saved_parameters(saved: Mapping[str, Any]) -> dict[str, int]:
     if any(type(number) is not int for number in found.values()):
         raise DamageError("the checkpoint does not say its parameters; start the run again")
     return found
+
+
+def batch_folder(folder: str | os.PathLike[str], batch: Batch | None) -> Path:
+    """Where the states of a batch are saved, of those of a run in this folder."""
+    return Path(folder) if batch is None else Path(folder, batch.name.replace(" ", "-"))
+
+
+def saved_batches(folder: str | os.PathLike[str]) -> int | None:
+    """The number of batches of the run that was last saved in a folder; None if there is none.
+
+    Memory may be another now, and the models that were saved stay together.
+    """
+    newest: dict[int, float] = {}
+    for inner in (Path(folder), *Path(folder).glob("batch-*-of-*")):
+        total = 1 if inner == Path(folder) else int(inner.name.rpartition("-")[2])
+        for found in (status_of(state_path(inner, place)) for place in PLACES):
+            if found is not None:
+                newest[total] = max(newest.get(total, 0.0), found.st_mtime)
+    return max(newest, key=lambda total: newest[total]) if newest else None
 
 
 def state_path(folder: Path, place: int) -> Path:

@@ -1,22 +1,19 @@
-"""A prepared training, carried out: from the engine to the model."""
+"""A prepared training, carried out: all of its models, or one batch of them after another."""
 
 from __future__ import annotations
 
-import time
+import gc
 from collections.abc import Callable
 
+from ooc_svm.errors import Interrupted
 from ooc_svm.model.model import Model
-from ooc_svm.solvers.base import Solver
-from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training import hints
-from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
-from ooc_svm.training.comparison import Comparison
-from ooc_svm.training.engines import open_engine
+from ooc_svm.training.checkpoint import Checkpoints, batch_folder, saved_batches
+from ooc_svm.training.division import batches, in_batches
+from ooc_svm.training.joined import JoinedModel
 from ooc_svm.training.prepare import Preparation
-from ooc_svm.training.progress import Progress, Recorder
-from ooc_svm.training.run import Run
-from ooc_svm.training.scale import column_scale
-from ooc_svm.training.warmup import warm_up
+from ooc_svm.training.progress import Progress
+from ooc_svm.training.together import train_together
 
 PUBLIC_CALL = 4  # Level of the stack: behind `execute` come the function and the check of its arguments
 
@@ -24,50 +21,32 @@ PUBLIC_CALL = 4  # Level of the stack: behind `execute` come the function and th
 def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) -> Model:
     """Train, with checkpoints if they are asked for, and compare values of C if that is.
 
+    Where not all models fit the memory, they are trained in batches, one after another.
+
     Where nobody is told of progress, hints are warnings, in the name of who called the public function.
     """
-    wanted, checkpoints = prepared.options, None
-    if wanted.checkpoint is not None:
-        checkpoints = Checkpoints(wanted.checkpoint, prepared.key())
-    model = _run(prepared, progress, checkpoints)
+    options = prepared.options
+    saved = saved_batches(options.checkpoint) if options.checkpoint is not None and options.resume else None
+    parts = batches(prepared) if saved is None else in_batches(prepared, saved)
+    whole, scale, spent = JoinedModel(prepared.n_models), None, 0.0
+    for part in parts:
+        checkpoints = None
+        if options.checkpoint is not None:
+            checkpoints = Checkpoints(batch_folder(options.checkpoint, part.batch), part.key())
+        try:
+            model = train_together(part, progress, checkpoints, scale, spent)
+        except Interrupted as interrupted:
+            if part.batch is not None:
+                # It would be taken for all of the models that were asked for.
+                interrupted.model = None
+            raise
+        if part.batch is not None:
+            whole.add(model)
+            scale, spent = model.scale, spent + model.report["seconds"]
+            # Solvers know each other, so that nothing else frees those of a batch before the next begins.
+            gc.collect()
+    if len(parts) > 1:
+        model = whole.model()
     if progress is None:
         hints.warn(model.report, PUBLIC_CALL)
     return model
-
-
-def _run(
-    prepared: Preparation, progress: Callable[[Progress], None] | None, checkpoints: Checkpoints | None
-) -> Model:
-    """Train, from prepared data to the model."""
-    options = prepared.options
-    saved = checkpoints.newest_metadata() if checkpoints is not None and options.resume else None
-    kept = None if saved is None else saved_parameters(saved)
-    with open_engine(prepared, kept) as (engine, budget):
-        engine.sorting_bytes = budget.sorting_bytes
-        solvers: list[Solver] = []
-        recorder = Recorder(engine, lambda: [s.certificate for s in solvers], options.tol, progress)
-        if (remark := prepared.data.remark) is not None:
-            recorder.note(remark)
-        if n_unlabelled := prepared.data.n_unlabelled:
-            recorder.note(f"{n_unlabelled} rows without a label are left out")
-        warm_up(options, prepared.data.value_type, prepared.weighted, recorder.note)
-        models = prepared.models(prepared.fill(engine))
-        if options.scale != "none":
-            recorder.note("one read comes first, for the scale of the columns")
-        scale = column_scale(engine, options.scale, prepared.data.index_base)
-        recorder.begin()
-        deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
-        context = prepared.context(
-            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline)
-        )
-        solvers += prepared.solvers(models, budget.plan, context, engine)
-        run = Run(prepared, models, solvers, scale, budget, engine, recorder, checkpoints)
-        comparison = None if prepared.tuning is None else Comparison(run)
-        if comparison is not None:
-            comparison.begin()
-        if saved is None:
-            run.start()
-        else:
-            run.restore()
-        model = run.run()
-        return model if comparison is None else comparison.concluded(model)

@@ -33,17 +33,23 @@ class RunKey:
         return other_options if saved["data"] == self.data else other_data
 
 
-def run_key(data_id: str, known_by: str, options: TrainOptions, folds: Any = None) -> RunKey:
-    """The key of a run; ``folds``: what tells those of its models from others, if it has any."""
-    return RunKey(_keys(data_id, options, identity_fields(), folds), data_id, known_by)
+def run_key(
+    data_id: str, known_by: str, options: TrainOptions, part: Mapping[str, Any] | None = None
+) -> RunKey:
+    """The key of a run; ``part``: what else tells its models from others, by name."""
+    return RunKey(_keys(data_id, options, identity_fields(), part or {}), data_id, known_by)
 
 
-def family_key(data_id: str, known_by: str, options: TrainOptions, folds: Any = None) -> RunKey:
+def family_key(
+    data_id: str, known_by: str, options: TrainOptions, part: Mapping[str, Any] | None = None
+) -> RunKey:
     """The key that runs share whose states differ by C alone."""
-    return RunKey(_keys(data_id, options, family_fields(), folds), data_id, known_by)
+    return RunKey(_keys(data_id, options, family_fields(), part or {}), data_id, known_by)
 
 
-def _keys(data_id: str, options: TrainOptions, counted: Collection[str], folds: Any) -> list[str]:
+def _keys(
+    data_id: str, options: TrainOptions, counted: Collection[str], part: Mapping[str, Any]
+) -> list[str]:
     record = {name: value for name, value in options.to_json().items() if name in counted}
     # Version 0.1.0 held no rows out. A store that is only looked at changes no answer.
     record.pop("validation")
@@ -51,8 +57,7 @@ def _keys(data_id: str, options: TrainOptions, counted: Collection[str], folds: 
         record.pop("nu", None)
     if options.held_out_share is not None:
         record["held_out"] = [options.held_out_share, options.seed]
-    if folds is not None:
-        record["folds"] = folds
+    record |= part
     solvers = [options.resolved_solver]
     if replace(options, solver="auto").resolved_solver == solvers[0]:
         # Version 0.1.0 wrote "auto" where that was asked for.

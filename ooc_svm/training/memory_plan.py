@@ -39,6 +39,7 @@ class Workload:
     threads: int
     program_bytes: int = TRAINER_BYTES  # Bytes of Python and its libraries
     holds_rows: bool = True  # Whether row vectors are in this process
+    finished_bytes: int = 0  # Bytes of the weights of all batches, where models are trained in batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def validation_bytes(options: TrainOptions, n_folds: int = 0) -> int:
 def room_of(work: Workload, total: int) -> Room:
     """What a solver may use of ``total`` bytes."""
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
-    nbytes = _usable(total) - work.program_bytes
+    nbytes = _usable(total) - work.program_bytes - work.finished_bytes
     return Room(nbytes, work.threads, work.block_nbytes, BLOCKS_A_THREAD, partials, LEAST_SORTING_BYTES)
 
 
@@ -123,7 +124,11 @@ def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
     MemoryBudgetError if it does not fit.
     """
     usable, size = _usable(total), work.size
-    items = [MemoryItem("Python and libraries", work.program_bytes, "before any data"), *plan.items]
+    items = [MemoryItem("Python and libraries", work.program_bytes, "before any data")]
+    if work.finished_bytes:
+        note = f"weights of all batches; {size.n_models} model(s) at a time"
+        items.append(MemoryItem("finished models", work.finished_bytes, note))
+    items += plan.items
     left = max(0, usable - sum(item.nbytes for item in items))
     sorting = 0
     if plan.sorts_by:
@@ -155,7 +160,7 @@ def _usable(total: int) -> int:
 def _least_bytes(work: Workload, plan: SolverPlan) -> int:
     """Bytes without which nothing runs: row vectors and most of sorting may be on disk."""
     sorting = LEAST_SORTING_BYTES if plan.sorts_by else 0
-    return work.program_bytes + sum(item.nbytes for item in plan.items) + sorting
+    return work.program_bytes + work.finished_bytes + sum(item.nbytes for item in plan.items) + sorting
 
 
 def _sorting(n_rows: int, groups: int, left: int) -> MemoryItem:

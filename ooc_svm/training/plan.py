@@ -19,6 +19,7 @@ from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import MemoryItem, Sample
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.system.memory import format_size, memory_budget
+from ooc_svm.training.division import batches
 from ooc_svm.training.memory_plan import Budget, Workload, divide, note_of, to_json
 from ooc_svm.training.prepare import Preparation, open_prepared
 from ooc_svm.training.progress import seconds_text
@@ -39,13 +40,16 @@ class Plan:
     total, budget : int
         Sum of the items, and bytes allowed.
     n_rows, n_features, n_nonzeros, n_models : int
+    n_batches : int
+        Where not all models fit the memory at the same time, they are trained in so many batches, one after
+        another; the memory is that of the largest, and each makes its own passes.
     pass_bytes : int
         Stored bytes that one read of the data fetches.
     seconds_per_pass : float
         From a few blocks of this store; nothing of them was in the block cache. With what is computed besides
         at least, see `expected_seconds`.
     expected_passes : int
-        Typical of the solver at a gap of 1e-3.
+        Of all batches, typical of the solver at a gap of 1e-3.
     expected_seconds : tuple of float
         Of all passes, from the least to the most. The rows in memory are worked on as often as they need it,
         and that depends on how hard they are to fit: no few blocks tell. Measured on data of several kinds.
@@ -61,6 +65,7 @@ class Plan:
     n_features: int
     n_nonzeros: int
     n_models: int
+    n_batches: int
     pass_bytes: int
     seconds_per_pass: float
     expected_passes: int
@@ -76,9 +81,10 @@ class Plan:
     def lines(self) -> list[str]:
         """The plan for people, a line each."""
         width = max(len(item.name) for item in self.items)
+        batches = f" in {self.n_batches} batches, one after another" if self.n_batches > 1 else ""
         lines = [
             f"{self.n_rows} rows, {self.n_features} features, {self.n_nonzeros} nonzeros, "
-            f"{self.n_models} model(s)"
+            f"{self.n_models} model(s){batches}"
         ]
         lines += [
             f"  {item.name:<{width}}  {format_size(item.nbytes):>10}  {note_of(item)}" for item in self.items
@@ -128,7 +134,8 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, folds: int | None = 
     if wanted.engine != "local":
         raise UsageError(f"a plan is for one machine; leave {parameter('engine')} out")
     tuning = None if folds is None else TuneRequest(folds)
-    prepared = open_prepared(data, labels, None, qid, wanted, tuning=tuning)
+    whole = open_prepared(data, labels, None, qid, wanted, tuning=tuning)
+    prepared, *others = batches(whole)
     work, source = prepared.workload, prepared.data.source
     budget = divide(work, prepared.solver, wanted, memory_budget(wanted.memory))
     items = budget.items
@@ -136,7 +143,8 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, folds: int | None = 
         items += (MemoryItem("block cache", budget.cache_bytes, "of {each} decoded", work.data_nbytes),)
     warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None)
     least, most = _seconds_per_pass(prepared, work, budget)
-    reads = budget.plan.expected_reads
+    n_batches = 1 + len(others)
+    reads = budget.plan.expected_reads * n_batches
     return Plan(
         items=items,
         total=sum(item.nbytes for item in items),
@@ -144,7 +152,8 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, folds: int | None = 
         n_rows=source.n_rows,
         n_features=source.n_features,
         n_nonzeros=source.n_nonzeros,
-        n_models=work.size.n_models,
+        n_models=whole.workload.size.n_models,
+        n_batches=n_batches,
         pass_bytes=sum(source.block_stored_bytes(index) for index in range(len(source.blocks))),
         seconds_per_pass=least,
         expected_passes=reads,

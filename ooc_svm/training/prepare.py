@@ -22,6 +22,7 @@ from ooc_svm.problems.targets import HELD_OUT, WEIGHT
 from ooc_svm.solvers.base import Context, DataSize, Solver, SolverPackage, SolverPlan
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
+from ooc_svm.training.batches import Batch
 from ooc_svm.training.data import Data, open_data, without_rows
 from ooc_svm.training.keys import RunKey, family_key, run_key
 from ooc_svm.training.memory_plan import Workload, program_bytes, validation_bytes
@@ -42,6 +43,7 @@ class Preparation:
     # The labels that rows are told apart by; empty where labels are values or too many
     classes: Float64Array
     tuning: Tuning | None = None  # How values of C are compared, if they are
+    batch: Batch | None = None  # Some of the models, where not all are trained at the same time
 
     @property
     def has_weight(self) -> bool:
@@ -52,6 +54,12 @@ class Preparation:
     def n_folds(self) -> int:
         """Folds that models are trained without, besides those on all rows."""
         return 0 if self.tuning is None else self.tuning.n_folds
+
+    @property
+    def n_models(self) -> int:
+        """Models to be trained, those of folds left out."""
+        whole = self.problem.n_models(self.data.labels, self.options)
+        return whole if self.batch is None else self.batch.n_models
 
     @property
     def weighted(self) -> bool:
@@ -66,7 +74,7 @@ class Preparation:
         marks = int(options.held_out_share is not None or self.n_folds > 0)
         if options.over_pairs:  # see `Problem.fold_pairs`
             marks += 8 * self.n_folds
-        wanted = self.problem.n_models(data.labels, options)
+        wanted = self.n_models
         size = DataSize(
             n_rows=source.n_rows,
             n_nonzeros=source.n_nonzeros,
@@ -88,20 +96,26 @@ class Preparation:
             + (0 if data.feature_names is None else data.feature_names.nbytes)
             + (0 if data.labels.sets is None else data.labels.sets.nbytes)
             + validation_bytes(options, self.n_folds),
+            finished_bytes=0 if self.batch is None else self.batch.finished_bytes(source.n_features),
         )
 
     def key(self) -> RunKey:
         """What tells this run from others, for its checkpoints."""
-        return run_key(self.data.id(), self.data.known_by, self.options, self._folds_key())
+        return run_key(self.data.id(), self.data.known_by, self.options, self._part_key())
 
     def family(self) -> RunKey:
         """What this run has in common with those that it can start from, or they from it."""
-        return family_key(self.data.id(), self.data.known_by, self.options, self._folds_key())
+        return family_key(self.data.id(), self.data.known_by, self.options, self._part_key())
 
-    def _folds_key(self) -> list[Any] | None:
-        """What of the folds does not follow from data and options."""
+    def _part_key(self) -> dict[str, Any]:
+        """What of the folds, and of a batch, does not follow from data and options."""
         folds = None if self.tuning is None else self.tuning.folds
-        return None if folds is None else [folds.n_folds, self.options.seed, folds.by_query]
+        found: dict[str, Any] = {}
+        if folds is not None:
+            found["folds"] = [folds.n_folds, self.options.seed, folds.by_query]
+        if self.batch is not None:
+            found["batch"] = [self.batch.number, self.batch.total]
+        return found
 
     def fill(self, engine: Engine) -> FoldPairs:
         """Make the row vectors that come from the data; the pairs, where losses are of pairs."""
@@ -120,7 +134,10 @@ class Preparation:
         return [pairs, *self.problem.fold_pairs(engine.vectors, pairs, self.n_folds, engine.sorting_bytes)]
 
     def models(self, pairs: FoldPairs) -> list[ModelSpec]:
-        """The models to be trained: of all rows, for each C one after another; then those of each fold."""
+        """The models to be trained: of all rows, for each C one after another; then those of each fold.
+
+        Of a batch only its own.
+        """
         weight = WEIGHT if self.has_weight else None
         models = self.problem.models(self.data.labels, self.options, self.loss, weight, pairs[0])
         if self.options.held_out_share is not None:
@@ -128,7 +145,7 @@ class Preparation:
         if self.tuning is not None and self.tuning.folds is not None:
             rest = self.data.labels, self.options, self.loss, weight, pairs[1:]
             models += fold_models(self.problem, self.tuning.folds, *rest)
-        return models
+        return models if self.batch is None else self.batch.of(models)
 
     def context(self, size: DataSize, scale: Float64Array | None, stopping: Stopping) -> Context:
         """What the solvers share."""

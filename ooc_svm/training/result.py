@@ -27,8 +27,10 @@ _UNKNOWN: dict[str, Any] = {"rows": None, "quality": None}
 
 def make_model(run: Run, *, measured: bool) -> Model:
     """The model of the best points so far, with the report; measuring its quality takes passes of its own."""
-    quality, found = _measured(run) if measured else ([], run.hints)
     prepared, (models, solvers) = run.prepared, run.final
+    # Which class has the largest score is not known where some are in another batch.
+    measured = measured and not (prepared.batch is not None and prepared.batch.splits_classes)
+    quality, found = _measured(run) if measured else ([], run.hints)
     options, data = prepared.options, prepared.data
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]

@@ -131,7 +131,7 @@ class Run:
         kept = (
             f"there is no checkpoint to go on from; for one, give {parameter('checkpoint')} a folder"
             if self.checkpoints is None
-            else f"go on with {parameter('resume', True)} from {self.checkpoints.folder}"
+            else f"go on with {parameter('resume', True)} from {self.prepared.options.checkpoint}"
         )
         whole = all(solver.certificate.passes for solver in self.solvers)
         model = self.model() if whole and self.prepared.tuning is None else None

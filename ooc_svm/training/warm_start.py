@@ -14,7 +14,13 @@ from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import Solver, WarmStarting
 from ooc_svm.system.files import is_folder, status_of
-from ooc_svm.training.checkpoint import Saved, check_feature_names, newest_saved, saved_item
+from ooc_svm.training.checkpoint import (
+    Saved,
+    check_feature_names,
+    newest_saved,
+    saved_batches,
+    saved_item,
+)
 from ooc_svm.training.keys import family_key
 
 if TYPE_CHECKING:
@@ -45,7 +51,9 @@ def warm_start(run: Run) -> str:
         )
     saved = newest_saved(place)
     if saved is None:
-        raise InputError(f"{place} holds no checkpoint; give a model file or a folder of checkpoints")
+        batches = "; it has those of a run in batches, of which only the model can be gone on from"
+        why = "" if saved_batches(place) is None else batches
+        raise InputError(f"{place} holds no checkpoint{why}; give a model file or a folder of checkpoints")
     key = family_key(run.prepared.data.id(), run.prepared.data.known_by, options)
     if saved.metadata.get("family") not in key.texts or not isinstance(saved.metadata.get("C"), list):
         raise UsageError(

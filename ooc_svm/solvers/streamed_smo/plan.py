@@ -42,6 +42,9 @@ FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
 # it has gained. But no more than `FEW_ELEMENTS` for the second.
 LEAST_ROWS, USEFUL_ROWS = 8, 1024
 
+# A smaller share of the data, where that is also few rows, takes several times the reads of a larger one.
+CROWDED = 0.02
+
 # Part of the memory left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
 
@@ -83,9 +86,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             if min(capacity, cut_for) < 1:
                 raise ValueError(f"no run on these data has a working set of {min(capacity, cut_for)}")
         elif options.resident is not None:
-            row = size.elements / max(size.n_rows, 1)
-            least = math.ceil(max(LEAST_ROWS * row, min(USEFUL_ROWS * row, FEW_ELEMENTS)))
-            capacity = min(max(math.ceil(options.resident * size.elements), least), size.elements)
+            capacity = max(math.ceil(options.resident * size.elements), _least_capacity(size))
+            capacity = min(capacity, size.elements)
         else:
             capacity = _best_capacity(size, RESIDENT_PART * max(left, 0))
         return _plan(size, options, room, SmoParameters(capacity, cut_for or capacity))
@@ -182,7 +184,14 @@ def _plan(
         expected_reads=EXPECTED_READS,
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
+        crowded=parameters.resident_elements < min(_least_capacity(size), CROWDED * size.elements),
     )
+
+
+def _least_capacity(size: DataSize) -> int:
+    """The fewest elements worth holding."""
+    row = size.elements / max(size.n_rows, 1)
+    return math.ceil(max(LEAST_ROWS * row, min(USEFUL_ROWS * row, FEW_ELEMENTS)))
 
 
 def _best_capacity(size: DataSize, nbytes: float) -> int:

@@ -1,0 +1,97 @@
+"""How many models are trained at the same time: as many as fit the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ooc_svm.errors import MemoryBudgetError
+from ooc_svm.system.memory import memory_budget
+from ooc_svm.training.batches import batches_of
+from ooc_svm.training.memory_plan import Budget, divide
+from ooc_svm.training.prepare import Preparation
+
+
+def batches(prepared: Preparation) -> list[Preparation]:
+    """The run itself if it fits the memory, else its batches: as few as fit with room enough to work in.
+
+    Models that differ in C alone stay together with all classes of that C where scores of several of them are
+    compared.
+
+    MemoryBudgetError if not even one model at a time fits; the message holds the sum.
+    """
+    most = _most_batches(prepared)
+    try:
+        if not _budget(prepared).plan.crowded or most == 1:
+            return [prepared]
+    except MemoryBudgetError:
+        if most == 1:
+            raise
+    found = _fewest(most, lambda total: not _budget(in_batches(prepared, total)[0]).plan.crowded)
+    if found is None:
+        found = _fewest(most, lambda total: _budget(in_batches(prepared, total)[0]) is not None)
+    if found is None:
+        raise _refusal(prepared, most)
+    return [prepared] if found == 1 else in_batches(prepared, found)
+
+
+def in_batches(prepared: Preparation, total: int) -> list[Preparation]:
+    """The run in at least so many batches, the largest first; one is the run itself."""
+    if total == 1:
+        return [prepared]
+    costs, n_models = prepared.options.C, prepared.n_models
+    parts = batches_of(costs, n_models // len(costs), total)
+    return [replace(prepared, batch=each) for each in parts]
+
+
+def _most_batches(prepared: Preparation) -> int:
+    compares = prepared.tuning is not None or prepared.options.validation is not None
+    return len(prepared.options.C) if compares else prepared.n_models
+
+
+def _budget(prepared: Preparation) -> Budget:
+    """The division of the memory of this process."""
+    work, options = prepared.workload, prepared.options
+    if options.engine == "dask":
+        work = replace(work, block_nbytes=0, data_nbytes=0, holds_rows=False)
+    return divide(work, prepared.solver, options, memory_budget(options.memory))
+
+
+def _fewest(most: int, fits: Callable[[int], bool]) -> int | None:
+    """The least number of batches that fits; None if none does. The more there are, the less each needs."""
+
+    def tried(total: int) -> bool:
+        try:
+            return fits(total)
+        except MemoryBudgetError:
+            return False
+
+    too_few, enough = 0, 1
+    while not tried(enough):
+        if enough == most:
+            return None
+        too_few, enough = enough, min(2 * enough, most)
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        too_few, enough = (too_few, middle) if tried(middle) else (middle, enough)
+    return enough
+
+
+def _refusal(prepared: Preparation, most: int) -> MemoryBudgetError:
+    """Not even one model at a time fits: how many a run could have."""
+    least = in_batches(prepared, most)[0]
+    try:
+        _budget(least)
+    except MemoryBudgetError as error:
+        batch = least.batch
+        assert batch is not None
+        finished = batch.finished_bytes(prepared.data.source.n_features)
+        spare = memory_budget(prepared.options.memory) - (error.needed - finished)
+        fitting = max(int(batch.n_final * spare / max(finished, 1)), 0)
+        if fitting == 0:
+            return error
+        return MemoryBudgetError(
+            f"{error}; of the {batch.n_final} models of this run about {fitting} fit, one at a time",
+            error.needed,
+        )
+    raise AssertionError("it fits")

@@ -1,0 +1,108 @@
+"""The model of a run in batches, from the models of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ooc_svm.model.linear import LinearFunctions
+from ooc_svm.model.model import Model
+from ooc_svm.training.comparison import Compared, chosen, edge_hint
+from ooc_svm.training.progress import best_quality
+
+# What a run costs in all, and what is the largest of its batches.
+_SUMS = ("passes", "bytes_read", "seconds", "waiting_seconds", "computing_seconds")
+_EDGE = "edge-of-values"  # A hint that only the comparison of all values can give
+
+
+class JoinedModel:
+    """Collects the models of batches; the weights of each are copied to where those of all will be."""
+
+    def __init__(self, n_models: int) -> None:
+        self._n_models = n_models
+        self._weights = np.empty((0, 0))
+        self._parts: list[Model] = []
+
+    def add(self, part: Model) -> None:
+        """Take the model of the next batch."""
+        if not self._parts:
+            # The system gives memory to what is filled.
+            self._weights = np.empty((self._n_models, part.n_features))
+        first = sum(model.n_models for model in self._parts)
+        own = self._weights[first : first + part.n_models]
+        own[:] = part.weights
+        self._parts.append(replace(part, functions=LinearFunctions(own, part.bias, part.scale)))
+
+    def model(self) -> Model:
+        """All functions, with one report."""
+        parts = self._parts
+        reports = [model.report for model in parts]
+        C = tuple(value for model in parts for value in model.C)
+        report = reports[0] | _run_report(reports)
+        selected = len(C) - 1
+        if "validation" in report:
+            best, *_ = best_quality([_measured(each) for each in reports])
+            validated = [each["validation"] for each in reports]
+            report["validation"] = next(each for each in validated if each["C"] == best)
+            selected = C.index(best)
+        if "tuning" in report:
+            report["tuning"], hints = _tuning([each["tuning"] for each in reports])
+            report["hints"] = [*(each for each in report["hints"] if each["code"] != _EDGE), *hints]
+            selected = C.index(report["tuning"]["C"])
+        return replace(
+            parts[0],
+            functions=LinearFunctions(
+                self._weights, np.concatenate([model.bias for model in parts]), parts[0].scale
+            ),
+            positive=[label for model in parts for label in model.positive],
+            C=C,
+            selected=selected,
+            report=report,
+        )
+
+
+def _run_report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How all batches went together; the history of each begins where the one before ended."""
+    found: dict[str, Any] = {name: sum(report[name] for report in reports) for name in _SUMS}
+    history: list[dict[str, Any]] = []
+    before = dict.fromkeys(("pass", "seconds", "bytes_read"), 0)
+    for report in reports:
+        history += [row | {name: row[name] + before[name] for name in before} for row in report["history"]]
+        passed = report["history"][-1]["pass"] if report["history"] else 0
+        for name, value in (
+            ("pass", passed),
+            ("seconds", report["seconds"]),
+            ("bytes_read", report["bytes_read"]),
+        ):
+            before[name] += value
+    hints = {hint["code"]: hint for report in reversed(reports) for hint in report["hints"]}
+    reasons = dict.fromkeys(reason for report in reports for reason in report["stop_reason"].split(", "))
+    return found | {
+        "peak_memory_bytes": max(report["peak_memory_bytes"] for report in reports),
+        "converged": all(report["converged"] for report in reports),
+        "stop_reason": ", ".join(reasons),
+        "models": [row for report in reports for row in report["models"]],
+        "quality": [row for report in reports for row in report["quality"]],
+        "hints": list(hints.values()),
+        "history": history,
+        "batches": [len(report["models"]) for report in reports],
+    }
+
+
+def _measured(report: dict[str, Any]) -> dict[str, float]:
+    """The quality that a batch found on rows that it did not train on, its metric first."""
+    found = report["validation"]
+    return {name: value for name, value in found.items() if name not in ("n_rows", "store")}
+
+
+def _tuning(found: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The comparison of the values of all batches, and what it hints at."""
+    values = [row for each in found for row in each["values"]]
+    compared = [Compared(row["C"], row["values"], row["converged"]) for row in values]
+    best = chosen(compared, found[0]["metric"], found[0]["rule"])
+    models = [row for each in found for row in each["models"]]
+    hints = edge_hint(compared, best) if found[0]["rule"] == "best" else []
+    return {**found[0], "C": best.C, "values": values, "models": models}, hints

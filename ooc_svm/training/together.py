@@ -1,0 +1,76 @@
+"""Models that are trained together: from the engine to the model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.model.model import Model
+from ooc_svm.solvers.base import Solver
+from ooc_svm.solvers.stopping import Stopping
+from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
+from ooc_svm.training.comparison import Comparison
+from ooc_svm.training.engines import open_engine
+from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.progress import Progress, Recorder
+from ooc_svm.training.run import Run
+from ooc_svm.training.scale import column_scale
+from ooc_svm.training.warmup import warm_up
+
+
+def train_together(
+    prepared: Preparation,
+    progress: Callable[[Progress], None] | None,
+    checkpoints: Checkpoints | None,
+    scale: Float64Array | None,
+    spent: float,
+) -> Model:
+    """Train models that share the reads, from prepared data to the model.
+
+    ``scale``: of the columns, and ``spent``: seconds, if there was a batch before.
+    """
+    options = prepared.options
+    saved = checkpoints.newest_metadata() if checkpoints is not None and options.resume else None
+    kept = None if saved is None else saved_parameters(saved)
+    with open_engine(prepared, kept) as (engine, budget):
+        engine.sorting_bytes = budget.sorting_bytes
+        solvers: list[Solver] = []
+        recorder = Recorder(engine, lambda: [s.certificate for s in solvers], options.tol, progress)
+        _tell_what_begins(prepared, recorder)
+        warm_up(options, prepared.data.value_type, prepared.weighted, recorder.note)
+        models = prepared.models(prepared.fill(engine))
+        if options.scale != "none" and scale is None:
+            recorder.note("one read comes first, for the scale of the columns")
+            scale = column_scale(engine, options.scale, prepared.data.index_base)
+        recorder.begin()
+        limit = options.time_limit
+        deadline = None if limit is None else time.monotonic() + limit - spent
+        context = prepared.context(
+            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline)
+        )
+        solvers += prepared.solvers(models, budget.plan, context, engine)
+        run = Run(prepared, models, solvers, scale, budget, engine, recorder, checkpoints)
+        comparison = None if prepared.tuning is None else Comparison(run)
+        if comparison is not None:
+            comparison.begin()
+        if saved is None:
+            run.start()
+        else:
+            run.restore()
+        model = run.run()
+        return model if comparison is None else comparison.concluded(model)
+
+
+def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:
+    """Say what a user should know before the first read."""
+    data, batch = prepared.data, prepared.batch
+    if batch is not None:
+        recorder.note(
+            f"{batch.name}, {batch.n_models} of {batch.n_final} models: more do not fit the memory at a time"
+        )
+    if batch is None or batch.number == 0:
+        if data.remark is not None:
+            recorder.note(data.remark)
+        if data.n_unlabelled:
+            recorder.note(f"{data.n_unlabelled} rows without a label are left out")
