@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ooc_svm.catalog import LINEAR
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.system.memory import memory_budget
 from ooc_svm.training.batches import batches_of
@@ -45,6 +46,8 @@ def in_batches(prepared: Preparation, total: int) -> list[Preparation]:
 
 
 def _most_batches(prepared: Preparation) -> int:
+    if prepared.options.kernel != LINEAR:  # whose models are no larger for being many
+        return 1
     compares = prepared.tuning is not None or prepared.options.validation is not None
     return len(prepared.options.C) if compares else prepared.n_models
 

@@ -28,13 +28,13 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
     options = prepared.options
     saved = saved_batches(options.checkpoint) if options.checkpoint is not None and options.resume else None
     parts = batches(prepared) if saved is None else in_batches(prepared, saved)
-    whole, scale, spent = JoinedModel(prepared.n_models), None, 0.0
+    whole, columns, spent = JoinedModel(prepared.n_models), None, 0.0
     for part in parts:
         checkpoints = None
         if options.checkpoint is not None:
             checkpoints = Checkpoints(batch_folder(options.checkpoint, part.batch), part.key())
         try:
-            model = train_together(part, progress, checkpoints, scale, spent)
+            model, columns = train_together(part, progress, checkpoints, columns, spent)
         except Interrupted as interrupted:
             if part.batch is not None:
                 # It would be taken for all of the models that were asked for.
@@ -42,7 +42,7 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
             raise
         if part.batch is not None:
             whole.add(model)
-            scale, spent = model.scale, spent + model.report["seconds"]
+            spent += model.report["seconds"]
             # Solvers know each other, so that nothing else frees those of a batch before the next begins.
             gc.collect()
     if len(parts) > 1:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ooc_svm.data.blocks import Float64Array
 from ooc_svm.model.model import Model
+from ooc_svm.passes.columns import ColumnSums
 from ooc_svm.solvers.base import Solver
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
+from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.comparison import Comparison
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.progress import Progress, Recorder
 from ooc_svm.training.run import Run
-from ooc_svm.training.scale import column_scale
 from ooc_svm.training.warmup import warm_up
 
 
@@ -23,12 +23,13 @@ def train_together(
     prepared: Preparation,
     progress: Callable[[Progress], None] | None,
     checkpoints: Checkpoints | None,
-    scale: Float64Array | None,
+    columns: ColumnSums | None,
     spent: float,
-) -> Model:
+) -> tuple[Model, ColumnSums | None]:
     """Train models that share the reads, from prepared data to the model.
 
-    ``scale``: of the columns, and ``spent``: seconds, if there was a batch before.
+    ``columns``: the statistics that a batch before has found, and ``spent``: the seconds it took. Returns the
+    statistics as well, if any are needed.
     """
     options = prepared.options
     saved = checkpoints.newest_metadata() if checkpoints is not None and options.resume else None
@@ -40,17 +41,20 @@ def train_together(
         _tell_what_begins(prepared, recorder)
         warm_up(options, prepared.data.value_type, prepared.weighted, recorder.note)
         models = prepared.models(prepared.fill(engine))
-        if options.scale != "none" and scale is None:
-            recorder.note("one read comes first, for the scale of the columns")
-            scale = column_scale(engine, options.scale, prepared.data.index_base)
+        purpose, source = needs_columns(options), prepared.data.source
+        if purpose is not None and columns is None:
+            recorder.note(f"one read comes first, for {purpose}")
+            columns = column_sums(engine)
+        scale = column_scale(columns, options, source.n_rows, prepared.data.index_base)
+        gamma = kernel_gamma(columns, options, source.n_rows, source.n_features, scale)
         recorder.begin()
         limit = options.time_limit
         deadline = None if limit is None else time.monotonic() + limit - spent
         context = prepared.context(
-            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline)
+            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline), gamma
         )
         solvers += prepared.solvers(models, budget.plan, context, engine)
-        run = Run(prepared, models, solvers, scale, budget, engine, recorder, checkpoints)
+        run = Run(prepared, models, solvers, context, budget, engine, recorder, checkpoints)
         comparison = None if prepared.tuning is None else Comparison(run)
         if comparison is not None:
             comparison.begin()
@@ -59,7 +63,7 @@ def train_together(
         else:
             run.restore()
         model = run.run()
-        return model if comparison is None else comparison.concluded(model)
+        return (model if comparison is None else comparison.concluded(model)), columns
 
 
 def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:
