@@ -1,4 +1,4 @@
-"""Problems, losses and solvers: an entry for each, with its home and with what it goes together with.
+"""Problems, losses, solvers and calibrations: an entry for each, with its home and what it fits.
 
 Importing this module costs next to nothing; `load` imports a home when it is used. Every check of what goes
 together is derived from these entries, so that a new one is a line here and its own package or module.
@@ -98,7 +98,7 @@ PROBLEMS = {
         form="classes",
         losses=("hinge", "squared-hinge", "logistic"),
         score="accuracy",
-        options=("class_weight", "positive"),
+        options=("class_weight", "positive", "calibrate"),
     ),
     "svr": ProblemEntry(
         home="ooc_svm.problems.regression:REGRESSION",
@@ -111,7 +111,7 @@ PROBLEMS = {
         form="classes by nu",
         losses=("hinge",),
         score="accuracy",
-        options=("nu", "class_weight", "positive"),
+        options=("nu", "class_weight", "positive", "calibrate"),
         without=("C",),
     ),
     "nu-svr": ProblemEntry(
@@ -142,6 +142,9 @@ PROBLEMS = {
         score="ndcg@10",
     ),
 }
+
+CALIBRATIONS = {"sigmoid": "ooc_svm.model.sigmoid:Sigmoid", "isotonic": "ooc_svm.model.isotonic:Isotonic"}
+"""The homes of the maps from scores to probabilities, by the method that fits them."""
 
 # "auto" stands for the first solver that takes a run, second choices last.
 SOLVERS = {

@@ -12,6 +12,7 @@ from ooc_svm.catalog import PROBLEMS, load
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import InputError, UsageError, shown
+from ooc_svm.model.calibration import Calibration
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.probabilities import gives_probabilities
 from ooc_svm.parameters import plain, read_items, read_number
@@ -45,6 +46,8 @@ class Model:
     multilabel : bool
         Whether a row has any number of labels: `classes` are then all labels, by number, and function k says
         whether a row has the label ``positive[k]``.
+    calibration : Calibration or None
+        From the scores of a classifier's functions to probabilities, where these were fitted: a map for each.
     C : tuple of float
         Of each function; empty where it is not known.
     selected : int
@@ -79,6 +82,7 @@ class Model:
     index_base: int = 1
     feature_names: FeatureNames | None = None
     multilabel: bool = False
+    calibration: Calibration | None = None
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     _one_row: OneRow | None = field(default=None, init=False, repr=False)
@@ -116,6 +120,9 @@ class Model:
             raise UsageError(f"{len(self.label_names)} names for {len(self.classes)} classes")
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise UsageError(f"{len(self.feature_names)} names for {self.n_features} features")
+        if self.calibration is not None and len(self.calibration.maps) != self.n_models:
+            n_maps = len(self.calibration.maps)
+            raise UsageError(f"the calibration has {n_maps} maps for {self.n_models} models")
         if not -self.n_models <= self.selected < self.n_models:
             raise UsageError(f"model {self.selected} is selected of {self.n_models}")
         if self.index_base not in (0, 1):
@@ -123,7 +130,8 @@ class Model:
 
     def _check_types(self) -> None:
         """Refuse a part that is not of its type."""
-        for name, kind in _TYPES.items():
+        kinds = _TYPES if self.calibration is None else _TYPES | {"calibration": Calibration}
+        for name, kind in kinds.items():
             part = getattr(self, name)
             if not isinstance(part, kind) or (isinstance(part, bool) and kind is not bool):
                 raise UsageError(f"{name} of a model is {shown(part)}, not {kind.__name__}")
@@ -149,6 +157,7 @@ class Model:
             ("classes", bool(self.classes)),
             ("names of classes", self.label_names is not None),
             ("sets of labels", self.multilabel),
+            ("a calibration", self.calibration is not None),
         ):
             if given:
                 raise UsageError(f"{self.problem} gives scores, and the model has {name}")
@@ -198,7 +207,7 @@ class Model:
     @property
     def gives_probabilities(self) -> bool:
         """Whether the scores of a classifier give probabilities of its classes; see `predict_proba`."""
-        return gives_probabilities(self.problem, self.loss)
+        return gives_probabilities(self.problem, self.loss, calibrated=self.calibration is not None)
 
     @property
     def epsilon(self) -> float | None:

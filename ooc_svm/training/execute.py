@@ -9,6 +9,7 @@ from ooc_svm.model.model import Model
 from ooc_svm.solvers.base import Solver
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training import hints
+from ooc_svm.training.calibration import announcement, calibrated
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.comparison import Comparison
 from ooc_svm.training.engines import open_engine
@@ -62,6 +63,8 @@ def _run(
         )
         solvers += prepared.solvers(models, budget.plan, context, engine)
         run = Run(prepared, models, solvers, scale, budget, engine, recorder, checkpoints)
+        if (remark := announcement(prepared)) is not None:
+            recorder.note(remark)
         comparison = None if prepared.tuning is None else Comparison(run)
         if comparison is not None:
             comparison.begin()
@@ -70,4 +73,6 @@ def _run(
         else:
             run.restore()
         model = run.run()
+        if options.calibrate is not None:
+            model = calibrated(run, model)
         return model if comparison is None else comparison.concluded(model)

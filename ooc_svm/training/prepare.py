@@ -13,6 +13,7 @@ from typing import Any
 
 from ooc_svm.catalog import LOSSES, PROBLEMS, SOLVERS, load
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.folds import Folds
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.base import Engine
 from ooc_svm.options import TrainOptions
@@ -24,7 +25,8 @@ from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.data import Data, open_data, without_rows
 from ooc_svm.training.keys import RunKey, family_key, run_key
-from ooc_svm.training.memory_plan import Workload, program_bytes, validation_bytes
+from ooc_svm.training.memory_plan import Workload, fold_bytes, program_bytes, validation_bytes
+from ooc_svm.training.plan_folds import plan_folds
 from ooc_svm.training.tuning import TuneRequest, Tuning, check_request, plan_tuning
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
@@ -42,6 +44,7 @@ class Preparation:
     # The labels that rows are told apart by; empty where labels are values or too many
     classes: Float64Array
     tuning: Tuning | None = None  # How values of C are compared, if they are
+    folds: Folds | None = None  # Those that there are models without, for a comparison or a calibration
 
     @property
     def has_weight(self) -> bool:
@@ -51,7 +54,7 @@ class Preparation:
     @property
     def n_folds(self) -> int:
         """Folds that models are trained without, besides those on all rows."""
-        return 0 if self.tuning is None else self.tuning.n_folds
+        return 0 if self.folds is None else self.folds.n_folds
 
     @property
     def weighted(self) -> bool:
@@ -87,7 +90,8 @@ class Preparation:
             program_bytes=program_bytes(options, converted=data.conversion_seconds is not None)
             + (0 if data.feature_names is None else data.feature_names.nbytes)
             + (0 if data.labels.sets is None else data.labels.sets.nbytes)
-            + validation_bytes(options, self.n_folds),
+            + validation_bytes(options)
+            + fold_bytes(options, self.n_folds),
         )
 
     def key(self) -> RunKey:
@@ -100,7 +104,7 @@ class Preparation:
 
     def _folds_key(self) -> list[Any] | None:
         """What of the folds does not follow from data and options."""
-        folds = None if self.tuning is None else self.tuning.folds
+        folds = self.folds
         return None if folds is None else [folds.n_folds, self.options.seed, folds.by_query]
 
     def fill(self, engine: Engine) -> FoldPairs:
@@ -111,8 +115,8 @@ class Preparation:
             options=self.options,
             sorting_bytes=engine.sorting_bytes,
         )
-        if self.tuning is not None and self.tuning.folds is not None:
-            fill = filled_with_folds(fill, self.tuning.folds)
+        if self.folds is not None:
+            fill = filled_with_folds(fill, self.folds)
         if self.problem.rowwise:
             engine.fill(fill)
             return [None] * (1 + self.n_folds)
@@ -125,9 +129,9 @@ class Preparation:
         models = self.problem.models(self.data.labels, self.options, self.loss, weight, pairs[0])
         if self.options.held_out_share is not None:
             models = [replace(spec, held_out=HELD_OUT) for spec in models]
-        if self.tuning is not None and self.tuning.folds is not None:
+        if self.folds is not None:
             rest = self.data.labels, self.options, self.loss, weight, pairs[1:]
-            models += fold_models(self.problem, self.tuning.folds, *rest)
+            models += fold_models(self.problem, self.folds, *rest)
         return models
 
     def context(self, size: DataSize, scale: Float64Array | None, stopping: Stopping) -> Context:
@@ -178,4 +182,5 @@ def prepare(data: Data, options: TrainOptions, tuning: TuneRequest | None = None
     solver: SolverPackage = load(SOLVERS[options.resolved_solver].home)
     classes = problem.check(data.labels, options)
     plan = None if tuning is None else plan_tuning(tuning, problem, data, options)
-    return Preparation(data, options, problem, loss, solver, classes, plan)
+    folds = plan_folds(problem, data, options, plan)
+    return Preparation(data, options, problem, loss, solver, classes, plan, folds)
