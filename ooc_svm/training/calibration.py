@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, parameter
 from ooc_svm.model.calibration import Calibration, ScoreMap, map_of
 from ooc_svm.model.model import Model
 from ooc_svm.model.sigmoid import probabilities_of
@@ -57,7 +57,10 @@ def calibrated(run: Run, model: Model) -> Model:
     for own in binned_scores(run.engine, _functions(run)):
         bins += own
         if not all(each.n_rows for each in own):
-            raise InputError("all rows that probabilities could be fitted to have the weight 0")
+            raise InputError(
+                "all rows that probabilities could be fitted to have the weight 0; give them others, or "
+                f"leave {parameter('calibrate')} out"
+            )
         if (signal := signals.stop_requested()) is not None:
             raise run.interrupted(signal)
     maps = [map_of(method).fit(own.scores, own.negatives, own.positives) for own in bins]
@@ -108,22 +111,23 @@ def reliability(own: ScoreMap, counts: BinnedScores) -> dict[str, Any]:
     """How well a map does on the counts that it was fitted to, and how its probabilities are met, bin by bin.
 
     ``log-loss`` and ``brier-score`` of the class of the function against all others; of each bin with rows
-    the mean ``probability``, the ``share`` of rows of the class, and the ``rows`` by their weight.
+    the mean ``probability`` from ``low`` to ``high``, the ``share`` of rows of the class, and the ``rows`` by
+    their weight.
     """
     odds = own.log_odds(counts.scores)
     rows, p = counts.negatives + counts.positives, probabilities_of(odds)
     losses = counts.positives @ np.logaddexp(0.0, -odds) + counts.negatives @ np.logaddexp(0.0, odds)
     squares = counts.positives @ probabilities_of(-odds) ** 2 + counts.negatives @ p**2
     places = np.minimum((p * RELIABILITY_BINS).astype(np.int64), RELIABILITY_BINS - 1)
-    parts = (rows, rows * p, counts.positives)
-    columns = [np.bincount(places, part, RELIABILITY_BINS).tolist() for part in parts]
+    parts, n_bins = (rows, rows * p, counts.positives), RELIABILITY_BINS
+    columns = [np.bincount(places, part, n_bins).tolist() for part in parts]
     return {
         "log-loss": float(losses / rows.sum()),
         "brier-score": float(squares / rows.sum()),
         "rows": counts.n_rows,
         "bins": [
-            {"probability": mean / n, "share": hits / n, "rows": n}
-            for n, mean, hits in zip(*columns, strict=True)
+            {"low": k / n_bins, "high": (k + 1) / n_bins, "probability": p / n, "share": hits / n, "rows": n}
+            for k, (n, p, hits) in enumerate(zip(*columns, strict=True))
             if n > 0.0
         ],
     }
