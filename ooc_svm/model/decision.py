@@ -15,7 +15,7 @@ from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.model import probabilities
 from ooc_svm.model.calibration import Calibration
-from ooc_svm.model.linear import LinearScorer
+from ooc_svm.model.linear import LinearFunctions, LinearScorer
 from ooc_svm.model.model import Model
 
 TWO_CLASSES = "two classes"
@@ -174,6 +174,12 @@ class Decision:
         """
         shares: Float64Array = np.exp(self.log_probabilities(scores))
         return shares
+
+
+def decision_alone(model: Model, C: float) -> Decision:
+    """What scores of the functions of one value of C mean, without their weights."""
+    none = LinearFunctions(np.empty((model.n_models, 0)), np.zeros(model.n_models))
+    return Decision.of(select_C(replace(model, functions=none, feature_names=None), C))
 
 
 def require_probabilities(model: Model) -> None:

@@ -12,13 +12,10 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ooc_svm.errors import InputError
 from ooc_svm.evaluation.evaluate import measure, measure_data
 from ooc_svm.model.calibration import unfitted
-from ooc_svm.model.decision import Decision, select_C
-from ooc_svm.model.linear import LinearFunctions
+from ooc_svm.model.decision import Decision, decision_alone
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.vector import RowVector
 from ooc_svm.solvers.base import KeptScores
@@ -84,12 +81,6 @@ def edge_hint(compared: Sequence[Compared], best: Compared) -> list[dict[str, st
     return [{"code": "edge-of-values", "message": message}]
 
 
-def _decision(model: Model, C: float) -> Decision:
-    """What the scores of the models of one C mean; without their weights."""
-    none = LinearFunctions(np.empty((model.n_models, 0)), np.zeros(model.n_models))
-    return Decision.of(select_C(replace(model, functions=none, feature_names=None), C))
-
-
 class Comparison:
     """Compares the values of C of a run."""
 
@@ -132,7 +123,7 @@ class Comparison:
             f"value(s) of C: {n_models - n_final} models without a fold and {n_final} of all rows share each "
             "read"
         )
-        decision = _decision(model, self._costs[0])
+        decision = decision_alone(model, self._costs[0])
         for fold in range(n_folds):
             self._of_fold(fold, None, decision)
 
@@ -162,7 +153,7 @@ class Comparison:
     def _values(self, model: Model, C: float) -> list[float]:
         if not self._n_folds:
             return [self._of_store(model, C)]
-        values, decision = [], _decision(model, C)
+        values, decision = [], decision_alone(model, C)
         for fold in range(self._n_folds):
             if (signal := signals.stop_requested()) is not None:
                 raise self._run.interrupted(signal)

@@ -11,7 +11,6 @@ from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import Problem
 from ooc_svm.training.data import Data
-from ooc_svm.training.tuning import Tuning
 
 DEFAULT_FOLDS = 5
 
@@ -24,18 +23,34 @@ class _Wanted(NamedTuple):
     advice: str  # What to do where there are too few rows for them
 
 
-def plan_folds(problem: Problem, data: Data, options: TrainOptions, tuning: Tuning | None) -> Folds | None:
-    """The folds that values of C are compared by, or else those that a calibration needs; None without.
+def comparison_folds(
+    problem: Problem, data: Data, options: TrainOptions, n_folds: int | None, query_metric: str | None
+) -> Folds:
+    """The folds that values of C are compared by; `query_metric`: a metric that compares rows of a query.
 
-    UsageError for a metric that does not fit, or weights that a calibration could not count.
+    UsageError for such a metric where folds are drawn by class.
     InputError for more folds than rows of a class, rows or queries.
     """
-    if tuning is not None and not tuning.on_store:
-        n_folds = DEFAULT_FOLDS if tuning.folds is None else tuning.folds
-        wanted = _Wanted(n_folds, f"{parameter('folds', n_folds)} needs", "give fewer folds")
-        if tuning.of_queries:
-            return _folds_of_queries(problem, data, options, wanted, tuning.metric)
+    n_folds = DEFAULT_FOLDS if n_folds is None else n_folds
+    wanted = _Wanted(n_folds, f"{parameter('folds', n_folds)} needs", "give fewer folds")
+    if not problem.in_queries and query_metric is None:
         return _folds_of_rows(problem, data, options, wanted)
+    if problem.fold_classes(data.labels, options):
+        raise UsageError(
+            f"{parameter('metric', query_metric)} compares rows of a query, and folds of problem "
+            f"{options.problem!r} are drawn by class, not by query; choose a metric of classes"
+        )
+    n_queries = count_queries(data.source)
+    _check_enough(n_queries, wanted, "queries")
+    return Folds.of_queries(n_queries, n_folds, options.seed)
+
+
+def calibration_folds(problem: Problem, data: Data, options: TrainOptions) -> Folds | None:
+    """The folds that a calibration needs, where it has no others; None without one.
+
+    UsageError for weights that it could not count.
+    InputError for more folds than rows of a class.
+    """
     if options.calibrate is None:
         return None
     calibrate, validation = parameter("calibrate", options.calibrate), parameter("validation")
@@ -49,19 +64,6 @@ def plan_folds(problem: Problem, data: Data, options: TrainOptions, tuning: Tuni
     asked = f"{calibrate} takes {DEFAULT_FOLDS} folds, and needs"
     advice = f"leave {calibrate} out, take tune with fewer folds ({parameter('folds')})"
     return _folds_of_rows(problem, data, options, _Wanted(DEFAULT_FOLDS, asked, advice))
-
-
-def _folds_of_queries(
-    problem: Problem, data: Data, options: TrainOptions, wanted: _Wanted, metric: str
-) -> Folds:
-    if problem.fold_classes(data.labels, options):
-        raise UsageError(
-            f"{parameter('metric', metric)} compares rows of a query, and folds of problem "
-            f"{options.problem!r} are drawn by class, not by query; choose a metric of classes"
-        )
-    n_queries = count_queries(data.source)
-    _check_enough(n_queries, wanted, "queries")
-    return Folds.of_queries(n_queries, wanted.n_folds, options.seed)
 
 
 def _folds_of_rows(problem: Problem, data: Data, options: TrainOptions, wanted: _Wanted) -> Folds:

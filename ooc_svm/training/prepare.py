@@ -14,7 +14,6 @@ from typing import Any
 from ooc_svm.catalog import LOSSES, PROBLEMS, SOLVERS, load
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.folds import Folds
-from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.base import Engine
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec, Problem
@@ -26,8 +25,7 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.data import Data, open_data, without_rows
 from ooc_svm.training.keys import RunKey, family_key, run_key
 from ooc_svm.training.memory_plan import Workload, fold_bytes, program_bytes, validation_bytes
-from ooc_svm.training.plan_folds import plan_folds
-from ooc_svm.training.tuning import TuneRequest, Tuning, check_request, plan_tuning
+from ooc_svm.training.tuning import TuneRequest, Tuning, check_request, plan_tuning_and_folds
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
@@ -65,7 +63,7 @@ class Preparation:
     def workload(self) -> Workload:
         """The sizes that a run's memory follows from."""
         data, options, source = self.data, self.options, self.data.source
-        in_memory = isinstance(source, MatrixSource)
+        in_memory = data.in_memory
         marks = int(options.held_out_share is not None or self.n_folds > 0)
         if options.over_pairs:  # see `Problem.fold_pairs`
             marks += 8 * self.n_folds
@@ -181,6 +179,5 @@ def prepare(data: Data, options: TrainOptions, tuning: TuneRequest | None = None
     loss = load(entry.home)(**{name: getattr(options, f"resolved_{name}") for name in entry.options})
     solver: SolverPackage = load(SOLVERS[options.resolved_solver].home)
     classes = problem.check(data.labels, options)
-    plan = None if tuning is None else plan_tuning(tuning, problem, data, options)
-    folds = plan_folds(problem, data, options, plan)
-    return Preparation(data, options, problem, loss, solver, classes, plan, folds)
+    plans = plan_tuning_and_folds(tuning, problem, data, options)
+    return Preparation(data, options, problem, loss, solver, classes, *plans)

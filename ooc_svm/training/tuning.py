@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ooc_svm.catalog import PROBLEMS
+from ooc_svm.data.folds import Folds
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.evaluation.metrics import compares_queries, default_metrics, requested_metrics
 from ooc_svm.model.decision import predicted_of
@@ -13,6 +14,7 @@ from ooc_svm.model.probabilities import gives_probabilities
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import Problem
 from ooc_svm.training.data import Data
+from ooc_svm.training.plan_folds import calibration_folds, comparison_folds
 
 
 class TuneRequest(NamedTuple):
@@ -30,8 +32,6 @@ class Tuning:
     metric: str
     rule: str  # {"best", "one-standard-error"}
     on_store: bool  # On the store that ``validation`` names; else on folds
-    folds: int | None = None  # How many folds are asked for
-    of_queries: bool = False  # Whether they are made of whole queries
 
 
 def check_request(request: TuneRequest, options: TrainOptions) -> None:
@@ -53,11 +53,16 @@ def check_request(request: TuneRequest, options: TrainOptions) -> None:
         )
 
 
-def plan_tuning(request: TuneRequest, problem: Problem, data: Data, options: TrainOptions) -> Tuning:
-    """The comparison on these data.
+def plan_tuning_and_folds(
+    request: TuneRequest | None, problem: Problem, data: Data, options: TrainOptions
+) -> tuple[Tuning | None, Folds | None]:
+    """The comparison on these data, if one is asked for; and the folds that it or a calibration needs.
 
     UsageError for a metric that does not exist or does not fit, or an option that does not.
+    InputError for more folds than rows of a class, rows or queries.
     """
+    if request is None:
+        return None, calibration_folds(problem, data, options)
     n_classes = problem.n_models(data.labels, options) // len(options.C)
     sets = data.labels.sets is not None
     predicted = predicted_of(options.problem, one_vs_rest=n_classes > 1, multilabel=sets)
@@ -65,5 +70,9 @@ def plan_tuning(request: TuneRequest, problem: Problem, data: Data, options: Tra
     calibrated = options.calibrate is not None
     probabilities = gives_probabilities(options.problem, options.resolved_loss, calibrated=calibrated)
     [requested] = requested_metrics(predicted, metric, probabilities=probabilities)
-    of_queries = problem.in_queries or (data.labels.has_qid and compares_queries(requested))
-    return Tuning(metric, request.rule, options.validation is not None, request.folds, of_queries)
+    on_store = options.validation is not None
+    tuning = Tuning(metric, request.rule, on_store)
+    if on_store:
+        return tuning, calibration_folds(problem, data, options)
+    of_queries = metric if data.labels.has_qid and compares_queries(requested) else None
+    return tuning, comparison_folds(problem, data, options, request.folds, of_queries)
