@@ -20,7 +20,7 @@ from ooc_svm.cli.format import (
     table,
 )
 from ooc_svm.cli.options import Label, Layer, Quiet, argument, option
-from ooc_svm.cli.report import comparison, model_table
+from ooc_svm.cli.report import comparison, model_table, probabilities
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import COUNT, PATH
 from ooc_svm.system.files import is_folder, status_of
@@ -209,6 +209,8 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
             lines.append(("trained on", size))
             read = format_size(report["bytes_read"])
             lines.append(("took", f"{report['passes']} passes, {read} read, {seconds(report['seconds'])}"))
+        if model.calibration is not None and "calibration" in report:
+            lines.append(("probabilities", probabilities(report)))
         parts = [block(lines)]
         if models := report.get("models"):
             parts.append(model_table(models))

@@ -1,15 +1,16 @@
-"""Pictures of runs: the gap against reads, bytes and seconds. Matplotlib is an extra."""
+"""Pictures in files, and that of runs: the gap against reads, bytes and seconds. Matplotlib is an extra."""
 
 from __future__ import annotations
 
 import html
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ooc_svm.cli.format import short
-from ooc_svm.cli.runs import HEAD, RunReport, table_rows
+from ooc_svm.cli.runs import RunReport
 from ooc_svm.errors import UsageError, parameter
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<title>Training runs</title>
+<title>{title}</title>
 <style>
 body {{ font-family: sans-serif; margin: 2em; color: #222; }}
 svg {{ max-width: 100%; height: auto; }}
@@ -49,6 +50,16 @@ th:first-child, td:first-child {{ text-align: left; }}
 </body>
 </html>
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a picture shows; a page has the table as well."""
+
+    title: str
+    draw: Callable[[], Figure]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
 def check_picture_target(path: str) -> None:
@@ -79,11 +90,11 @@ def check_picture_target(path: str) -> None:
             )
 
 
-def write_picture(runs: Sequence[RunReport], path: str) -> None:
-    """Draw the runs and write the picture atomically; the same runs give the same bytes."""
+def write_picture(picture: Picture, path: str) -> None:
+    """Draw a picture and write it atomically; the same numbers give the same bytes."""
     from ooc_svm.system.files import atomic_write
 
-    content = _content(runs, _ending(path))
+    content = _content(picture, _ending(path))
 
     def write(file: BinaryIO) -> None:
         file.write(content)
@@ -95,19 +106,20 @@ def _ending(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def _content(runs: Sequence[RunReport], ending: str) -> bytes:
+def _content(picture: Picture, ending: str) -> bytes:
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "ooc-svm", "font.size": 10, "axes.unicode_minus": False}):
         kind = "png" if ending == ".png" else "svg"
         metadata = {"Software": None} if kind == "png" else {"Date": None}
-        draw(runs).savefig(buffer, format=kind, dpi=150, metadata=metadata)
+        picture.draw().savefig(buffer, format=kind, dpi=150, metadata=metadata)
     if ending != ".html":
         return buffer.getvalue()
-    picture = buffer.getvalue().decode()
-    cells = [_html_row(HEAD, "th"), *(_html_row(row, "td") for row in table_rows(runs))]
-    return PAGE.format(picture=picture[picture.index("<svg") :], rows="\n".join(cells)).encode()
+    drawing = buffer.getvalue().decode()
+    cells = [_html_row(picture.head, "th"), *(_html_row(row, "td") for row in picture.rows)]
+    drawing, rows = drawing[drawing.index("<svg") :], "\n".join(cells)
+    return PAGE.format(title=picture.title, picture=drawing, rows=rows).encode()
 
 
 def _html_row(cells: Sequence[str], kind: str) -> str:
@@ -155,7 +167,7 @@ def _panel(place: Axes, label: str, values: Sequence[Sequence[float]], runs: Seq
             "linestyle": LINES[number // len(COLOURS) % len(LINES)],
             "marker": "o" if len(own) <= MOST_MARKED else None,
         }
-        place.plot(own, run.course.gaps, markersize=3.5, linewidth=1.6, label=_literal(run.name), **style)
+        place.plot(own, run.course.gaps, markersize=3.5, linewidth=1.6, label=literal(run.name), **style)
     for tol in {run.tol for run in runs if run.tol}:
         place.axhline(tol, color="#555555", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     place.set_yscale("log")
@@ -174,7 +186,7 @@ def _panel(place: Axes, label: str, values: Sequence[Sequence[float]], runs: Seq
     place.spines[["top", "right"]].set_visible(False)
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
     """A name as it is: dollars would begin a formula, and an underscore in front would hide it."""
     escaped = name.replace("$", r"\$")
     return f" {escaped}" if escaped.startswith("_") else escaped

@@ -65,7 +65,10 @@ def predict(
     ] = False,
     probabilities: Annotated[
         bool,
-        typer.Option("--probabilities", help="Write the probabilities of the labels; with --loss logistic."),
+        typer.Option(
+            "--probabilities",
+            help="Write the probabilities of the labels; with --calibrate or --loss logistic.",
+        ),
     ] = False,
     to_obs: Annotated[
         str | None,

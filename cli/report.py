@@ -29,6 +29,8 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
             ("gap P - D", objective(models[0]["gap"], 3) + _rounding(models[0])),
         ]
     facts += _qualities(report.get("quality", []))
+    if "calibration" in report:
+        facts.append(("probabilities", probabilities(report)))
     if "validation" in report:
         facts.append(("validation", _validation(report)))
     if n_unlabelled := report.get("unlabelled_rows", 0):
@@ -75,6 +77,31 @@ def _validation(report: Mapping[str, Any]) -> str:
     return f"{metric} {value:.4g} on {where}{chosen}"
 
 
+def chosen_functions(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the report says of the probabilities of each function of the C that predicts."""
+    found = [report[name]["C"] for name in ("tuning", "validation") if name in report]
+    functions: list[dict[str, Any]] = report["calibration"]["functions"]
+    C = (found or [functions[-1]["C"]])[0]
+    return [each for each in functions if each["C"] == C]
+
+
+def probabilities(report: Mapping[str, Any]) -> str:
+    """What the probabilities of a calibrated model were fitted to, and how well they fit there."""
+    calibration, functions = report["calibration"], chosen_functions(report)
+    folds, losses = calibration["folds"], [each["log-loss"] for each in functions]
+    where = f"{functions[0]['rows']:,} rows held out" if folds is None else _of_folds(folds)
+    if models := calibration.get("models"):
+        where += f", {count(len(models), 'model')}"
+    mean = sum(losses) / len(losses)
+    loss = f"log-loss {mean:.4g}" if len(losses) == 1 else f"mean log-loss of each label {mean:.4g}"
+    return f"{calibration['method']} on {where}: {loss}"
+
+
+def _of_folds(folds: Sequence[int]) -> str:
+    rows = f"{min(folds):,}" if min(folds) == max(folds) else f"{min(folds):,} to {max(folds):,}"
+    return f"{count(len(folds), 'fold')} of {rows} rows"
+
+
 def _choice(tuning: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The C that was chosen, and how."""
     [chosen] = [each for each in tuning["values"] if each["C"] == tuning["C"]]
@@ -83,8 +110,7 @@ def _choice(tuning: Mapping[str, Any]) -> list[tuple[str, str]]:
     if folds is None:
         where = f"on {tuning['store']}"
     else:
-        rows = f"{min(folds):,}" if min(folds) == max(folds) else f"{min(folds):,} to {max(folds):,}"
-        where = f"on {count(len(folds), 'fold')} of {rows} rows, {count(len(tuning['models']), 'model')}"
+        where = f"on {_of_folds(folds)}, {count(len(tuning['models']), 'model')}"
     best = "the lowest" if tuning["lower_is_better"] else "the highest"
     why = best if tuning["rule"] == "best" else f"the least C within a standard error of {best}"
     ignored = tuning["ignored_values"]
@@ -136,7 +162,8 @@ def _rounding(model: Mapping[str, Any]) -> str:
 
 
 def _verdict(report: Mapping[str, Any], tol: float) -> str:
-    everything = [*report["models"], *report.get("tuning", {}).get("models", ())]
+    of_folds = [report.get(name, {}).get("models", ()) for name in ("tuning", "calibration")]
+    everything = [*report["models"], *of_folds[0], *of_folds[1]]
     models = [model for model in everything if not _is_absolute(model)]
     if not models:
         worst = max((model["gap"] for model in everything), key=_or_infinity)

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -60,16 +61,33 @@ def report(
             help="Draw a picture; by default a table is printed.",
         ),
     ] = None,
+    reliability: Annotated[
+        bool,
+        typer.Option(
+            "--reliability",
+            help="Of runs with --calibrate: how often rows have the class, against its probability.",
+        ),
+    ] = False,
 ) -> None:
-    """Compare runs: the gap against reads, bytes and seconds."""
+    """Compare runs: the gap against reads, bytes and seconds, or how far probabilities are right."""
+    from ooc_svm.cli import reliability as diagrams
+
     if output is None:
-        typer.echo(runs_table(read_reports(reports)))
+        found = diagrams.curves_table(diagrams.read_curves(reports)) if reliability else None
+        typer.echo(runs_table(read_reports(reports)) if found is None else found)
         return
 
-    from ooc_svm.cli.pictures import check_picture_target, write_picture
+    from ooc_svm.cli.pictures import Picture, check_picture_target, draw, write_picture
 
     check_picture_target(output)
-    write_picture(read_reports(reports), output)
+    if reliability:
+        curves = diagrams.read_curves(reports)
+        rows = diagrams.table_rows(curves)
+        picture = Picture(diagrams.TITLE, partial(diagrams.draw_curves, curves), diagrams.HEAD, rows)
+    else:
+        runs = read_reports(reports)
+        picture = Picture("Training runs", partial(draw, runs), HEAD, table_rows(runs))
+    write_picture(picture, output)
 
 
 def read_reports(paths: Sequence[str]) -> list[RunReport]:
@@ -77,13 +95,18 @@ def read_reports(paths: Sequence[str]) -> list[RunReport]:
 
     InputError if a file is no report; also as `load_model` and reading do.
     """
-    found = [_read(path) for path in paths]
-    courses = [_course(path, facts) for path, facts in zip(paths, found, strict=True)]
-    runs = zip(_names(paths), _differences(found), found, courses, strict=True)
+    named = named_reports(paths)
     return [
-        RunReport(f"{name}{differs}", facts, course, _number(facts, "tol"))
-        for name, differs, facts, course in runs
+        RunReport(name, facts, _course(path, facts), _number(facts, "tol"))
+        for path, (name, facts) in zip(paths, named, strict=True)
     ]
+
+
+def named_reports(paths: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """What some reports hold, with names that tell them apart; InputError if a file is no JSON."""
+    found = [_read(path) for path in paths]
+    names = zip(_names(paths), _differences(found), strict=True)
+    return [(f"{name}{differs}", facts) for (name, differs), facts in zip(names, found, strict=True)]
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -122,6 +145,13 @@ def _course(path: str, facts: Mapping[str, Any]) -> Course:
         raise _no_report(path)
     columns: Any = list(zip(*whole, strict=True)) or [()] * 4
     return Course(*map(list, columns))
+
+
+def number_of(facts: Mapping[str, Any], name: str) -> float:
+    """A finite number that is not negative; ValueError where there is none."""
+    if (value := _number(facts, name)) is None:
+        raise ValueError(f"{name} is no number")
+    return float(value)
 
 
 def _number(facts: Mapping[str, Any], name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Problems, losses, kernels and solvers: an entry for each, with its home and what it goes together with.
+"""Problems, losses, kernels, solvers and calibrations: an entry for each, with its home and what it fits.
 
 Importing this module costs next to nothing; `load` imports a home when it is used. Every check of what goes
 together is derived from these entries, so that a new one is a line here and its own package or module.
@@ -119,7 +119,7 @@ PROBLEMS = {
         form="classes",
         losses=("hinge", "squared-hinge", "logistic"),
         score="accuracy",
-        options=("class_weight", "positive"),
+        options=("class_weight", "positive", "calibrate"),
     ),
     "svr": ProblemEntry(
         home="ooc_svm.problems.regression:REGRESSION",
@@ -132,7 +132,7 @@ PROBLEMS = {
         form="classes by nu",
         losses=("hinge",),
         score="accuracy",
-        options=("nu", "class_weight", "positive"),
+        options=("nu", "class_weight", "positive", "calibrate"),
         without=("C",),
     ),
     "nu-svr": ProblemEntry(
@@ -163,6 +163,9 @@ PROBLEMS = {
         score="ndcg@10",
     ),
 }
+
+CALIBRATIONS = {"sigmoid": "ooc_svm.model.sigmoid:Sigmoid", "isotonic": "ooc_svm.model.isotonic:Isotonic"}
+"""The homes of the maps from scores to probabilities, by the method that fits them."""
 
 # "auto" stands for the first solver that takes a run, second choices last.
 SOLVERS = {

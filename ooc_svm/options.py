@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ooc_svm.catalog import (
     BIASES,
+    CALIBRATIONS,
     KERNELS,
     LINEAR,
     LOSSES,
@@ -67,6 +68,7 @@ class Role(Enum):
     RESOURCE = "resource"  # with what it is computed
     ROWS = "rows"  # which rows it is computed from; those are part of what the data are known by
     LIMIT = "limit"  # when the run ends
+    RESULT = "result"  # what is made of the answer in the end
     PLACE = "place"  # where the run starts from and where it is saved; data are known by their content
 
 
@@ -74,6 +76,7 @@ class Role(Enum):
 HEADINGS = {
     Role.IDENTITY: "Problem",
     Role.LIMIT: "Limits",
+    Role.RESULT: "Problem",
     Role.RESOURCE: "Resources",
     Role.ROWS: "Data",
     Role.PLACE: "Saved states",
@@ -209,6 +212,13 @@ class TrainOptions:
         "svc trains a model for each. On the command line, an option for each label takes labels with "
         "commas.",
         "LABEL[,LABEL...]",
+    )
+    calibrate: str | None = _names(
+        CALIBRATIONS,
+        None,
+        Role.RESULT,
+        "Give probabilities, fitted to scores of rows that models were trained without: those of five folds, "
+        "of the folds that tune compares on, or of the share held out for validation.",
     )
     label: str | None = _option(
         TEXT,

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from ooc_svm.catalog import BIASES, LOSSES, PROBLEMS, SOLVERS, load, owners
+from ooc_svm.catalog import BIASES, CALIBRATIONS, LOSSES, PROBLEMS, SOLVERS, load, owners
 from ooc_svm.errors import UsageError
 from ooc_svm.options import OPTIONS, TrainOptions
 
@@ -33,6 +33,7 @@ GIVEN = {
     "nu": 0.3,
     "class_weight": "balanced",
     "positive": ("1",),
+    "calibrate": "sigmoid",
     "resident": 0.5,
     "lanes": 2,
     "warm_start": "model",
@@ -49,6 +50,7 @@ def test_its_names():
 
 def test_every_home_is_a_place_of_its_own():
     homes = [entry.home for entries in (PROBLEMS, LOSSES, SOLVERS) for entry in entries.values()]
+    homes += CALIBRATIONS.values()
     assert len(set(homes)) == len(homes)
     for home in homes:
         module, name = home.split(":")

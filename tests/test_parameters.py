@@ -81,6 +81,7 @@ ALLOWED = {
     "block_chunks": set(),
     "block_rows": set(),
     "buffers": set(),
+    "calibrate": set(),
     "checkpoint": TEXT,
     "chunk_elements": set(),
     "chunk_rows": set(),

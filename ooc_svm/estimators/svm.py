@@ -22,7 +22,10 @@ from ooc_svm.model.probabilities import gives_probabilities
 
 def _has_probabilities(estimator: Any) -> bool:
     loss = estimator.only_loss or estimator.loss
-    return isinstance(loss, str) and gives_probabilities(estimator.problem, loss)
+    calibrated = estimator.calibrate is not None
+    return isinstance(loss, str | None) and gives_probabilities(
+        estimator.problem, loss or "", calibrated=calibrated
+    )
 
 
 @takes_options("svc")
@@ -110,7 +113,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Float64Array:
-        """Probabilities of the classes, in the order of `classes_`; with the loss logistic.
+        """Probabilities of the classes, in the order of `classes_`; with `calibrate`, or the loss logistic.
 
         Of several classes, those of one against the rest divided by their sum.
 

@@ -476,7 +476,7 @@ def _requested(name: str, predicted: str, probabilities: bool) -> RequestedMetri
         what = f"{name} is no metric for {predicted}" if metric else f"there is no metric {name!r:.80}"
         other = {SEVERAL_CLASSES: _OF_CLASSES, LABEL_SETS: _OF_SETS}.get(predicted, {}).get(name)
         if metric is not None and ProbabilitySums in metric.counts and not probabilities:
-            other = "it is of probabilities, which models with the loss logistic give"
+            other = "it is of probabilities, which calibrated models and those with the loss logistic give"
         what = what if other is None else f"{what}: {other}"
         choices = ", ".join(fitting_metrics(predicted, probabilities=probabilities))
         raise UsageError(f"{what}; for this model choose from {choices}")

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.catalog import CALIBRATIONS
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.model import probabilities
+from ooc_svm.model.calibration import Calibration
 from ooc_svm.model.kernel import KernelScorer
-from ooc_svm.model.linear import LinearScorer
+from ooc_svm.model.linear import LinearFunctions, LinearScorer
 from ooc_svm.model.model import Model
 
 TWO_CLASSES = "two classes"
@@ -69,7 +71,8 @@ class Decision:
     those of the data where it has names (`named`), else the numbers. `sides` has 1 for a positive class and
     -1 for a negative one, by name: of two classes all classes of the training data; of sets of labels all
     labels, -1 for those without a function; of two ranks the labels named as the higher rank, if any were.
-    `has_probabilities`: whether the scores give those of the labels.
+    `has_probabilities`: whether the scores give those of the labels, by the maps of `calibration` if there
+    are any.
     """
 
     scorer: LinearScorer | KernelScorer
@@ -80,6 +83,7 @@ class Decision:
     named: bool = False
     has_probabilities: bool = False
     active: tuple[int, ...] = ()  # Numbers of the functions, in the order of the scores
+    calibration: Calibration | None = None
 
     @classmethod
     def of(cls, model: Model) -> Decision:
@@ -106,7 +110,9 @@ class Decision:
             for each in model.classes or labels:
                 sides[names.get(each, label_text(each))] = 1 if each in numbers else -1
         scorer, gives = model.functions.scorer(active), model.gives_probabilities
-        return cls(scorer, predicted, np.array(labels), texts, sides, bool(names), gives, tuple(active))
+        maps = None if model.calibration is None else model.calibration.of(active)
+        found = scorer, predicted, np.array(labels), texts, sides, bool(names), gives, tuple(active)
+        return cls(*found, maps)
 
     @property
     def classes(self) -> npt.NDArray[Any]:
@@ -156,11 +162,12 @@ class Decision:
 
     def log_probabilities(self, scores: Float64Array) -> Float64Array:
         """Logarithms of the probabilities of the labels, in the order of `labels`; see `probabilities`."""
+        odds = scores if self.calibration is None else self.calibration.log_odds(scores)
         if self.predicted == TWO_CLASSES:
-            return probabilities.log_of_two(scores[:, 0])
+            return probabilities.log_of_two(odds[:, 0])
         if self.predicted == LABEL_SETS:
-            return probabilities.log_of_sets(scores)
-        return probabilities.log_of_several(scores)
+            return probabilities.log_of_sets(odds)
+        return probabilities.log_of_several(odds)
 
     def probabilities(self, scores: Float64Array) -> Float64Array:
         """Probabilities of the labels, in the order of `labels`, shape (n, labels).
@@ -172,11 +179,17 @@ class Decision:
         return shares
 
 
+def decision_alone(model: Model, C: float) -> Decision:
+    """What scores of the functions of one value of C mean, without their weights."""
+    none = LinearFunctions(np.empty((model.n_models, 0)), np.zeros(model.n_models))
+    return Decision.of(select_C(replace(model, functions=none, feature_names=None), C))
+
+
 def require_probabilities(model: Model) -> None:
     """Raise UsageError if the scores of a model give no probabilities."""
     if not model.gives_probabilities:
-        losses = " or ".join(probabilities.LOSSES)
+        losses, methods = " or ".join(probabilities.LOSSES), " or ".join(CALIBRATIONS)
         raise UsageError(
             f"a model with the loss {model.loss} gives scores and no probabilities; train one with "
-            f"{parameter('loss', losses)}"
+            f"{parameter('calibrate', methods)}, or with {parameter('loss', losses)}"
         )

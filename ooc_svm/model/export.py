@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
@@ -52,7 +53,8 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
         numbers: where classes have names, a file with the ending ``.labels`` is written beside it first, with
         a line for each class: the number, a tab, the name. SVMlight: one decision function, as a linear
         kernel with a single support vector. The file has no labels and does not say what the function is for:
-        a positive score stands for the positive label, and of a regressor the score is the value.
+        a positive score stands for the positive label, and of a regressor the score is the value. Neither has
+        a form for the probabilities of a calibrated model: a warning says that they are left out.
 
     Raises
     ------
@@ -75,6 +77,12 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
     if to == "liblinear" and model.label_names is not None:
         check_no_model(f"{os.fspath(path)}{LABELS_SUFFIX}")
     start = next(parts)  # fails before a file is touched where the format cannot express the model
+    if model.calibration is not None:
+        warnings.warn(
+            f"the format of {to} has scores alone: the probabilities that the model was calibrated to give "
+            "are left out",
+            stacklevel=3,
+        )
 
     def write(file: BinaryIO) -> None:
         file.write(start.encode("ascii"))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ooc_svm.catalog import KERNELS, LINEAR
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, MemoryBudgetError, UsageError, parameter
+from ooc_svm.model.calibration import Calibration
 from ooc_svm.model.kernel import KernelFunctions
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
@@ -21,9 +22,10 @@ from ooc_svm.parameters import FLAG, PATH, Kind, checks
 from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, status_of
 
-# Version 2 is of models that predict sets of labels, which an older program would take for classes.
-MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=2)
-_PLAIN_FILE = replace(MODEL_FILE, version=1)
+# A model is written in the oldest version that can hold it: version 2 is of models that predict sets of
+# labels, which an older program would take for classes, version 3 of calibrated ones.
+MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=3)
+_PLAIN_FILE, _LABEL_SETS_FILE = replace(MODEL_FILE, version=1), replace(MODEL_FILE, version=2)
 
 # The names of the features: their text in UTF-8, and the bytes of each name.
 _NAMES_TEXT, _NAMES_LENGTHS = "feature_names", "feature_name_lengths"
@@ -136,12 +138,17 @@ def save_model(model: ModelOrPath, path: str | os.PathLike[str], *, overwrite: b
     arrays = model.functions.to_arrays() | _arrays_of_names(model.feature_names)
     if model.multilabel:
         content["multilabel"] = True
+    if model.calibration is not None:
+        content["calibration"] = model.calibration.method
+        arrays |= model.calibration.to_arrays()
     atomic_write(path, lambda file: write_arrays(file, _kind_of(model), content, arrays))
 
 
 def _kind_of(model: Model) -> FileKind:
     """The kind of file that a model is written to."""
-    return MODEL_FILE if model.multilabel else _PLAIN_FILE
+    if model.calibration is not None:
+        return MODEL_FILE
+    return _LABEL_SETS_FILE if model.multilabel else _PLAIN_FILE
 
 
 def _arrays_of_names(names: FeatureNames | None) -> dict[str, npt.NDArray[Any]]:
@@ -214,7 +221,16 @@ def _build(content: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Mode
     kind = LinearFunctions if kernel == LINEAR else KernelFunctions
     functions = kind.from_arrays(kernel, arrays, n_models, n_features)
     names_of_features = _restored_names(arrays)
-    return Model(functions=functions, feature_names=names_of_features, multilabel=multilabel, **facts)
+    calibration = None
+    if (method := content.get("calibration")) is not None:
+        calibration = Calibration.from_arrays(str(method), arrays)
+    return Model(
+        functions=functions,
+        feature_names=names_of_features,
+        multilabel=multilabel,
+        calibration=calibration,
+        **facts,
+    )
 
 
 def model_info(model: Model) -> dict[str, Any]:
@@ -228,6 +244,7 @@ def model_info(model: Model) -> dict[str, Any]:
         "has_feature_names": model.feature_names is not None,
         "epsilon": model.epsilon,
         "multilabel": model.multilabel,
+        "calibration": None if model.calibration is None else model.calibration.method,
     }
     for name in _CONTENT_TYPES:
         facts.setdefault(name, getattr(model, name))

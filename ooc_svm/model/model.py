@@ -12,6 +12,7 @@ from ooc_svm.catalog import PROBLEMS, load
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import InputError, UsageError, shown
+from ooc_svm.model.calibration import Calibration
 from ooc_svm.model.kernel import KernelFunctions
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.probabilities import gives_probabilities
@@ -47,6 +48,8 @@ class Model:
     multilabel : bool
         Whether a row has any number of labels: `classes` are then all labels, by number, and function k says
         whether a row has the label ``positive[k]``.
+    calibration : Calibration or None
+        From the scores of a classifier's functions to probabilities, where these were fitted: a map for each.
     C : tuple of float
         Of each function; empty where it is not known.
     selected : int
@@ -81,6 +84,7 @@ class Model:
     index_base: int = 1
     feature_names: FeatureNames | None = None
     multilabel: bool = False
+    calibration: Calibration | None = None
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     _one_row: OneRow | None = field(default=None, init=False, repr=False)
@@ -118,6 +122,9 @@ class Model:
             raise UsageError(f"{len(self.label_names)} names for {len(self.classes)} classes")
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise UsageError(f"{len(self.feature_names)} names for {self.n_features} features")
+        if self.calibration is not None and len(self.calibration.maps) != self.n_models:
+            n_maps = len(self.calibration.maps)
+            raise UsageError(f"the calibration has {n_maps} maps for {self.n_models} models")
         if not -self.n_models <= self.selected < self.n_models:
             raise UsageError(f"model {self.selected} is selected of {self.n_models}")
         if self.index_base not in (0, 1):
@@ -125,7 +132,8 @@ class Model:
 
     def _check_types(self) -> None:
         """Refuse a part that is not of its type."""
-        for name, kinds in _TYPES.items():
+        known = _TYPES if self.calibration is None else _TYPES | {"calibration": (Calibration,)}
+        for name, kinds in known.items():
             part = getattr(self, name)
             if not isinstance(part, kinds) or (isinstance(part, bool) and bool not in kinds):
                 names = " or ".join(kind.__name__ for kind in kinds)
@@ -152,6 +160,7 @@ class Model:
             ("classes", bool(self.classes)),
             ("names of classes", self.label_names is not None),
             ("sets of labels", self.multilabel),
+            ("a calibration", self.calibration is not None),
         ):
             if given:
                 raise UsageError(f"{self.problem} gives scores, and the model has {name}")
@@ -211,7 +220,7 @@ class Model:
     @property
     def gives_probabilities(self) -> bool:
         """Whether the scores of a classifier give probabilities of its classes; see `predict_proba`."""
-        return gives_probabilities(self.problem, self.loss)
+        return gives_probabilities(self.problem, self.loss, calibrated=self.calibration is not None)
 
     @property
     def epsilon(self) -> float | None:

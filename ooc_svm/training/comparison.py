@@ -12,12 +12,10 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ooc_svm.errors import InputError
 from ooc_svm.evaluation.evaluate import measure, measure_data
-from ooc_svm.model.decision import Decision
-from ooc_svm.model.linear import LinearFunctions
+from ooc_svm.model.calibration import unfitted
+from ooc_svm.model.decision import Decision, decision_alone
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.vector import RowVector
 from ooc_svm.solvers.base import KeptScores
@@ -25,9 +23,9 @@ from ooc_svm.solvers.stopping import CERTIFIED
 from ooc_svm.system import signals
 from ooc_svm.system.memory import INTERPRETER_BYTES
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
-from ooc_svm.training.memory_plan import validation_bytes
+from ooc_svm.training.memory_plan import fold_bytes, validation_bytes
 from ooc_svm.training.progress import LOWER_IS_BETTER
-from ooc_svm.training.result import certificate_report
+from ooc_svm.training.result import fold_certificates, with_certificates
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -83,12 +81,6 @@ def edge_hint(compared: Sequence[Compared], best: Compared) -> list[dict[str, st
     return [{"code": "edge-of-values", "message": message}]
 
 
-def _without_weights(model: Model) -> Decision:
-    """What the scores of a model mean; it is kept while a run needs its memory."""
-    none = LinearFunctions(np.empty((model.n_models, 0)), np.zeros(model.n_models))
-    return Decision.of(replace(model, functions=none, feature_names=None))
-
-
 class Comparison:
     """Compares the values of C of a run."""
 
@@ -96,13 +88,16 @@ class Comparison:
         assert run.prepared.tuning is not None
         self._run, self._tuning = run, run.prepared.tuning
         self._costs = list(dict.fromkeys(spec.C for spec in run.models))
-        self._memory = validation_bytes(run.prepared.options, self._tuning.n_folds)
+        options, folds = run.prepared.options, run.prepared.folds
+        self._n_folds = 0
+        self._memory = validation_bytes(options)
         self._numbers: RowVector | None = None
         self._fold_rows: list[int] = []
-        if (folds := self._tuning.folds) is not None:
+        if folds is not None and not self._tuning.on_store:
+            self._n_folds = folds.n_folds
+            self._memory = fold_bytes(options, folds.n_folds)
             self._numbers = fold_numbers(run.engine, folds, self._memory // 4)
             self._fold_rows = rows_of_folds(self._numbers, folds.n_folds)
-        self._decision = _without_weights(run.model())
         self._ignored = 0  # Values of the other store in features that the data lack
 
     def begin(self) -> None:
@@ -110,9 +105,11 @@ class Comparison:
 
         InputError, UsageError for rows that the metric has no value for, or a store that does not fit.
         """
-        run, n_folds = self._run, self._tuning.n_folds
+        run, n_folds, model = self._run, self._n_folds, self._run.model()
+        if run.prepared.options.calibrate is not None:
+            model = replace(model, calibration=unfitted(model.n_models))
         if not n_folds:
-            self._of_store(run.model(), self._costs[0])
+            self._of_store(model, self._costs[0])
             if self._ignored:
                 run.recorder.note(
                     f"{self._ignored} values of {run.prepared.options.validation} are of features that the "
@@ -126,8 +123,9 @@ class Comparison:
             f"value(s) of C: {n_models - n_final} models without a fold and {n_final} of all rows share each "
             "read"
         )
+        decision = decision_alone(model, self._costs[0])
         for fold in range(n_folds):
-            self._of_fold(fold, None)
+            self._of_fold(fold, None, decision)
 
     def concluded(self, model: Model) -> Model:
         """The model with the chosen C selected, and the comparison in its report.
@@ -135,9 +133,8 @@ class Comparison:
         Interrupted by a signal.
         """
         compared = [Compared(C, self._values(model, C), self._converged(C)) for C in self._costs]
-        tuning, report, rows = self._tuning, model.report, self._fold_models()
+        tuning, report, rows = self._tuning, model.report, fold_certificates(self._run)
         best = chosen(compared, tuning.metric, tuning.rule)
-        whole = [*report["models"], *rows]
         found = {
             "metric": tuning.metric,
             "lower_is_better": tuning.metric in LOWER_IS_BETTER,
@@ -150,38 +147,34 @@ class Comparison:
             "models": rows,
         }
         hints = [*report["hints"], *(edge_hint(compared, best) if tuning.rule == "best" else ())]
-        ended = {
-            "hints": hints,
-            "converged": all(row["converged"] for row in whole),
-            "stop_reason": ", ".join(dict.fromkeys(row["stop_reason"] for row in whole)),
-        }
-        return replace(model, selected=model.C.index(best.C), report={**report, **ended, "tuning": found})
+        report = with_certificates({**report, "hints": hints, "tuning": found}, rows)
+        return replace(model, selected=model.C.index(best.C), report=report)
 
     def _values(self, model: Model, C: float) -> list[float]:
-        if not self._tuning.n_folds:
+        if not self._n_folds:
             return [self._of_store(model, C)]
-        values = []
-        for fold in range(self._tuning.n_folds):
+        values, decision = [], decision_alone(model, C)
+        for fold in range(self._n_folds):
             if (signal := signals.stop_requested()) is not None:
                 raise self._run.interrupted(signal)
             models = zip(self._run.models, self._run.solvers, strict=True)
             own = [solver for spec, solver in models if (spec.fold, spec.C) == (fold, C)]
             kept = [scores for solver in own if (scores := solver.kept_scores()) is not None]
             assert len(kept) == len(own)
-            values.append(self._of_fold(fold, kept))
+            values.append(self._of_fold(fold, kept, decision))
         return values
 
-    def _of_fold(self, fold: int, kept: Sequence[KeptScores] | None) -> float:
+    def _of_fold(self, fold: int, kept: Sequence[KeptScores] | None, decision: Decision) -> float:
         """The metric of the rows of a fold."""
-        data, n_folds = self._run.prepared.data, self._tuning.n_folds
-        name = f"fold {fold + 1} of {n_folds}"
+        data = self._run.prepared.data
+        name = f"fold {fold + 1} of {self._n_folds}"
         sets = data.labels.sets
         names = data.labels.names if sets is None else sets.names
         has_sets = sets is not None
         rows = FoldRows(name, self._fold_rows[fold], names, data.labels.has_qid, label_sets=has_sets)
         assert self._numbers is not None
         where = self._run.engine, self._numbers, fold
-        scores = FoldScores(*where, kept, self._decision, rows, self._memory // 2)
+        scores = FoldScores(*where, kept, decision, rows, self._memory // 2)
         try:
             return measure(scores, self._tuning.metric)
         except InputError as error:
@@ -206,14 +199,3 @@ class Comparison:
     def _converged(self, C: float) -> bool:
         models = zip(self._run.models, self._run.solvers, strict=True)
         return all(solver.certificate.stop_reason == CERTIFIED for spec, solver in models if spec.C == C)
-
-    def _fold_models(self) -> list[dict[str, Any]]:
-        """What the report says of each model that a fold was held out of."""
-        names, n_rows = self._run.prepared.data.labels.names, self._run.engine.source.n_rows
-        return [
-            {"fold": spec.fold + 1}
-            | certificate_report(spec, solver.solution().bias, solver.certificate, names)
-            | solver.metadata(n_rows)
-            for spec, solver in zip(self._run.models, self._run.solvers, strict=True)
-            if spec.fold is not None
-        ]

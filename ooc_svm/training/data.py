@@ -52,6 +52,11 @@ class Data:
     feature_names: FeatureNames | None = None
     n_held_out: int = 0  # Rows that are held out of training
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are in memory, so that nothing is read."""
+        return isinstance(self.source, MatrixSource)
+
 
 def open_data(
     data: Any,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ooc_svm.model.calibration import Calibration
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.training.comparison import Compared, chosen, edge_hint
@@ -52,6 +53,11 @@ class JoinedModel:
             report["tuning"], hints = _tuning([each["tuning"] for each in reports])
             report["hints"] = [*(each for each in report["hints"] if each["code"] != _EDGE), *hints]
             selected = C.index(report["tuning"]["C"])
+        calibration = None
+        if (first := parts[0].calibration) is not None:
+            maps = tuple(own for model in parts if model.calibration for own in model.calibration.maps)
+            calibration = Calibration(first.method, maps)
+            report["calibration"] = _calibration([each["calibration"] for each in reports])
         return replace(
             parts[0],
             functions=LinearFunctions(
@@ -60,6 +66,7 @@ class JoinedModel:
             positive=[label for model in parts for label in model.positive],
             C=C,
             selected=selected,
+            calibration=calibration,
             report=report,
         )
 
@@ -90,6 +97,12 @@ def _run_report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "history": history,
         "batches": [len(report["models"]) for report in reports],
     }
+
+
+def _calibration(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What was fitted to the scores of the models of all batches."""
+    lists = (name for name in ("functions", "models") if name in found[0])
+    return found[0] | {name: [row for each in found for row in each[name]] for name in lists}
 
 
 def _measured(report: dict[str, Any]) -> dict[str, float]:

@@ -67,10 +67,13 @@ def program_bytes(options: TrainOptions, *, converted: bool) -> int:
     return CONVERTED_TRAINER_BYTES if converted else TRAINER_BYTES
 
 
-def validation_bytes(options: TrainOptions, n_folds: int = 0) -> int:
-    """Bytes that measuring the quality on another store, or on folds, may use."""
-    if n_folds:
-        return LEAST_VALIDATION_BYTES
+def fold_bytes(options: TrainOptions, n_folds: int) -> int:
+    """Bytes that comparing values of C on folds, or a calibration, may use."""
+    return LEAST_VALIDATION_BYTES if n_folds or options.calibrate is not None else 0
+
+
+def validation_bytes(options: TrainOptions) -> int:
+    """Bytes that measuring the quality on another store may use."""
     if options.validation is None or options.held_out_share is not None:
         return 0
     return max(memory_budget(options.memory) // VALIDATION_PART, LEAST_VALIDATION_BYTES)

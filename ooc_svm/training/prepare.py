@@ -13,7 +13,7 @@ from typing import Any
 
 from ooc_svm.catalog import KERNELS, LOSSES, PROBLEMS, SOLVERS, load
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.data.matrix import MatrixSource
+from ooc_svm.data.folds import Folds
 from ooc_svm.engine.base import Engine
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec, Problem
@@ -25,8 +25,8 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.batches import Batch
 from ooc_svm.training.data import Data, open_data, without_rows
 from ooc_svm.training.keys import RunKey, family_key, run_key
-from ooc_svm.training.memory_plan import Workload, program_bytes, validation_bytes
-from ooc_svm.training.tuning import TuneRequest, Tuning, check_request, plan_tuning
+from ooc_svm.training.memory_plan import Workload, fold_bytes, program_bytes, validation_bytes
+from ooc_svm.training.tuning import TuneRequest, Tuning, check_request, plan_tuning_and_folds
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
@@ -43,6 +43,7 @@ class Preparation:
     # The labels that rows are told apart by; empty where labels are values or too many
     classes: Float64Array
     tuning: Tuning | None = None  # How values of C are compared, if they are
+    folds: Folds | None = None  # Those that there are models without, for a comparison or a calibration
     batch: Batch | None = None  # Some of the models, where not all are trained at the same time
 
     @property
@@ -53,7 +54,7 @@ class Preparation:
     @property
     def n_folds(self) -> int:
         """Folds that models are trained without, besides those on all rows."""
-        return 0 if self.tuning is None else self.tuning.n_folds
+        return 0 if self.folds is None else self.folds.n_folds
 
     @property
     def n_models(self) -> int:
@@ -70,7 +71,7 @@ class Preparation:
     def workload(self) -> Workload:
         """The sizes that a run's memory follows from."""
         data, options, source = self.data, self.options, self.data.source
-        in_memory = isinstance(source, MatrixSource)
+        in_memory = data.in_memory
         marks = int(options.held_out_share is not None or self.n_folds > 0)
         if options.over_pairs:  # see `Problem.fold_pairs`
             marks += 8 * self.n_folds
@@ -95,7 +96,8 @@ class Preparation:
             program_bytes=program_bytes(options, converted=data.conversion_seconds is not None)
             + (0 if data.feature_names is None else data.feature_names.nbytes)
             + (0 if data.labels.sets is None else data.labels.sets.nbytes)
-            + validation_bytes(options, self.n_folds),
+            + validation_bytes(options)
+            + fold_bytes(options, self.n_folds),
             finished_bytes=0 if self.batch is None else self.batch.finished_bytes(source.n_features),
         )
 
@@ -109,10 +111,9 @@ class Preparation:
 
     def _part_key(self) -> dict[str, Any]:
         """What of the folds, and of a batch, does not follow from data and options."""
-        folds = None if self.tuning is None else self.tuning.folds
         found: dict[str, Any] = {}
-        if folds is not None:
-            found["folds"] = [folds.n_folds, self.options.seed, folds.by_query]
+        if self.folds is not None:
+            found["folds"] = [self.folds.n_folds, self.options.seed, self.folds.by_query]
         if self.batch is not None:
             found["batch"] = [self.batch.number, self.batch.total]
         return found
@@ -125,8 +126,8 @@ class Preparation:
             options=self.options,
             sorting_bytes=engine.sorting_bytes,
         )
-        if self.tuning is not None and self.tuning.folds is not None:
-            fill = filled_with_folds(fill, self.tuning.folds)
+        if self.folds is not None:
+            fill = filled_with_folds(fill, self.folds)
         if self.problem.rowwise:
             engine.fill(fill)
             return [None] * (1 + self.n_folds)
@@ -142,9 +143,9 @@ class Preparation:
         models = self.problem.models(self.data.labels, self.options, self.loss, weight, pairs[0])
         if self.options.held_out_share is not None:
             models = [replace(spec, held_out=HELD_OUT) for spec in models]
-        if self.tuning is not None and self.tuning.folds is not None:
+        if self.folds is not None:
             rest = self.data.labels, self.options, self.loss, weight, pairs[1:]
-            models += fold_models(self.problem, self.tuning.folds, *rest)
+            models += fold_models(self.problem, self.folds, *rest)
         return models if self.batch is None else self.batch.of(models)
 
     def kernel(self, gamma: float | None) -> Any:
@@ -204,5 +205,5 @@ def prepare(data: Data, options: TrainOptions, tuning: TuneRequest | None = None
     loss = load(entry.home)(**{name: getattr(options, f"resolved_{name}") for name in entry.options})
     solver: SolverPackage = load(SOLVERS[options.resolved_solver].home)
     classes = problem.check(data.labels, options)
-    plan = None if tuning is None else plan_tuning(tuning, problem, data, options)
-    return Preparation(data, options, problem, loss, solver, classes, plan)
+    plans = plan_tuning_and_folds(tuning, problem, data, options)
+    return Preparation(data, options, problem, loss, solver, classes, *plans)

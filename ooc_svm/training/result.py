@@ -155,6 +155,31 @@ def certificate_report(
     }
 
 
+def fold_certificates(run: Run) -> list[dict[str, Any]]:
+    """What the report says of each model that a fold was held out of."""
+    names, n_rows = run.prepared.data.labels.names, run.engine.source.n_rows
+    return [
+        {"fold": spec.fold + 1}
+        | certificate_report(spec, solver.solution()[1], solver.certificate, names)
+        | solver.metadata(n_rows)
+        for spec, solver in zip(run.models, run.solvers, strict=True)
+        if spec.fold is not None
+    ]
+
+
+def with_certificates(report: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The report of a run that has other models than those of the report as well: how they ended counts."""
+    return {**report, **_ended([*report["models"], *others])}
+
+
+def _ended(models: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How the models ended."""
+    return {
+        "converged": all(model["converged"] for model in models),
+        "stop_reason": ", ".join(dict.fromkeys(model["stop_reason"] for model in models)),
+    }
+
+
 def _run_report(recorder: Recorder, engine: Engine, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The part of the report that tells how the run went."""
     counters, source = engine.counters, engine.source
@@ -168,8 +193,7 @@ def _run_report(recorder: Recorder, engine: Engine, models: Sequence[dict[str, A
         "waiting_seconds": counters.waiting_seconds,
         "computing_seconds": counters.visiting_seconds,
         "peak_memory_bytes": engine.peak_memory(),
-        "converged": all(model["converged"] for model in models),
-        "stop_reason": ", ".join(dict.fromkeys(model["stop_reason"] for model in models)),
+        **_ended(models),
         "models": list(models),
         "history": recorder.history,
     }

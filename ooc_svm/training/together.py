@@ -9,6 +9,7 @@ from ooc_svm.model.model import Model
 from ooc_svm.passes.columns import ColumnSums
 from ooc_svm.solvers.base import Solver
 from ooc_svm.solvers.stopping import Stopping
+from ooc_svm.training.calibration import announcement, calibrated
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.comparison import Comparison
@@ -55,6 +56,8 @@ def train_together(
         )
         solvers += prepared.solvers(models, budget.plan, context, engine)
         run = Run(prepared, models, solvers, context, budget, engine, recorder, checkpoints)
+        if (remark := announcement(prepared)) is not None:
+            recorder.note(remark)
         comparison = None if prepared.tuning is None else Comparison(run)
         if comparison is not None:
             comparison.begin()
@@ -63,6 +66,8 @@ def train_together(
         else:
             run.restore()
         model = run.run()
+        if options.calibrate is not None:
+            model = calibrated(run, model)
         return (model if comparison is None else comparison.concluded(model)), columns
 
 

@@ -39,19 +39,20 @@ class Measuring(ABC):
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        size = len(run.models) // len({spec.C for spec in run.models})
-        self._groups = [slice(first, first + size) for first in range(0, len(run.models), size)]
+        self._models, self._solvers = run.final
+        size = len(self._models) // len({spec.C for spec in self._models})
+        self._groups = [slice(first, first + size) for first in range(0, len(self._models), size)]
         self._known: list[tuple[tuple[float, ...], Quality]] = [((), {})] * len(self._groups)
 
     def measure(self) -> list[Quality] | None:
         """``C`` and the metrics of the models of each C; None before their first read is complete."""
-        certificates = [solver.certificate for solver in self._run.solvers]
+        certificates = [solver.certificate for solver in self._solvers]
         if not all(certificate.passes for certificate in certificates):
             return None
         for number, group in enumerate(self._groups):
             reached = tuple(certificate.primal for certificate in certificates[group])
             if reached != self._known[number][0]:
-                C = self._run.models[group][0].C
+                C = self._models[group][0].C
                 self._known[number] = reached, {"C": C, **self._measured(group, C)}
         return [dict(quality) for _, quality in self._known]
 
@@ -68,10 +69,10 @@ class HeldOutRows(Measuring):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._metrics = _metrics(run.models[self._groups[0]], run.solvers[0], run.engine)
+        self._metrics = _metrics(self._models[self._groups[0]], self._solvers[0], run.engine)
 
     def _measured(self, group: slice, C: float) -> Quality:
-        scores = [kept for solver in self._run.solvers[group] if (kept := solver.kept_scores())]
+        scores = [kept for solver in self._solvers[group] if (kept := solver.kept_scores())]
         return self._metrics.values(self._run.engine.stream(self._metrics.requests(scores)))
 
 
@@ -85,7 +86,7 @@ class OtherStore(Measuring):
         super().__init__(run)
         options = run.prepared.options
         self._store = open_store(str(options.validation), label=options.label, unlabelled=options.unlabelled)
-        self._measured(self._groups[0], run.models[0].C)
+        self._measured(self._groups[0], self._models[0].C)
 
     def _measured(self, group: slice, C: float) -> Quality:
         options = self._run.prepared.options

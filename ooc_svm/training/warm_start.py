@@ -44,10 +44,10 @@ def warm_start(run: Run) -> str:
         raise InputError(f"{place} does not exist; give a model file or a folder of checkpoints")
     if not is_folder(place):
         return _from_model(load_model(place), place, run)
-    if run.prepared.tuning is not None:
+    if run.prepared.tuning is not None or run.prepared.n_folds:
         raise UsageError(
-            f"{place} is a folder of checkpoints, and values of C are compared from the weights of a model "
-            f"on; give {parameter('warm_start')} a model file, or leave it out"
+            f"{place} is a folder of checkpoints, and models that are compared, or trained without a fold, "
+            f"begin at the weights of a model; give {parameter('warm_start')} a model file, or leave it out"
         )
     saved = newest_saved(place)
     if saved is None:
