@@ -37,7 +37,7 @@ def announcement(prepared: Preparation) -> str | None:
         return None
     rows = folds.sizes.sum(axis=0)
     fewest, most = int(rows.min()), int(rows.max())
-    n_models = prepared.problem.n_models(prepared.data.labels, prepared.options)
+    n_models = prepared.n_models
     return (
         f"{folds.n_folds} folds of {fewest}{f' to {most}' if most > fewest else ''} rows for the "
         f"probabilities: {n_models * folds.n_folds} models without a fold and {n_models} of all rows share "
