@@ -92,6 +92,22 @@ def _class_weight(texts: list[str]) -> str | dict[str, float | str]:
     return weights
 
 
+def grid_of(texts: list[str] | None) -> dict[str, Any]:
+    """The values of each name of a grid, from ``nu=0.1,0.2``."""
+    grid: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, values = text.partition("=")
+        numbers = _numbers(values)
+        if not equals or isinstance(numbers, str):
+            raise UsageError(
+                f"{parameter('grid')}: {shown(text)} is not NAME=NUMBERS; write for example nu=0.1,0.2"
+            )
+        if name in grid:
+            raise UsageError(f"{parameter('grid')}: {name!r:.82} is given twice; give all of its values once")
+        grid[name] = numbers
+    return grid
+
+
 # How text becomes a value of a kind, by the type in docstrings; of other kinds it is the value.
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
     COUNT.doc: _integer,

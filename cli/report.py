@@ -104,7 +104,9 @@ def _of_folds(folds: Sequence[int]) -> str:
 
 def _choice(tuning: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The C that was chosen, and how."""
-    [chosen] = [each for each in tuning["values"] if each["C"] == tuning["C"]]
+    settings = tuning.get("chosen", {"C": tuning["C"]})
+    [chosen] = [each for each in tuning["values"] if settings.items() <= each.items()]
+    named = ", ".join(f"{name} {value:g}" for name, value in settings.items())
     error, folds, metric = chosen["standard_error"], tuning["folds"], tuning["metric"]
     spread = "" if error is None else f" with a standard error of {error:.2g}"
     if folds is None:
@@ -115,25 +117,27 @@ def _choice(tuning: Mapping[str, Any]) -> list[tuple[str, str]]:
     why = best if tuning["rule"] == "best" else f"the least C within a standard error of {best}"
     ignored = tuning["ignored_values"]
     left_out = f"; {count(ignored, 'value')} of features that the model lacks ignored" if ignored else ""
+    compared = f"{count(len(tuning['values']), 'value')} of {' and '.join(settings)}"
     return [
-        ("chosen", f"C {chosen['C']:g}: {metric} {chosen['mean']:.4g}{spread}, {why}"),
-        ("compared", f"{count(len(tuning['values']), 'value')} of C {where}{left_out}"),
+        ("chosen", f"{named}: {metric} {chosen['mean']:.4g}{spread}, {why}"),
+        ("compared", f"{compared} {where}{left_out}"),
     ]
 
 
 def comparison(tuning: Mapping[str, Any]) -> str:
-    """A line for each C: the mean of the metric, its standard error, and the value in each fold."""
+    """A line for each C and point of a grid: mean and standard error of the metric, its values in folds."""
+    chosen = tuning.get("chosen", {"C": tuning["C"]})
     folds = range(len(tuning["folds"] or ())) if len(tuning["folds"] or ()) <= MOST_FOLDS else ()
     spread = ["standard error"] if tuning["folds"] else []
-    head = ["C", tuning["metric"], *spread, *(f"fold {fold + 1}" for fold in folds), "certified", ""]
+    head = [*chosen, tuning["metric"], *spread, *(f"fold {fold + 1}" for fold in folds), "certified", ""]
     rows = [
         (
-            f"{each['C']:g}",
+            *(f"{each[name]:g}" for name in chosen),
             f"{each['mean']:.4f}",
             *([f"{each['standard_error']:.4f}"] if spread else ()),
             *(f"{each['values'][fold]:.4f}" for fold in folds),
             "yes" if each["converged"] else "no",
-            "chosen" if each["C"] == tuning["C"] else "",
+            "chosen" if chosen.items() <= each.items() else "",
         )
         for each in tuning["values"]
     ]

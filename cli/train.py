@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ooc_svm.cli.json_output import check_json_target, write_json
-from ooc_svm.cli.options import FeatureNames, Quiet, argument, option, takes_training
+from ooc_svm.cli.options import FeatureNames, Quiet, argument, grid_of, option, takes_training
 from ooc_svm.cli.reading import (
     TEXT,
     BadLines,
@@ -56,6 +56,15 @@ Folds = Annotated[
 ReportFile = Annotated[
     str | None,
     option(PATH, metavar="FILE.json", help="Also write the report of the run to this file."),
+]
+GridOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        metavar="NAME=FLOAT[,FLOAT...]",
+        help="Values of nu, p, epsilon, gamma, degree or coef0 that tune compares, in all combinations with "
+        "those of --C; may be repeated.",
+    ),
 ]
 LogFile = Annotated[
     str | None,
@@ -196,10 +205,11 @@ def plan(
         Any,
         option(FOLDS, metavar="N", help="Show what tune with so many folds will need; by default train."),
     ] = None,
+    grid: GridOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Show what training or tuning will need, and run nothing."""
     from ooc_svm.training.plan import plan as run
 
-    planned = run(data, folds=folds, **options)
+    planned = run(data, folds=folds, grid=grid_of(grid), **options)
     typer.echo(json.dumps(planned.to_json(), indent=2) if as_json else "\n".join(planned.lines()))

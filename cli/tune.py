@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from ooc_svm.cli.json_output import write_json
-from ooc_svm.cli.options import FeatureNames, Quiet, option, takes_training
+from ooc_svm.cli.options import FeatureNames, Quiet, grid_of, option, takes_training
 from ooc_svm.cli.report import certificate, comparison
 from ooc_svm.cli.train import (
     Folds,
+    GridOption,
     LogFile,
     ReportFile,
     StorePath,
@@ -56,16 +57,18 @@ def tune(
             help="Choose the C of the best mean, or the least C at most one standard error worse.",
         ),
     ] = "best",
+    grid: GridOption = None,
     report: ReportFile = None,
     log: LogFile = None,
     feature_names: FeatureNames = None,
     quiet: Quiet = False,
 ) -> None:
-    """Choose C by cross-validation, and train with it.
+    """Choose C, and other numbers, by cross-validation, and train with them.
 
-    For each C of --C, a model is trained without each fold and measured on it, and one is trained on all
-    rows. All of them share each read of the data. MODEL has those of all rows, and predicts with the C that
-    is chosen; the report has the comparison. --validation names a store to measure on in place of folds.
+    For each C of --C, and each combination of the values of --grid, a model is trained without each fold and
+    measured on it, and one is trained on all rows. All of them share each read of the data. MODEL has those
+    of all rows for each C, and predicts with the C that is chosen; the report has the comparison.
+    --validation names a store to measure on in place of folds.
     """
     output = default_model([data]) if output is None else output
     check_names({"-o": output, "--report": report, "--log": log})
@@ -85,6 +88,7 @@ def tune(
                 folds=folds,
                 metric=metric,
                 rule=rule,
+                grid=grid_of(grid),
                 progress=to_all(hints, show, None if lines is None else lines.write),
                 **options,
             )

@@ -191,6 +191,16 @@ def _read_json(value: Any) -> Any:
     return value
 
 
+def _read_grid(grid: Any) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    for name, values in grid.items():
+        numbers = [values] if isinstance(plain(values), int | float) else read_items(values)
+        if not numbers:
+            raise ValueError
+        found[str(name)] = tuple(map(read_number, numbers))
+    return found
+
+
 def _read_names(names: Any) -> Any:
     if is_path(names):
         return _read_path(names)
@@ -248,6 +258,9 @@ THREADS = at_least(1, _MOST_THREADS)
 COST = number("a positive number", lambda C: 0 < C < math.inf)
 DTYPE = choice("float32", "float64")
 FOLDS = at_least(2, 100)
+GRID = Kind(
+    "mapping of str to numbers", "a mapping of names of options to numbers, or several of them", _read_grid
+)
 RULE = choice("best", "one-standard-error")
 EXPORT_FORMAT = choice("liblinear", "svmlight")
 INDEX_BASE = choice(0, 1)

@@ -87,6 +87,7 @@ class ModelSpec:
     nu: float | None = None  # Of the nu problems
     mean: bool = False  # Whether C is of the mean of the losses
     fold: int | None = None  # Of several, the one that is held out: ``held_out`` has its number then
+    variant: int = 0  # Of a grid, the point whose numbers it has
 
 
 class Problem(ABC):

@@ -43,7 +43,7 @@ class Batch:
         """The models of this batch, of those of the run."""
         first, last = self.classes
         found: list[ModelSpec] = []
-        for (_, C), own in groupby(models, key=lambda spec: (spec.fold, spec.C)):
+        for (*_, C), own in groupby(models, key=lambda spec: (spec.variant, spec.fold, spec.C)):
             if C in self.costs:
                 found += list(own)[first:last]
         return found

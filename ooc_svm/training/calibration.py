@@ -45,6 +45,12 @@ def announcement(prepared: Preparation) -> str | None:
     )
 
 
+def ended_model(run: Run) -> Model:
+    """The model of a run that has ended, calibrated if that is asked for; Interrupted by a signal."""
+    model = run.model(ended=True)
+    return model if run.options.calibrate is None else calibrated(run, model)
+
+
 def calibrated(run: Run, model: Model) -> Model:
     """The model with a map for each of its functions, and what these do in its report.
 
@@ -87,11 +93,8 @@ def _functions(run: Run) -> list[FunctionScores]:
         of_marks: list[dict[int, Solver]] = [{1: solver} for solver in solvers]
         marks, weight = HELD_OUT, None
     else:
-        n_final, n_folds = len(models), prepared.n_folds
-        # Behind the models of all rows come those of each fold, in the same order.
-        of_marks = [
-            {fold: run.solvers[n_final * (1 + fold) + k] for fold in range(n_folds)} for k in range(n_final)
-        ]
+        of_folds = [run.of_fold(fold)[1] for fold in range(prepared.n_folds)]
+        of_marks = [dict(enumerate(own)) for own in zip(*of_folds, strict=True)]
         marks, weight = FOLDS, WEIGHT if prepared.has_weight else None
     found = []
     for spec, own in zip(models, of_marks, strict=True):

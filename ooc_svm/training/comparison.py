@@ -1,4 +1,4 @@
-"""The comparison of values of C at the end of a run: scores of folds kept by solvers, or another store.
+"""The comparison of values of C, and of a grid, at the end of a run: scores of folds, or another store.
 
 The scores of a fold are those of the models that it was held out of. Reads of training have made them, so
 that nothing is read for the comparison but labels.
@@ -7,7 +7,7 @@ that nothing is read for the comparison but labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +22,7 @@ from ooc_svm.solvers.base import KeptScores
 from ooc_svm.solvers.stopping import CERTIFIED
 from ooc_svm.system import signals
 from ooc_svm.system.memory import INTERPRETER_BYTES
+from ooc_svm.training.calibration import ended_model
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
 from ooc_svm.training.memory_plan import fold_bytes, validation_bytes
 from ooc_svm.training.progress import LOWER_IS_BETTER
@@ -31,12 +32,22 @@ if TYPE_CHECKING:
     from ooc_svm.training.run import Run
 
 
-class Compared(NamedTuple):
-    """A value of C, its metric in each fold or on the other store; and whether its models are certified."""
+EDGE = "edge-of-values"  # The code of a hint that only the comparison of all values can give
 
-    C: float
+
+class Compared(NamedTuple):
+    """A value of C at a point of the grid, its metric in each fold or on the other store.
+
+    And whether its models are certified; ``settings``: C and the numbers of the grid, by name.
+    """
+
+    settings: Mapping[str, float]
     values: list[float]
     converged: bool
+
+    @property
+    def C(self) -> float:  # noqa: N802
+        return self.settings["C"]
 
     @property
     def mean(self) -> float:
@@ -50,12 +61,12 @@ class Compared(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """As in the report."""
-        own = {"C": self.C, "mean": self.mean, "standard_error": self.standard_error}
-        return {**own, "values": self.values, "converged": self.converged}
+        own = {"mean": self.mean, "standard_error": self.standard_error}
+        return {**self.settings, **own, "values": self.values, "converged": self.converged}
 
 
 def chosen(compared: Sequence[Compared], metric: str, rule: str) -> Compared:
-    """The value of C that a rule chooses; of equal ones the least, whose weights are the smallest.
+    """What a rule chooses; of equal ones the least C, whose weights are the smallest, and the first of those.
 
     ``rule``: "best", or "one-standard-error": the least C no more than a standard error worse than the best.
     """
@@ -67,18 +78,21 @@ def chosen(compared: Sequence[Compared], metric: str, rule: str) -> Compared:
     return min((each for each in compared if sign * each.mean <= limit), key=lambda each: each.C)
 
 
-def edge_hint(compared: Sequence[Compared], best: Compared) -> list[dict[str, str]]:
-    """What to try where the least or the largest of several values is better than all others."""
-    smaller = [each for each in compared if each.C < best.C]
-    larger = [each for each in compared if each.C > best.C]
-    tied = sum(each.mean == best.mean for each in compared) > 1
-    if tied or bool(smaller) == bool(larger):
+def edge_hints(compared: Sequence[Compared], best: Compared) -> list[dict[str, str]]:
+    """What to try where the least or the largest of several values of a number is better than all others."""
+    if sum(each.mean == best.mean for each in compared) > 1:
         return []
-    size = "larg" if smaller else "small"
-    message = (
-        f"C = {best.C:g}, the best of those compared, is the {size}est of them; try {size}er ones as well"
-    )
-    return [{"code": "edge-of-values", "message": message}]
+    found = []
+    for name, value in best.settings.items():
+        smaller = any(each.settings[name] < value for each in compared)
+        larger = any(each.settings[name] > value for each in compared)
+        if smaller != larger:
+            size = "larg" if smaller else "small"
+            found.append(
+                f"{name} = {value:g}, the best of those compared, is the {size}est of them; try {size}er "
+                "ones as well"
+            )
+    return [{"code": EDGE, "message": message} for message in found[:1]]
 
 
 class Comparison:
@@ -117,36 +131,48 @@ class Comparison:
                 )
             return
         fewest, most = min(self._fold_rows), max(self._fold_rows)
-        n_models, n_final = len(run.models), len(run.final[0])
+        n_models, n_final = len(run.models), sum(spec.fold is None for spec in run.models)
+        n_points = len(run.prepared.variants)
+        grid = f" at {n_points} points of the grid" if n_points > 1 else ""
         run.recorder.note(
             f"{n_folds} folds of {fewest}{f' to {most}' if most > fewest else ''} rows, {len(self._costs)} "
-            f"value(s) of C: {n_models - n_final} models without a fold and {n_final} of all rows share each "
-            "read"
+            f"value(s) of C{grid}: {n_models - n_final} models without a fold and {n_final} of all rows "
+            "share each read"
         )
         decision = decision_alone(model, self._costs[0])
         for fold in range(n_folds):
             self._of_fold(fold, None, decision)
 
-    def concluded(self, model: Model) -> Model:
-        """The model with the chosen C selected, and the comparison in its report.
+    def concluded(self) -> Model:
+        """The models of the best point of the grid, the chosen C selected, the comparison in their report.
 
         Interrupted by a signal.
         """
-        compared = [Compared(C, self._values(model, C), self._converged(C)) for C in self._costs]
-        tuning, report, rows = self._tuning, model.report, fold_certificates(self._run)
+        run, tuning, compared = self._run, self._tuning, list[Compared]()
+        points = [each.settings for each in run.prepared.variants]
+        for run.variant, settings in enumerate(points):
+            model = ended_model(run)
+            for C in self._costs:
+                compared.append(Compared({"C": C, **settings}, self._values(model, C), self._converged(C)))
         best = chosen(compared, tuning.metric, tuning.rule)
+        variant = next(k for k, settings in enumerate(points) if settings.items() <= best.settings.items())
+        if variant != run.variant:
+            run.variant = variant
+            model = ended_model(run)
+        report, rows = model.report, fold_certificates(run)
         found = {
             "metric": tuning.metric,
             "lower_is_better": tuning.metric in LOWER_IS_BETTER,
             "rule": tuning.rule,
             "C": best.C,
+            "chosen": dict(best.settings),
             "folds": self._fold_rows or None,
             "store": None if self._fold_rows else str(self._run.prepared.options.validation),
             "ignored_values": self._ignored,
             "values": [each.to_json() for each in compared],
             "models": rows,
         }
-        hints = [*report["hints"], *(edge_hint(compared, best) if tuning.rule == "best" else ())]
+        hints = [*report["hints"], *(edge_hints(compared, best) if tuning.rule == "best" else ())]
         report = with_certificates({**report, "hints": hints, "tuning": found}, rows)
         return replace(model, selected=model.C.index(best.C), report=report)
 
@@ -157,8 +183,8 @@ class Comparison:
         for fold in range(self._n_folds):
             if (signal := signals.stop_requested()) is not None:
                 raise self._run.interrupted(signal)
-            models = zip(self._run.models, self._run.solvers, strict=True)
-            own = [solver for spec, solver in models if (spec.fold, spec.C) == (fold, C)]
+            models = zip(*self._run.of_fold(fold), strict=True)
+            own = [solver for spec, solver in models if spec.C == C]
             kept = [scores for solver in own if (scores := solver.kept_scores()) is not None]
             assert len(kept) == len(own)
             values.append(self._of_fold(fold, kept, decision))
@@ -197,5 +223,10 @@ class Comparison:
         return found.value
 
     def _converged(self, C: float) -> bool:
-        models = zip(self._run.models, self._run.solvers, strict=True)
-        return all(solver.certificate.stop_reason == CERTIFIED for spec, solver in models if spec.C == C)
+        run = self._run
+        reasons = [
+            solver.certificate.stop_reason
+            for spec, solver in zip(run.models, run.solvers, strict=True)
+            if (spec.variant, spec.C) == (run.variant, C)
+        ]
+        return all(reason == CERTIFIED for reason in reasons)

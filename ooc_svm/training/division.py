@@ -46,7 +46,8 @@ def in_batches(prepared: Preparation, total: int) -> list[Preparation]:
 
 
 def _most_batches(prepared: Preparation) -> int:
-    if prepared.options.kernel != LINEAR:  # whose models are no larger for being many
+    if prepared.options.kernel != LINEAR or len(prepared.variants) > 1:
+        # Kernel models are no larger for being many; points of a grid are compared when all are there.
         return 1
     compares = prepared.tuning is not None or prepared.options.validation is not None
     return len(prepared.options.C) if compares else prepared.n_models

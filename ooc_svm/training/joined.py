@@ -11,12 +11,11 @@ import numpy as np
 from ooc_svm.model.calibration import Calibration
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
-from ooc_svm.training.comparison import Compared, chosen, edge_hint
+from ooc_svm.training.comparison import EDGE, Compared, chosen, edge_hints
 from ooc_svm.training.progress import best_quality
 
 # What a run costs in all, and what is the largest of its batches.
 _SUMS = ("passes", "bytes_read", "seconds", "waiting_seconds", "computing_seconds")
-_EDGE = "edge-of-values"  # A hint that only the comparison of all values can give
 
 
 class JoinedModel:
@@ -51,7 +50,7 @@ class JoinedModel:
             selected = C.index(best)
         if "tuning" in report:
             report["tuning"], hints = _tuning([each["tuning"] for each in reports])
-            report["hints"] = [*(each for each in report["hints"] if each["code"] != _EDGE), *hints]
+            report["hints"] = [*(each for each in report["hints"] if each["code"] != EDGE), *hints]
             selected = C.index(report["tuning"]["C"])
         calibration = None
         if (first := parts[0].calibration) is not None:
@@ -114,8 +113,8 @@ def _measured(report: dict[str, Any]) -> dict[str, float]:
 def _tuning(found: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """The comparison of the values of all batches, and what it hints at."""
     values = [row for each in found for row in each["values"]]
-    compared = [Compared(row["C"], row["values"], row["converged"]) for row in values]
+    compared = [Compared({"C": row["C"]}, row["values"], row["converged"]) for row in values]
     best = chosen(compared, found[0]["metric"], found[0]["rule"])
     models = [row for each in found for row in each["models"]]
-    hints = edge_hint(compared, best) if found[0]["rule"] == "best" else []
-    return {**found[0], "C": best.C, "values": values, "models": models}, hints
+    hints = edge_hints(compared, best) if found[0]["rule"] == "best" else []
+    return {**found[0], "C": best.C, "chosen": dict(best.settings), "values": values, "models": models}, hints

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from ooc_svm.data.source import Source
 from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, checks
+from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, GRID, checks
 from ooc_svm.passes.base import StridedRange
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import MemoryItem, Sample
@@ -23,7 +23,7 @@ from ooc_svm.training.division import batches
 from ooc_svm.training.memory_plan import Budget, Workload, divide, note_of, to_json
 from ooc_svm.training.prepare import Preparation, open_prepared
 from ooc_svm.training.progress import seconds_text
-from ooc_svm.training.tuning import TuneRequest
+from ooc_svm.training.tuning import NO_GRID, TuneRequest
 from ooc_svm.training.warmup import warm_up
 
 SAMPLED_BLOCKS = 3  # Blocks that are read and worked on to measure the speed
@@ -112,8 +112,16 @@ class Plan:
         }
 
 
-@checks(TrainOptions, data=ANY_DATA, labels=ARRAY, qid=ARRAY, folds=FOLDS)
-def plan(data: Any, labels: Any = None, *, qid: Any = None, folds: int | None = None, **options: Any) -> Plan:
+@checks(TrainOptions, data=ANY_DATA, labels=ARRAY, qid=ARRAY, folds=FOLDS, grid=GRID)
+def plan(
+    data: Any,
+    labels: Any = None,
+    *,
+    qid: Any = None,
+    folds: int | None = None,
+    grid: Mapping[str, Any] = NO_GRID,
+    **options: Any,
+) -> Plan:
     """Say what `train` with these arguments would need; a few blocks are read to measure the speed.
 
     Parameters
@@ -122,6 +130,8 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, folds: int | None = 
         As `ooc_svm.train` takes them, but for text: its size in rows and nonzeros is not known beforehand.
     folds : int, optional
         Say what `ooc_svm.tune` with so many folds would need.
+    grid : mapping of str to sequence of float, optional
+        Say what `ooc_svm.tune` with this grid would need.
 
     Raises
     ------
@@ -133,7 +143,7 @@ def plan(data: Any, labels: Any = None, *, qid: Any = None, folds: int | None = 
     wanted = TrainOptions(**options)
     if wanted.engine != "local":
         raise UsageError(f"a plan is for one machine; leave {parameter('engine')} out")
-    tuning = None if folds is None else TuneRequest(folds)
+    tuning = None if folds is None and not grid else TuneRequest(folds, grid=grid)
     whole = open_prepared(data, labels, None, qid, wanted, tuning=tuning)
     prepared, *others = batches(whole)
     work, source = prepared.workload, prepared.data.source

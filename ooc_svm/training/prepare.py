@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ooc_svm.catalog import KERNELS, LOSSES, PROBLEMS, SOLVERS, load
+from ooc_svm.catalog import KERNELS, PROBLEMS, SOLVERS, load
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.folds import Folds
 from ooc_svm.engine.base import Engine
@@ -24,6 +24,7 @@ from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.batches import Batch
 from ooc_svm.training.data import Data, open_data, without_rows
+from ooc_svm.training.grid import Variant, variants_of
 from ooc_svm.training.keys import RunKey, family_key, run_key
 from ooc_svm.training.memory_plan import Workload, fold_bytes, program_bytes, validation_bytes
 from ooc_svm.training.tuning import TuneRequest, Tuning, check_request, plan_tuning_and_folds
@@ -38,10 +39,10 @@ class Preparation:
     data: Data
     options: TrainOptions
     problem: Problem
-    loss: Any
     solver: SolverPackage
     # The labels that rows are told apart by; empty where labels are values or too many
     classes: Float64Array
+    variants: Sequence[Variant]  # The points of a grid; without one there is one, of the options
     tuning: Tuning | None = None  # How values of C are compared, if they are
     folds: Folds | None = None  # Those that there are models without, for a comparison or a calibration
     batch: Batch | None = None  # Some of the models, where not all are trained at the same time
@@ -59,7 +60,7 @@ class Preparation:
     @property
     def n_models(self) -> int:
         """Models to be trained, those of folds left out."""
-        whole = self.problem.n_models(self.data.labels, self.options)
+        whole = len(self.variants) * self.problem.n_models(self.data.labels, self.options)
         return whole if self.batch is None else self.batch.n_models
 
     @property
@@ -116,6 +117,8 @@ class Preparation:
             found["folds"] = [self.folds.n_folds, self.options.seed, self.folds.by_query]
         if self.batch is not None:
             found["batch"] = [self.batch.number, self.batch.total]
+        if len(self.variants) > 1:
+            found["grid"] = [dict(each.settings) for each in self.variants]
         return found
 
     def fill(self, engine: Engine) -> FoldPairs:
@@ -137,16 +140,24 @@ class Preparation:
     def models(self, pairs: FoldPairs) -> list[ModelSpec]:
         """The models to be trained: of all rows, for each C one after another; then those of each fold.
 
-        Of a batch only its own.
+        Of a grid those of each point, one after another; of a batch only its own.
         """
+        models = [
+            replace(spec, variant=number)
+            for number, variant in enumerate(self.variants)
+            for spec in self._models_of(variant, pairs)
+        ]
+        return models if self.batch is None else self.batch.of(models)
+
+    def _models_of(self, variant: Variant, pairs: FoldPairs) -> list[ModelSpec]:
         weight = WEIGHT if self.has_weight else None
-        models = self.problem.models(self.data.labels, self.options, self.loss, weight, pairs[0])
+        own = variant.options, variant.loss, weight
+        models = self.problem.models(self.data.labels, *own, pairs[0])
         if self.options.held_out_share is not None:
             models = [replace(spec, held_out=HELD_OUT) for spec in models]
         if self.folds is not None:
-            rest = self.data.labels, self.options, self.loss, weight, pairs[1:]
-            models += fold_models(self.problem, self.folds, *rest)
-        return models if self.batch is None else self.batch.of(models)
+            models += fold_models(self.problem, self.folds, self.data.labels, *own, pairs[1:])
+        return models
 
     def kernel(self, gamma: float | None) -> Any:
         """The kernel with its numbers; where gamma is not known yet, a number stands for it."""
@@ -201,9 +212,8 @@ def prepare(data: Data, options: TrainOptions, tuning: TuneRequest | None = None
     held_out = problem.held_out(options)
     if held_out is not None:
         data = without_rows(data, held_out, problem.has_classes)
-    entry = LOSSES[options.resolved_loss]
-    loss = load(entry.home)(**{name: getattr(options, f"resolved_{name}") for name in entry.options})
+    variants = list(variants_of({} if tuning is None else tuning.grid, options))
     solver: SolverPackage = load(SOLVERS[options.resolved_solver].home)
     classes = problem.check(data.labels, options)
     plans = plan_tuning_and_folds(tuning, problem, data, options)
-    return Preparation(data, options, problem, loss, solver, classes, *plans)
+    return Preparation(data, options, problem, solver, classes, variants, *plans)

@@ -36,7 +36,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
     # Which class has the largest score is not known where some are in another batch.
     measured = measured and not (prepared.batch is not None and prepared.batch.splits_classes)
     quality, found = _measured(run) if measured else ([], run.hints)
-    options, data = prepared.options, prepared.data
+    options, data = run.options, prepared.data
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]
     rows = [
@@ -120,7 +120,7 @@ def _measured(run: Run) -> tuple[list[Quality | None], list[hints.Hint]]:
         quality = measure(run.engine, models, kept, run.sizes)
     certified = all(solver.certificate.stop_reason == CERTIFIED for solver in solvers)
     found = [*run.hints, *hints.of_columns(solvers[0].hints(), prepared.data, quality)]
-    return quality, [*found, *hints.of_quality(prepared.options, quality, certified)]
+    return quality, [*found, *hints.of_quality(run.options, quality, certified)]
 
 
 def _own_quality(whole: Quality | None, n_models: int) -> list[dict[str, Any]]:
@@ -159,8 +159,8 @@ def fold_certificates(run: Run) -> list[dict[str, Any]]:
     """What the report says of each model that a fold was held out of."""
     names, n_rows = run.prepared.data.labels.names, run.engine.source.n_rows
     return [
-        {"fold": spec.fold + 1}
-        | certificate_report(spec, solver.solution()[1], solver.certificate, names)
+        {**run.prepared.variants[spec.variant].settings, "fold": spec.fold + 1}
+        | certificate_report(spec, solver.solution().bias, solver.certificate, names)
         | solver.metadata(n_rows)
         for spec, solver in zip(run.models, run.solvers, strict=True)
         if spec.fold is not None

@@ -13,6 +13,7 @@ from threadpoolctl import ThreadpoolController
 from ooc_svm.engine.base import Engine
 from ooc_svm.errors import DamageError, Interrupted, parameter
 from ooc_svm.model.model import Model
+from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import Context, Solver
 from ooc_svm.system import signals
@@ -48,6 +49,7 @@ class Run:
     engine: Engine
     recorder: Recorder
     checkpoints: Checkpoints | None
+    variant: int = 0  # The point of a grid whose models the model file is made of
     sizes: list[int] = field(init=False)  # Rows of each class
     hints: list[Hint] = field(init=False)  # Those given so far
     _last_saved: float = field(default_factory=time.monotonic)
@@ -66,9 +68,18 @@ class Run:
     @property
     def final(self) -> tuple[list[ModelSpec], list[Solver]]:
         """The models that a model file is made of, with their solvers: those that no fold is held out of."""
+        return self.of_fold(None)
+
+    def of_fold(self, fold: int | None) -> tuple[list[ModelSpec], list[Solver]]:
+        """The models that a fold is held out of, with their solvers."""
         pairs = zip(self.models, self.solvers, strict=True)
-        chosen = [(spec, solver) for spec, solver in pairs if spec.fold is None]
+        chosen = [pair for pair in pairs if (pair[0].variant, pair[0].fold) == (self.variant, fold)]
         return [spec for spec, _ in chosen], [solver for _, solver in chosen]
+
+    @property
+    def options(self) -> TrainOptions:
+        """The options of the models that the model file is made of."""
+        return self.prepared.variants[self.variant].options
 
     def start(self) -> None:
         """Begin where another run ended, if that is asked for."""
@@ -96,7 +107,7 @@ class Run:
                 solver.certificate.reopen(solver.stopping)
         self.recorder.note(f"going on after {self.recorder.passes} passes")
 
-    def run(self) -> Model:
+    def run(self) -> None:
         """Drive the solvers to their end."""
         # What overflows is reported by the certificate. The master problem's products are made by one
         # thread: a linear algebra library adds in another order on another number of processors.
@@ -105,7 +116,6 @@ class Run:
         self.recorder.passed()
         if self.checkpoints is not None:
             self.save()
-        return self.model(ended=True)
 
     def between(self) -> None:
         """Before every read of the data: history, checkpoint, interruption, a hint."""

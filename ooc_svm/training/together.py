@@ -9,7 +9,7 @@ from ooc_svm.model.model import Model
 from ooc_svm.passes.columns import ColumnSums
 from ooc_svm.solvers.base import Solver
 from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.training.calibration import announcement, calibrated
+from ooc_svm.training.calibration import announcement, ended_model
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.comparison import Comparison
@@ -65,10 +65,8 @@ def train_together(
             run.start()
         else:
             run.restore()
-        model = run.run()
-        if options.calibrate is not None:
-            model = calibrated(run, model)
-        return (model if comparison is None else comparison.concluded(model)), columns
+        run.run()
+        return (ended_model(run) if comparison is None else comparison.concluded()), columns
 
 
 def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
-from ooc_svm.parameters import ARRAY, CALLBACK, DATA, FEATURE_NAMES, FOLDS, RULE, TEXT, checks
+from ooc_svm.parameters import ARRAY, CALLBACK, DATA, FEATURE_NAMES, FOLDS, GRID, RULE, TEXT, checks
 from ooc_svm.training.execute import execute
 from ooc_svm.training.prepare import open_prepared
 from ooc_svm.training.progress import Progress
-from ooc_svm.training.tuning import TuneRequest
+from ooc_svm.training.tuning import NO_GRID, TuneRequest
 
 
 @checks(
@@ -24,6 +24,7 @@ from ooc_svm.training.tuning import TuneRequest
     folds=FOLDS,
     metric=TEXT,
     rule=RULE,
+    grid=GRID,
     progress=CALLBACK,
 )
 def tune(
@@ -36,6 +37,7 @@ def tune(
     folds: int | None = None,
     metric: str | None = None,
     rule: str = "best",
+    grid: Mapping[str, Any] = NO_GRID,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Model:
@@ -64,6 +66,11 @@ def tune(
         "svr", kendall-tau for "ordinal", auc for "roc-area", ndcg@10 for "ranking".
     rule : {"best", "one-standard-error"}
         The C of the best mean over the folds; or the least C whose mean is at most one standard error worse.
+        Of equal ones at several points of a grid, the first.
+    grid : mapping of str to sequence of float, optional
+        Values of numbers of the problem, the loss or the kernel that are tried as well, by name: ``nu``,
+        ``p``, ``epsilon``, ``gamma``, ``degree``, ``coef0``. All combinations are compared, for each C, in
+        the same reads.
     progress : callable, optional
         Called with a `Progress` after each block and each pass. Without it the hints of the report are
         warnings (`HintWarning`).
@@ -74,10 +81,12 @@ def tune(
     Returns
     -------
     Model
-        The models of all rows, for each C, the chosen C selected to predict. ``report["tuning"]`` has the
-        comparison: ``C`` (the chosen one), ``metric``, ``lower_is_better``, ``rule``, ``folds`` (the rows of
-        each) or ``store``, ``values`` (for each C ``mean``, ``standard_error``, the ``values`` of the folds,
-        and whether all its models ``converged``), and the certificates of the ``models`` of the folds.
+        The models of all rows, for each C, the chosen C selected to predict; of a grid those of the best
+        point. ``report["tuning"]`` has the comparison: ``C`` (the chosen one), ``chosen`` (that and the
+        numbers of a grid), ``metric``, ``lower_is_better``, ``rule``, ``folds`` (the rows of each) or
+        ``store``, ``values`` (for each C, and point of a grid, ``mean``, ``standard_error``, the ``values``
+        of the folds, and whether all its models ``converged``), and the certificates of the ``models`` of the
+        folds.
 
     Raises
     ------
@@ -89,6 +98,6 @@ def tune(
     DamageError, StorageError, MemoryBudgetError, Interrupted
         As `ooc_svm.train`; all models count in what memory is needed. The error of a signal has no model.
     """
-    wanted, request = TrainOptions(**options), TuneRequest(folds, metric, rule)
+    wanted, request = TrainOptions(**options), TuneRequest(folds, metric, rule, grid)
     prepared = open_prepared(data, labels, sample_weight, qid, wanted, feature_names, tuning=request)
     return execute(prepared, progress)

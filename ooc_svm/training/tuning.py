@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ooc_svm.catalog import PROBLEMS
@@ -14,7 +15,10 @@ from ooc_svm.model.probabilities import gives_probabilities
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import Problem
 from ooc_svm.training.data import Data
+from ooc_svm.training.grid import Grid, check_grid
 from ooc_svm.training.plan_folds import calibration_folds, comparison_folds
+
+NO_GRID: Grid = MappingProxyType({})
 
 
 class TuneRequest(NamedTuple):
@@ -23,6 +27,7 @@ class TuneRequest(NamedTuple):
     folds: int | None = None
     metric: str | None = None
     rule: str = "best"
+    grid: Grid = NO_GRID
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Tuning:
 
 def check_request(request: TuneRequest, options: TrainOptions) -> None:
     """UsageError where options contradict each other; the data are not needed for that."""
+    check_grid(request.grid, options)
     validation = parameter("validation")
     if options.held_out_share is not None:
         raise UsageError(

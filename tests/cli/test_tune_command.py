@@ -86,6 +86,18 @@ def test_another_store(small: SmallData, tmp_path: Path) -> None:
     assert float(row[1]) == pytest.approx(float(evaluated.split()[1]), abs=1e-4)
 
 
+def test_a_grid_has_a_column_for_each_number(small: SmallData, tmp_path: Path) -> None:
+    place = "-o", tmp_path / "m", "--report", tmp_path / "r.json", "--folds", 2
+    out, _ = run("tune", small.store, *place, "--problem", "nu-svc", "--grid", "nu=0.1,0.3")
+    head, *rows = last_table(out)
+    assert head[:3] == ["C", "nu", "accuracy"]
+    chosen = json.loads((tmp_path / "r.json").read_text())["tuning"]["chosen"]
+    assert [row[1] for row in rows if row[-1] == "chosen"] == [f"{chosen['nu']:g}"]
+    assert facts(out)["chosen"].startswith(f"C 1, nu {chosen['nu']:g}: accuracy ")
+    assert facts(out)["compared"].startswith("2 values of C and nu on 2 folds of ")
+    assert load_model(tmp_path / "m").options["nu"] == chosen["nu"]
+
+
 @pytest.mark.parametrize(
     ("typed", "code", "message"),
     [
@@ -98,6 +110,11 @@ def test_another_store(small: SmallData, tmp_path: Path) -> None:
         ("--validation none.zarr --folds 3", 2, "--folds and --validation are two ways to compare"),
         ("--validation none.zarr", 3, "none.zarr does not exist"),
         ("--memory 100MB", 6, "training needs "),
+        ("--grid nu", 2, "--grid: 'nu' is not NAME=NUMBERS; write for example nu=0.1,0.2"),
+        ("--grid nu=", 2, "--grid: 'nu=' is not NAME=NUMBERS"),
+        ("--grid nu=0.1", 2, "--nu is for the problems 'nu-svc' and 'nu-svr', not 'svc'"),
+        ("--problem nu-svc --grid nu=0.1 --nu 0.2", 2, "--grid has values for nu; leave --nu out"),
+        ("--grid nu=0.1 --grid nu=0.2", 2, "--grid: 'nu' is given twice"),
         ("-v 5", 2, "options of another program: write --folds 5 for -v 5"),
         ("-C", 2, "options of another program: write --C 0.01,0.1,1 for -C"),
     ],

@@ -35,7 +35,7 @@ from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.problems.targets import FOLDS
 from ooc_svm.system.signals import handle_signals
 from ooc_svm.training import comparison
-from ooc_svm.training.comparison import Compared, chosen, edge_hint
+from ooc_svm.training.comparison import Compared, chosen, edge_hints
 
 N_ROWS, SEED = 400, 3
 COSTS = [0.01, 1.0]
@@ -98,9 +98,9 @@ def finished(monkeypatch):
     ends: list[Finished] = []
     concluded = comparison.Comparison.concluded
 
-    def keep(self, model):
+    def keep(self):
         ends.append(Finished(self._run))
-        return concluded(self, model)
+        return concluded(self)
 
     monkeypatch.setattr(comparison.Comparison, "concluded", keep)
     return ends
@@ -233,12 +233,17 @@ def test_queries_stay_together_where_rows_of_a_query_are_compared(tmp_path, fini
     assert not (of_query == of_query[:, :1]).all()
 
 
+def compared(C, values, converged):
+    """A value of C without a grid."""
+    return Compared({"C": C}, values, converged)
+
+
 class TestChoice:
     VALUES = (
-        Compared(0.1, [0.80, 0.84, 0.82], True),
-        Compared(1.0, [0.83, 0.87, 0.85], True),
-        Compared(0.01, [0.82, 0.86, 0.84], True),
-        Compared(10.0, [0.83, 0.87, 0.85], True),
+        compared(0.1, [0.80, 0.84, 0.82], True),
+        compared(1.0, [0.83, 0.87, 0.85], True),
+        compared(0.01, [0.82, 0.86, 0.84], True),
+        compared(10.0, [0.83, 0.87, 0.85], True),
     )
 
     def test_the_best_and_of_equal_ones_the_least(self):
@@ -252,16 +257,22 @@ class TestChoice:
         assert chosen(self.VALUES, "error", "one-standard-error").C == 0.1
 
     def test_a_hint_where_the_best_is_the_first_or_the_last(self):
-        low, high, worst = Compared(0.1, [0.9], True), Compared(1.0, [0.95], True), Compared(0.5, [0.1], True)
+        low, high, worst = compared(0.1, [0.9], True), compared(1.0, [0.95], True), compared(0.5, [0.1], True)
         for values, best, said in (
             ((low, high), high, "the largest of them; try larger"),
             ((high, low), low, "the smallest of them; try smaller"),
         ):
-            [hint] = edge_hint(values, best)
+            [hint] = edge_hints(values, best)
             assert (hint["code"], said in hint["message"]) == ("edge-of-values", True)
-        assert edge_hint((low, high._replace(C=0.5), worst._replace(C=1.0)), high._replace(C=0.5)) == []
-        assert edge_hint((low, high._replace(values=[0.9])), low) == []
-        assert edge_hint((low,), low) == []
+        assert (
+            edge_hints(
+                (low, high._replace(settings={"C": 0.5}), worst._replace(settings={"C": 1.0})),
+                high._replace(settings={"C": 0.5}),
+            )
+            == []
+        )
+        assert edge_hints((low, high._replace(values=[0.9])), low) == []
+        assert edge_hints((low,), low) == []
 
     def test_the_chosen_c_predicts(self, tmp_path):
         X, _, _ = rows_of("two classes")

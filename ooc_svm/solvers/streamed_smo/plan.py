@@ -140,9 +140,9 @@ class StreamedSmoPackage(SmoWarmStarting):
 
 def _join_paths(models: Sequence[ModelSpec], solvers: Sequence[StreamedSmo]) -> None:
     """Let models that differ in C alone know of each other; where some do, all meet after each read."""
-    paths: dict[tuple[int, int | None], list[StreamedSmo]] = {}
+    paths: dict[tuple[int, int | None, int], list[StreamedSmo]] = {}
     for spec, solver in zip(models, solvers, strict=True):
-        paths.setdefault((id(spec.classes), spec.fold), []).append(solver)
+        paths.setdefault((id(spec.classes), spec.fold, spec.variant), []).append(solver)
     if len(paths) < len(models):
         for members in paths.values():
             path = Path(members)
