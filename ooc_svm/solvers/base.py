@@ -120,7 +120,7 @@ class Context:
     space: LinearSpace
     stopping: Stopping
     options: TrainOptions
-    kernel: Any  # See `ooc_svm.ops.kernels`
+    kernels: tuple[Any, ...]  # See `ooc_svm.ops.kernels`: of each variant of `ModelSpec`
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from ooc_svm.catalog import LOSSES, load, owners
+from ooc_svm.catalog import KERNELS, LOSSES, load, owners
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.options import OPTIONS, TrainOptions
 
@@ -24,6 +24,13 @@ class Variant:
     settings: Mapping[str, float]
     options: TrainOptions
     loss: Any
+
+    def kernel(self, gamma: float | None) -> Any:
+        """The kernel with its numbers; where gamma is not known yet, a number stands for it."""
+        numbers = self.options.kernel_numbers
+        if "gamma" in numbers:
+            numbers["gamma"] = 1.0 if gamma is None else gamma
+        return load(KERNELS[self.options.kernel].home)(**numbers)
 
 
 def numbers_of_grids() -> list[str]:

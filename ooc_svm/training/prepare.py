@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ooc_svm.catalog import KERNELS, PROBLEMS, SOLVERS, load
+from ooc_svm.catalog import PROBLEMS, SOLVERS, load
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.folds import Folds
 from ooc_svm.engine.base import Engine
@@ -159,21 +159,19 @@ class Preparation:
             models += fold_models(self.problem, self.folds, self.data.labels, *own, pairs[1:])
         return models
 
-    def kernel(self, gamma: float | None) -> Any:
-        """The kernel with its numbers; where gamma is not known yet, a number stands for it."""
-        numbers = self.options.kernel_numbers
-        if "gamma" in numbers:
-            numbers["gamma"] = 1.0 if gamma is None else gamma
-        return load(KERNELS[self.options.kernel].home)(**numbers)
-
     def context(
-        self, size: DataSize, scale: Float64Array | None, stopping: Stopping, gamma: float | None = None
+        self,
+        size: DataSize,
+        scale: Float64Array | None,
+        stopping: Stopping,
+        gammas: Sequence[float | None] | None = None,
     ) -> Context:
-        """What the solvers share."""
+        """What the solvers share; ``gammas``: of the kernel of each variant, if they are known yet."""
         source, options = self.data.source, self.options
         space = LinearSpace(source.n_features, scale, options.resolved_bias == "penalized")
-        kernel = self.kernel(gamma)
-        return Context(size, source.blocks, self.data.value_type, space, stopping, options, kernel)
+        numbers = zip(self.variants, gammas or [None] * len(self.variants), strict=True)
+        kernels = tuple(variant.kernel(gamma) for variant, gamma in numbers)
+        return Context(size, source.blocks, self.data.value_type, space, stopping, options, kernels)
 
     def solvers(
         self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context, engine: Engine

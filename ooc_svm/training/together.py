@@ -42,17 +42,19 @@ def train_together(
         _tell_what_begins(prepared, recorder)
         warm_up(options, prepared.data.value_type, prepared.weighted, recorder.note)
         models = prepared.models(prepared.fill(engine))
-        purpose, source = needs_columns(options), prepared.data.source
+        variants, source = prepared.variants, prepared.data.source
+        purpose = needs_columns(variants[0].options)
         if purpose is not None and columns is None:
             recorder.note(f"one read comes first, for {purpose}")
             columns = column_sums(engine)
         scale = column_scale(columns, options, source.n_rows, prepared.data.index_base)
-        gamma = kernel_gamma(columns, options, source.n_rows, source.n_features, scale)
+        sizes = source.n_rows, source.n_features
+        gammas = [kernel_gamma(columns, variant.options, *sizes, scale) for variant in variants]
         recorder.begin()
         limit = options.time_limit
         deadline = None if limit is None else time.monotonic() + limit - spent
         context = prepared.context(
-            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline), gamma
+            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline), gammas
         )
         solvers += prepared.solvers(models, budget.plan, context, engine)
         run = Run(prepared, models, solvers, context, budget, engine, recorder, checkpoints)
