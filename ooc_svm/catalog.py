@@ -151,21 +151,21 @@ SOLVERS = {
         second_choice=("classes by nu", "values by nu"),
         needs="dual",
         biases=BIASES,
-        options=("resident", "lanes", "warm_start"),
+        options=("resident", "lanes", "warm_start", "prune"),
     ),
     "ocas": SolverEntry(
         home="ooc_svm.solvers.cutting_plane.plan:OCAS",
         forms=("classes", "values", "pairs", "classes by nu", "values by nu"),
         needs="piecewise linear",
         biases=BIASES,
-        options=("cut_groups",),
+        options=("cut_groups", "prune"),
     ),
     "cutting-plane": SolverEntry(
         home="ooc_svm.solvers.cutting_plane.plan:JOACHIMS",
         forms=("classes", "values", "pairs", "classes by nu", "values by nu"),
         needs="piecewise linear",
         biases=BIASES,
-        options=("cut_groups",),
+        options=("cut_groups", "prune"),
     ),
 }
 

@@ -26,6 +26,7 @@ from ooc_svm.parameters import (
     LANES,
     NU,
     PATH,
+    PRUNED_SHARE,
     SECONDS,
     SEED,
     SHARE,
@@ -51,6 +52,7 @@ class Role(Enum):
     RESOURCE = "resource"  # with what it is computed
     ROWS = "rows"  # which rows it is computed from; those are part of what the data are known by
     LIMIT = "limit"  # when the run ends
+    RESULT = "result"  # what is made of its end
     PLACE = "place"  # where the run starts from and where it is saved; data are known by their content
 
 
@@ -60,6 +62,7 @@ HEADINGS = {
     Role.LIMIT: "Limits",
     Role.RESOURCE: "Resources",
     Role.ROWS: "Data",
+    Role.RESULT: "Model",
     Role.PLACE: "Saved states",
 }
 SOLVER_HEADING, CLUSTER_HEADING = "Solver", "Cluster"
@@ -214,6 +217,14 @@ class TrainOptions:
     )
     time_limit: float | None = _option(
         SECONDS, None, Role.LIMIT, "No read begins after this time; by default without limit.", "SECONDS"
+    )
+    prune: float | None = _option(
+        PRUNED_SHARE,
+        None,
+        Role.RESULT,
+        "Set weights to 0 in the end that are smaller than this share of the largest one of their model; one "
+        "read more finds the gap of what is left. By default all are kept.",
+        "SHARE",
     )
     memory: str | int | None = _option(
         SIZE,

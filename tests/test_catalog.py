@@ -34,6 +34,7 @@ GIVEN = {
     "class_weight": "balanced",
     "positive": ("1",),
     "resident": 0.5,
+    "prune": 0.01,
     "lanes": 2,
     "warm_start": "model",
     "cut_groups": 2,

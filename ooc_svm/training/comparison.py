@@ -27,7 +27,7 @@ from ooc_svm.system.memory import INTERPRETER_BYTES
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
 from ooc_svm.training.memory_plan import validation_bytes
 from ooc_svm.training.progress import LOWER_IS_BETTER
-from ooc_svm.training.result import certificate_report
+from ooc_svm.training.result import model_report
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -209,11 +209,9 @@ class Comparison:
 
     def _fold_models(self) -> list[dict[str, Any]]:
         """What the report says of each model that a fold was held out of."""
-        names, n_rows = self._run.prepared.data.labels.names, self._run.engine.source.n_rows
+        run = self._run
         return [
-            {"fold": spec.fold + 1}
-            | certificate_report(spec, solver.solution()[1], solver.certificate, names)
-            | solver.metadata(n_rows)
-            for spec, solver in zip(self._run.models, self._run.solvers, strict=True)
+            {"fold": spec.fold + 1} | model_report(run, number, run.solvers[number].solution())
+            for number, spec in enumerate(run.models)
             if spec.fold is not None
         ]

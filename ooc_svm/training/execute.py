@@ -14,6 +14,7 @@ from ooc_svm.training.comparison import Comparison
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.progress import Progress, Recorder
+from ooc_svm.training.prune import prune
 from ooc_svm.training.run import Run
 from ooc_svm.training.scale import column_scale
 from ooc_svm.training.warmup import warm_up
@@ -69,5 +70,8 @@ def _run(
             run.start()
         else:
             run.restore()
-        model = run.run()
+        run.run()
+        if options.prune is not None:
+            prune(run, options.prune)
+        model = run.model(ended=True)
         return model if comparison is None else comparison.concluded(model)

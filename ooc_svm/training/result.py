@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import label_text
 from ooc_svm.engine.base import Engine
 from ooc_svm.model.linear import LinearFunctions
@@ -17,6 +18,7 @@ from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL
 from ooc_svm.training import hints
 from ooc_svm.training.progress import Recorder, best_quality
+from ooc_svm.training.prune import pruning_report
 from ooc_svm.training.quality import Quality, measure, to_json
 
 if TYPE_CHECKING:
@@ -32,10 +34,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
     options, data = prepared.options, prepared.data
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]
-    rows = [
-        certificate_report(spec, bias, solver.certificate, names) | solver.metadata(data.source.n_rows)
-        for spec, (_, bias), solver in zip(models, solutions, solvers, strict=True)
-    ]
+    rows = [model_report(run, number, solution) for number, solution in enumerate(solutions)]
     own = [each for whole in quality for each in _own_quality(whole, len(models) // len(quality))]
     rows = [row | quality_of for row, quality_of in zip(rows, own or [_UNKNOWN] * len(rows), strict=True)]
     report = {
@@ -44,6 +43,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
         "solver": options.resolved_solver,
         "kernel": options.kernel,
         "tol": options.tol,
+        "prune": options.prune if run.unpruned else None,
         **run.budget.plan.report,
         "value_type": data.value_type,
         "unlabelled_rows": data.n_unlabelled,
@@ -53,7 +53,8 @@ def make_model(run: Run, *, measured: bool) -> Model:
         "n_rows": data.source.n_rows - data.n_held_out,
     }
     selected = len(models) - 1
-    if (validated := run.recorder.quality) is not None:
+    validated = run.recorder.measure() if measured and run.unpruned else run.recorder.quality
+    if validated is not None:
         C, metric, value = best_quality(validated)
         selected = [spec.C for spec in models].index(C)
         where = {"n_rows": data.n_held_out} if data.n_held_out else {"store": str(options.validation)}
@@ -101,10 +102,20 @@ def _own_quality(whole: Quality | None, n_models: int) -> list[dict[str, Any]]:
     return [{"rows": n, "quality": own} for n, own in zip(whole.rows, whole.models, strict=True)]
 
 
-def certificate_report(
+def model_report(run: Run, number: int, solution: tuple[Float64Array, float]) -> dict[str, Any]:
+    """What the report says of one model of a run, its quality left out; final ones come first."""
+    solver, data, (weights, bias) = run.solvers[number], run.prepared.data, solution
+    return (
+        _certificate_report(run.models[number], bias, solver.certificate, data.labels.names)
+        | solver.metadata(data.source.n_rows)
+        | pruning_report(run, number, weights)
+    )
+
+
+def _certificate_report(
     spec: ModelSpec, bias: float, certificate: Certificate, names: tuple[str, ...] | None
 ) -> dict[str, Any]:
-    """What the report says of one model, its quality left out."""
+    """What the report says of the certificate of a model."""
     label = None
     if spec.classes is not None:
         positive = spec.classes.positive

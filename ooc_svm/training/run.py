@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.engine.base import Engine
+from ooc_svm.engine.base import Solver as Drivable
 from ooc_svm.errors import DamageError, Interrupted, parameter
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
@@ -51,6 +53,7 @@ class Run:
     checkpoints: Checkpoints | None
     sizes: list[int] = field(init=False)  # Rows of each class
     hints: list[Hint] = field(init=False)  # Those given so far
+    unpruned: list[dict[str, Any]] = field(default_factory=list)  # What the models were before pruning
     _last_saved: float = field(default_factory=time.monotonic)
     _save_seconds: float = 0.0
 
@@ -97,16 +100,19 @@ class Run:
                 solver.certificate.reopen(solver.stopping)
         self.recorder.note(f"going on after {self.recorder.passes} passes")
 
-    def run(self) -> Model:
+    def run(self) -> None:
         """Drive the solvers to their end."""
-        # What overflows is reported by the certificate. The master problem's products are made by one
-        # thread: a linear algebra library adds in another order on another number of processors.
-        with np.errstate(over="ignore", invalid="ignore"), _libraries().limit(limits=1, user_api="blas"):
-            self.engine.run(self.solvers, self.between)
+        self.drive(self.solvers, self.between)
         self.recorder.passed()
         if self.checkpoints is not None:
             self.save()
-        return self.model(ended=True)
+
+    def drive(self, solvers: Sequence[Drivable], between: Callable[[], None]) -> None:
+        """Drive solvers, or what they do after their end; ``between`` is called before each read."""
+        # What overflows is reported by the certificate. The master problem's products are made by one
+        # thread: a linear algebra library adds in another order on another number of processors.
+        with np.errstate(over="ignore", invalid="ignore"), _libraries().limit(limits=1, user_api="blas"):
+            self.engine.run(solvers, between)
 
     def between(self) -> None:
         """Before every read of the data: history, checkpoint, interruption, a hint."""
