@@ -227,5 +227,6 @@ def _class_table(classes: Sequence[ClassScores]) -> str:
         for each in listed
     ]
     text, rest = table(("class", "precision", "recall", "f1", "rows"), rows), len(classes) - len(listed)
-    more = f"\nand {rest:,} more classes, with a larger f1 or without rows; --json has all" if rest else ""
+    others = "one more class" if rest == 1 else f"{rest:,} more classes"
+    more = f"\nand {others}, with a larger f1 or without rows; --json has all" if rest else ""
     return text + more

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ooc_svm.cli.format import block, bound, count, objective, seconds, short, table
+from ooc_svm.solvers.stopping import PRUNED
 from ooc_svm.system.memory import format_size
 
 MOST_MODELS = 20
@@ -28,6 +29,8 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
             ("lower bound D", objective(models[0]["dual"], 10)),
             ("gap P - D", objective(models[0]["gap"], 3) + _rounding(models[0])),
         ]
+    if report.get("prune") is not None:
+        facts.append(("pruned", _pruning(report)))
     facts += _qualities(report.get("quality", []))
     if "calibration" in report:
         facts.append(("probabilities", probabilities(report)))
@@ -63,6 +66,19 @@ def _qualities(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         measures = ", ".join(f"{name} {value:.4g}" for name, value in each.items() if name != "C")
         lines.append(("training rows", measures + (f" (C = {each['C']:g})" if len(found) > 1 else "")))
     return lines
+
+
+def _pruning(report: Mapping[str, Any]) -> str:
+    """What pruning has left, and the gap before it."""
+    models, before = report["models"], [model["unpruned"] for model in report["models"]]
+    left = sum(model["n_nonzero_weights"] for model in models)
+    total = sum(each["n_nonzero_weights"] for each in before)
+    worst = max((each["relative_gap"] for each in before), key=_or_infinity)
+    of_all = "" if len(models) == 1 else ", of the worst model"
+    return (
+        f"{left:,} of {total:,} weights are left, the others below {short(report['prune'])} of the largest; "
+        f"with all, the relative gap was {bound(worst)}{of_all}"
+    )
 
 
 def _validation(report: Mapping[str, Any]) -> str:
@@ -145,10 +161,12 @@ def comparison(tuning: Mapping[str, Any]) -> str:
 
 
 def _passes(report: Mapping[str, Any]) -> str:
-    """The reads of the solvers, and the one before them for the scale of the columns."""
-    history = report.get("history")
+    """The reads of the solvers; the one before them for the scale, and the one after them for pruning."""
+    history, pruned = report.get("history"), report.get("prune") is not None
     passes = history[-1]["pass"] if history else report["passes"]
-    return f"{passes}" if passes == report["passes"] else f"{passes}, and one for the scale of the columns"
+    others = ["for the scale of the columns"] if report["passes"] - pruned > passes else []
+    others += ["for the pruned models"] if pruned else []
+    return f"{passes}" + (f", and one {' and one '.join(others)}" if others else "")
 
 
 def _waiting(report: Mapping[str, Any]) -> str:
@@ -176,7 +194,9 @@ def _verdict(report: Mapping[str, Any], tol: float) -> str:
         worst = max((model["relative_gap"] for model in models), key=_or_infinity)
         which = "" if len(everything) == 1 else " of the worst model"
         gap = f"relative gap {bound(worst)}{which}, asked for {short(tol)}"
-    return f"yes, {gap}" if report["converged"] else f"no, stopped by {report['stop_reason']}: {gap}"
+    reason = report["stop_reason"]
+    why = f"because of {reason}" if PRUNED in reason else f"stopped by {reason}"
+    return f"yes, {gap}" if report["converged"] else f"no, {why}: {gap}"
 
 
 def _is_absolute(model: Mapping[str, Any]) -> bool:
@@ -198,6 +218,11 @@ def _class_quality(model: Mapping[str, Any]) -> tuple[str, ...]:
     return f"{model['rows']:,}", *(f"{model['quality'][name]:.4f}" for name in ("precision", "recall", "f1"))
 
 
+def _pruned_columns(model: Mapping[str, Any]) -> tuple[str, str]:
+    """The weights that pruning has left of a model, and the gap before it."""
+    return f"{model['n_nonzero_weights']:,}", bound(model["unpruned"]["relative_gap"])
+
+
 def model_table(models: list[dict[str, Any]]) -> str:
     """The models of a run in a table, if there are many those with the largest gaps."""
     listed = models
@@ -206,6 +231,8 @@ def model_table(models: list[dict[str, Any]]) -> str:
     head = ["label", "C", "P", "D", "relative gap", "passes", "certified"]
     of_classes = all("f1" in (model.get("quality") or {}) for model in models)
     head += ["rows", "precision", "recall", "f1"] if of_classes else []
+    pruned = all("unpruned" in model for model in models)
+    head += ["weights", "gap before"] if pruned else []
     rows = [
         (
             str(model["label"]),
@@ -216,6 +243,7 @@ def model_table(models: list[dict[str, Any]]) -> str:
             str(model["passes"]),
             "yes" if model["converged"] else "no",
             *(_class_quality(model) if of_classes else ()),
+            *(_pruned_columns(model) if pruned else ()),
         )
         for model in listed
     ]

@@ -41,6 +41,7 @@ from ooc_svm.parameters import (
     LANES,
     NU,
     PATH,
+    PRUNED_SHARE,
     SECONDS,
     SEED,
     SHARE,
@@ -76,9 +77,9 @@ class Role(Enum):
 HEADINGS = {
     Role.IDENTITY: "Problem",
     Role.LIMIT: "Limits",
-    Role.RESULT: "Problem",
     Role.RESOURCE: "Resources",
     Role.ROWS: "Data",
+    Role.RESULT: "Model",
     Role.PLACE: "Saved states",
 }
 SOLVER_HEADING, CLUSTER_HEADING = "Solver", "Cluster"
@@ -260,6 +261,14 @@ class TrainOptions:
     )
     time_limit: float | None = _option(
         SECONDS, None, Role.LIMIT, "No read begins after this time; by default without limit.", "SECONDS"
+    )
+    prune: float | None = _option(
+        PRUNED_SHARE,
+        None,
+        Role.RESULT,
+        "Set weights to 0 in the end that are smaller than this share of the largest one of their model; one "
+        "read more finds the gap of what is left. By default all are kept.",
+        "SHARE",
     )
     memory: str | int | None = _option(
         SIZE,

@@ -35,6 +35,7 @@ GIVEN = {
     "positive": ("1",),
     "calibrate": "sigmoid",
     "resident": 0.5,
+    "prune": 0.01,
     "lanes": 2,
     "warm_start": "model",
     "cut_groups": 2,

@@ -47,7 +47,7 @@ class TestRoles:
             Role.RESOURCE: ["memory", "threads", "engine", "scheduler", "insecure_cluster"],
             Role.ROWS: ["unlabelled"],
             Role.LIMIT: ["tol", "max_passes", "time_limit"],
-            Role.RESULT: ["calibrate"],
+            Role.RESULT: ["calibrate", "prune"],
             Role.PLACE: ["layer", "checkpoint", "resume", "warm_start"],
         }
 

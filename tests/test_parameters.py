@@ -127,6 +127,7 @@ ALLOWED = {
     "progress": {"type"},
     "provenance": {"dict", "dict of text"},
     "resident": set(),
+    "prune": set(),
     "probabilities": FLAG,
     "resume": FLAG,
     "rule": set(),

@@ -58,6 +58,11 @@ class MatrixRows:
         self._source = source = MatrixSource(
             data.matrix, data.labels, data.weight, qids=data.qid, names=("matrix", "weight")
         )
+        if source.label_sets is not None:
+            raise InputError(
+                f"{parameter('labels')} are an indicator matrix, which no store is made of; train on the "
+                "matrix, or convert text with sets of labels"
+            )
         self.label_names = None if source.label_names is None else _stored_names(source.label_names)
         if options.features is not None and options.features < source.n_features:
             raise InputError(

@@ -80,10 +80,14 @@ class LabelSets:
     members: npt.NDArray[np.uint8] = field(repr=False)
 
     @classmethod
-    def of(cls, names: Sequence[str], source: str) -> LabelSets:
-        """The sets with these names; DamageError, with the `source` of the names, if they cannot be such."""
+    def of(cls, names: Sequence[str], source: str, labels: Sequence[str] | None = None) -> LabelSets:
+        """The sets with these names; DamageError, with the `source` of the names, if they cannot be such.
+
+        ``labels``: all labels in their order, if some may be in no set.
+        """
         names = tuple(names)
-        labels = in_order({label for name in names for label in labels_of(name)})
+        if labels is None:
+            labels = in_order({label for name in names for label in labels_of(name)})
         number = {label: place for place, label in enumerate(labels)}
         members = np.zeros((len(labels), -(-len(names) // 8)), np.uint8)
         for first in range(0, len(names), _SETS_AT_ONCE):

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, tiles
+from ooc_svm.data.indicator import indicator_sets, is_indicator
+from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.data.source import Span
 from ooc_svm.errors import InputError, parameter, shown
 
@@ -40,14 +42,17 @@ class MatrixSource:
     """A CSR matrix in memory (scipy sparse or 2-d ndarray) as a source of row blocks.
 
     Labels, weights (of each row's loss) and qids (group numbers) have one entry a row; labels that are None
-    are 0. Labels that are text have names: they are positions in `label_names`. `spans` are the row ranges of
-    the blocks; by default about a million stored values each. `names` are those of matrix and weights in
-    messages. With `skip_unlabelled`, rows without a label (NaN, None, empty text) are left out;
-    `n_unlabelled` is their number. InputError if shapes do not match, values are not finite, labels are
-    neither numbers nor text, weights are negative, or group numbers are not integers of at least 0.
+    are 0. Labels that are text have names: they are positions in `label_names`. Labels may be an indicator
+    matrix, whose columns stand for `label_columns` or for numbers from 0: `label_sets` are the sets of labels
+    then. `spans` are the row ranges of the blocks; by default about a million stored values each. `names` are
+    those of matrix and weights in messages. With `skip_unlabelled`, rows without a label (NaN, None, empty
+    text) are left out; `n_unlabelled` is their number. InputError if shapes do not match, values are not
+    finite, labels are neither numbers nor text, weights are negative, or group numbers are not integers of at
+    least 0.
     """
 
     label_names: tuple[str, ...] | None
+    label_sets: LabelSets | None
 
     def __init__(
         self,
@@ -59,16 +64,21 @@ class MatrixSource:
         *,
         names: tuple[str, str] = ("matrix", "weights"),
         skip_unlabelled: bool = False,
+        label_columns: Sequence[str] | None = None,
     ) -> None:
         matrix_name, weights_name = names
         csr = _checked_csr(matrix, matrix_name)
         n_rows, self.n_unlabelled = csr.shape[0], 0
-        if skip_unlabelled and labels is not None:
+        has_sets = labels is not None and is_indicator(labels)
+        if skip_unlabelled and labels is not None and not has_sets:
             csr, labels, weights, qids = _labelled_rows(csr, labels, (weights_name, weights), ("qid", qids))
             self.n_unlabelled = n_rows - csr.shape[0]
         values = csr.data
-        self._labels, self.label_names = np.zeros(csr.shape[0]), None
-        if labels is not None:
+        self._labels, self.label_names, self.label_sets = np.zeros(csr.shape[0]), None, None
+        if has_sets:
+            self._labels, self.label_sets = indicator_sets(labels, csr.shape[0], label_columns)
+            self.label_names = self.label_sets.names
+        elif labels is not None:
             self._labels, self.label_names = label_column(labels, csr.shape[0])
         self.has_weight = weights is not None
         self._weights = np.empty(0)
@@ -88,6 +98,8 @@ class MatrixSource:
     def id(self) -> str:
         """Hash of the content as it is when this is first asked for."""
         digest = hashlib.sha256(f"{self.n_rows} {self.n_features} {self.value_type}".encode())
+        if self.label_sets is not None:
+            digest.update("\n".join((*self.label_sets.labels, *self.label_sets.names)).encode())
         columns = (self._labels, self._weights, *((self._qids,) if self.has_qid else ()))
         for array in (self._indptr, self._indices, self._values, *columns):
             digest.update(b"-" if array is None else np.ascontiguousarray(array).data)

@@ -89,9 +89,9 @@ class OocEstimator(BaseEstimator):
             del self.feature_names_in_
 
     def _train(
-        self, X: Any, matrix: Any, y: Any, sample_weight: Any, *, qid: Any = None, problem: str | None = None
+        self, X: Any, matrix: Any, y: Any, sample_weight: Any, *, problem: str | None = None, **others: Any
     ) -> None:
-        """Train on a matrix that was checked; X is what it was before."""
+        """Train on a matrix that was checked; X is what it was before, ``others`` are for `ooc_svm.train`."""
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
                 sample_weight, matrix, dtype=np.float64, ensure_non_negative=True
@@ -104,9 +104,8 @@ class OocEstimator(BaseEstimator):
             y,
             feature_names=None if names is None else FeatureNames.of(names),
             sample_weight=sample_weight,
-            qid=qid,
             problem=problem or self.problem,
-            **self._options(X),
+            **(self._options(X) | others),
         )
         model.options["layer"] = self.layer  # where the same rows are in an AnnData store
         self._keep(model)
@@ -128,10 +127,10 @@ class OocEstimator(BaseEstimator):
         limits = {"threads": self.threads, "memory": self.memory}
         return score_array(self.model_, X if is_streamed(X) else checked_rows(self, X), **limits)
 
-    def _evaluated(self, X: Any, **given: Any) -> float:
-        """The metric of the problem, of rows that bring what is not given."""
+    def _evaluated(self, X: Any, metric: str | None = None, **given: Any) -> float:
+        """A metric, by default that of the problem, of rows that bring what is not given."""
         check_is_fitted(self, "model_")
-        metric = PROBLEMS[self.problem].score
+        metric = metric or PROBLEMS[self.problem].score
         limits = {"threads": self.threads, "memory": self.memory}
         label = self.label if is_path(X) else None
         rows = X if is_streamed(X) else checked_rows(self, X)

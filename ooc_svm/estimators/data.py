@@ -47,9 +47,11 @@ def checked_rows(estimator: Any, X: Any) -> Any:
     return check_array(_matrix(X, estimator.layer), estimator=estimator, **_CHECKS)
 
 
-def checked_training(estimator: Any, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
+def checked_training(
+    estimator: Any, X: Any, y: Any, *, y_numeric: bool, multi_output: bool = False
+) -> tuple[Any, Any]:
     """The rows and targets to fit to; their columns are those that the estimator has from now on."""
-    checks = {**_CHECKS, "y_numeric": y_numeric, "ensure_min_samples": 2}
+    checks = {**_CHECKS, "y_numeric": y_numeric, "ensure_min_samples": 2, "multi_output": multi_output}
     if not is_annotated(X):
         return validate_data(estimator, X, y, **checks)  # type: ignore[no-any-return]
     _check_columns(estimator, X, reset=True)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import check_is_fitted
 
 from ooc_svm.data.blocks import Float64Array
@@ -16,6 +16,7 @@ from ooc_svm.errors import InputError
 from ooc_svm.estimators.base import OocEstimator
 from ooc_svm.estimators.constructor import takes_options
 from ooc_svm.estimators.data import checked_training, is_streamed, labels_of
+from ooc_svm.estimators.label_columns import LabelColumns
 from ooc_svm.model.decision import Decision
 from ooc_svm.model.probabilities import gives_probabilities
 
@@ -32,7 +33,8 @@ def _has_probabilities(estimator: Any) -> bool:
 class OocSVC(ClassifierMixin, OocEstimator):
     """Linear support vector classifier, trained to a certified gap; several classes one against the rest.
 
-    The same as `ooc_svm.train` with ``problem="svc"``, bit for bit.
+    The same as `ooc_svm.train` with ``problem="svc"``, bit for bit. Where rows have sets of labels, a model
+    for each label.
 
     Parameters
     ----------
@@ -41,7 +43,9 @@ class OocSVC(ClassifierMixin, OocEstimator):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The labels.
+        The labels; where y was an indicator matrix the numbers of its columns.
+    multilabel_ : bool
+        Whether rows have sets of labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights of the features.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -52,6 +56,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
     """
 
     problem: ClassVar[str] = "svc"
+    multilabel_: bool
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train.
@@ -60,8 +65,9 @@ class OocSVC(ClassifierMixin, OocEstimator):
         ----------
         X : {array_like, sparse matrix} of shape (n_samples, n_features), AnnData, Store or path
             Rows in memory, or a store or text that is streamed.
-        y : array_like of shape (n_samples,), optional
-            Labels: numbers or text. A store and AnnData bring their own; `label` names the column.
+        y : array_like of shape (n_samples,) or (n_samples, n_labels), optional
+            Labels: numbers or text; or where rows have sets of labels an indicator matrix of 0 and 1, dense
+            or sparse. A store and AnnData bring their own; `label` names the column.
         sample_weight : array_like of shape (n_samples,), optional
             Weights of the losses of the rows of a matrix.
 
@@ -71,9 +77,18 @@ class OocSVC(ClassifierMixin, OocEstimator):
         """
         if is_streamed(X):
             self._train_on_store(X, y=y, sample_weight=sample_weight)
-            self.classes_ = self.model_.classes_
+            self._columns = None
+            self.classes_, self.multilabel_ = self.model_.classes_, self.model_.multilabel
             return self
-        matrix, y = checked_training(self, X, labels_of(X, y, self.label), y_numeric=False)
+        given = labels_of(X, y, self.label)
+        self.multilabel_ = bool(is_multilabel(given))
+        matrix, y = checked_training(self, X, given, y_numeric=False, multi_output=self.multilabel_)
+        if self.multilabel_:
+            self._columns = LabelColumns.of(y, self.positive)
+            self._train(X, matrix, y, sample_weight, positive=self._columns.trained)
+            self.classes_ = np.arange(y.shape[1])
+            return self
+        self._columns = None
         check_classification_targets(y)
         labels = np.unique(y)
         if len(labels) < 2:
@@ -92,9 +107,11 @@ class OocSVC(ClassifierMixin, OocEstimator):
         Returns
         -------
         ndarray of shape (n_samples,) for two classes, or (n_samples, n_classes)
+            Of sets of labels those above 0 stand for the labels. A label that no row of training had has the
+            score 0, and one that all had 1.
         """
         scores = self._scores(X)
-        return scores if self.model_.is_one_vs_rest else scores[:, 0]
+        return self._all_columns(scores) if self.model_.is_one_vs_rest else scores[:, 0]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels of the rows.
@@ -105,9 +122,11 @@ class OocSVC(ClassifierMixin, OocEstimator):
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        ndarray of shape (n_samples,), or (n_samples, n_labels) of 0 and 1 where rows have sets of labels
         """
         scores = self._scores(X)
+        if self.multilabel_:
+            return (self._all_columns(scores) > 0).astype(np.int64)
         labels: npt.NDArray[Any] = self.classes_[Decision.of(self.model_).choices(scores)]
         return labels
 
@@ -115,7 +134,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
     def predict_proba(self, X: Any) -> Float64Array:
         """Probabilities of the classes, in the order of `classes_`; with `calibrate`, or the loss logistic.
 
-        Of several classes, those of one against the rest divided by their sum.
+        Of several classes, those of one against the rest divided by their sum; of sets those of each label.
 
         Parameters
         ----------
@@ -126,11 +145,11 @@ class OocSVC(ClassifierMixin, OocEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         scores = self._scores(X)
-        return Decision.of(self.model_).probabilities(scores)
+        return self._all_columns(Decision.of(self.model_).probabilities(scores))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64Array:
-        """Logarithms of the probabilities, see `predict_proba`; none is minus infinity.
+        """Logarithms of the probabilities, see `predict_proba`; none of a model is minus infinity.
 
         Parameters
         ----------
@@ -141,15 +160,24 @@ class OocSVC(ClassifierMixin, OocEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         scores = self._scores(X)
-        return Decision.of(self.model_).log_probabilities(scores)
+        shares = Decision.of(self.model_).log_probabilities(scores)
+        return self._all_columns(shares, absent=-np.inf, everywhere=0.0)
+
+    def _all_columns(
+        self, of_model: Float64Array, absent: float = 0.0, everywhere: float = 1.0
+    ) -> Float64Array:
+        """What the model says, and of labels that no row of training had, or all had, what is given."""
+        return of_model if self._columns is None else self._columns.spread(of_model, absent, everywhere)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy; rows of a store or of AnnData bring their labels.
 
+        Of sets of labels it is the share of rows of which the whole set is predicted.
+
         Parameters
         ----------
         X : as for `fit`
-        y : array_like of shape (n_samples,), optional
+        y : array_like of shape (n_samples,) or (n_samples, n_labels), optional
         sample_weight : array_like of shape (n_samples,), optional
 
         Returns
@@ -157,8 +185,15 @@ class OocSVC(ClassifierMixin, OocEstimator):
         float
         """
         if is_streamed(X) and y is None and sample_weight is None:
-            return self._evaluated(X)
+            check_is_fitted(self, "model_")
+            return self._evaluated(X, metric="subset-accuracy" if self.multilabel_ else None)
         return float(super().score(X, labels_of(X, y, self.label), sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn has to know: indicator matrices are taken."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
 def _as_given(classes: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -183,7 +218,9 @@ class OocLogisticRegression(OocSVC):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The labels.
+        The labels; where y was an indicator matrix the numbers of its columns.
+    multilabel_ : bool
+        Whether rows have sets of labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights of the features.
     intercept_ : ndarray of shape (1,) or (n_classes,)

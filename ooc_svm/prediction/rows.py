@@ -136,6 +136,8 @@ class SourceStream(RowStream):
         self._in_memory = not isinstance(source, Store)
         if label_names is None and isinstance(source, Store | MatrixSource):
             self.label_names = source.label_names
+        if isinstance(source, MatrixSource):
+            self.label_sets = source.label_sets is not None
         if isinstance(source, Store):
             self.name = str(source.path)
             self.label_counts, self.label_sets = source.labels.counts, source.label_sets
@@ -288,6 +290,7 @@ def open_rows(
     label_kind: LabelKind = "numbers",
     layer: str | None = None,
     trained_layer: str | None = None,
+    label_columns: Sequence[str] | None = None,
 ) -> RowStream:
     """Open any data: a path or paths, a Store, a Source, or a sparse matrix or 2-d ndarray.
 
@@ -295,7 +298,8 @@ def open_rows(
     and `qid` are those of a matrix; `label` is the column of AnnData that holds the labels, `layer` the layer
     with the rows, by default `trained_layer` of the model. How text is read (`index_base`, `dtype`): see
     `ooc_svm.text.reader.TextRows`; `label_kind` says what its labels are. `unlabelled`: see
-    `ooc_svm.open_store`; a matrix has labels for all rows, or none, unless others are skipped.
+    `ooc_svm.open_store`; a matrix has labels for all rows, or none, unless others are skipped. Labels may be
+    an indicator matrix, with a column for each of `label_columns`.
 
     UsageError if labels or query ids are given for data that have their own, a label column is named for data
     without columns, or `data` is of no known kind. InputError if there is no such file or store, or it cannot
@@ -309,8 +313,13 @@ def open_rows(
             layer = trained_layer
         data = open_store(data[0], label=label, layer=layer, unlabelled=unlabelled)
         is_text, label, layer = False, None, None
+    matrix: dict[str, Any] = {
+        "names": ("data", "weights"),
+        "skip_unlabelled": unlabelled == "skip",
+        "label_columns": label_columns,
+    }
     if is_annotated(data):
-        return _annotated_stream(data, labels, qid, label, layer or trained_layer, unlabelled)
+        return _annotated_stream(data, labels, qid, label, layer or trained_layer, matrix)
     if is_text:
         stores = [os.fspath(path) for path in data if names_store(path)]
         if stores:
@@ -334,27 +343,19 @@ def open_rows(
         if unlabelled != "keep" and isinstance(data, Store):
             data.require_labels()
         return SourceStream(data)
-    return _matrix_stream(data, labels, qid, unlabelled)
+    return SourceStream(MatrixSource(data, labels, qids=qid, **matrix), labelled=labels is not None)
 
 
 def _annotated_stream(
-    data: Any, labels: Any, qid: Any, label: str | None, layer: str | None, unlabelled: str
+    data: Any, labels: Any, qid: Any, label: str | None, layer: str | None, options: dict[str, Any]
 ) -> SourceStream:
     own = read_annotated(data, label, layer, labelled=False)
     label_names = own.label_names if labels is None else None
     labels, qid = own.labels if labels is None else labels, own.qids if qid is None else qid
-    names, skip = ("data", "weights"), unlabelled == "skip"
-    source = MatrixSource(own.matrix, labels, qids=qid, names=names, skip_unlabelled=skip)
     return SourceStream(
-        source,
+        MatrixSource(own.matrix, labels, qids=qid, **options),
         labelled=labels is not None,
         label_names=label_names,
         row_names=own.row_names.tolist(),
         feature_names=own.feature_names,
     )
-
-
-def _matrix_stream(matrix: Any, labels: Any, qid: Any, unlabelled: str) -> SourceStream:
-    names, skip = ("data", "weights"), unlabelled == "skip"
-    source = MatrixSource(matrix, labels, qids=qid, names=names, skip_unlabelled=skip)
-    return SourceStream(source, labelled=labels is not None)

@@ -249,8 +249,9 @@ def decision_scores(
     data : path, paths, Store or matrix
         A store (a folder or a name that ends in ``.zarr``), SVMlight text (one file or several, ``-`` is
         standard input), an open store, or rows in memory: a matrix, or an AnnData object.
-    labels : array_like of shape (n_rows,), optional
-        Labels of the rows of a matrix: numbers, or text for the names of classes.
+    labels : array_like of shape (n_rows,) or (n_rows, n_labels), optional
+        Labels of the rows of a matrix: numbers, or text for the names of classes; of a model of sets of
+        labels an indicator matrix of 0 and 1, dense or sparse, with a column for each label of training.
     qid : array_like of int, shape (n_rows,), optional
         Query ids of the rows of a matrix.
     threads : int, optional
@@ -311,6 +312,7 @@ def decision_scores(
         label_kind=_label_kind(model),
         layer=layer,
         trained_layer=model.options.get("layer"),
+        label_columns=tuple(decision.sides) if model.multilabel else None,
     )
     workers = threads or len(os.sched_getaffinity(0))
     columns = match_columns(model, rows, feature_names, missing_features)

@@ -117,8 +117,8 @@ class Problem(ABC):
         """
         if labels.sets is not None:
             raise InputError(
-                f"rows have sets of labels, which are for {parameter('problem', 'svc')}; convert with one "
-                "label a row for other problems"
+                f"rows have sets of labels, which are for {parameter('problem', 'svc')} or nu-svc; other "
+                "problems need one label a row"
             )
         return self
 

@@ -14,18 +14,35 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec
 from ooc_svm.problems.classification import Classification
+from ooc_svm.problems.multilabel import MultiLabel
 from ooc_svm.problems.regression import Regression
+
+
+def _by_nu(models: list[ModelSpec], options: TrainOptions) -> list[ModelSpec]:
+    """The models, by the nu of the options."""
+    return [replace(spec, nu=options.resolved_nu, mean=True) for spec in models]
+
+
+class NuMultiLabel(MultiLabel):
+    """The same as `NuClassification` for each label of sets."""
+
+    def models(
+        self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
+    ) -> list[ModelSpec]:
+        """A model for each label."""
+        return _by_nu(super().models(labels, options, loss, row_weight, pairs), options)
 
 
 class NuClassification(Classification):
     """The margin is found by training; C is of the mean of the losses, and only a scale."""
 
+    of_sets = NuMultiLabel()
+
     def models(
         self, labels: LabelSet, options: TrainOptions, loss: Any, row_weight: str | None, pairs: Pairs | None
     ) -> list[ModelSpec]:
         """A model for each class, or for two classes."""
-        models = super().models(labels, options, loss, row_weight, pairs)
-        return [replace(spec, nu=options.resolved_nu, mean=True) for spec in models]
+        return _by_nu(super().models(labels, options, loss, row_weight, pairs), options)
 
 
 class NuRegression(Regression):

@@ -22,10 +22,11 @@ class Classification(Problem):
 
     target_bytes = 2
     has_classes = True
+    of_sets: Problem = MULTILABEL  # The problem where rows have sets of labels
 
     def of_labels(self, labels: LabelSet) -> Problem:
         """Of one label a row, or of sets of labels."""
-        return self if labels.sets is None else MULTILABEL
+        return self if labels.sets is None else self.of_sets
 
     def check(self, labels: LabelSet, options: TrainOptions) -> Float64Array:
         """The classes, ascending."""

@@ -40,9 +40,14 @@ class MultiLabel(Problem):
             raise InputError("no row has a label; training needs rows with a label, and rows without it")
         wanted = self._wanted(labels, options)
         if empty := [k for k in wanted if rows[k] == 0]:
+            if options.held_out_share is not None:
+                raise InputError(
+                    f"{parameter('validation', options.held_out_share)} holds all rows of the label "
+                    f"{_listed(sets, empty)} out; give a smaller share or another {parameter('seed')}"
+                )
             raise InputError(
-                f"{parameter('validation', options.held_out_share)} holds all rows of the label "
-                f"{_listed(sets, empty)} out; give a smaller share or another {parameter('seed')}"
+                f"no row has the label {_listed(sets, empty)}, of which nothing can be learned; leave it out "
+                f"of the data, or name the labels to train as {parameter('positive')}"
             )
         if whole := [k for k in wanted if rows[k] == n_rows]:
             raise InputError(

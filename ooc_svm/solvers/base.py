@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
@@ -233,6 +234,25 @@ class Solver(ABC):
     def hints(self) -> dict[str, str]:
         """What a user should know of the columns, after the first read: sentences by a short code."""
         return {}
+
+
+class Prunable(Solver):
+    """The solver of a model whose weights may be set to 0 in the end: ``prune`` is one of its options."""
+
+    @abstractmethod
+    def solution(self) -> LinearFunction: ...
+
+    @abstractmethod
+    def prune(self, features: npt.NDArray[np.bool_]) -> Steps:
+        """After the end of a run: yield requests that find P where the weights of some features are 0.
+
+        That is the best point then, with the best parameters that have no penalty. The data are read once.
+        The state is none to go on from.
+
+        Parameters
+        ----------
+        features : ndarray of bool of shape (n_features,)
+        """
 
 
 class SolverPackage(ABC):

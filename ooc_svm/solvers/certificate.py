@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import InputError, InternalError, parameter
-from ooc_svm.solvers.stopping import CERTIFIED, STALLED, Stopping
+from ooc_svm.solvers.stopping import CERTIFIED, PRUNED, STALLED, Stopping
 
 STALL_PASSES = 100
 NOTHING = (
@@ -148,6 +148,18 @@ class Certificate:
             raise self._contradiction()
         self.history[-1] = (self.passes, self.upper, self.lower)
         self.reopen(stopping)
+
+    def prune(self, value: float, rounding: float, stopping: Stopping) -> None:
+        """After the end of a run: take the value of P at another point for that of the best one."""
+        self.primal, self.primal_rounding = float(value), float(rounding)
+        if not math.isfinite(self.upper):
+            raise self._overflow()
+        if self.lower > self.upper:
+            raise self._contradiction()
+        if self.absolute or stopping.certifies(self.upper, self.lower):
+            self.stop_reason = CERTIFIED
+        elif self.stop_reason == CERTIFIED:
+            self.stop_reason = PRUNED
 
     @property
     def stalled(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 
@@ -60,6 +61,12 @@ class LinearSpace:
     def norm(self, w: Float64Array) -> float:
         """Norm of a weight vector in units of the data."""
         return math.sqrt(self.inner(w, w))
+
+    def without(self, w: Float64Array, features: npt.NDArray[np.bool_]) -> Float64Array:
+        """The same parameters but for the weights of some features, which are 0."""
+        pruned = w.copy()
+        pruned[: self.n_features][features] = 0.0
+        return pruned
 
     def to_data(self, w: Float64Array) -> tuple[Float64Array, float]:
         """Weights in data units, shape (n_features,), and the intercept, of parameters ``w``."""

@@ -9,6 +9,7 @@ CERTIFIED = "certified"
 MAX_PASSES = "max-passes"
 TIME_LIMIT = "time-limit"
 SIGNAL = "signal"
+PRUNED = "pruning"  # The gap was certified, and with the small weights at 0 it is larger
 STALLED = "no-progress"  # The objective cannot be told from its bound any more in double precision
 
 

@@ -132,6 +132,8 @@ def _open_matrix(
     values, rows = np.unique(source.read_labels(0, source.n_rows), return_counts=True)
     counts = dict(zip(values.tolist(), rows.tolist(), strict=True))
     known = LabelSet(counts, _given(source.label_names, label_names), source.has_qid)
+    if (sets := source.label_sets) is not None:
+        known = replace(known, names=sets.labels, sets=sets)
     names = _names_of(own_names, feature_names, what, source.n_features)
     of_matrix = Data(source, known, lambda: source.id, _BY_CONTENT, source.value_type, 0, feature_names=names)
     return replace(of_matrix, n_unlabelled=source.n_unlabelled)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ooc_svm.data.classes import LabelProblem
+from ooc_svm.data.classes import LabelProblem, label_text
 from ooc_svm.errors import HintWarning, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
@@ -28,6 +28,7 @@ MOST_DEVIATION, LEAST_DEVIATION = 30.0, 1.0
 USELESS, GOOD = 0.1, 0.8
 # The measure of a quality that tells how good a model is.
 _MEASURES = ("balanced-accuracy", "micro-f1", "r2", "auc", "swapped-pairs")
+MOST_NAMED = 5  # Labels that a hint names
 DENSE = 0.2  # Share of values that are stored from which on rows fill their side of the origin
 
 
@@ -49,6 +50,7 @@ def of_labels(
     """What the labels tell before the first read; ``sizes``: rows of each class."""
     if options.class_weight is None:
         yield from _of_imbalance(data, options, models, sizes)
+    yield from _of_single_rows(data, models, sizes)
     if isinstance(data.source, Store) and resident < 1.0 and data.source.labels.counts is not None:
         runs = data.source.label_runs
         by_chance = runs_by_chance(data.source.labels.counts, runs)  # Rows held out are in the runs too
@@ -86,6 +88,27 @@ def _of_imbalance(
                 f"the largest class has {large} rows and the smallest {small}: {weight} gives both sides of "
                 f"a model the same weight{more}",
             )
+
+
+def _of_single_rows(data: Data, models: Sequence[ModelSpec], sizes: Sequence[int]) -> Iterator[Hint]:
+    """The classes or labels that only one row has: a model learns that row by heart."""
+    found = {}
+    for each in (spec.classes for spec in models if spec.classes is not None):
+        if isinstance(each, LabelProblem):
+            n_rows = sizes[int(each.positive)]
+        else:
+            n_rows = sum(n for n, sign in zip(sizes, each.sign, strict=True) if sign > 0)
+        if n_rows == 1:
+            names = data.labels.names
+            found[each.positive] = label_text(each.positive) if names is None else names[int(each.positive)]
+    if found:
+        listed = ", ".join(f"{name:.80}" for name in list(found.values())[:MOST_NAMED])
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        yield Hint(
+            "single-row",
+            f"only one row has the label {listed}{more}: nothing tells how well such a label is predicted; "
+            "more rows would, or leave the label out",
+        )
 
 
 def of_columns(

@@ -50,6 +50,8 @@ class Plan:
         at least, see `expected_seconds`.
     expected_passes : int
         Of all batches, typical of the solver at a gap of 1e-3.
+    pruning_passes : int
+        If weights are pruned, one for each batch: the last pass finds the gap of what is left.
     expected_seconds : tuple of float
         Of all passes, from the least to the most. The rows in memory are worked on as often as they need it,
         and that depends on how hard they are to fit: no few blocks tell. Measured on data of several kinds.
@@ -69,6 +71,7 @@ class Plan:
     pass_bytes: int
     seconds_per_pass: float
     expected_passes: int
+    pruning_passes: int
     expected_seconds: tuple[float, float]
     parameters: dict[str, int]
     threads: int
@@ -99,7 +102,8 @@ class Plan:
         )
         least, most = map(seconds_text, self.expected_seconds)
         spread = "" if least == most else f" to {most}, the harder the rows are to fit, the longer"
-        lines.append(f"about {self.expected_passes} passes to a gap of 1e-3: {least}{spread}")
+        pruning = ", and one for what pruning leaves" if self.pruning_passes else ""
+        lines.append(f"about {self.expected_passes} passes to a gap of 1e-3{pruning}: {least}{spread}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -154,7 +158,7 @@ def plan(
     warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None)
     least, most = _seconds_per_pass(prepared, work, budget)
     n_batches = 1 + len(others)
-    reads = budget.plan.expected_reads * n_batches
+    reads, pruning = budget.plan.expected_reads * n_batches, n_batches * (wanted.prune is not None)
     return Plan(
         items=items,
         total=sum(item.nbytes for item in items),
@@ -167,7 +171,8 @@ def plan(
         pass_bytes=sum(source.block_stored_bytes(index) for index in range(len(source.blocks))),
         seconds_per_pass=least,
         expected_passes=reads,
-        expected_seconds=(reads * least, reads * most),
+        pruning_passes=pruning,
+        expected_seconds=(reads * least + pruning * least, reads * most + pruning * least),
         parameters=asdict(budget.plan.parameters),
         threads=work.threads,
     )

@@ -18,6 +18,7 @@ from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL
 from ooc_svm.training import hints
 from ooc_svm.training.functions import decision_functions
 from ooc_svm.training.progress import Recorder, best_quality
+from ooc_svm.training.prune import pruning_report
 from ooc_svm.training.quality import Quality, measure, to_json
 
 if TYPE_CHECKING:
@@ -35,11 +36,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
     options, data = run.options, prepared.data
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]
-    rows = [
-        certificate_report(spec, solution.bias, solver.certificate, names)
-        | solver.metadata(data.source.n_rows)
-        for spec, solution, solver in zip(models, solutions, solvers, strict=True)
-    ]
+    rows = [model_report(run, number) for number in run.numbers(None)]
     own = [each for whole in quality for each in _own_quality(whole, len(models) // len(quality))]
     rows = [row | quality_of for row, quality_of in zip(rows, own or [_UNKNOWN] * len(rows), strict=True)]
     report = {
@@ -49,6 +46,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
         "kernel": options.kernel,
         **_kernel_numbers(run),
         "tol": options.tol,
+        "prune": options.prune if run.unpruned else None,
         **run.budget.plan.report,
         "value_type": data.value_type,
         "unlabelled_rows": data.n_unlabelled,
@@ -58,7 +56,8 @@ def make_model(run: Run, *, measured: bool) -> Model:
         "n_rows": data.source.n_rows - data.n_held_out,
     }
     selected = len(models) - 1
-    if (validated := run.recorder.quality) is not None:
+    validated = run.recorder.measure() if measured and run.unpruned else run.recorder.quality
+    if validated is not None:
         C, metric, value = best_quality(validated)
         selected = [spec.C for spec in models].index(C)
         where = {"n_rows": data.n_held_out} if data.n_held_out else {"store": str(options.validation)}
@@ -112,10 +111,21 @@ def _own_quality(whole: Quality | None, n_models: int) -> list[dict[str, Any]]:
     return [{"rows": n, "quality": own} for n, own in zip(whole.rows, whole.models, strict=True)]
 
 
-def certificate_report(
+def model_report(run: Run, number: int) -> dict[str, Any]:
+    """What the report says of one model of a run, its quality left out."""
+    solver, data = run.solvers[number], run.prepared.data
+    bias = solver.solution().bias
+    return (
+        _certificate_report(run.models[number], bias, solver.certificate, data.labels.names)
+        | solver.metadata(data.source.n_rows)
+        | pruning_report(run, number)
+    )
+
+
+def _certificate_report(
     spec: ModelSpec, bias: float, certificate: Certificate, names: tuple[str, ...] | None
 ) -> dict[str, Any]:
-    """What the report says of one model, its quality left out."""
+    """What the report says of the certificate of a model."""
     label = None
     if spec.classes is not None:
         positive = spec.classes.positive
@@ -139,12 +149,9 @@ def certificate_report(
 
 def fold_certificates(run: Run) -> list[dict[str, Any]]:
     """What the report says of each model that a fold was held out of."""
-    names, n_rows = run.prepared.data.labels.names, run.engine.source.n_rows
     return [
-        {**run.prepared.variants[spec.variant].settings, "fold": spec.fold + 1}
-        | certificate_report(spec, solver.solution().bias, solver.certificate, names)
-        | solver.metadata(n_rows)
-        for spec, solver in zip(run.models, run.solvers, strict=True)
+        {**run.prepared.variants[spec.variant].settings, "fold": spec.fold + 1} | model_report(run, number)
+        for number, spec in enumerate(run.models)
         if spec.fold is not None
     ]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ooc_svm.engine.base import Engine
+from ooc_svm.engine.base import Solver as Drivable
 from ooc_svm.errors import DamageError, Interrupted, parameter
 from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
@@ -52,6 +54,7 @@ class Run:
     variant: int = 0  # The point of a grid whose models the model file is made of
     sizes: list[int] = field(init=False)  # Rows of each class
     hints: list[Hint] = field(init=False)  # Those given so far
+    unpruned: list[dict[str, Any]] = field(default_factory=list)  # What the models were before pruning
     _last_saved: float = field(default_factory=time.monotonic)
     _save_seconds: float = 0.0
 
@@ -72,9 +75,13 @@ class Run:
 
     def of_fold(self, fold: int | None) -> tuple[list[ModelSpec], list[Solver]]:
         """The models that a fold is held out of, with their solvers."""
-        pairs = zip(self.models, self.solvers, strict=True)
-        chosen = [pair for pair in pairs if (pair[0].variant, pair[0].fold) == (self.variant, fold)]
-        return [spec for spec, _ in chosen], [solver for _, solver in chosen]
+        numbers = self.numbers(fold)
+        return [self.models[number] for number in numbers], [self.solvers[number] for number in numbers]
+
+    def numbers(self, fold: int | None) -> list[int]:
+        """Where they are among the models of the run."""
+        wanted = self.variant, fold
+        return [k for k, spec in enumerate(self.models) if (spec.variant, spec.fold) == wanted]
 
     @property
     def options(self) -> TrainOptions:
@@ -109,13 +116,17 @@ class Run:
 
     def run(self) -> None:
         """Drive the solvers to their end."""
-        # What overflows is reported by the certificate. The master problem's products are made by one
-        # thread: a linear algebra library adds in another order on another number of processors.
-        with np.errstate(over="ignore", invalid="ignore"), _libraries().limit(limits=1, user_api="blas"):
-            self.engine.run(self.solvers, self.between)
+        self.drive(self.solvers, self.between)
         self.recorder.passed()
         if self.checkpoints is not None:
             self.save()
+
+    def drive(self, solvers: Sequence[Drivable], between: Callable[[], None]) -> None:
+        """Drive solvers, or what they do after their end; ``between`` is called before each read."""
+        # What overflows is reported by the certificate. The master problem's products are made by one
+        # thread: a linear algebra library adds in another order on another number of processors.
+        with np.errstate(over="ignore", invalid="ignore"), _libraries().limit(limits=1, user_api="blas"):
+            self.engine.run(solvers, between)
 
     def between(self) -> None:
         """Before every read of the data: history, checkpoint, interruption, a hint."""

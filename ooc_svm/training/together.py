@@ -16,6 +16,7 @@ from ooc_svm.training.comparison import Comparison
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.progress import Progress, Recorder
+from ooc_svm.training.prune import prune
 from ooc_svm.training.run import Run
 from ooc_svm.training.warmup import warm_up
 
@@ -68,6 +69,8 @@ def train_together(
         else:
             run.restore()
         run.run()
+        if options.prune is not None:
+            prune(run, options.prune)
         return (ended_model(run) if comparison is None else comparison.concluded()), columns
 
 

@@ -65,9 +65,11 @@ def train(
         `ooc_svm.convert` takes it (also several paths), or rows in memory: a sparse matrix or array of SciPy
         in any format, or what NumPy makes a 2-d array of real numbers of. A path is a store if it is a folder
         or ends in ``.zarr``, text otherwise.
-    labels : array_like of shape (n_rows,), or {"numbers", "text", "sets"}, optional
-        With a matrix its labels, numbers or text for the names of classes; stores bring their own. With text,
-        as `ooc_svm.convert` takes it: whether the labels in it are numbers, names or sets.
+    labels : array_like of shape (n_rows,) or (n_rows, n_labels), or {"numbers", "text", "sets"}, optional
+        With a matrix its labels, numbers or text for the names of classes; or an indicator matrix of 0 and 1,
+        dense or sparse, where rows have sets of labels: those are called by the numbers of their columns,
+        from 0. Stores bring their own. With text, as `ooc_svm.convert` takes it: whether the labels in it
+        are numbers, names or sets.
     sample_weight : array_like of shape (n_rows,), optional
         With a matrix only: weights of the rows' losses, not negative.
     qid : array_like of int of shape (n_rows,), optional

@@ -15,16 +15,29 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.label_data import make_labels
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC, LinearSVR
 
 import ooc_svm
-from ooc_svm import InputError, OocNuSVC, OocNuSVR, OocRanker, OocSVC, OocSVR, UsageError
+from ooc_svm import (
+    InputError,
+    OocLogisticRegression,
+    OocNuSVC,
+    OocNuSVR,
+    OocRanker,
+    OocSVC,
+    OocSVR,
+    UsageError,
+    convert,
+)
 from ooc_svm.options import OPTIONS
 
 RNG = np.random.default_rng(5)
@@ -324,3 +337,69 @@ def test_the_documentation_of_an_estimator_is_shown():
     assert "OPTIONS" not in stream.getvalue()
     assert "class_weight : " in stream.getvalue()
     assert os.linesep in stream.getvalue()
+
+
+class TestIndicator:
+    """Sets of labels, as an indicator matrix."""
+
+    data = make_labels()
+
+    def test_the_same_as_one_against_the_rest_of_scikit_learn(self):
+        X, Y = self.data.X, self.data.Y.astype(int)
+        ours = OocSVC(tol=1e-6, bias="penalized").fit(X, Y)
+        machine = LinearSVC(loss="hinge", tol=1e-8, max_iter=10**6, random_state=0)
+        theirs = OneVsRestClassifier(machine).fit(X, Y)
+        scores = ours.decision_function(X)
+        np.testing.assert_allclose(scores, theirs.decision_function(X), atol=5e-3)
+        found = ours.predict(X)
+        np.testing.assert_array_equal(found, scores > 0)
+        assert found.dtype == Y.dtype
+        assert ours.score(X, Y) == accuracy_score(Y, found)
+        assert ours.multilabel_
+        np.testing.assert_array_equal(ours.classes_, np.arange(5))
+        assert ours.coef_.shape == (5, 12)
+
+    def test_sparse_and_of_labels_that_no_row_has_or_all_have(self):
+        X, Y = self.data.X, self.data.Y.astype(int)
+        Y = np.column_stack([Y[:, 0], np.zeros(len(Y), int), Y[:, 1:], np.ones(len(Y), int)])
+        model = OocLogisticRegression(tol=1e-6).fit(X, sparse.csr_matrix(Y))
+        alone = OocLogisticRegression(tol=1e-6).fit(X, self.data.Y)
+        np.testing.assert_allclose(
+            model.decision_function(X)[:, [0, 2, 3, 4, 5]], alone.decision_function(X), atol=1e-2
+        )
+        found = model.predict(X)
+        assert found.shape == Y.shape
+        assert not found[:, 1].any()
+        assert found[:, 6].all()
+        shares = model.predict_proba(X)
+        np.testing.assert_array_equal(shares[:, [1, 6]], [[0.0, 1.0]] * len(X))
+        np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), shares)
+        assert [row["label"] for row in model.report_["models"]] == ["0", "2", "3", "4", "5"]
+
+    def test_one_label_a_row_after_sets(self):
+        X, Y = self.data.X, self.data.Y
+        model = OocSVC().fit(X, Y).fit(X, Y[:, 0])
+        assert not model.multilabel_
+        assert model.predict(X).shape == (len(X),)
+
+    def test_a_store_of_sets(self, tmp_path):
+        self.data.write(tmp_path / "a.svm")
+        convert(tmp_path / "a.svm", tmp_path / "a.zarr", labels="sets")
+        model = OocSVC().fit(str(tmp_path / "a.zarr"))
+        found = model.predict(self.data.X)
+        assert found.shape == self.data.Y.shape
+        assert model.score(str(tmp_path / "a.zarr")) == accuracy_score(self.data.Y, found)
+        assert model.classes_.tolist() == ["1", "2", "10", "cat", "dog"]
+
+    def test_errors(self):
+        X, Y = self.data.X, self.data.Y
+        with pytest.raises(UsageError, match="y has a column for each label to train; leave positive out"):
+            OocSVC(positive=[1]).fit(X, Y)
+        with pytest.raises(InputError, match="of each label y has either no row or all rows"):
+            OocSVC().fit(X, np.tile([0, 1], (len(X), 1)))
+        with pytest.raises(ValueError, match="inconsistent"):
+            OocSVC().fit(X, Y[1:])
+
+    def test_cross_validation(self):
+        scores = cross_val_score(OocSVC(C=0.5), self.data.X, self.data.Y, cv=3)
+        assert (scores > 0.2).all()

@@ -189,3 +189,16 @@ class TestWarnings:
     def test_the_estimators_warn(self, matrix, scores):
         with pytest.warns(HintWarning, match="the largest class has 1140 rows"):
             OocSVC(C=0.01).fit(matrix, signs(scores, 0.05))
+
+
+@pytest.mark.parametrize("bias", ["none", "free"])
+def test_a_class_with_one_row_is_trained_and_said_to_have_one(bias):
+    X = np.random.default_rng(0).standard_normal((60, 5))
+    labels = np.repeat([1, 2], 30)
+    labels[7] = 3
+    with pytest.warns(HintWarning, match="only one row has the label 3: nothing tells"):
+        model = train(X, labels, bias=bias)
+    assert model.report["converged"]
+    assert [row["rows"] for row in model.report["models"]] == [29, 30, 1]
+    of_two = train(X[:31], labels[:31] == 3, progress=lambda _: None)
+    assert "single-row" in {hint["code"] for hint in of_two.report["hints"]}

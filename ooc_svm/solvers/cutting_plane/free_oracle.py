@@ -215,6 +215,10 @@ class FreeCutOracle(RowCutOracle):
             offsets = offsets - price * self.origin
         return Cuts(self.space.from_data(rows, coefficients, own), offsets)
 
+    def loss_at(self, t: float, w: Float64Array) -> Generator[Request, Any, float]:
+        sums: Float64Array = yield RowPass(LossesAt(self.losses, t, self._pair(w)))
+        return self._charged(float(sums[0]), w)
+
     def settle(
         self, t: float, best: Float64Array, loss: float
     ) -> Generator[Request, Any, tuple[Float64Array, float]]:
@@ -232,8 +236,7 @@ class FreeCutOracle(RowCutOracle):
             wanted = [(1.0, found.falling - half), (-1.0, half)]
             upper, lower = map(_middle, (yield from weighted_quantiles(self.losses, t, wanted, found.n_rows)))
             free[:] = 0.5 * (upper + lower), 0.5 * (upper - lower)
-        sums: Float64Array = yield RowPass(LossesAt(self.losses, t, self._pair(settled)))
-        settled_loss = self._charged(float(sums[0]), settled)
+        settled_loss = yield from self.loss_at(t, settled)
         return (settled, settled_loss) if not settled_loss > loss else (best, loss)
 
     def count_support(

@@ -72,28 +72,51 @@ class CuttingPlane(OracleSolver):
 
     def steps(self) -> Steps:
         oracle, state, certificate = self.oracle, self.state, self.certificate
-        *_, last = None, *oracle.cut_vectors
         yield from oracle.open()
         if self._origin is not None:
             yield from self._go_on(None)
             self._scores = next(iter(oracle.cut_vectors), None)
         while certificate.stop_reason is None:
             loss, n_support, cuts, point = yield from self._reading(oracle.cut(state.w))
-            loss_error = self._loss_error(self.rounding.scores(point), self.rounding.products(point))
+            loss_error = self._error_at(point)
             if certificate.offer_primal(*self._value(point, loss, loss_error)):
-                state.best, certificate.n_support = point, n_support
-                self._scores = last
-                if self.kept is not None:
-                    yield RowPass(CopyScores(oracle.previous, self.kept))
-            elif self._scores == last:
+                yield from self._keep(point, n_support)
+            elif self._scores == self._last:
                 self._scores = None
             self._check_cuts(point, loss, loss_error)
             state.bundle.drop_idle()
             state.bundle.add(*cuts)
             self._solve_master()
             certificate.record(self.stopping)
-        if oracle.space.n_free:
-            _, self._facts = yield from oracle.count_support(0.0, state.best)
+        yield from self._find_facts()
+
+    def prune(self, features: npt.NDArray[np.bool_]) -> Steps:
+        w = self.oracle.space.without(self.state.best, features)
+        loss, n_support, _, point = yield from self._reading(self.oracle.cut(w))
+        self.certificate.prune(*self._value(point, loss, self._error_at(point)), self.stopping)
+        yield from self._keep(point, n_support)
+        yield from self._find_facts()
+
+    @property
+    def _last(self) -> str | None:
+        """Row vector of the scores of the last read, if they are kept."""
+        *_, last = None, *self.oracle.cut_vectors
+        return last
+
+    def _error_at(self, point: Float64Array) -> float:
+        """Rounding of the loss at a point whose scores come from a read."""
+        return self._loss_error(self.rounding.scores(point), self.rounding.products(point))
+
+    def _keep(self, point: Float64Array, n_support: int) -> Steps:
+        """Take the point of the last read for the best one."""
+        self.state.best, self.certificate.n_support = point, n_support
+        self._scores = self._last
+        if self.kept is not None:
+            yield RowPass(CopyScores(self.oracle.previous, self.kept))
+
+    def _find_facts(self) -> Steps:
+        if self.oracle.space.n_free:
+            _, self._facts = yield from self.oracle.count_support(0.0, self.state.best)
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:

@@ -78,6 +78,8 @@ class RayOracle(CutOracle, Protocol):
         self, t: float, best: Float64Array, loss: float
     ) -> Generator[Request, Any, tuple[Float64Array, float]]: ...
 
+    def loss_at(self, t: float, w: Float64Array) -> Generator[Request, Any, float]: ...
+
 
 @dataclass(slots=True)
 class OcasState:
@@ -163,12 +165,29 @@ class Ocas(OracleSolver):
             certificate.record(self.stopping)
         certificate.n_support, self._facts = yield from oracle.count_support(state.step, state.best)
 
-    def _move(self, t: float, best: Float64Array, loss: float, direction: Float64Array) -> bool:
-        """Move the best point along the ray, to ``best``, if P is smaller there; returns whether it is."""
+    def prune(self, features: npt.NDArray[np.bool_]) -> Steps:
+        oracle, state = self.oracle, self.state
+        state.w = oracle.space.without(state.best, features)
+        read = oracle.read(state.w, state.step, state.thetas, state.forecast, None, state.best)
+        yield from self._reading(read)
+        loss = yield from oracle.loss_at(1.0, state.w)
+        best, loss = yield from oracle.settle(1.0, state.w, loss)
+        score_error, loss_error = self._errors_at(1.0, best, state.w - state.best)
+        self.certificate.prune(*self._value(best, loss, loss_error), self.stopping)
+        state.best, state.step, state.score_error = best, 1.0, score_error
+        self.certificate.n_support, self._facts = yield from oracle.count_support(1.0, best)
+
+    def _errors_at(self, t: float, best: Float64Array, direction: Float64Array) -> tuple[float, float]:
+        """Rounding of the scores and of the loss at t on the ray, where the best point moves to ``best``."""
         state, rounding = self.state, self.rounding
         ahead = abs(t) * rounding.products(direction)
         score_error = rounding.moved_scores(self._score_error(), state.w, best, t, ahead)
-        loss_error = self._loss_error(score_error, rounding.products(state.best) + ahead, t)
+        return score_error, self._loss_error(score_error, rounding.products(state.best) + ahead, t)
+
+    def _move(self, t: float, best: Float64Array, loss: float, direction: Float64Array) -> bool:
+        """Move the best point along the ray, to ``best``, if P is smaller there; returns whether it is."""
+        state = self.state
+        score_error, loss_error = self._errors_at(t, best, direction)
         self._check_cuts(best, loss, loss_error)
         if not self.certificate.offer_primal(*self._value(best, loss, loss_error)):
             return False

@@ -19,7 +19,7 @@ from ooc_svm.passes.base import (
     is_vector_request,
 )
 from ooc_svm.passes.columns import Magnitudes
-from ooc_svm.solvers.base import LinearFunction, Sample, Solver, Steps
+from ooc_svm.solvers.base import LinearFunction, Prunable, Sample, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.rounding import Rounding, inner
@@ -101,7 +101,7 @@ class CutOracle(Protocol):
     def equal(self) -> bool: ...
 
 
-class OracleSolver(Solver):
+class OracleSolver(Prunable):
     """A solver that collects the cuts of an oracle.
 
     Attributes

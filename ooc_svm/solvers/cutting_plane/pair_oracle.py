@@ -339,6 +339,11 @@ class PairCutOracle(RayScores, NoFreeParameters):
         """Row vectors for the coefficients at t, if the next delayed cut is taken there."""
         return self.coefficients if t >= CLOSE else ()
 
+    def loss_at(self, t: float, w: Float64Array) -> Generator[Request, Any, float]:
+        """The loss at t on the ray, whose end is w; row vectors only, no data read."""
+        found: PairSlope = yield PairPass(self.pairs.rows, self.best, self.previous, t)
+        return found.loss / self.pairs.total
+
     def count_support(
         self, step: float, best: Float64Array
     ) -> Generator[Request, Any, tuple[int, dict[str, float]]]:

@@ -205,6 +205,11 @@ class RowCutOracle(NoFreeParameters):
         t, found = yield from minimise(segment.loss, slope, curvature, self.C, refine, collect)
         return t, found, None
 
+    def loss_at(self, t: float, w: Float64Array) -> Generator[Request, Any, float]:
+        """The loss at t on the ray, at the free parameters of w; row vectors only, no data read."""
+        found: Float64Array = yield RowPass(LossesAt(self.losses, t))
+        return float(found[0])
+
     def count_support(
         self, step: float, best: Float64Array
     ) -> Generator[Request, Any, tuple[int, dict[str, float]]]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Pass, RowSet
-from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.passes.base import Overlap, Pass, RowSet
+from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.streamed_smo.dual import LOSS, DualModel, LossCount, LossesAlong, MoveBest, SlopeSizes
+from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.state import SmoState
+from ooc_svm.solvers.streamed_smo.sweep import ScorePass
 
 
 class Target(NamedTuple):
@@ -34,6 +36,18 @@ class Target(NamedTuple):
 def count_rows(rows: RowSet) -> int:
     """Number of rows."""
     return sum(part.n_rows for segment in rows.segments for part in segment)
+
+
+def score_best(
+    model: DualModel, w: Float64Array, rounds: Sequence[Round], rows: RowSet
+) -> Generator[Overlap | Pass, Any, None]:
+    """One read of the data: the scores with w become those of the best point.
+
+    ``rows``: those of all ``rounds``.
+    """
+    for each in rounds:
+        yield ScorePass(model, w, each.rows, each.position, each.prefetch)
+    yield RowPass(CopyScores(model.newest, model.best), rows)
 
 
 def improve_best(

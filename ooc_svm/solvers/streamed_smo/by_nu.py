@@ -31,7 +31,7 @@ from ooc_svm.passes.base import RowSet
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.together import together
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Context, KeptScores, LinearFunction, Sample, Solver, Steps
+from ooc_svm.solvers.base import Context, KeptScores, LinearFunction, Prunable, Sample, Steps
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.stopping import Stopping
@@ -45,7 +45,7 @@ from ooc_svm.solvers.streamed_smo.mix import (
     next_to_nothing,
     trivial_bound,
 )
-from ooc_svm.solvers.streamed_smo.nu_check import check_again, nu_model
+from ooc_svm.solvers.streamed_smo.nu_check import check_again, nu_model, value_at
 from ooc_svm.solvers.streamed_smo.nu_state import NuState
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 
@@ -59,7 +59,7 @@ KNOWN = 0.3  # Gap up to which a model says of what nu its C or epsilon is: so m
 
 
 @dataclass(slots=True)
-class SmoByNu(Solver):
+class SmoByNu(Prunable):
     """The solver of one nu problem: `steps` yields the merged requests of its members."""
 
     oracle: FreeCutOracle
@@ -147,8 +147,19 @@ class SmoByNu(Solver):
             certificate.record(self.stopping)
             state.ahead = np.array(self._closer(mix))
         self._end()
-        found = yield from of_rows(oracle.count_support(0.0, state.best), self._rows)
-        certificate.n_support, self._facts = found
+        yield from self._count_support()
+
+    def prune(self, features: npt.NDArray[np.bool_]) -> Steps:
+        solver, w = self.members[0].solver, self.oracle.space.without(self.state.best, features)
+        row_sums = solver.state.rounding.rows
+        found = yield from value_at(self.oracle, w, row_sums, solver.rounds, solver.rows)
+        self.state.best, self.state.scores = found.point, found.scores
+        self.certificate.prune(found.primal, found.rounding, self.stopping)
+        yield from self._count_support()
+
+    def _count_support(self) -> Steps:
+        found = yield from of_rows(self.oracle.count_support(0.0, self.state.best), self._rows)
+        self.certificate.n_support, self._facts = found
 
     def _keep(self, members: Sequence[Member]) -> None:
         """Go on with two of the models; the others take no further part."""

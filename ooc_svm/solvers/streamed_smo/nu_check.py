@@ -7,6 +7,7 @@ the bracket are checked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,11 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import DamageError
 from ooc_svm.passes.base import Overlap, Position, Request, RowSet
+from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.rounding import UNIT, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.best_point import count_rows
+from ooc_svm.solvers.streamed_smo.best_point import count_rows, score_best
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.mix import FEW, loss_at, nu_of, primal_rounding
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
@@ -30,17 +32,53 @@ from ooc_svm.solvers.streamed_smo.sweep import LONGEST, N_ROW_SUMS, NormPass, Re
 
 @dataclass(frozen=True, slots=True)
 class NuModel(DualModel):
-    """A nu problem with the multipliers of its best bound, of which no steps are left to be taken."""
+    """A nu problem with the multipliers of its best bound, of which no steps are left to be taken.
+
+    The scores are those of `FreeCutOracle`.
+    """
 
     @property
     def step(self) -> str:
         return self.dual
+
+    @property
+    def newest(self) -> str:
+        return f"{self.name}/previous"
 
 
 def nu_model(oracle: FreeCutOracle) -> NuModel:
     """The model of a nu problem; its best scores are those of the oracle."""
     losses = oracle.losses
     return NuModel(losses.targets, losses.loss, oracle.C, oracle.space, True, losses.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """P at some weights and the best free parameters for them."""
+
+    point: Float64Array
+    scores: float  # What a row's score is off by at most, see `Mix.point`
+    primal: float
+    rounding: float
+
+
+def value_at(
+    oracle: FreeCutOracle,
+    w: Float64Array,
+    row_sums: Float64Array,
+    rounds: Sequence[Round],
+    rows: RowSet,
+) -> Generator[Overlap | Request, Any, Value]:
+    """Read the data once: P at w, whose scores are kept as those of the best point.
+
+    ``row_sums``: see `ooc_svm.solvers.streamed_smo.sweep.NormPass`.
+    """
+    weights, _ = oracle.space.to_data(w)
+    yield from score_best(nu_model(oracle), weights, rounds, rows)
+    point, loss = yield from of_rows(oracle.settle(0.0, w, math.inf), rows)
+    scores, own = gamma(FEW) * oracle.space.norm(weights), oracle.space.penalized(point)
+    rounding = primal_rounding(oracle, row_sums, count_rows(rows), point, scores, loss)
+    return Value(point, scores, 0.5 * float(own @ own) + oracle.C * loss, rounding)
 
 
 @dataclass(slots=True)

@@ -40,10 +40,16 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.passes.base import Overlap, Pass, RowSet, rows_of
-from ooc_svm.solvers.base import KeptScores, LinearFunction, Sample, Solver, Steps
+from ooc_svm.solvers.base import KeptScores, LinearFunction, Prunable, Sample, Steps
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.best_point import Target, count_rows, count_support, improve_best
+from ooc_svm.solvers.streamed_smo.best_point import (
+    Target,
+    count_rows,
+    count_support,
+    improve_best,
+    score_best,
+)
 from ooc_svm.solvers.streamed_smo.bound import check_saved, dual_value, farthest_bias, lower_bound
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
@@ -92,7 +98,7 @@ class _Solved:
 
 
 @dataclass(slots=True, eq=False)
-class StreamedSmo(Solver):
+class StreamedSmo(Prunable):
     """The solver of one model: `steps` yields the rounds of reads, and passes over row vectors."""
 
     model: DualModel
@@ -171,6 +177,15 @@ class StreamedSmo(Solver):
             yield from self.iterate()
             self.certificate.record(self.stopping)
         self.certificate.n_support = yield from count_support(self.model, state, self.rows)
+
+    def prune(self, features: npt.NDArray[np.bool_]) -> Steps:
+        model, state, certificate = self.model, self.state, self.certificate
+        target = Target.scored(model.space, model.space.without(state.best, features), state.best_b)
+        yield from score_best(model, target.w, self.rounds, self.rows)
+        state.best, state.rounding.scores, certificate.primal = target.w, target.error, math.inf
+        yield from improve_best(model, state, self.rows, None, FLAT * self.stopping.tol)
+        certificate.prune(certificate.primal, certificate.primal_rounding, self.stopping)
+        certificate.n_support = yield from count_support(model, state, self.rows)
 
     def begin(self) -> Steps:
         """What comes before the first read."""

@@ -1,0 +1,53 @@
+"""The columns of an indicator matrix: labels to train, and those that no row of training has, or all have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import InputError, UsageError, parameter
+
+
+@dataclass(frozen=True, slots=True)
+class LabelColumns:
+    """Which rows of training have the label of each column: none, some or all."""
+
+    none: npt.NDArray[np.bool_]
+    all: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, indicator: Any, positive: Any) -> Self:
+        """The columns of a matrix.
+
+        UsageError if labels are named as positive besides, InputError if nothing can be learned of any label.
+        """
+        if not (isinstance(positive, tuple) and not positive):
+            raise UsageError(
+                f"y has a column for each label to train; leave {parameter('positive')} out, or give fewer "
+                "columns"
+            )
+        rows = np.asarray((indicator != 0).sum(axis=0)).ravel()
+        found = cls(rows == 0, rows == indicator.shape[0])
+        if not found._learned.any():
+            raise InputError("of each label y has either no row or all rows: nothing can be learned")
+        return found
+
+    @property
+    def _learned(self) -> npt.NDArray[np.bool_]:
+        return ~(self.none | self.all)
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The labels that models are trained for, as `ooc_svm.train` calls them."""
+        return tuple(map(str, np.flatnonzero(self._learned)))
+
+    def spread(self, of_model: Float64Array, none: float, all: float) -> Float64Array:
+        """The columns of the model in their places; those of other labels have what is given for them."""
+        spread = np.empty((len(of_model), len(self.none)))
+        spread[:, self._learned] = of_model
+        spread[:, self.none], spread[:, self.all] = none, all
+        return spread
