@@ -221,10 +221,13 @@ class TestReads:
 
 
 class TestBits:
-    @pytest.mark.parametrize("problem", ["two classes", "three classes"])
-    def test_neither_threads_nor_engines_change_them(self, problem, tmp_path):
+    @pytest.mark.parametrize(
+        ("problem", "options"),
+        [("two classes", {}), ("two classes", {"validation": 0.3}), ("three classes", {})],
+    )
+    def test_neither_threads_nor_engines_change_them(self, problem, options, tmp_path):
         store = store_of(tmp_path / "s", problem)
-        wanted: dict[str, Any] = {"calibrate": "isotonic", "max_passes": 3, "C": [0.1, 1.0]}
+        wanted: dict[str, Any] = {"calibrate": "isotonic", "max_passes": 3, "C": [0.1, 1.0], **options}
         expected = train(store, threads=1, **wanted)
         for run in ({"threads": 3}, {"threads": 2, "engine": "dask", "memory": "900MB"}):
             found = train(store, **run, **wanted)
