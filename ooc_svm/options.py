@@ -218,8 +218,8 @@ class TrainOptions:
         CALIBRATIONS,
         None,
         Role.RESULT,
-        "Give probabilities, fitted to scores of rows that models were trained without: those of five folds, "
-        "of the folds that tune compares on, or of the share held out for validation.",
+        "Give probabilities, by default none, fitted to scores of rows that models were trained without: of "
+        "five folds, of the folds that tune compares on, or of the share held out for validation.",
     )
     label: str | None = _option(
         TEXT,

@@ -62,7 +62,7 @@ def calibration_folds(problem: Problem, data: Data, options: TrainOptions) -> Fo
             )
         return None
     asked = f"{calibrate} takes {DEFAULT_FOLDS} folds, and needs"
-    advice = f"leave {calibrate} out, take tune with fewer folds ({parameter('folds')})"
+    advice = f"leave {parameter('calibrate')} out, take tune with fewer folds ({parameter('folds')})"
     return _folds_of_rows(problem, data, options, _Wanted(DEFAULT_FOLDS, asked, advice))
 
 

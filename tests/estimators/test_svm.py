@@ -50,10 +50,13 @@ GRADES, QID = np.digitize(VALUES, [-3.0, 3.0]), np.repeat(np.arange(20), 10)
 # Options of training that an estimator does not have, as another problem has them.
 LEFT_OUT = {
     OocSVC: {"problem", "epsilon", "nu"},
-    OocSVR: {"problem", "class_weight", "positive", "nu"},
+    OocSVR: {"problem", "class_weight", "positive", "nu", "calibrate"},
     OocNuSVC: {"problem", "epsilon", "C"},
-    OocNuSVR: {"problem", "class_weight", "positive", "epsilon"},
-    OocRanker: {"problem", "epsilon", "nu", "class_weight", "positive", "resident", "lanes", "warm_start"},
+    OocNuSVR: {"problem", "class_weight", "positive", "epsilon", "calibrate"},
+    OocRanker: {
+        *("problem", "epsilon", "nu", "class_weight", "positive", "calibrate"),
+        *("resident", "lanes", "warm_start"),
+    },
 }
 
 
@@ -117,6 +120,30 @@ def test_labels_may_be_text(labels):
     assert estimator.dual_gap_.shape == estimator.intercept_.shape == (3,)
     assert estimator.predict(X).tolist() == ooc_svm.predict(model, X).tolist()
     assert estimator.score(X, labels) == ooc_svm.evaluate(model, X, "accuracy", labels=labels)["accuracy"]
+
+
+@pytest.mark.parametrize("kind", [OocSVC, OocNuSVC, OocLogisticRegression])
+@pytest.mark.parametrize("labels", [SIGNS, NAMES])
+def test_probabilities_are_fitted_on_request(kind, labels):
+    estimator = kind(calibrate="sigmoid").fit(X, labels)
+    problem = {"problem": kind.problem} | ({} if kind.only_loss is None else {"loss": kind.only_loss})
+    model = ooc_svm.train(X, labels, calibrate="sigmoid", **problem)
+    assert estimator.classes_.tolist() == model.classes_.tolist()
+    np.testing.assert_array_equal(estimator.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_allclose(np.exp(estimator.predict_log_proba(X)), estimator.predict_proba(X))
+    again = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(again.predict_proba(X), estimator.predict_proba(X))
+
+
+def test_only_calibrated_and_logistic_estimators_have_probabilities():
+    assert not hasattr(OocSVC(), "predict_proba")
+    assert hasattr(OocSVC(calibrate="isotonic"), "predict_proba")
+    assert hasattr(OocSVC(loss="logistic"), "predict_proba")
+    assert not hasattr(OocNuSVC(), "predict_log_proba")
+    with pytest.raises(UsageError, match="calibrate must be 'sigmoid' or 'isotonic', not 'beta'"):
+        OocSVC(calibrate="beta").fit(X, SIGNS)
+    found = cross_val_score(OocSVC(calibrate="sigmoid"), X, SIGNS, scoring="neg_log_loss")
+    assert (found > np.log(0.5)).all()
 
 
 @pytest.mark.parametrize("labels", [SIGNS > 0, SIGNS.astype(np.int8), SIGNS * 1.0, np.abs(SIGNS - 1) + 7])
