@@ -167,6 +167,12 @@ SOLVERS = {
         biases=BIASES,
         options=("cut_groups",),
     ),
+    "smo": SolverEntry(
+        home="ooc_svm.solvers.smo.plan:SOLVER",
+        forms=("classes",),
+        needs="piecewise linear",
+        biases=BIASES,
+    ),
 }
 
 
