@@ -100,7 +100,9 @@ class Examined:
 
 def join_magnitudes(left: Magnitudes, right: Magnitudes) -> None:
     """Add the magnitudes of other rows; sums go through as many additions as there are rows, at most."""
-    left.columns = left.columns + right.columns if len(left.columns) else right.columns
+    if not right.rows:
+        return
+    left.columns = left.columns + right.columns if left.rows else right.columns
     left.weight += right.weight
     left.square = max(left.square, right.square)
     left.nonzeros = max(left.nonzeros, right.nonzeros)

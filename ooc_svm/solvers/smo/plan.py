@@ -43,7 +43,7 @@ EXPECTED_READS = 12  # Reads to a gap of 1e-3, as measured
 class SmoParameters:
     """Parameters of the algorithm."""
 
-    held_elements: int  # Nonzeros and rows together that a model keeps in memory between two rounds
+    resident_elements: int  # Nonzeros and rows together that a model keeps in memory between two rounds
     rounds: int  # Rounds of a read
 
 
@@ -57,8 +57,8 @@ class SmoPackage(SolverPackage):
         """As many rows at no bound as fit."""
         rounds = max(ROUNDS, math.ceil(size.elements / ROUND_ELEMENTS))
         if kept is not None:
-            found = SmoParameters(kept.get("held_elements", 0), kept.get("rounds", 0))
-            if found.rounds != rounds or not 0 < found.held_elements <= size.elements:
+            found = SmoParameters(kept.get("resident_elements", 0), kept.get("rounds", 0))
+            if found.rounds != rounds or not 0 < found.resident_elements <= size.elements:
                 raise ValueError(f"no run on these data has {found}")
             return _plan(size, room, found)
         least = math.ceil(min(LEAST_HELD * size.elements / max(size.n_rows, 1), size.elements))
@@ -94,7 +94,7 @@ class SmoPackage(SolverPackage):
             model = SmoModel(spec.targets, spec.loss, spec.C, f"model{number}")
             w, best = np.zeros((2, space.n_features))
             state = SmoState(w, best, HeldRows(values, ones), Certificate())
-            run = rounds, plan.parameters.held_elements, size.n_nonzeros, options.seed
+            run = rounds, plan.parameters.resident_elements, size.n_nonzeros, options.seed
             return Smo(model, space, context.stopping, state, *run)
 
         return [solver(number, spec) for number, spec in enumerate(models)]
@@ -125,8 +125,8 @@ def _items(size: DataSize, room: Room, rounds: int) -> tuple[MemoryItem, ...]:
 
 
 def _plan(size: DataSize, room: Room, parameters: SmoParameters) -> SolverPlan:
-    held = int(size.n_models * parameters.held_elements * _element_bytes(size))
-    share = parameters.held_elements / size.elements
+    held = int(size.n_models * parameters.resident_elements * _element_bytes(size))
+    share = parameters.resident_elements / size.elements
     note = f"up to {100 * share:.3g} % of the data for each of {size.n_models} model(s)"
     return SolverPlan(
         parameters,

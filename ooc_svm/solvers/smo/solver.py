@@ -95,7 +95,7 @@ class SmoState:
         return (
             self.w.shape == self.best.shape == (n_features,)
             and self.run.shape == (smo_loops.N_NUMBERS,)
-            and bool(np.isfinite(self.run).all())
+            and bool(np.isfinite(self.run).all() and np.isfinite(self.w).all())
             and 0.0 < self.tol <= KKT_TOLERANCE
             and self.certificate.is_sound()
             and self.held.is_sound(n_features)
@@ -174,13 +174,15 @@ class Smo(Solver):
             yield from self._check_saved()
         while certificate.stop_reason is None:
             yield from self._read()
-            certificate.record(self.stopping)
-            if certificate.stop_reason is None:
+            if not self.stopping.certifies(certificate.upper, certificate.lower):
                 yield from self._pass_over_held_rows()
                 if not self._changed:
                     self.state.tol *= FINER
+            certificate.record(self.stopping)
 
-    def _pass(self, each: Round, position: Position, start: Float64Array, measure: bool = False) -> ExaminePass:
+    def _pass(
+        self, each: Round, position: Position, start: Float64Array, measure: bool = False
+    ) -> ExaminePass:
         """The pass of a round of a read that began with these weights."""
         state = self.state
         return ExaminePass(
