@@ -172,6 +172,16 @@ def _describe_source(source: dict[str, Any]) -> str:
     return f"{source.get('name')}{known}"
 
 
+def _describe_functions(model: Model, facts: dict[str, Any]) -> tuple[str, str]:
+    """The weights, or the support vectors with the numbers of the kernel."""
+    models = count(model.n_models, "model")
+    if "n_nonzero_weights" in facts:
+        return "weights", f"{facts['n_nonzero_weights']:,} other than 0 in {models}"
+    numbers = [f"{name} {facts[name]:.6g}" for name in ("gamma", "degree", "coef0") if name in facts]
+    vectors = f"{facts['n_support_vectors']:,} in {models}"
+    return "support vectors", f"{vectors}, {', '.join(numbers)}"
+
+
 def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     """The facts of a model for people; DamageError if the report in it is malformed."""
     from ooc_svm.data.classes import label_text
@@ -180,7 +190,7 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
         ("model", f"{path} ({format_size(os.path.getsize(path))})"),
         ("problem", f"{model.problem}, {model.loss} loss, {model.kernel} kernel, solver {model.solver}"),
         ("features", _describe_features(model.n_features, model.index_base, model.feature_names)),
-        ("weights", f"{facts['n_nonzero_weights']:,} other than 0 in {count(model.n_models, 'model')}"),
+        _describe_functions(model, facts),
     ]
     if model.classes:
         names = model.label_names or [label_text(label) for label in model.classes]

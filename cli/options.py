@@ -25,6 +25,7 @@ from ooc_svm.parameters import (
     COSTS,
     COUNT,
     FLAG,
+    GAMMA,
     GAP,
     INDEX_BASE,
     LABELS,
@@ -100,6 +101,7 @@ _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
     LABELS.doc: _labels,
     CLASS_WEIGHT.doc: _class_weight,
     VALIDATION.doc: _number,
+    GAMMA.doc: _number,
 }
 
 # Kinds of options that may be given several times.

@@ -1,4 +1,4 @@
-"""Problems, losses and solvers: an entry for each, with its home and with what it goes together with.
+"""Problems, losses, kernels and solvers: an entry for each, with its home and what it goes together with.
 
 Importing this module costs next to nothing; `load` imports a home when it is used. Every check of what goes
 together is derived from these entries, so that a new one is a line here and its own package or module.
@@ -6,6 +6,7 @@ together is derived from these entries, so that a new one is a line here and its
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
@@ -60,12 +61,22 @@ class ProblemEntry(NamedTuple):
         return "penalized" if "penalized" in self.biases else self.biases[0]
 
 
+class KernelEntry(NamedTuple):
+    """A kernel function; its home is ``"module:name"``, see `load`.
+
+    `options` belong to it and the other kernels that name them: they are the numbers of its formula.
+    """
+
+    home: str
+    options: tuple[str, ...] = ()
+
+
 class SolverEntry(NamedTuple):
     """A solver; its home is ``"module:name"``, see `load`.
 
-    It solves problems of its `forms`, and `needs` a property of the loss. `options` belong to it and the
-    other solvers that name them. Of forms in `second_choice` it takes runs that no other solver does,
-    unless it is named.
+    It solves problems of its `forms` with its `kernels`, and `needs` a property of the loss. `options` belong
+    to it and the other solvers that name them. Of forms in `second_choice` it takes runs that no other solver
+    does, unless it is named.
     """
 
     home: str
@@ -74,6 +85,7 @@ class SolverEntry(NamedTuple):
     biases: tuple[str, ...]
     options: tuple[str, ...] = ()
     second_choice: tuple[Form, ...] = ()
+    kernels: tuple[str, ...] = ("linear",)
 
 
 LOSSES = {
@@ -90,6 +102,15 @@ LOSSES = {
         properties=("dual",),
         options=("epsilon",),
     ),
+}
+
+LINEAR = "linear"  # The kernel whose models are weights
+
+KERNELS = {
+    LINEAR: KernelEntry(home="ooc_svm.ops.kernels:Linear"),
+    "poly": KernelEntry(home="ooc_svm.ops.kernels:Polynomial", options=("gamma", "degree", "coef0")),
+    "rbf": KernelEntry(home="ooc_svm.ops.kernels:Gaussian", options=("gamma",)),
+    "sigmoid": KernelEntry(home="ooc_svm.ops.kernels:Sigmoid", options=("gamma", "coef0")),
 }
 
 PROBLEMS = {
@@ -177,13 +198,37 @@ SOLVERS = {
 
 
 def owners(option: str) -> dict[str, list[str]]:
-    """The problems, losses and solvers that an option belongs to, by kind; empty for a general option."""
-    kinds: dict[str, dict[str, Any]] = {"problem": PROBLEMS, "loss": LOSSES, "solver": SOLVERS}
+    """What an option belongs to: problems, losses, kernels or solvers, by kind; empty for a general one."""
+    kinds: dict[str, dict[str, Any]] = {
+        "problem": PROBLEMS,
+        "loss": LOSSES,
+        "kernel": KERNELS,
+        "solver": SOLVERS,
+    }
     found = {}
     for kind, entries in kinds.items():
         if names := [name for name, entry in entries.items() if option in entry.options]:
             found[kind] = names
     return found
+
+
+def objection(solver: str, rules: Sequence[tuple[str, Collection[str]]]) -> str | None:
+    """Why a solver does not take a run; None if it does.
+
+    `rules` are what the run has that some solvers do not take, with the names of those that do.
+    """
+    for subject, names in rules:
+        if solver not in names:
+            return belongs(subject, "solver", names)
+    return None
+
+
+def belongs(subject: str, kind: str, names: Collection[str]) -> str:
+    """``resident is for the solver 'streamed-smo'``."""
+    plural = "" if len(names) == 1 else "es" if kind == "loss" else "s"
+    each = [repr(name) for name in names]
+    listed = " and ".join([", ".join(each[:-1]), each[-1]] if len(each) > 1 else each)
+    return f"{subject} is for the {kind}{plural} {listed}"
 
 
 def load(home: str) -> Any:

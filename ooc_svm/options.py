@@ -2,25 +2,39 @@
 
 A field of `TrainOptions` carries all that is known of its option (`Option`). From this list follow the
 command line, the checks, the keys of checkpoints and warm starts, and the tables of the documentation. The
-problems, losses or solvers that an option belongs to name it in `ooc_svm.catalog`.
+problems, losses, kernels or solvers that an option belongs to name it in `ooc_svm.catalog`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from os import PathLike
 from typing import Any, NamedTuple
 
-from ooc_svm.catalog import BIASES, LOSSES, PROBLEMS, SOLVERS, SolverEntry, owners
+from ooc_svm.catalog import (
+    BIASES,
+    KERNELS,
+    LINEAR,
+    LOSSES,
+    PROBLEMS,
+    SOLVERS,
+    SolverEntry,
+    belongs,
+    objection,
+    owners,
+)
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.parameters import (
     CLASS_WEIGHT,
     COSTS,
     COUNT,
+    DEGREE,
     DEVIATION,
+    FINITE,
     FLAG,
+    GAMMA,
     GAP,
     LABELS,
     LANES,
@@ -34,6 +48,7 @@ from ooc_svm.parameters import (
     THREADS,
     VALIDATION,
     Kind,
+    check_engine,
     checked_fields,
     choice,
 )
@@ -41,6 +56,7 @@ from ooc_svm.parameters import (
 ENGINES = ("local", "dask")
 DEFAULT_EPSILON = 0.1
 DEFAULT_NU = 0.5
+DEFAULT_GAMMA, DEFAULT_DEGREE, DEFAULT_COEF0 = "scale", 3, 0.0
 
 
 class Role(Enum):
@@ -139,7 +155,27 @@ class TrainOptions:
         "Algorithm; auto is the first of the others that takes the problem and all options.",
         heading=SOLVER_HEADING,
     )
-    kernel: str = _names(("linear",), "linear", Role.IDENTITY, "Kernel function.")
+    kernel: str = _names(
+        KERNELS,
+        LINEAR,
+        Role.IDENTITY,
+        "Kernel function: x.z (linear), (gamma x.z + coef0)^degree (poly), exp(-gamma |x - z|^2) (rbf) or "
+        "tanh(gamma x.z + coef0) (sigmoid).",
+    )
+    gamma: float | str | None = _option(
+        GAMMA,
+        None,
+        Role.IDENTITY,
+        "Factor in the kernel: a number, auto for 1 / features, or scale, the default, for that divided by "
+        "the variance of all entries of the data.",
+        "FLOAT|scale|auto",
+    )
+    degree: int | None = _option(
+        DEGREE, None, Role.IDENTITY, f"Degree of the kernel; by default {DEFAULT_DEGREE}.", "N"
+    )
+    coef0: float | None = _option(
+        FINITE, None, Role.IDENTITY, f"Constant in the kernel; by default {DEFAULT_COEF0:g}.", "FLOAT"
+    )
     bias: str | None = _names(
         BIASES,
         None,
@@ -311,10 +347,11 @@ class TrainOptions:
         if self.resolved_loss not in problem.losses:
             losses = " or ".join(problem.losses)
             raise UsageError(f"problem {self.problem!r} takes the loss {losses}, not {self.loss!r}")
-        for kind, chosen in (("problem", self.problem), ("loss", self.resolved_loss)):
+        chosen_of = {"problem": self.problem, "loss": self.resolved_loss, "kernel": self.kernel}
+        for kind, chosen in chosen_of.items():
             for subject, takers in self._owned(kind):
                 if chosen not in takers:
-                    raise UsageError(f"{_belongs(subject, kind, takers)}, not {chosen!r}")
+                    raise UsageError(f"{belongs(subject, kind, takers)}, not {chosen!r}")
         for name in problem.without:
             if getattr(self, name) != OPTIONS[name].default:
                 instead = f"{parameter(problem.options[0])} in place of {parameter(name)}"
@@ -328,7 +365,7 @@ class TrainOptions:
     def _check_solver(self) -> None:
         """Refuse a run that the solver does not take, or for "auto" no solver."""
         rules = self._solver_rules()
-        objections = [_objection(solver, rules) for solver in SOLVERS if self.solver in ("auto", solver)]
+        objections = [objection(solver, rules) for solver in SOLVERS if self.solver in ("auto", solver)]
         if all(objections):
             found = "; ".join(dict.fromkeys(filter(None, objections)))
             if self.solver == "auto":
@@ -342,6 +379,7 @@ class TrainOptions:
             (f"problem {self.problem!r}", lambda entry: form in entry.forms),
             (f"loss {self.resolved_loss!r}", lambda entry: entry.needs in properties),
             (f"bias {self.resolved_bias!r}", lambda entry: self.resolved_bias in entry.biases),
+            (f"kernel {self.kernel!r}", lambda entry: self.kernel in entry.kernels),
         )
         takers = [(subject, [n for n, entry in SOLVERS.items() if takes(entry)]) for subject, takes in rules]
         return [*takers, *self._owned("solver")]
@@ -358,7 +396,7 @@ class TrainOptions:
         if self.solver != "auto":
             return self.solver
         form, rules = PROBLEMS[self.problem].form, self._solver_rules()
-        takers = [solver for solver in SOLVERS if _objection(solver, rules) is None]
+        takers = [solver for solver in SOLVERS if objection(solver, rules) is None]
         return min(takers, key=lambda solver: form in SOLVERS[solver].second_choice)
 
     @property
@@ -389,6 +427,13 @@ class TrainOptions:
         return DEFAULT_NU if self.nu is None else self.nu
 
     @property
+    def kernel_numbers(self) -> dict[str, Any]:
+        """The numbers of the kernel's formula, by name; gamma may be a rule instead."""
+        defaults = {"gamma": DEFAULT_GAMMA, "degree": DEFAULT_DEGREE, "coef0": DEFAULT_COEF0}
+        given = {name: getattr(self, name) for name in KERNELS[self.kernel].options}
+        return {name: defaults[name] if value is None else value for name, value in given.items()}
+
+    @property
     def n_free(self) -> int:
         """Parameters without penalty: a free bias; by nu the margin or the width of the tube as well."""
         return int(self.resolved_bias == "free") + int(self.by_nu)
@@ -408,6 +453,7 @@ class TrainOptions:
         record = asdict(self)
         record["nu"] = self.resolved_nu if self.by_nu else None
         record |= {"loss": self.resolved_loss, "epsilon": self.resolved_epsilon, "bias": self.resolved_bias}
+        record |= self.kernel_numbers
         if isinstance(self.class_weight, Mapping):
             record["class_weight"] = [[label, weight] for label, weight in self.class_weight.items()]
         for name in ("checkpoint", "warm_start", "validation"):
@@ -415,31 +461,6 @@ class TrainOptions:
             record[name] = str(place) if isinstance(place, PathLike) else place
         record["C"], record["positive"] = list(self.C), list(self.positive)
         return record
-
-
-def _objection(solver: str, rules: Sequence[tuple[str, Collection[str]]]) -> str | None:
-    """Why a solver does not take a run; None if it does."""
-    for subject, names in rules:
-        if solver not in names:
-            return _belongs(subject, "solver", names)
-    return None
-
-
-def _belongs(subject: str, kind: str, names: Collection[str]) -> str:
-    """``resident is for the solver 'streamed-smo'``."""
-    plural = "" if len(names) == 1 else "es" if kind == "loss" else "s"
-    each = [repr(name) for name in names]
-    listed = " and ".join([", ".join(each[:-1]), each[-1]] if len(each) > 1 else each)
-    return f"{subject} is for the {kind}{plural} {listed}"
-
-
-def check_engine(engine: str, scheduler: str | None, insecure_cluster: bool) -> None:
-    """Refuse options of a cluster where none is used."""
-    for name, given in (("scheduler", scheduler is not None), ("insecure_cluster", insecure_cluster)):
-        if given and engine != "dask":
-            raise UsageError(
-                f"{parameter(name)} needs {parameter('engine', 'dask')}; add it, or leave it out"
-            )
 
 
 OPTIONS: dict[str, Option] = {item.name: item.metadata["option"] for item in fields(TrainOptions)}
@@ -466,7 +487,7 @@ def default_text(name: str) -> str:
 
 
 def described(name: str) -> str:
-    """The help of an option, with the problems, losses or solvers that it is only for."""
+    """The help of an option, with the problems, losses, kernels or solvers that it is only for."""
     only = "".join(f" Only for {' and '.join(names)}." for names in owners(name).values())
     return OPTIONS[name].help + only
 

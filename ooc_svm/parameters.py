@@ -324,6 +324,15 @@ def _unknown(name: str, known: list[str]) -> UsageError:
     return UsageError(f"there is no parameter {name!r:.82}; {advice}")
 
 
+def check_engine(engine: str, scheduler: str | None, insecure_cluster: bool) -> None:
+    """Refuse options of a cluster where none is used."""
+    for name, given in (("scheduler", scheduler is not None), ("insecure_cluster", insecure_cluster)):
+        if given and engine != "dask":
+            raise UsageError(
+                f"{parameter(name)} needs {parameter('engine', 'dask')}; add it, or leave it out"
+            )
+
+
 def checked_fields(cls: type[T]) -> type[T]:
     """Decorate a dataclass so that its fields are read by the kinds in their metadata (``kind``)."""
     made: Any = cls
@@ -366,6 +375,16 @@ def _read_validation(value: Any) -> float | Any:
     return share
 
 
+def _read_gamma(value: Any) -> float | str:
+    """A positive number, or one of the rules that it follows from the data by."""
+    if isinstance(value, str):
+        return GAMMA_RULES[GAMMA_RULES.index(value)]
+    found = read_number(value)
+    if not 0 < found < math.inf:
+        raise ValueError
+    return found
+
+
 def _read_class_weight(weights: Any) -> str | dict[float | str, float]:
     if isinstance(weights, str) and weights == "balanced":
         return "balanced"
@@ -384,6 +403,10 @@ def _read_weight(label: Any, weight: Any) -> float:
     return found
 
 
+GAMMA_RULES = ("scale", "auto")
+GAMMA = Kind('float or {"scale", "auto"}', "a positive number, 'scale' or 'auto'", _read_gamma)
+DEGREE = at_least(1, 1000)
+FINITE = number("a finite number", math.isfinite)
 COSTS = Kind("float or sequence of float", "positive and finite: a number, or several of them", _read_costs)
 LABELS = Kind("label or sequence of labels", "a label or a sequence of labels", _read_labels)
 CLASS_WEIGHT = Kind(

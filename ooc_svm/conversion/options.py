@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ooc_svm.errors import UsageError, parameter
-from ooc_svm.options import ENGINES, check_engine
+from ooc_svm.options import ENGINES
 from ooc_svm.parameters import (
     DTYPE,
     FEATURE_NAMES,
@@ -21,6 +21,7 @@ from ooc_svm.parameters import (
     THREADS,
     Kind,
     at_least,
+    check_engine,
     checked_fields,
     choice,
     read_items,

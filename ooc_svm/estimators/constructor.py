@@ -34,7 +34,8 @@ def options_of(problem: str, loss: str | None = None) -> tuple[str, ...]:
     losses = entry.losses if loss is None else (loss,)
     offered = {each for loss in losses for each in LOSSES[loss].properties}
     solvers = [n for n, each in SOLVERS.items() if entry.form in each.forms and each.needs in offered]
-    chosen = {"problem": {problem}, "loss": set(losses), "solver": set(solvers)}
+    kernels = {kernel for solver in solvers for kernel in SOLVERS[solver].kernels}
+    chosen = {"problem": {problem}, "loss": set(losses), "kernel": kernels, "solver": set(solvers)}
     known = {"problem"} if loss is None else {"problem", "loss"}
     return tuple(
         name

@@ -13,6 +13,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.model import probabilities
+from ooc_svm.model.kernel import KernelScorer
 from ooc_svm.model.linear import LinearScorer
 from ooc_svm.model.model import Model
 
@@ -71,13 +72,14 @@ class Decision:
     `has_probabilities`: whether the scores give those of the labels.
     """
 
-    scorer: LinearScorer
+    scorer: LinearScorer | KernelScorer
     predicted: str
     labels: Float64Array
     texts: tuple[str, ...]
     sides: Mapping[str, int]
     named: bool = False
     has_probabilities: bool = False
+    active: tuple[int, ...] = ()  # Numbers of the functions, in the order of the scores
 
     @classmethod
     def of(cls, model: Model) -> Decision:
@@ -104,7 +106,7 @@ class Decision:
             for each in model.classes or labels:
                 sides[names.get(each, label_text(each))] = 1 if each in numbers else -1
         scorer, gives = model.functions.scorer(active), model.gives_probabilities
-        return cls(scorer, predicted, np.array(labels), texts, sides, bool(names), gives)
+        return cls(scorer, predicted, np.array(labels), texts, sides, bool(names), gives, tuple(active))
 
     @property
     def classes(self) -> npt.NDArray[Any]:

@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from ooc_svm.catalog import LINEAR
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.model.file import MODEL, ModelOrPath, check_no_model, opened_model
 from ooc_svm.model.model import Model
@@ -65,6 +66,11 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
     writers: dict[str, Callable[[Model], Iterator[str]]] = {"liblinear": _liblinear, "svmlight": _svmlight}
     check_no_model(path)
     model = opened_model(model)
+    if model.kernel != LINEAR:
+        raise UsageError(
+            f"the model has the kernel {model.kernel}, and {to} here stands for weights; train one with "
+            f"{parameter('kernel', LINEAR)}"
+        )
     parts = writers[to](model)
     if to == "liblinear" and model.label_names is not None:
         check_no_model(f"{os.fspath(path)}{LABELS_SUFFIX}")
@@ -96,7 +102,7 @@ def _labels(model: Model) -> list[float]:
 def _liblinear(model: Model) -> Iterator[str]:
     """The text in parts: the header, then the weights, one feature a line and one function a column."""
     active = list(model.active)
-    weights, bias = model.functions.weights, model.functions.bias[active]
+    weights, bias = model.weights, model.bias[active]
     has_bias = bool(np.any(bias != 0))
     yield (_liblinear_classes(model) + f"nr_feature {model.n_features}\nbias {1 if has_bias else -1}\nw\n")
     line = "%.17g " * len(active) + "\n"
@@ -161,11 +167,11 @@ def _svmlight(model: Model) -> Iterator[str]:
         f"{n_rows if isinstance(n_rows, int) else 0} # number of training documents \n"
         "2 # number of support vectors plus 1 \n"
         # SVMlight decides by w.x - b; 0 minus, because the negative of 0 would be written -0.
-        f"{0.0 - float(model.functions.bias[selected]):.17g} "
+        f"{0.0 - float(model.bias[selected]):.17g} "
         "# threshold b, each following line is a SV (starting with alpha*y)\n"
         "1 "
     )
-    weights = model.functions.weights[selected]
+    weights = model.weights[selected]
     for start in range(0, model.n_features, _SLICE_FEATURES):
         part = weights[start : start + _SLICE_FEATURES]
         places = np.flatnonzero(part)

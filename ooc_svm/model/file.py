@@ -11,8 +11,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.catalog import KERNELS, LINEAR
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, MemoryBudgetError, UsageError, parameter
+from ooc_svm.model.kernel import KernelFunctions
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.parameters import FLAG, PATH, Kind, checks
@@ -26,8 +28,6 @@ _PLAIN_FILE = replace(MODEL_FILE, version=1)
 # The names of the features: their text in UTF-8, and the bytes of each name.
 _NAMES_TEXT, _NAMES_LENGTHS = "feature_names", "feature_name_lengths"
 
-# Decision functions by the kernel that the header names.
-_FUNCTIONS = {LinearFunctions.kernel: LinearFunctions}
 
 # Names in the header, and the types that JSON gives their values.
 _CONTENT_TYPES: dict[str, tuple[type, ...]] = {
@@ -208,10 +208,11 @@ def _build(content: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Mode
     names = facts["label_names"]
     if names is not None and not all(isinstance(name, str) for name in names):
         raise ValueError("a name of a label is no text")
-    if kernel not in _FUNCTIONS:
-        raise ValueError(f"the kernel is {kernel[:80]!r}, this release knows {', '.join(_FUNCTIONS)}")
+    if kernel not in KERNELS:
+        raise ValueError(f"the kernel is {kernel[:80]!r}, this release knows {', '.join(KERNELS)}")
     multilabel = content.get("multilabel", False)
-    functions = _FUNCTIONS[kernel].from_arrays(arrays, n_models, n_features)
+    kind = LinearFunctions if kernel == LINEAR else KernelFunctions
+    functions = kind.from_arrays(kernel, arrays, n_models, n_features)
     names_of_features = _restored_names(arrays)
     return Model(functions=functions, feature_names=names_of_features, multilabel=multilabel, **facts)
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.catalog import LINEAR
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.system.memory import available_memory, size_available, size_needed
@@ -28,7 +29,7 @@ class LinearFunctions:
     for information. ValueError if the shapes do not fit each other, or a number is not finite.
     """
 
-    kernel: ClassVar[str] = "linear"
+    kernel: ClassVar[str] = LINEAR
 
     weights: Float64Array
     bias: Float64Array
@@ -101,7 +102,7 @@ class LinearFunctions:
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays, n_models: int, n_features: int) -> Self:
+    def from_arrays(cls, kernel: str, arrays: Arrays, n_models: int, n_features: int) -> Self:
         """The functions from the arrays of a file.
 
         ValueError or KeyError if an array is missing or does not fit the others, MemoryBudgetError if the
@@ -109,8 +110,8 @@ class LinearFunctions:
         """
         return cls(
             weights=_restored_weights(arrays, n_models, n_features),
-            bias=_float64(arrays, "bias"),
-            scale=_float64(arrays, "scale") if "scale" in arrays else None,
+            bias=float64_array(arrays, "bias"),
+            scale=float64_array(arrays, "scale") if "scale" in arrays else None,
         )
 
 
@@ -135,6 +136,11 @@ class LinearScorer:
         """Scores of a row, K."""
         return len(self.bias)
 
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes that scoring takes for each thread, the scores left out."""
+        return 0
+
     def scores(self, rows: RowBlock, first: int, last: int) -> Float64Array:
         """Scores ``X W + b`` of the rows ``first <= i < last`` of a block, shape (last - first, K)."""
         from ooc_svm.ops.rows import scores_of_models  # with Numba, which scoring one row does without
@@ -144,7 +150,8 @@ class LinearScorer:
         return out
 
 
-def _float64(arrays: Arrays, name: str) -> Float64Array:
+def float64_array(arrays: Arrays, name: str) -> Float64Array:
+    """An array of a file; ValueError if it is of another type."""
     if arrays[name].dtype != np.float64:
         raise ValueError(f"array {name!r} holds {arrays[name].dtype}, not float64")
     return cast(Float64Array, arrays[name])
@@ -152,11 +159,11 @@ def _float64(arrays: Arrays, name: str) -> Float64Array:
 
 def _restored_weights(arrays: Arrays, n_models: int, n_features: int) -> Float64Array:
     if "weights" in arrays:
-        weights = _float64(arrays, "weights")
+        weights = float64_array(arrays, "weights")
         if weights.shape != (n_models, n_features):
             raise ValueError(f"weights have the shape {weights.shape} instead of {(n_models, n_features)}")
         return weights
-    ids, values = arrays["weight_ids"], _float64(arrays, "weight_values")
+    ids, values = arrays["weight_ids"], float64_array(arrays, "weight_values")
     if ids.dtype.kind != "i" or ids.ndim != 1 or values.shape != ids.shape:
         raise ValueError("ids and values of the weights do not fit each other")
     if n_models < 1 or n_features < 0:

@@ -12,6 +12,7 @@ from ooc_svm.catalog import PROBLEMS, load
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import InputError, UsageError, shown
+from ooc_svm.model.kernel import KernelFunctions
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.probabilities import gives_probabilities
 from ooc_svm.parameters import plain, read_items, read_number
@@ -31,8 +32,9 @@ class Model:
         As on the command line: ``"svc"`` with ``"hinge"``, ``"squared-hinge"`` or ``"logistic"``, ``"svr"``
         with ``"epsilon-insensitive"`` or ``"squared-epsilon-insensitive"``, ``"ordinal"``, ``"roc-area"`` and
         ``"ranking"`` with ``"hinge"``; ``"streamed-smo"`` ...
-    functions : LinearFunctions
-        The decision functions. Their weights, bias and scale are also attributes of the model.
+    functions : LinearFunctions or KernelFunctions
+        The decision functions. Their weights (of a linear kernel), bias and scale are also attributes of the
+        model.
     positive : list of float
         The label that a positive score of function k stands for; empty unless the model is a classifier.
         The scores of other models are values, or order the rows.
@@ -69,7 +71,7 @@ class Model:
     problem: str
     loss: str
     solver: str
-    functions: LinearFunctions
+    functions: LinearFunctions | KernelFunctions
     positive: list[float] = field(default_factory=list)
     negative: float | None = None
     classes: tuple[float, ...] = ()
@@ -123,10 +125,11 @@ class Model:
 
     def _check_types(self) -> None:
         """Refuse a part that is not of its type."""
-        for name, kind in _TYPES.items():
+        for name, kinds in _TYPES.items():
             part = getattr(self, name)
-            if not isinstance(part, kind) or (isinstance(part, bool) and kind is not bool):
-                raise UsageError(f"{name} of a model is {shown(part)}, not {kind.__name__}")
+            if not isinstance(part, kinds) or (isinstance(part, bool) and bool not in kinds):
+                names = " or ".join(kind.__name__ for kind in kinds)
+                raise UsageError(f"{name} of a model is {shown(part)}, not {names}")
 
     def _check_problem(self) -> None:
         """Refuse a loss, labels or an epsilon that do not go with the problem."""
@@ -157,13 +160,23 @@ class Model:
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel: ``"linear"``."""
+        """Name of the kernel: ``"linear"``, ``"rbf"`` ..."""
         return self.functions.kernel
 
     @property
+    def linear_functions(self) -> LinearFunctions:
+        """The functions of a model that has weights; AttributeError if it has support vectors instead."""
+        if not isinstance(self.functions, LinearFunctions):
+            raise AttributeError(
+                f"a model with the kernel {self.kernel} has no weights: its support vectors and coefficients "
+                "are in its functions"
+            )
+        return self.functions
+
+    @property
     def weights(self) -> Float64Array:
-        """Weights of the functions, shape (K, d)."""
-        return self.functions.weights
+        """Weights of the functions of a linear kernel, shape (K, d)."""
+        return self.linear_functions.weights
 
     @property
     def bias(self) -> Float64Array:
@@ -233,7 +246,8 @@ class Model:
     @property
     def coef_(self) -> Float64Array:
         """Weights of the functions that predict: (1, d) or (K, d) for a classifier, else (d,)."""
-        weights: Float64Array = self._decision().scorer.weights.T
+        scorer = self.linear_functions.scorer(self._decision().active)
+        weights: Float64Array = scorer.weights.T
         return weights if self.is_classifier else weights[0]
 
     @property
@@ -282,7 +296,8 @@ class Model:
         """The score of one row, in microseconds and without Numba: for a program that answers requests.
 
         The bits are those of `decision_scores` on the same values. The first call takes longer: it prepares
-        the weights of several classes, and the names of the features.
+        the weights of several classes, and the names of the features. A kernel other than the linear one
+        takes Numba, and microseconds for thousands of support vectors.
 
         Parameters
         ----------
@@ -338,16 +353,16 @@ class Model:
         return self.__dict__ | {"_one_row": None}
 
 
-_TYPES: dict[str, type] = {
-    "problem": str,
-    "loss": str,
-    "solver": str,
-    "functions": LinearFunctions,
-    "selected": int,
-    "index_base": int,
-    "multilabel": bool,
-    "options": dict,
-    "report": dict,
+_TYPES: dict[str, tuple[type, ...]] = {
+    "problem": (str,),
+    "loss": (str,),
+    "solver": (str,),
+    "functions": (LinearFunctions, KernelFunctions),
+    "selected": (int,),
+    "index_base": (int,),
+    "multilabel": (bool,),
+    "options": (dict,),
+    "report": (dict,),
 }
 
 

@@ -1,4 +1,4 @@
-"""Scores of one row at a time, without Numba: for a program that answers requests.
+"""Scores of one row at a time, of weights without Numba: for a program that answers requests.
 
 A score has the bits that `ooc_svm.decision_scores` gives: the same four partial sums, by ascending columns.
 """
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.errors import InputError, UsageError, shown
 from ooc_svm.model.decision import LABEL_SETS, Decision
+from ooc_svm.model.linear import LinearScorer
 from ooc_svm.parameters import plain, read_number
 
 if TYPE_CHECKING:
@@ -38,11 +39,15 @@ class OneRow:
         self.made_for = (model.functions, model.selected)
         self.decision = decision = Decision.of(model)
         self.labels: list[Any] = list(decision.texts if model.label_names else decision.labels.tolist())
-        self._weights, self._bias = decision.scorer.weights, decision.scorer.bias
+        scorer = decision.scorer
+        self._bias = scorer.bias
+        # None: the scorer itself takes the row.
+        self._weights = scorer.weights if isinstance(scorer, LinearScorer) else None
         self._n_features = decision.scorer.n_features
         self._single = decision.scorer.n_scores == 1
         # Indexing gives a float at once, and sees a change of the weights.
-        self._column = self._weights.reshape(-1).data if self._single else None
+        alone = self._weights if self._single else None
+        self._column = None if alone is None else alone.reshape(-1).data
         names = getattr(model, "feature_names", None)
         self._places = None if names is None else {name: place for place, name in enumerate(names)}
         if self._places is not None and len(self._places) < self._n_features:
@@ -67,10 +72,9 @@ class OneRow:
         return self.labels[score > 0] if self.labels else score
 
     def _one_score(self, row: Any) -> float:
-        if isinstance(row, Mapping) and len(row) <= _FEW:
+        weights = self._column
+        if weights is not None and isinstance(row, Mapping) and len(row) <= _FEW:
             columns, values = self._listed(row)
-            weights = self._column
-            assert weights is not None
             try:
                 parts = [weights[column] * value for column, value in zip(columns, values, strict=True)]
             except OverflowError:
@@ -92,6 +96,8 @@ class OneRow:
 
     def _scores(self, row: Any) -> Float64Array:
         columns, values = self._arrays(row)
+        if self._weights is None:
+            return self._scores_by_kernel(columns, values)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = self._weights[columns] * values[:, None]
             whole = len(parts) & ~3
@@ -99,6 +105,15 @@ class OneRow:
             for part in parts[whole:]:
                 sums[0] += part
             scores: Float64Array = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + self._bias
+        if not np.isfinite(scores).all():
+            self._refuse(values.tolist())
+        return scores
+
+    def _scores_by_kernel(self, columns: npt.NDArray[Any], values: Float64Array) -> Float64Array:
+        """Scores by the support vectors."""
+        ends = np.array([0, len(columns)], np.int64)
+        block = RowBlock(0, ends, columns.astype(np.int32), values)
+        scores: Float64Array = self.decision.scorer.scores(block, 0, 1)[0]
         if not np.isfinite(scores).all():
             self._refuse(values.tolist())
         return scores

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ooc_svm.catalog import LINEAR
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.classes import label_text
+from ooc_svm.errors import UsageError
 from ooc_svm.model.model import Model
 
 
@@ -18,7 +20,13 @@ def top_features(model: Model, count: int) -> list[dict[str, Any]]:
     known) and a list of ``features``: the ``name`` (None where features have no names), the ``number`` as in
     text, and the ``weight`` of each, the largest magnitude first and the lowest number first of equals.
     Weights that are 0 are left out.
+
+    UsageError for a model without weights.
     """
+    if model.kernel != LINEAR:
+        raise UsageError(
+            f"features have weights in linear models, and this one has the kernel {model.kernel}"
+        )
     names = dict(zip(model.classes, model.label_names or (), strict=False))
     found = []
     for k, weights in enumerate(model.weights):

@@ -63,6 +63,25 @@ def _count_trailing_zeros(_: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
+def _reinterpreted(value: Any, result: Any) -> Any:
+    """The same bits as a number of another type of the same width."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+    return result(value), generate
+
+
+def _bits_of(_: Any, number: Any) -> Any:
+    """The bits of a float32 or float64 as an integer."""
+    return _reinterpreted(number, types.int32 if number == types.float32 else types.int64)
+
+
+def _number_of_bits(_: Any, bits: Any) -> Any:
+    """The float32 or float64 with the bits of an int32 or int64."""
+    return _reinterpreted(bits, types.float32 if bits == types.int32 else types.float64)
+
+
 def byte_mask(first: int, last: int, *, outside: bool = False) -> Any:
     """An intrinsic that finds bytes among the `MASK_BYTES` bytes from a position: ``mask(buffer, position)``.
 
@@ -87,3 +106,5 @@ def byte_mask(first: int, last: int, *, outside: bool = False) -> Any:
 prefetch: Any = intrinsic(_prefetch)
 load_bytes: Any = intrinsic(_load_bytes)
 count_trailing_zeros: Any = intrinsic(_count_trailing_zeros)
+bits_of: Any = intrinsic(_bits_of)
+number_of_bits: Any = intrinsic(_number_of_bits)

@@ -355,7 +355,7 @@ def _memory_left(
         "weights": decision.scorer.nbytes,
         "names of features": columns.nbytes,
         "rows being read": rows.least_bytes,
-        "scores": tile * (8 * (threads + 2) + _WRITING),
+        "scores": tile * (8 * (threads + 2) + _WRITING) + threads * decision.scorer.tile_bytes,
     }
     needed = sum(items.values())
     if needed > total:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -117,6 +117,7 @@ class Context:
     space: LinearSpace
     stopping: Stopping
     options: TrainOptions
+    kernel: Any  # See `ooc_svm.ops.kernels`
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,24 @@ class KeptScores:
         """The scores of some rows, from slices of the row vectors."""
         start: Float64Array = vectors[self.start]
         return (start if self.t == 0.0 else start + self.t * (vectors[self.end] - start)) + self.offset
+
+
+class LinearFunction(NamedTuple):
+    """``w.x + b``, with the weights in units of the data."""
+
+    weights: Float64Array
+    bias: float
+
+
+class KernelExpansion(NamedTuple):
+    """``sum_i v_i k(x, x_i) + b`` over the rows of the data."""
+
+    coefficients: str  # Name of the row vector of v (float64): rows other than 0 are support vectors
+    bias: float
+    precision: str = "float32"  # {"float32", "float64"}: in which kernel values are computed
+
+
+Solution = LinearFunction | KernelExpansion
 
 
 class Solver(ABC):
@@ -185,8 +204,8 @@ class Solver(ABC):
         """Yield requests until the gap is certified or a limit is reached."""
 
     @abstractmethod
-    def solution(self) -> tuple[Float64Array, float]:
-        """Weights in units of the data, and bias, of the best point."""
+    def solution(self) -> Solution:
+        """The decision function of the best point."""
 
     @abstractmethod
     def is_sound(self) -> bool:

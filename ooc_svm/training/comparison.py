@@ -212,7 +212,7 @@ class Comparison:
         names, n_rows = self._run.prepared.data.labels.names, self._run.engine.source.n_rows
         return [
             {"fold": spec.fold + 1}
-            | certificate_report(spec, solver.solution()[1], solver.certificate, names)
+            | certificate_report(spec, solver.solution().bias, solver.certificate, names)
             | solver.metadata(n_rows)
             for spec, solver in zip(self._run.models, self._run.solvers, strict=True)
             if spec.fold is not None

@@ -14,6 +14,7 @@ from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.store import Store
 from ooc_svm.system.memory import memory_budget, parse_size
+from ooc_svm.training.columns import needs_columns
 from ooc_svm.training.memory_plan import Budget, divide
 from ooc_svm.training.prepare import Preparation
 
@@ -55,7 +56,7 @@ def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterat
         engine = stack.enter_context(
             LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
         )
-        if options.scale == "none" and kept is None:
+        if needs_columns(options) is None and kept is None:
             # While compiled functions are loaded.
             context = prepared.context(work.size, None, Stopping())
             engine.prefetch(prepared.solver.opening(budget.plan, context))

@@ -10,12 +10,12 @@ from ooc_svm.solvers.base import Solver
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training import hints
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
+from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.comparison import Comparison
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.prepare import Preparation
 from ooc_svm.training.progress import Progress, Recorder
 from ooc_svm.training.run import Run
-from ooc_svm.training.scale import column_scale
 from ooc_svm.training.warmup import warm_up
 
 PUBLIC_CALL = 4  # Level of the stack: behind `execute` come the function and the check of its arguments
@@ -52,16 +52,19 @@ def _run(
             recorder.note(f"{n_unlabelled} rows without a label are left out")
         warm_up(options, prepared.data.value_type, prepared.weighted, recorder.note)
         models = prepared.models(prepared.fill(engine))
-        if options.scale != "none":
-            recorder.note("one read comes first, for the scale of the columns")
-        scale = column_scale(engine, options.scale, prepared.data.index_base)
+        if (purpose := needs_columns(options)) is not None:
+            recorder.note(f"one read comes first, for {purpose}")
+        sums = None if purpose is None else column_sums(engine)
+        source = prepared.data.source
+        scale = column_scale(sums, options, source.n_rows, prepared.data.index_base)
+        gamma = kernel_gamma(sums, options, source.n_rows, source.n_features, scale)
         recorder.begin()
         deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
         context = prepared.context(
-            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline)
+            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline), gamma
         )
         solvers += prepared.solvers(models, budget.plan, context, engine)
-        run = Run(prepared, models, solvers, scale, budget, engine, recorder, checkpoints)
+        run = Run(prepared, models, solvers, context, budget, engine, recorder, checkpoints)
         comparison = None if prepared.tuning is None else Comparison(run)
         if comparison is not None:
             comparison.begin()

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ooc_svm.catalog import owners
 from ooc_svm.options import TrainOptions, family_fields, identity_fields
 
 
@@ -47,8 +48,12 @@ def _keys(data_id: str, options: TrainOptions, counted: Collection[str], folds: 
     record = {name: value for name, value in options.to_json().items() if name in counted}
     # Version 0.1.0 held no rows out. A store that is only looked at changes no answer.
     record.pop("validation")
-    if not options.by_nu:  # which version 0.2.0 did not have
+    # Version 0.2.0 had neither nu nor the numbers of a kernel.
+    if not options.by_nu:
         record.pop("nu", None)
+    record = {
+        name: value for name, value in record.items() if value is not None or "kernel" not in owners(name)
+    }
     if options.held_out_share is not None:
         record["held_out"] = [options.held_out_share, options.seed]
     if folds is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ooc_svm.catalog import LOSSES, PROBLEMS, SOLVERS, load
+from ooc_svm.catalog import KERNELS, LOSSES, PROBLEMS, SOLVERS, load
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.base import Engine
@@ -130,11 +130,21 @@ class Preparation:
             models += fold_models(self.problem, self.tuning.folds, *rest)
         return models
 
-    def context(self, size: DataSize, scale: Float64Array | None, stopping: Stopping) -> Context:
+    def kernel(self, gamma: float | None) -> Any:
+        """The kernel with its numbers; where gamma is not known yet, a number stands for it."""
+        numbers = self.options.kernel_numbers
+        if "gamma" in numbers:
+            numbers["gamma"] = 1.0 if gamma is None else gamma
+        return load(KERNELS[self.options.kernel].home)(**numbers)
+
+    def context(
+        self, size: DataSize, scale: Float64Array | None, stopping: Stopping, gamma: float | None = None
+    ) -> Context:
         """What the solvers share."""
         source, options = self.data.source, self.options
         space = LinearSpace(source.n_features, scale, options.resolved_bias == "penalized")
-        return Context(size, source.blocks, self.data.value_type, space, stopping, options)
+        kernel = self.kernel(gamma)
+        return Context(size, source.blocks, self.data.value_type, space, stopping, options, kernel)
 
     def solvers(
         self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context, engine: Engine

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ooc_svm.catalog import KERNELS
 from ooc_svm.data.classes import label_text
 from ooc_svm.engine.base import Engine
+from ooc_svm.model.kernel import KernelFunctions
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
+from ooc_svm.passes.base import UNCOUNTED
+from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.problems.base import ModelSpec
+from ooc_svm.solvers.base import KernelExpansion, LinearFunction, Solution
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL
 from ooc_svm.training import hints
@@ -33,8 +38,9 @@ def make_model(run: Run, *, measured: bool) -> Model:
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]
     rows = [
-        certificate_report(spec, bias, solver.certificate, names) | solver.metadata(data.source.n_rows)
-        for spec, (_, bias), solver in zip(models, solutions, solvers, strict=True)
+        certificate_report(spec, solution.bias, solver.certificate, names)
+        | solver.metadata(data.source.n_rows)
+        for spec, solution, solver in zip(models, solutions, solvers, strict=True)
     ]
     own = [each for whole in quality for each in _own_quality(whole, len(models) // len(quality))]
     rows = [row | quality_of for row, quality_of in zip(rows, own or [_UNKNOWN] * len(rows), strict=True)]
@@ -43,6 +49,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
         "loss": options.resolved_loss,
         "solver": options.resolved_solver,
         "kernel": options.kernel,
+        **_kernel_numbers(run),
         "tol": options.tol,
         **run.budget.plan.report,
         "value_type": data.value_type,
@@ -66,9 +73,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
         problem=options.problem,
         loss=options.resolved_loss,
         solver=options.resolved_solver,
-        functions=LinearFunctions(
-            np.array([w for w, _ in solutions]), np.array([bias for _, bias in solutions]), run.scale
-        ),
+        functions=_functions(run, solutions),
         positive=[each.positive for each in binary],
         negative=binary[0].negative if binary else None,
         classes=tuple(classes.tolist()),
@@ -81,6 +86,28 @@ def make_model(run: Run, *, measured: bool) -> Model:
         selected=selected,
         report=report,
     )
+
+
+def _kernel_numbers(run: Run) -> dict[str, Any]:
+    """What the report says of a kernel that has numbers."""
+    names = KERNELS[run.prepared.options.kernel].options
+    return {name: number for name, number in run.context.kernel._asdict().items() if name in names}
+
+
+def _functions(run: Run, solutions: Sequence[Solution]) -> LinearFunctions | KernelFunctions:
+    """The decision functions of the solutions; of kernels, a read that is not counted brings the rows."""
+    bias, scale = np.array([each.bias for each in solutions]), run.context.space.scale
+    linear = [each for each in solutions if isinstance(each, LinearFunction)]
+    if linear:
+        return LinearFunctions(np.array([each.weights for each in linear]), bias, scale)
+    expansions = [each for each in solutions if isinstance(each, KernelExpansion)]
+    names = tuple(each.coefficients for each in expansions)
+    parts = run.engine.stream([GatherPass(NonzeroRows(names), names, UNCOUNTED)])[0]
+    found = join_gathered(parts, names)
+    coefficients = np.array([found.vectors[name] for name in names])
+    precision = max(each.precision for each in expansions)
+    n_features = run.engine.source.n_features
+    return KernelFunctions(run.context.kernel, found.rows, coefficients, bias, n_features, scale, precision)
 
 
 def _measured(run: Run) -> tuple[list[Quality | None], list[hints.Hint]]:

@@ -10,12 +10,11 @@ from functools import cache
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ooc_svm.data.blocks import Float64Array
 from ooc_svm.engine.base import Engine
 from ooc_svm.errors import DamageError, Interrupted, parameter
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Solver
+from ooc_svm.solvers.base import Context, Solver
 from ooc_svm.system import signals
 from ooc_svm.training import hints
 from ooc_svm.training.checkpoint import Checkpoints, check_feature_names, saved_item
@@ -44,7 +43,7 @@ class Run:
     prepared: Preparation
     models: Sequence[ModelSpec]
     solvers: Sequence[Solver]
-    scale: Float64Array | None
+    context: Context  # What the solvers share
     budget: Budget
     engine: Engine
     recorder: Recorder

@@ -59,7 +59,12 @@ def warm_start(run: Run) -> str:
 
 def _from_model(model: Model, place: Path, run: Run) -> str:
     solvers, models, package = run.solvers, run.models, cast(WarmStarting, run.prepared.solver)
-    n_features = len(solvers[0].solution()[0])
+    if model.kernel != run.prepared.options.kernel:
+        raise UsageError(
+            f"{place} is a model with the kernel {model.kernel}; give one with the kernel "
+            f"{run.prepared.options.kernel}"
+        )
+    n_features = run.prepared.data.source.n_features
     if model.n_features != n_features:
         raise InputError(
             f"{place} is a model of {model.n_features} features, the data has {n_features}; give another one"

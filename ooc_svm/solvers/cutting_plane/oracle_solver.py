@@ -19,7 +19,7 @@ from ooc_svm.passes.base import (
     is_vector_request,
 )
 from ooc_svm.passes.columns import Magnitudes
-from ooc_svm.solvers.base import Sample, Solver, Steps
+from ooc_svm.solvers.base import LinearFunction, Sample, Solver, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.rounding import Rounding, inner
@@ -123,8 +123,8 @@ class OracleSolver(Solver):
     def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
         return self.oracle.scratch_vectors
 
-    def solution(self) -> tuple[Float64Array, float]:
-        return self.oracle.solution(self.state.best)
+    def solution(self) -> LinearFunction:
+        return LinearFunction(*self.oracle.solution(self.state.best))
 
     def metadata(self, n_rows: int) -> dict[str, float]:
         return dict(self._facts)

@@ -27,12 +27,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import RowSet
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.together import together
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Context, KeptScores, Sample, Solver, Steps
+from ooc_svm.solvers.base import Context, KeptScores, LinearFunction, Sample, Solver, Steps
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.stopping import Stopping
@@ -86,8 +85,8 @@ class SmoByNu(Solver):
     def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
         return {self.oracle.losses.previous: np.float64}
 
-    def solution(self) -> tuple[Float64Array, float]:
-        return self.oracle.solution(self.state.best)
+    def solution(self) -> LinearFunction:
+        return LinearFunction(*self.oracle.solution(self.state.best))
 
     def is_sound(self) -> bool:
         return self.state.is_sound(self.members, self.oracle.space.dimension)

@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.passes.base import Overlap, Pass, RowSet, rows_of
-from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps
+from ooc_svm.solvers.base import KeptScores, LinearFunction, Sample, Solver, Steps
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import Target, count_rows, count_support, improve_best
@@ -122,8 +122,8 @@ class StreamedSmo(Solver):
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         return dict.fromkeys(self.model.row_vectors, np.float64)
 
-    def solution(self) -> tuple[Float64Array, float]:
-        return self.state.best, self.state.best_b + self.state.center
+    def solution(self) -> LinearFunction:
+        return LinearFunction(self.state.best, self.state.best_b + self.state.center)
 
     def is_sound(self) -> bool:
         return self.state.is_sound(self.model.space.n_features, len(self.rounds))

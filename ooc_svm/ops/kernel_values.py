@@ -1,0 +1,162 @@
+"""Values of kernel functions from inner products, many at once and vectorised.
+
+All arithmetic is in the type of the products: float32, at two to three times the speed, or float64. The
+exponential function is one of our own, because Numba calls that of the C library for each number: range
+reduction ``e^x = 2^n e^r`` with ``|r| <= ln(2) / 2``, and the Taylor polynomial of ``e^r - 1``, whose
+remainder is less than a tenth of the rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from ooc_svm.ops.compiled import inlined
+from ooc_svm.ops.intrinsics import bits_of, number_of_bits
+from ooc_svm.ops.kernels import Gaussian, Linear, Polynomial, Sigmoid
+
+EXP_ULPS = 2.0  # What an exponential is off by at most, in units of the last place; a tangent by twice that
+
+# ln(2) in two parts: the products of the first one with the integers n are exact.
+_HIGH_32, _LOW_32 = np.float32(0.693359375), np.float32(-2.1219444005469057e-4)
+_HIGH_64, _LOW_64 = 0.6931471803691238, 1.9082149292705877e-10
+_LOG2E_32, _LOG2E_64 = np.float32(1.0 / math.log(2.0)), 1.0 / math.log(2.0)
+# A number so large that adding it rounds to an integer, which is then in the last bits.
+_ROUND_32, _ROUND_64 = np.float32(1.5 * 2.0**23), 1.5 * 2.0**52
+# Arguments between which 2^n is a normal number.
+_LEAST_32, _MOST_32, _LEAST_64, _MOST_64 = np.float32(-87.3), np.float32(88.3), -708.3, 709.4
+# Coefficients 1/2!, 1/3!, ...
+_C32 = tuple(np.float32(1.0 / math.factorial(k)) for k in range(2, 8))
+_C64 = tuple(1.0 / math.factorial(k) for k in range(2, 14))
+_BIAS_32, _BIAS_64 = np.int32(127 << 23), np.int64(1023 << 52)
+_SHIFT_32, _SHIFT_64 = np.int32(23), np.int64(52)
+_ONE_32, _TWO_32 = np.float32(1.0), np.float32(2.0)
+
+
+@inlined
+def _parts_32(x):  # type: ignore[no-untyped-def]
+    """``2^n`` and ``e^r - 1`` of a float32."""
+    x = min(max(x, _LEAST_32), _MOST_32)
+    t = x * _LOG2E_32 + _ROUND_32
+    n = t - _ROUND_32
+    r = (x - n * _HIGH_32) - n * _LOW_32
+    p = _C32[0] + r * (_C32[1] + r * (_C32[2] + r * (_C32[3] + r * (_C32[4] + r * _C32[5]))))
+    return number_of_bits(np.int32((bits_of(t) << _SHIFT_32) + _BIAS_32)), r + r * r * p
+
+
+@inlined
+def _parts_64(x):  # type: ignore[no-untyped-def]
+    """``2^n`` and ``e^r - 1`` of a float64."""
+    x = min(max(x, _LEAST_64), _MOST_64)
+    t = x * _LOG2E_64 + _ROUND_64
+    n = t - _ROUND_64
+    r = (x - n * _HIGH_64) - n * _LOW_64
+    p = _C64[6] + r * (_C64[7] + r * (_C64[8] + r * (_C64[9] + r * (_C64[10] + r * _C64[11]))))
+    p = _C64[0] + r * (_C64[1] + r * (_C64[2] + r * (_C64[3] + r * (_C64[4] + r * (_C64[5] + r * p)))))
+    return number_of_bits((bits_of(t) << _SHIFT_64) + _BIAS_64), r + r * r * p
+
+
+def exponential(x):  # type: ignore[no-untyped-def]
+    """``e^x``, in the type of x; between the smallest and the largest normal number."""
+    raise NotImplementedError
+
+
+def tangent(x):  # type: ignore[no-untyped-def]
+    """``tanh(x)``, in the type of x, from ``e^2x - 1``."""
+    raise NotImplementedError
+
+
+# Without a test of divisors, which would keep loops from being vectorised.
+_INLINE: Any = {"forceinline": True, "error_model": "numpy"}
+
+
+@overload(exponential, strict=False, jit_options=_INLINE)
+def _choose_exponential(x: Any) -> Any:
+    def single(x):  # type: ignore[no-untyped-def]
+        scale, p = _parts_32(x)
+        return scale + scale * p
+
+    def double(x):  # type: ignore[no-untyped-def]
+        scale, p = _parts_64(x)
+        return scale + scale * p
+
+    return {types.float32: single, types.float64: double}.get(x)
+
+
+@overload(tangent, strict=False, jit_options=_INLINE)
+def _choose_tangent(x: Any) -> Any:
+    # Where |x| is small n is 0, and e^r - 1 keeps its digits.
+    def single(x):  # type: ignore[no-untyped-def]
+        scale, p = _parts_32(-_TWO_32 * abs(x))
+        e = (scale - _ONE_32) + scale * p
+        t = -e / (_TWO_32 + e)
+        return t if x >= 0 else -t
+
+    def double(x):  # type: ignore[no-untyped-def]
+        scale, p = _parts_64(-2.0 * abs(x))
+        e = (scale - 1.0) + scale * p
+        t = -e / (2.0 + e)
+        return t if x >= 0 else -t
+
+    return {types.float32: single, types.float64: double}.get(x)
+
+
+def apply(kernel, products, square, squares, base):  # type: ignore[no-untyped-def]
+    """Turn inner products of a row with others into values of the kernel, in place.
+
+    ``products``: ``x.z_l``, shape (m,).
+    ``square``: ``x.x``; ``squares``: ``z_l.z_l``, shape (m,).
+    ``base``: working space of shape (m,).
+
+    All are of one type, and so are the numbers of the kernel (`ooc_svm.ops.kernels.in_precision`).
+    """
+    raise NotImplementedError
+
+
+def _implements(kernel_type: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function the one that `apply` is for this kernel; for use as a decorator."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def choose(kernel: Any, products: Any, square: Any, squares: Any, base: Any) -> Any:
+            return function if getattr(kernel, "instance_class", None) is kernel_type else None
+
+        overload(apply, strict=False, jit_options=_INLINE)(choose)
+        return function
+
+    return register
+
+
+@_implements(Linear)
+def _linear(kernel, products, square, squares, base):  # type: ignore[no-untyped-def]
+    pass
+
+
+@_implements(Gaussian)
+def _gaussian(kernel, products, square, squares, base):  # type: ignore[no-untyped-def]
+    gamma = kernel.gamma
+    for k in range(len(products)):
+        distance = (square + squares[k]) - (products[k] + products[k])
+        products[k] = exponential(-gamma * max(distance, distance - distance))
+
+
+@_implements(Polynomial)
+def _polynomial(kernel, products, square, squares, base):  # type: ignore[no-untyped-def]
+    gamma, coef0 = kernel.gamma, kernel.coef0
+    for k in range(len(products)):
+        base[k] = gamma * products[k] + coef0
+        products[k] = base[k]
+    for _ in range(1, kernel.degree):
+        for k in range(len(products)):
+            products[k] *= base[k]
+
+
+@_implements(Sigmoid)
+def _sigmoid(kernel, products, square, squares, base):  # type: ignore[no-untyped-def]
+    gamma, coef0 = kernel.gamma, kernel.coef0
+    for k in range(len(products)):
+        products[k] = tangent(gamma * products[k] + coef0)

@@ -1,0 +1,153 @@
+"""Kernel values against their formulas in float64, for all kernels, types of values and shapes of sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.kernel_data import KERNELS, Rows, make_rows, plain_values
+from helpers.thinning import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ooc_svm.ops import gram
+from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.kernel_values import EXP_ULPS, exponential, tangent
+from ooc_svm.ops.kernels import Gaussian, Polynomial, in_precision
+
+PRECISIONS = (np.float32, np.float64)
+
+
+@compiled
+def _each_exponential(x, out):
+    for i in range(len(x)):
+        out[i] = exponential(x[i])
+
+
+@compiled
+def _each_tangent(x, out):
+    for i in range(len(x)):
+        out[i] = tangent(x[i])
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize(
+    ("function", "exact", "ulps", "least", "most"),
+    [
+        (_each_exponential, np.exp, EXP_ULPS, -80.0, 80.0),
+        (_each_exponential, np.exp, EXP_ULPS, -1e-3, 1e-3),
+        (_each_tangent, np.tanh, 2.0 * EXP_ULPS, -12.0, 12.0),
+        (_each_tangent, np.tanh, 2.0 * EXP_ULPS, -1e-3, 1e-3),
+    ],
+)
+def test_functions_are_right_to_the_last_places(function, exact, ulps, least, most, dtype):
+    x = np.linspace(least, most, 200_001).astype(dtype)
+    found = np.empty_like(x)
+    function(x, found)
+    expected = exact(x.astype(np.longdouble))
+    error = np.abs(found - expected) / np.spacing(np.abs(expected).astype(dtype))
+    assert error.max() <= ulps
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_functions_keep_inside_their_ranges(dtype):
+    x = np.array([-1e30, -1000.0, -0.0, 0.0, 1000.0, 1e30]).astype(dtype)
+    powers, tangents = np.empty_like(x), np.empty_like(x)
+    _each_exponential(x, powers)
+    _each_tangent(x, tangents)
+    assert (powers[:2] >= 0.0).all()
+    assert (powers[:2] < 1e-37).all()
+    assert (powers[2:4] == 1.0).all()
+    assert (powers[4:] > 1e38).all()
+    assert tangents.tolist() == [-1.0, -1.0, 0.0, 0.0, 1.0, 1.0]
+
+
+def sums_of(kernel, rows: Rows, of: Rows, coefficients, scale, dtype, first=0, last=None):
+    """`add_values` for some rows; rows are those of a block, ``of`` those of the set."""
+    last = rows.n_rows if last is None else last
+    scale2 = None if scale is None else scale**2
+    buffers = gram.new_buffers(of.block.indptr, rows.n_features, dtype)
+    out = np.zeros((len(coefficients), last - first))
+    gram.add_values(
+        in_precision(kernel, dtype), *rows.block.arrays, first, last, rows.squares(scale)[first:last],
+        *of.block.arrays, of.squares(scale), scale2, coefficients, *buffers, out,
+    )  # fmt: skip
+    assert not buffers[0].any()
+    return out
+
+
+def values_of(kernel, rows: Rows, of: Rows, scale, dtype):
+    scale2 = None if scale is None else scale**2
+    buffers = gram.new_buffers(of.block.indptr, rows.n_features, dtype)
+    out = np.empty((rows.n_rows, of.n_rows), dtype)
+    gram.fill_values(
+        in_precision(kernel, dtype), *rows.block.arrays, 0, rows.n_rows, rows.squares(scale),
+        *of.block.arrays, of.squares(scale), scale2, *buffers, out,
+    )  # fmt: skip
+    return out
+
+
+ROWS = st.builds(
+    make_rows,
+    n_rows=st.integers(1, 40),
+    n_features=st.integers(1, 30),
+    density=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    kind=st.sampled_from(["ones", "float32", "float64"]),
+    seed=st.integers(0, 1000),
+)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda each: type(each).__name__)
+@given(rows=ROWS, n_of=st.sampled_from([0, 1, 127, 128, 129, 300]), scaled=st.booleans())
+@settings(deadline=None, max_examples=examples(40))
+def test_values_are_those_of_the_formula(kernel, dtype, rows, n_of, scaled):
+    of = make_rows(n_of, rows.n_features, 0.4, rows.kind, 7)
+    scale = np.linspace(0.5, 1.5, rows.n_features) if scaled else None
+    expected = plain_values(kernel, rows, of, scale)
+    tolerance = 1e-6 if dtype == np.float32 else 1e-14
+    sizes = plain_values(kernel, rows, of, scale, magnitudes=True)
+    found = values_of(kernel, rows, of, scale, dtype)
+    assert (np.abs(found - expected) <= tolerance * (1.0 + sizes)).all()
+    coefficients = np.random.default_rng(3).normal(size=(2, n_of))
+    sums = sums_of(kernel, rows, of, coefficients, scale, dtype)
+    bound = np.abs(coefficients) @ (tolerance * (1.0 + sizes)).T + 1e-13
+    assert (np.abs(sums - coefficients @ expected.T) <= bound).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda each: type(each).__name__)
+def test_tiles_and_company_change_no_bit(kernel):
+    rows, of = make_rows(90, 25, 0.3, "float32", 1), make_rows(200, 25, 0.3, "float32", 2)
+    coefficients = np.random.default_rng(0).normal(size=(3, 200))
+    whole = sums_of(kernel, rows, of, coefficients, None, np.float32)
+    parts = [sums_of(kernel, rows, of, coefficients, None, np.float32, *part) for part in ((0, 17), (17, 90))]
+    assert np.array_equal(whole, np.hstack(parts))
+    for k in range(3):
+        assert np.array_equal(
+            whole[k], sums_of(kernel, rows, of, coefficients[k : k + 1], None, np.float32)[0]
+        )
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_one_row_and_the_diagonal(kernel, scaled):
+    rows = make_rows(50, 12, 0.5, "float64", 4)
+    scale = np.linspace(0.5, 1.5, 12) if scaled else None
+    expected, squares = plain_values(kernel, rows, rows, scale), rows.squares(scale)
+    z = rows.dense[3] * (1.0 if scale is None else scale**2)
+    out, base = np.empty((2, 50))
+    gram.row_values(kernel, *rows.block.arrays, squares, z, squares[3], base, out)
+    np.testing.assert_allclose(out, expected[:, 3], rtol=1e-13, atol=1e-13)
+    gram.own_values(kernel, squares, base, out)
+    np.testing.assert_allclose(out, np.diag(expected), rtol=1e-13)
+
+
+def test_columns_that_only_others_have_count_for_the_distance():
+    rows, of = make_rows(20, 1000, 0.02, "ones", 5), make_rows(3, 1000, 0.02, "ones", 6)
+    found = values_of(Gaussian(0.1), rows, of, None, np.float64)
+    np.testing.assert_allclose(found, plain_values(Gaussian(0.1), rows, of), rtol=1e-14)
+
+
+def test_overflow_is_infinite_and_no_error():
+    rows = make_rows(4, 3, 1.0, "float32", 8)
+    found = values_of(Polynomial(1e30, 0.0, 40), rows, rows, None, np.float32)
+    assert not np.isfinite(found).all()
