@@ -14,17 +14,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
-from ooc_svm.ops import rows as row_ops
+from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock
 from ooc_svm.passes.base import Position, RowSet, RowSlice
 from ooc_svm.passes.columns import Magnitudes
+from ooc_svm.passes.gather import take_rows
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.smo.rows import HeldRows
+from ooc_svm.solvers.smo.scorers import Scorer
 
-# Sums over the rows: of alpha, of y alpha; numbers of multipliers at no bound, at c, and outside their bounds
-ALPHA, TOTAL, FREE, BOUND, OUTSIDE = range(5)
-N_SUMS = 5
+# Sums over the rows: of alpha, of v = y alpha, of v times the score; numbers of multipliers at no bound, at c, and outside their bounds
+SIZE, TOTAL, SQUARE, FREE, BOUND, OUTSIDE = range(6)
+N_SUMS = 6
 
 # By as much of its bound may rounding have put a multiplier outside.
 BEYOND = 2.0**-49
@@ -40,9 +41,14 @@ class SmoModel:
     name: str  # Prefix of the row vectors
 
     @property
-    def alpha(self) -> str:
-        """Row vector of the multipliers."""
-        return f"{self.name}/alpha"
+    def multipliers(self) -> str:
+        """Row vector of ``v = y alpha``."""
+        return f"{self.name}/multipliers"
+
+    @property
+    def coefficients(self) -> str:
+        """Row vector of v at the best point."""
+        return f"{self.name}/coefficients"
 
     @property
     def scores(self) -> str:
@@ -117,24 +123,17 @@ class ExaminePass:
     Attributes
     ----------
     model : SmoModel
-    scale2 : ndarray of float64 or None
-        Squares of the columns' scales.
-    start : ndarray of float64, shape (n_features,)
-        Weights that the read began with: all rows are scored by them.
-    now : ndarray of float64, shape (n_features,), or None
-        Weights of the moment, by which rows are examined; None: no rows are examined.
+    scorer : Scorer
     b, tol : float
-        Threshold and tolerance.
+        Threshold and tolerance; with an infinite one no row is a violator.
     held : ndarray of int64
-        Numbers of the rows that are in memory, ascending.
+        Numbers of the rows that are left out, ascending: those in memory.
     measure : bool
         Whether the magnitudes of the rows are wanted, which bounds on rounding follow from.
     """
 
     model: SmoModel
-    scale2: Float64Array | None
-    start: Float64Array
-    now: Float64Array | None
+    scorer: Scorer
     b: float
     tol: float
     held: Int64Array
@@ -146,55 +145,39 @@ class ExaminePass:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.model.alpha, *self.model.targets.reads)
+        return (self.model.multipliers, *self.model.targets.reads)
 
     @property
     def writes(self) -> tuple[str, ...]:
         return (self.model.scores,)
 
     def empty(self) -> Examined:
-        return Examined(np.zeros(len(self.start)))
+        return Examined(np.zeros(self.scorer.n_weights))
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: Examined) -> None:
         assert block is not None
         own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
-        alpha, (y, c) = rows.vectors[self.model.alpha], self.model.classes_and_bounds(rows)
-        scores = _scores(block, own, self.start)
+        v, (y, c) = rows.vectors[self.model.multipliers], self.model.classes_and_bounds(rows)
+        scores, outputs = self.scorer.scores(block, own)
         rows.vectors[self.model.scores][:] = scores
         coefficients = np.zeros(block.n_rows)
-        coefficients[own] = y * alpha
-        row_ops.add_rows(*block.arrays, self.scale2, coefficients, partial.weights)
-        outside = (alpha < 0.0) | (alpha > c * (1.0 + BEYOND)) | ~np.isfinite(alpha)
+        coefficients[own] = v
+        self.scorer.add_rows(block, coefficients, partial.weights)
+        alpha = y * v
+        outside = ~((alpha >= 0.0) & (alpha <= c * (1.0 + BEYOND)))
         n_bound = int(((alpha >= c) & (c > 0.0)).sum())
         n_free = int((alpha > 0.0).sum()) - n_bound
-        partial.sums += [alpha.sum(), (y * alpha).sum(), n_free, n_bound, outside.sum()]
+        partial.sums += [alpha.sum(), v.sum(), v @ scores, n_free, n_bound, outside.sum()]
         if self.measure:
-            join_magnitudes(partial.magnitudes, self._magnitudes(block, own, c))
-        if self.now is not None:
-            outputs = scores if self.now is self.start else _scores(block, own, self.now)
-            self._collect(block, own, np.column_stack([y, c, alpha, outputs]), partial)
-
-    def _collect(self, block: RowBlock, own: Int64Array, known: Float64Array, partial: Examined) -> None:
-        """Copy the rows that violate the conditions and are not in memory."""
-        y, c, alpha, outputs = known.T
+            join_magnitudes(partial.magnitudes, self.scorer.magnitudes(block, own, c))
         r = y * (outputs + self.b) - 1.0
         violates = ((r < -self.tol) & (alpha < c)) | ((r > self.tol) & (alpha > 0.0))
-        candidates = np.flatnonzero(violates)
-        ids = block.start + own[candidates]
-        candidates = candidates[~_among(ids, self.held)]
-        if len(candidates):
-            partial.violators.append(HeldRows.of_block(block, own[candidates], known[candidates]))
-
-    def _magnitudes(self, block: RowBlock, own: Int64Array, c: Float64Array) -> Magnitudes:
-        """Sizes of the rows, weighted by their bounds: what a multiplier can be."""
-        weights, lengths = np.zeros(block.n_rows), np.diff(block.indptr)[own]
-        weights[own] = c
-        columns, squares = np.zeros(len(self.start)), np.empty(len(own))
-        row_ops.add_magnitudes(*block.arrays, weights, columns)
-        row_ops.row_squares(*block.arrays, self.scale2, own, squares)
-        largest = float(squares.max(initial=0.0))
-        n = len(own)
-        return Magnitudes(columns, float(c.sum()), largest, int(lengths.max(initial=0)), n, n)
+        places = np.flatnonzero(violates)
+        places = places[~_among(block.start + own[places], self.held)]
+        if len(places):
+            known = np.column_stack([y, c, alpha, outputs, alpha, alpha])[places]
+            ids = block.start + own[places]
+            partial.violators.append(HeldRows.of_block(take_rows(block, own[places]), ids, known))
 
     def merge(self, left: Examined, right: Examined) -> Examined:
         left.add(right)
@@ -202,18 +185,13 @@ class ExaminePass:
         return left
 
 
-def _scores(block: RowBlock, own: Int64Array, w: Float64Array) -> Float64Array:
-    scores = np.empty(len(own))
-    row_ops.row_scores(*block.arrays, own.view(np.uint64), w, scores)
-    return scores
-
-
-def _among(ids: Int64Array, ascending: Int64Array) -> Any:
+def _among(ids: Int64Array, ascending: Int64Array) -> BoolArray:
     """Which of the numbers are among others."""
     if not len(ascending):
         return np.zeros(len(ids), np.bool_)
     places = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-    return ascending[places] == ids
+    found: BoolArray = ascending[places] == ids
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +200,7 @@ class PutMultipliers:
 
     model: SmoModel
     ids: Int64Array  # Row numbers, ascending
-    multipliers: Float64Array
+    multipliers: Float64Array  # y alpha
     sums_shape: ClassVar[tuple[int, ...]] = (0,)
 
     @property
@@ -231,7 +209,7 @@ class PutMultipliers:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return (self.model.alpha,)
+        return (self.model.multipliers,)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         first, last = np.searchsorted(self.ids, [rows.start, rows.stop])
@@ -239,4 +217,4 @@ class PutMultipliers:
         if rows.step > 1:
             inside = places % rows.step == 0
             places, own = places[inside] // rows.step, own[inside]
-        rows.vectors[self.model.alpha][places] = own
+        rows.vectors[self.model.multipliers][places] = own

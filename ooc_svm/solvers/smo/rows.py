@@ -9,6 +9,12 @@ import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int32Array, Int64Array, RowBlock, Values
 from ooc_svm.ops import rows as row_ops
+from ooc_svm.passes.gather import join_rows, take_rows
+
+# What is known of a row: class, bound, multiplier, output without the threshold; the multiplier when the read
+# began, and the one that the row vector has.
+Y, C, ALPHA, OUTPUT, START, STORED = range(6)
+N_KNOWN = 6
 
 
 @dataclass(slots=True)
@@ -20,65 +26,61 @@ class HeldRows:
     ids: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))  # shape (m,): row numbers
     indptr: Int64Array = field(default_factory=lambda: np.zeros(1, np.int64))  # shape (m + 1,)
     indices: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))
-    # shape (m, 4): classes, bounds, multipliers, outputs without the threshold
-    known: Float64Array = field(default_factory=lambda: np.empty((0, 4)))
+    known: Float64Array = field(default_factory=lambda: np.empty((0, N_KNOWN)))  # shape (m, N_KNOWN)
 
     @classmethod
-    def of_block(cls, block: RowBlock, own: Int64Array, known: Float64Array) -> HeldRows:
-        """Copies of some of a block's rows."""
-        indptr = np.zeros(len(own) + 1, np.int64)
-        np.cumsum(block.indptr[own + 1] - block.indptr[own], out=indptr[1:])
-        indices = np.empty(indptr[-1], np.int32)
-        values = None if block.values is None else np.empty(indptr[-1], block.values.dtype)
-        row_ops.gather_rows(
-            *block.arrays, own, row_ops.unsigned(indptr), row_ops.unsigned(indices), values
-        )  # fmt: skip
-        ones = values is None
-        return cls(np.empty(0) if values is None else values, ones, block.start + own, indptr, indices, known)
+    def of_block(cls, block: RowBlock, ids: Int64Array, known: Float64Array) -> HeldRows:
+        """The rows of a block, which have these numbers in the data."""
+        ones = block.values is None
+        values = np.empty(0) if block.values is None else block.values
+        return cls(values, ones, ids, block.indptr, block.indices, known)
 
     @classmethod
     def joined(cls, parts: Sequence[HeldRows]) -> HeldRows:
         """The rows of all parts, one after another; at least one part."""
-        ends = np.cumsum([0, *(len(part.indices) for part in parts)])
-        pointers = [part.indptr[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
-        return cls(
-            np.concatenate([part.values for part in parts]),
-            parts[0].all_ones,
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate([np.zeros(1, np.int64), *pointers]),
-            np.concatenate([part.indices for part in parts]),
-            np.concatenate([part.known for part in parts]),
-        )
+        rows = join_rows([part.block for part in parts])
+        ids, known = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "known"))
+        return cls.of_block(rows, ids, known)
 
     @property
-    def arrays(self) -> tuple[Values, Values, Values | None]:
-        """Row pointers, column ids and values as compiled functions take them."""
-        values = None if self.all_ones else self.values
-        return row_ops.unsigned(self.indptr), row_ops.unsigned(self.indices), values
-
-    @property
-    def n_elements(self) -> int:
-        """Nonzeros and rows together."""
-        return len(self.indices) + len(self.ids)
+    def block(self) -> RowBlock:
+        """The rows alone."""
+        return RowBlock(0, self.indptr, self.indices, None if self.all_ones else self.values)
 
     @property
     def multipliers(self) -> Float64Array:
         """Multiplier of each row, shape (m,), a view."""
-        return self.known[:, 2]
+        return self.known[:, ALPHA]
 
     @property
     def is_free(self) -> BoolArray:
         """Whether the multiplier of each row is at no bound, shape (m,)."""
-        free: BoolArray = (self.multipliers > 0.0) & (self.multipliers < self.known[:, 1])
+        free: BoolArray = (self.multipliers > 0.0) & (self.multipliers < self.known[:, C])
         return free
+
+    @property
+    def is_ahead(self) -> BoolArray:
+        """Whether the row vector has another multiplier than the row, shape (m,)."""
+        ahead: BoolArray = self.multipliers != self.known[:, STORED]
+        return ahead
+
+    @property
+    def sizes(self) -> Int64Array:
+        """Nonzeros of each row and one, shape (m,)."""
+        sizes: Int64Array = np.diff(self.indptr) + 1
+        return sizes
 
     def chosen(self, wanted: BoolArray) -> HeldRows:
         """Copies of the rows that are wanted."""
-        block = RowBlock(0, self.indptr, self.indices, None if self.all_ones else self.values)
         own = np.flatnonzero(wanted)
-        found = HeldRows.of_block(block, own, self.known[own])
-        found.ids = self.ids[own]
-        return found
+        return HeldRows.of_block(take_rows(self.block, own), self.ids[own], self.known[own])
+
+    def squares(self, scale2: Float64Array | None) -> Float64Array:
+        """``x.x`` of each row, shape (m,)."""
+        squares = np.empty(len(self.ids))
+        every = np.arange(len(squares), dtype=np.uint64)
+        row_ops.row_squares(*self.block.arrays, scale2, every, squares)
+        return squares
 
     def is_sound(self, n_features: int) -> bool:
         """Whether the parts fit each other; saved ones may come from anywhere."""
@@ -86,11 +88,11 @@ class HeldRows:
         n_values = 0 if self.all_ones else len(self.indices)
         return (
             self.indptr.shape == (m + 1,)
-            and self.known.shape == (m, 4)
+            and self.known.shape == (m, N_KNOWN)
             and len(self.values) == n_values
             and int(self.indptr[0]) == 0
             and int(self.indptr[-1]) == len(self.indices)
             and bool((lengths >= 0).all())
             and bool(((self.indices >= 0) & (self.indices < n_features)).all())
-            and bool(np.isfinite(self.known).all())
+            and bool(np.isfinite(self.known).all() and np.isfinite(self.values).all())
         )

@@ -18,11 +18,12 @@ Where the threshold is fixed, one multiplier moves at a time (`move_one`, equati
 The rows are those in memory, a tuple:
 
     indptr, indices, values, scale2    the rows, see `ooc_svm.ops.rows`
-    squares                            float64, shape (m,): ``x.x`` of each
+    squares, own                       float64, shape (m,): ``x.x`` and ``K(x, x)`` of each
     y, c, alpha                        float64, shape (m,): classes, bounds, multipliers
     outputs                            float64, shape (m,): the error cache, outputs without the threshold
     w                                  float64, shape (d,): the weights of a linear model
-    z1, z2                             float64, shape (d,): zeros, for a row each
+    z                                  float64, shape (2, d): zeros, for two rows
+    space                              float64, shape (3, m): with a kernel, working space
 
 ``kernel`` is None for a linear model, which keeps w: its error cache is of the rows that are not at a bound,
 and the outputs of others follow from w, as all do where there is no second choice. With a kernel, the cache is
@@ -34,6 +35,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_svm.ops.compiled import compiled, inlined
+from ooc_svm.ops.gram import row_values
 from ooc_svm.ops.hashing import mix
 from ooc_svm.ops.rows import add_row, dot
 
@@ -52,12 +54,6 @@ def is_free(alpha, c, i):  # type: ignore[no-untyped-def]
     return (alpha[i] > 0.0) & (alpha[i] < c[i])
 
 
-@inlined
-def _value(kernel, product, square1, square2):  # type: ignore[no-untyped-def]
-    """The kernel function of two rows, from their product and their squares."""
-    return product
-
-
 @compiled
 def _clear(indices, z, p, end):  # type: ignore[no-untyped-def]
     """Make the columns of a row 0 again."""
@@ -69,59 +65,81 @@ def _clear(indices, z, p, end):  # type: ignore[no-untyped-def]
 @inlined
 def _mean_row(rows):  # type: ignore[no-untyped-def]
     """Elements of a row, on average."""
-    indptr, alpha = rows[0], rows[7]
+    indptr, alpha = rows[0], rows[8]
     return indptr[len(alpha)] / len(alpha) + 1.0
 
 
 @compiled
 def kernel_of(kernel, rows, i1, i2):  # type: ignore[no-untyped-def]
     """``K(x1, x2)``."""
-    indptr, indices, values, scale2, squares, _, _, _, _, _, z1, _ = rows
-    p, end = indptr[i1], indptr[i1 + 1]
+    indptr, indices, values, scale2, squares, _, _, _, _, _, _, z, space = rows
+    p, end, z1 = indptr[i1], indptr[i1 + 1], z[0]
     add_row(indices, values, scale2, z1, p, end, 1.0)
-    product = dot(indices, values, z1, indptr[i2], indptr[i2 + 1])
+    if kernel is None:
+        value = dot(indices, values, z1, indptr[i2], indptr[i2 + 1])
+    else:
+        ends, found = indptr[i2 : i2 + 2], space[0, :1]
+        near = squares[i2 : i2 + 1]
+        row_values(kernel, ends, indices, values, near, z1, squares[i1], space[2, :1], found)
+        value = found[0]
     _clear(indices, z1, p, end)
-    return _value(kernel, product, squares[i1], squares[i2])
+    return value
 
 
 @compiled
 def output(kernel, rows, run, i):  # type: ignore[no-untyped-def]
     """The output on row i without the threshold."""
-    indptr, indices, values, _, _, _, c, alpha, outputs, w, _, _ = rows
+    indptr, indices, values, _, _, _, _, c, alpha, outputs, w, _, _ = rows
     if kernel is None and not (run[PAIRS] == 1.0 and is_free(alpha, c, i)):
         return dot(indices, values, w, indptr[i], indptr[i + 1])
     return outputs[i]
 
 
 @compiled
-def _update(kernel, rows, run, i1, change1, i2, change2):  # type: ignore[no-untyped-def]
-    """Update the weights and the error cache; y alpha of two rows has changed."""
-    indptr, indices, values, scale2, squares, _, c, alpha, outputs, w, z1, z2 = rows
-    n = len(alpha)
+def _update_linear(rows, run, i1, change1, i2, change2):  # type: ignore[no-untyped-def]
+    """Update the weights (22), and the error cache if there is one; returns the rows gone through."""
+    indptr, indices, values, scale2, _, _, _, c, alpha, outputs, w, z, _ = rows
     p1, end1, p2, end2 = indptr[i1], indptr[i1 + 1], indptr[i2], indptr[i2 + 1]
-    visited = 0
+    add_row(indices, values, scale2, w, p1, end1, change1)
+    add_row(indices, values, scale2, w, p2, end2, change2)
+    if run[PAIRS] == 0.0:
+        return 2
+    change, visited = z[0], 2
+    add_row(indices, values, scale2, change, p1, end1, change1)
+    add_row(indices, values, scale2, change, p2, end2, change2)
+    for k in range(len(alpha)):
+        if is_free(alpha, c, k):
+            outputs[k] += dot(indices, values, change, indptr[k], indptr[k + 1])
+            visited += 1
+    _clear(indices, change, p1, end1)
+    _clear(indices, change, p2, end2)
+    return visited
+
+
+@compiled
+def _update_cache(kernel, rows, i, change):  # type: ignore[no-untyped-def]
+    """Update the error cache of all rows: y alpha of row i has changed."""
+    indptr, indices, values, scale2, squares, _, _, _, _, outputs, _, z, space = rows
+    p, end, z1, found = indptr[i], indptr[i + 1], z[0], space[0]
+    add_row(indices, values, scale2, z1, p, end, 1.0)
+    row_values(kernel, indptr, indices, values, squares, z1, squares[i], space[2], found)
+    _clear(indices, z1, p, end)
+    for k in range(len(outputs)):
+        outputs[k] += change * found[k]
+    return len(outputs)
+
+
+@compiled
+def _update(kernel, rows, run, i1, change1, i2, change2):  # type: ignore[no-untyped-def]
+    """Update what follows from the multipliers; y alpha of two rows has changed, or of one."""
     if kernel is None:
-        add_row(indices, values, scale2, w, p1, end1, change1)
-        add_row(indices, values, scale2, w, p2, end2, change2)
-        add_row(indices, values, scale2, z1, p1, end1, change1)
-        add_row(indices, values, scale2, z1, p2, end2, change2)
-        for k in range(n if run[PAIRS] == 1.0 else 0):
-            if is_free(alpha, c, k):
-                outputs[k] += dot(indices, values, z1, indptr[k], indptr[k + 1])
-                visited += 1
+        visited = _update_linear(rows, run, i1, change1, i2, change2)
     else:
-        add_row(indices, values, scale2, z1, p1, end1, 1.0)
-        add_row(indices, values, scale2, z2, p2, end2, 1.0)
-        for k in range(n):
-            product1 = dot(indices, values, z1, indptr[k], indptr[k + 1])
-            product2 = dot(indices, values, z2, indptr[k], indptr[k + 1])
-            outputs[k] += change1 * _value(kernel, product1, squares[i1], squares[k])
-            outputs[k] += change2 * _value(kernel, product2, squares[i2], squares[k])
-        visited = 2 * n
-    _clear(indices, z1, p1, end1)
-    _clear(indices, z1 if kernel is None else z2, p2, end2)
+        visited = _update_cache(kernel, rows, i1, change1)
+        if change2 != 0.0:
+            visited += _update_cache(kernel, rows, i2, change2)
     run[STEPS] += 1.0
-    run[WORK] += (visited + 2) * _mean_row(rows)
+    run[WORK] += visited * _mean_row(rows)
 
 
 @inlined
@@ -143,7 +161,7 @@ def take_step(kernel, rows, run, i1, i2, eps):  # type: ignore[no-untyped-def]
     """Optimize two multipliers jointly (procedure takeStep); returns whether there was progress."""
     if i1 == i2:
         return False
-    _, _, _, _, squares, y, c, alpha, outputs, _, _, _ = rows
+    _, _, _, _, _, own, y, c, alpha, outputs, _, _, _ = rows
     b, alph1, alph2, y1, y2 = run[B], alpha[i1], alpha[i2], y[i1], y[i2]
     s = y1 * y2
     if s < 0.0:
@@ -155,9 +173,7 @@ def take_step(kernel, rows, run, i1, i2, eps):  # type: ignore[no-untyped-def]
     run[WORK] += 2.0 * _mean_row(rows)
     u1, u2 = output(kernel, rows, run, i1), output(kernel, rows, run, i2)
     E1, E2 = u1 + b - y1, u2 + b - y2
-    k11 = _value(kernel, squares[i1], squares[i1], squares[i1])
-    k22 = _value(kernel, squares[i2], squares[i2], squares[i2])
-    k12 = kernel_of(kernel, rows, i1, i2)
+    k11, k22, k12 = own[i1], own[i2], kernel_of(kernel, rows, i1, i2)
     eta = k11 + k22 - 2.0 * k12
     if eta > 0.0:
         a2 = min(max(alph2 + y2 * (E1 - E2) / eta, low), high)
@@ -197,9 +213,9 @@ def move_one(kernel, rows, run, i, eps):  # type: ignore[no-untyped-def]
 
     A penalized bias is the weight of one more feature, which is 1 in every row.
     """
-    _, _, _, _, squares, y, c, alpha, outputs, _, _, _ = rows
+    _, _, _, _, _, own, y, c, alpha, outputs, _, _, _ = rows
     alph, u = alpha[i], output(kernel, rows, run, i)
-    curvature = _value(kernel, squares[i], squares[i], squares[i]) + run[OFFSET]
+    curvature = own[i] + run[OFFSET]
     falls = -y[i] * (u + run[B] - y[i])
     if curvature > 0.0:
         a = min(max(alph + falls / curvature, 0.0), c[i])
@@ -218,7 +234,7 @@ def move_one(kernel, rows, run, i, eps):  # type: ignore[no-untyped-def]
 @compiled
 def _second_choice(rows, error):  # type: ignore[no-untyped-def]
     """The row with the largest ``|E1 - E2|`` of those at no bound (section 2.2); -1 if there are no two."""
-    _, _, _, _, _, y, c, alpha, outputs, _, _, _ = rows
+    _, _, _, _, _, _, y, c, alpha, outputs, _, _, _ = rows
     n_free, best, largest = 0, -1, -1.0
     for k in range(len(alpha)):
         if is_free(alpha, c, k):
@@ -242,7 +258,7 @@ def examine(kernel, rows, run, i2, tol, eps, seed):  # type: ignore[no-untyped-d
 
     Returns whether there was progress.
     """
-    _, _, _, _, _, y, c, alpha, _, _, _, _ = rows
+    _, _, _, _, _, _, y, c, alpha, _, _, _, _ = rows
     n, y2, alph2 = len(alpha), y[i2], alpha[i2]
     error = output(kernel, rows, run, i2) - y2  # E2 without the threshold
     r2 = (error + run[B]) * y2
@@ -275,7 +291,7 @@ def examine_rows(kernel, rows, run, first, only_free, tol, eps, seed, most_work)
     Returns how many led to progress, and the row to go on with: it ends before the last one where it has gone
     through ``most_work`` elements.
     """
-    _, _, _, _, _, _, c, alpha, _, _, _, _ = rows
+    _, _, _, _, _, _, _, c, alpha, _, _, _, _ = rows
     changed, end = 0, run[WORK] + most_work
     for i in range(first, len(alpha)):
         if run[WORK] >= end:
