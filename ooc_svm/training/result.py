@@ -11,16 +11,12 @@ import numpy as np
 from ooc_svm.catalog import KERNELS
 from ooc_svm.data.classes import label_text
 from ooc_svm.engine.base import Engine
-from ooc_svm.model.kernel import KernelFunctions
-from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
-from ooc_svm.passes.base import UNCOUNTED
-from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import KernelExpansion, LinearFunction, Solution
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL
 from ooc_svm.training import hints
+from ooc_svm.training.functions import decision_functions
 from ooc_svm.training.progress import Recorder, best_quality
 from ooc_svm.training.quality import Quality, measure, to_json
 
@@ -73,7 +69,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
         problem=options.problem,
         loss=options.resolved_loss,
         solver=options.resolved_solver,
-        functions=_functions(run, solutions),
+        functions=decision_functions(run, solutions),
         positive=[each.positive for each in binary],
         negative=binary[0].negative if binary else None,
         classes=tuple(classes.tolist()),
@@ -92,22 +88,6 @@ def _kernel_numbers(run: Run) -> dict[str, Any]:
     """What the report says of a kernel that has numbers."""
     names = KERNELS[run.prepared.options.kernel].options
     return {name: number for name, number in run.context.kernel._asdict().items() if name in names}
-
-
-def _functions(run: Run, solutions: Sequence[Solution]) -> LinearFunctions | KernelFunctions:
-    """The decision functions of the solutions; of kernels, a read that is not counted brings the rows."""
-    bias, scale = np.array([each.bias for each in solutions]), run.context.space.scale
-    linear = [each for each in solutions if isinstance(each, LinearFunction)]
-    if linear:
-        return LinearFunctions(np.array([each.weights for each in linear]), bias, scale)
-    expansions = [each for each in solutions if isinstance(each, KernelExpansion)]
-    names = tuple(each.coefficients for each in expansions)
-    parts = run.engine.stream([GatherPass(NonzeroRows(names), names, UNCOUNTED)])[0]
-    found = join_gathered(parts, names)
-    coefficients = np.array([found.vectors[name] for name in names])
-    precision = max(each.precision for each in expansions)
-    n_features = run.engine.source.n_features
-    return KernelFunctions(run.context.kernel, found.rows, coefficients, bias, n_features, scale, precision)
 
 
 def _measured(run: Run) -> tuple[list[Quality | None], list[hints.Hint]]:

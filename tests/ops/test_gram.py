@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ooc_svm.ops import gram
 from ooc_svm.ops.compiled import compiled
 from ooc_svm.ops.kernel_values import EXP_ULPS, exponential, tangent
-from ooc_svm.ops.kernels import Gaussian, Polynomial, in_precision
+from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid, in_precision
 
 PRECISIONS = (np.float32, np.float64)
 
@@ -86,21 +86,29 @@ def values_of(kernel, rows: Rows, of: Rows, scale, dtype):
     return out
 
 
-ROWS = st.builds(
-    make_rows,
+# Each is compiled apart: kernel, precision, values of the rows, whether columns are scaled.
+COMPILED = [
+    *((kernel, np.float32, "float32", False) for kernel in KERNELS),
+    *((Gaussian(0.3), dtype, "ones", False) for dtype in PRECISIONS),
+    (Gaussian(0.3), np.float64, "float64", True),
+    (Polynomial(0.2, 0.5, 3), np.float32, "float32", True),
+    (Sigmoid(0.1, -0.2), np.float64, "float32", False),
+]
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "kind", "scaled"), COMPILED)
+@given(
     n_rows=st.integers(1, 40),
     n_features=st.integers(1, 30),
     density=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
-    kind=st.sampled_from(["ones", "float32", "float64"]),
+    n_of=st.sampled_from([0, 1, 127, 128, 129, 300]),
     seed=st.integers(0, 1000),
 )
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda each: type(each).__name__)
-@given(rows=ROWS, n_of=st.sampled_from([0, 1, 127, 128, 129, 300]), scaled=st.booleans())
 @settings(deadline=None, max_examples=examples(40))
-def test_values_are_those_of_the_formula(kernel, dtype, rows, n_of, scaled):
+def test_values_are_those_of_the_formula(
+    kernel, dtype, kind, scaled, n_rows, n_features, density, n_of, seed
+):
+    rows = make_rows(n_rows, n_features, density, kind, seed)
     of = make_rows(n_of, rows.n_features, 0.4, rows.kind, 7)
     scale = np.linspace(0.5, 1.5, rows.n_features) if scaled else None
     expected = plain_values(kernel, rows, of, scale)
@@ -128,8 +136,8 @@ def test_tiles_and_company_change_no_bit(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda each: type(each).__name__)
-@pytest.mark.parametrize("scaled", [False, True])
-def test_one_row_and_the_diagonal(kernel, scaled):
+def test_one_row_and_the_diagonal(kernel):
+    scaled = isinstance(kernel, Gaussian)
     rows = make_rows(50, 12, 0.5, "float64", 4)
     scale = np.linspace(0.5, 1.5, 12) if scaled else None
     expected, squares = plain_values(kernel, rows, rows, scale), rows.squares(scale)
