@@ -193,6 +193,7 @@ SOLVERS = {
         forms=("classes",),
         needs="piecewise linear",
         biases=BIASES,
+        kernels=tuple(KERNELS),
     ),
 }
 

@@ -98,9 +98,10 @@ class TestSteps:
         indptr = np.arange(m + 1, dtype=np.uint64) * np.uint64(d)
         indices = np.tile(np.arange(d, dtype=np.uint32), m)
         w = x.T @ (y * alpha)
+        squares = (x * x).sum(axis=1)
         rows = (
-            *(indptr, indices, x.ravel(), None, (x * x).sum(axis=1), y, np.full(m, c), alpha),
-            *(x @ w, w, np.zeros(d), np.zeros(d)),
+            *(indptr, indices, x.ravel(), None, squares, squares, y, np.full(m, c), alpha),
+            *(x @ w, w, np.zeros((2, d)), np.empty((3, 0))),
         )
         run = np.zeros(smo_loops.N_NUMBERS)
         run[smo_loops.PAIRS] = 1.0
@@ -127,12 +128,12 @@ class TestSteps:
         own = 0.5 * alpha @ Q @ alpha - alpha.sum()
         assert own <= values.min() + 1e-9
         assert moved == (not np.array_equal(alpha, before))
-        np.testing.assert_allclose(rows[9], x.T @ (y * alpha), atol=1e-12)
+        np.testing.assert_allclose(rows[10], x.T @ (y * alpha), atol=1e-12)
         for k in np.flatnonzero((alpha > 0.0) & (alpha < 1.0)):
-            assert rows[8][k] == pytest.approx(x[k] @ rows[9], abs=1e-12)
+            assert rows[9][k] == pytest.approx(x[k] @ rows[10], abs=1e-12)
         for k in (i1, i2):
             if moved and 0.0 < alpha[k] < 1.0:
-                assert y[k] * (x[k] @ rows[9] + run[smo_loops.B]) == pytest.approx(1.0, abs=1e-9)
+                assert y[k] * (x[k] @ rows[10] + run[smo_loops.B]) == pytest.approx(1.0, abs=1e-9)
 
     def test_rows_that_are_the_same_end_at_a_bound(self):
         """``eta = 0``: equation 19. Both classes on one point: the errors differ, the kernels do not."""
@@ -148,7 +149,6 @@ class TestSteps:
         rows, run = self.arrays(x, y, alpha)
         changed, last = smo_loops.examine_rows(None, rows, run, 0, False, 1e-3, 1e-6, np.uint64(0), 1e9)
         assert (changed > 0, last) == (True, 4)
-        assert not rows[10].any()
         assert not rows[11].any()
 
 

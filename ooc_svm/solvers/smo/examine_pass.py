@@ -23,7 +23,8 @@ from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.smo.rows import HeldRows
 from ooc_svm.solvers.smo.scorers import Scorer
 
-# Sums over the rows: of alpha, of v = y alpha, of v times the score; numbers of multipliers at no bound, at c, and outside their bounds
+# Sums over the rows: of alpha, of v = y alpha, of v times the score; numbers of multipliers at no bound, at
+# c, and outside their bounds
 SIZE, TOTAL, SQUARE, FREE, BOUND, OUTSIDE = range(6)
 N_SUMS = 6
 
@@ -49,6 +50,11 @@ class SmoModel:
     def coefficients(self) -> str:
         """Row vector of v at the best point."""
         return f"{self.name}/coefficients"
+
+    @property
+    def start(self) -> str:
+        """Row vector of v at the beginning of the read."""
+        return f"{self.name}/start"
 
     @property
     def scores(self) -> str:

@@ -18,13 +18,12 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import BoolArray, Float64Array
 from ooc_svm.errors import MemoryBudgetError, parameter
 from ooc_svm.ops import gram
-from ooc_svm.ops.kernels import in_precision
 from ooc_svm.passes.base import UNCOUNTED, RowSlice
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.base import KernelExpansion, Steps
 from ooc_svm.solvers.smo.examine_pass import SIZE, SQUARE, Examined
-from ooc_svm.solvers.smo.objective import KernelObjective, KernelPoint
+from ooc_svm.solvers.smo.objective import KernelObjective, KernelPoint, is_definite
 from ooc_svm.solvers.smo.rows import ALPHA, OUTPUT, START, HeldRows, Y
 from ooc_svm.solvers.smo.scorers import PRECISION, KernelScorer
 from ooc_svm.solvers.smo.solver import Smo, columns_of
@@ -56,14 +55,24 @@ class KernelSmo(Smo):
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
-        return {**Smo.vectors.fget(self), self.model.coefficients: np.float64}  # type: ignore[attr-defined]
+        model = self.model
+        return dict.fromkeys((model.multipliers, model.best, model.coefficients), np.float64)
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        return dict.fromkeys((self.model.scores, self.model.start), np.float64)
+
+    @property
+    def is_definite(self) -> bool:
+        return is_definite(self.kernel)
 
     def solution(self) -> KernelExpansion:
         return KernelExpansion(self.model.coefficients, self.state.best_b, PRECISION, self.rows)
 
-    def _begin_read(self) -> None:
+    def _begin_read(self) -> Steps:
         known = self.state.held.known
         known[:, START] = known[:, ALPHA]
+        yield RowPass(CopyScores(self.model.multipliers, self.model.start), self.rows)
 
     def _scorer(self) -> KernelScorer:
         held = self.state.held
@@ -97,25 +106,17 @@ class KernelSmo(Smo):
             )
         return stays
 
-    def _pass_over_held_rows(self) -> Steps:
-        yield from self._refresh()
-        yield from Smo._pass_over_held_rows(self)
-
-    def _refresh(self) -> Steps:
-        """Outputs of the rows in memory from the support vectors: many small steps leave a residue."""
-        held = self.state.held
-        self._begin_read()
-        if len(held.ids):
-            every = np.arange(len(held.ids))
-            held.known[:, OUTPUT] = self._scorer().scores(held.block, every)[1]
-        yield from ()
+    def _make_consistent(self, rows: HeldRows) -> None:
+        """With outputs from the support vectors first: many small steps leave a residue."""
+        rows.known[:, OUTPUT] = self._scorer().scores(rows.block, np.arange(len(rows.ids)))[1]
+        Smo._make_consistent(self, rows)
 
     def _end_read(self, found: Examined) -> KernelPoint:
         square, size = (float(found.sums[k]) for k in (SQUARE, SIZE))
         return KernelPoint(square, size)
 
     def _keep_best(self, point: KernelPoint) -> Steps:
-        yield RowPass(CopyScores(self.model.multipliers, self.model.coefficients), self.rows)
+        yield RowPass(CopyScores(self.model.start, self.model.coefficients), self.rows)
 
     def _make_objective(self, found: Examined) -> KernelObjective:
         return KernelObjective(found.magnitudes, self.kernel, self.space, self.model.C)
@@ -125,7 +126,7 @@ class KernelSmo(Smo):
         parts = yield GatherPass(NonzeroRows(names), names, UNCOUNTED, self.rows)
         support = join_gathered(parts, names)
         squares = HeldRows.of_block(support.rows, support.numbers, np.empty(0)).squares(self.space.scale2)
-        found, point = Examined(np.empty(0)), KernelPoint(0.0, 0.0)
+        found = Examined(np.empty(0))
         for name in names:
             v = support.vectors[name]
             scored = yield from self._score_again(self._expansion(support.rows, squares, np.stack([v, v])))
@@ -135,8 +136,3 @@ class KernelSmo(Smo):
         rule = SumsOfBest(self.model.coefficients, self.model.scores)
         square, size = (yield RowPass(rule, self.rows)).tolist()
         return KernelPoint(square, size), found
-
-
-def for_loops(kernel: Any) -> Any:
-    """The kernel with numbers in the precision that is computed in."""
-    return in_precision(kernel, PRECISION)

@@ -39,9 +39,10 @@ class LinearSmo(Smo):
     def solution(self) -> LinearFunction:
         return LinearFunction(self.state.best, self.state.best_b)
 
-    def _begin_read(self) -> None:
+    def _begin_read(self) -> Steps:
         self._start = self.state.w
         self.state.w = self._start.copy()
+        yield from ()
 
     def _scorer(self) -> LinearScorer:
         w = self.state.w

@@ -22,7 +22,7 @@ FEW = 8.0  # Roundings of what is put together from sums
 class LinearObjective:
     """Of weights; bounds of multipliers are the weights of the rows here, and C is in them."""
 
-    def __init__(self, found: Magnitudes, space: LinearSpace, C: float) -> None:  # noqa: N803
+    def __init__(self, found: Magnitudes, space: LinearSpace, C: float) -> None:
         self._space, self._C = space, C
         self._rounding = Rounding.of_rows(found, space, 1.0)
         self.scale = self._rounding.weight  # What the losses amount to where all scores are 0
@@ -71,7 +71,7 @@ class KernelObjective:
     are then off by at most ``sum_i c_i e``, and the squared norm, a sum of ``v_i s_i``, by ``sum_i |v_i| e``.
     """
 
-    def __init__(self, found: Magnitudes, kernel: Any, space: LinearSpace, C: float) -> None:  # noqa: N803
+    def __init__(self, found: Magnitudes, kernel: Any, space: LinearSpace, C: float) -> None:
         self._space, self._C, self._n = space, C, found.rows
         self.scale = found.weight
         self._largest, argument = largest_values(kernel, found.square)
@@ -97,6 +97,11 @@ class KernelObjective:
         return value, of_scores + gamma(self._n + FEW) * reach
 
 
+def is_definite(kernel: Any) -> bool:
+    """Whether the kernel is positive semi-definite on all data: then, and only then, D bounds an optimum."""
+    return isinstance(kernel, Gaussian) or (isinstance(kernel, Polynomial) and kernel.coef0 >= 0.0)
+
+
 def farthest_bias(longest: float, upper: float) -> float:
     """Of an optimum, whose value is at most P, the bias is among the ``y_i - s_i``, or no farther from 0."""
     return 1.01 * (1.0 + longest * math.sqrt(2.0 * max(upper, 0.0)))
@@ -111,6 +116,8 @@ def largest_values(kernel: Any, square: float) -> tuple[float, float]:
         return 1.0, 1.0 + 4.0 * float(kernel.gamma) * square
     inner = float(kernel.gamma) * square + abs(float(kernel.coef0))
     if isinstance(kernel, Polynomial):
-        return inner**kernel.degree, kernel.degree * inner**kernel.degree
+        with np.errstate(over="ignore"):  # the certificate reports it
+            largest = float(np.power(inner, kernel.degree))
+        return largest, kernel.degree * largest
     assert isinstance(kernel, Sigmoid)
     return 1.0, 1.0 + inner

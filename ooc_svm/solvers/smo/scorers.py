@@ -1,4 +1,4 @@
-"""Two points of a run as a pass over the data needs them: that of the beginning of a read, and that of now."""
+"""Two points of a run as a pass over the data needs them: of the beginning of a read, and of now."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The compiled loops of sequential minimal optimization, readable beside section 2.5 of Platt's report (1998).
+"""The compiled loops of sequential minimal optimization, to be read with section 2.5 of Platt (1998).
 
 `take_step` and `examine` are the procedures takeStep and examineExample of the pseudo-code, with its names:
 
-    minimise  Psi(alpha) = 1/2 sum_ij y_i y_j K_ij alpha_i alpha_j - sum_i alpha_i,   0 <= alpha_i <= c_i   (11)
+    minimise  Psi = 1/2 sum_ij y_i y_j K_ij alpha_i alpha_j - sum_i alpha_i,   0 <= alpha_i <= c_i       (11)
 
     s = y1 y2,    E_i = u_i - y_i,    eta = K11 + K22 - 2 K12                                            (15)
     L = max(0, alpha2 - alpha1),        H = min(c2, c1 + alpha2 - alpha1)     where s < 0                (13)
@@ -26,8 +26,8 @@ The rows are those in memory, a tuple:
     space                              float64, shape (3, m): with a kernel, working space
 
 ``kernel`` is None for a linear model, which keeps w: its error cache is of the rows that are not at a bound,
-and the outputs of others follow from w, as all do where there is no second choice. With a kernel, the cache is
-of all rows in memory.
+and the outputs of others follow from w, as all do where there is no second choice. With a kernel, the cache
+is of all rows in memory.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from ooc_svm.ops.gram import row_values
 from ooc_svm.ops.hashing import mix
 from ooc_svm.ops.rows import add_row, dot
 
-# Places of numbers of the run: the threshold, what a penalized bias adds to each K, whether multipliers move in
-# pairs (1 or 0), steps taken, rows looked at, elements gone through, random numbers drawn
+# Places of numbers of the run: the threshold, what a penalized bias adds to each K, whether multipliers move
+# in pairs (1 or 0), steps taken, rows looked at, elements gone through, random numbers drawn
 B, OFFSET, PAIRS, STEPS, EXAMINED, WORK, DRAWS = range(7)
 N_NUMBERS = 7
 

@@ -18,9 +18,9 @@ depend on nothing else; what threads share is the scoring of rows.
 
 The tolerance of the KKT conditions begins with the paper's, and becomes finer when a read has changed
 nothing. The run ends when ``P - D <= tol P``: P is that of the weights and multipliers that a read began
-with, D that of the same multipliers with w summed again from the rows. With a free bias, P takes the b that is
-best for the scores, and D is charged with what rounding has left of ``y.alpha``, times the largest b that an
-optimum can have.
+with, D that of the same multipliers with w summed again from the rows. With a free bias, P takes the b that
+is best for the scores, and D is charged with what rounding has left of ``y.alpha``, times the largest b that
+an optimum can have.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt, TargetPass, TargetSums
 from ooc_svm.solvers.smo import examine_pass, smo_loops
 from ooc_svm.solvers.smo.examine_pass import Examined, ExaminePass, PutMultipliers, SmoModel
-from ooc_svm.solvers.smo.rows import ALPHA, C, OUTPUT, STORED, START, HeldRows, Y
+from ooc_svm.solvers.smo.rows import ALPHA, OUTPUT, STORED, C, HeldRows, Y
 from ooc_svm.solvers.smo.scorers import Scorer
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
@@ -54,7 +54,7 @@ KKT_TOLERANCE = 1e-3  # The paper's: of outputs on the margin, which are 1
 FINER = 0.25  # The tolerance becomes so many times as large when a read has changed nothing
 
 # The paper's eps, the least change of a multiplier that is progress, as a share of the tolerance. With a
-# larger one, steps of the first second choice are refused, and most time goes to trying all others (measured).
+# larger one steps of the first second choice are refused, and trying all others takes most time (measured).
 PROGRESS = 1e-3
 
 # Elements that one call of a compiled loop goes through: a fraction of a second, after which an interrupt is
@@ -110,7 +110,7 @@ class Smo(Solver):
         self.rows = rows_of([each.rows for each in self.rounds])
 
     @abstractmethod
-    def _begin_read(self) -> None:
+    def _begin_read(self) -> Steps:
         """The point of the moment becomes that of the beginning of a read."""
 
     @abstractmethod
@@ -139,7 +139,12 @@ class Smo(Solver):
 
     @abstractmethod
     def _saved_points(self) -> Generator[Any, Any, tuple[Any, Examined]]:
-        """Of a saved state the best point, its scores in the row vector, and the sums over the multipliers."""
+        """Of a saved state the best point, scores of it in the row vector, and sums over the multipliers."""
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether D is a bound for all points; if not, P and D are those of the same multipliers."""
+        return True
 
     @property
     def free_bias(self) -> bool:
@@ -206,7 +211,7 @@ class Smo(Solver):
     def _read(self) -> Steps:
         """One pass over all rows; P and D of the point that it begins with."""
         state, b = self.state, float(self.state.run[smo_loops.B])
-        self._begin_read()
+        yield from self._begin_read()
         found, self._changed, measure = self._nothing(), 0, self._objective is None
         for each in self.rounds:
             part: Examined = yield self._pass(each, measure=measure)
@@ -223,11 +228,15 @@ class Smo(Solver):
             state.run[smo_loops.B] += total - b
         state.n_free, state.n_bound = found.sums[[examine_pass.FREE, examine_pass.BOUND]].tolist()
         b, loss, n_support = yield from self._best_bias(b)
-        if self.certificate.offer_primal(*self._objective.primal(point, b, loss)):
-            state.best_b, self.certificate.n_support = b, n_support
+        certificate = self.certificate
+        if not self.is_definite:
+            certificate.primal, certificate.primal_rounding = np.inf, 0.0
+        if certificate.offer_primal(*self._objective.primal(point, b, loss)):
+            state.best_b, certificate.n_support = b, n_support
             yield from self._keep_best(point)
             yield RowPass(CopyScores(self.model.scores, self.model.best), self.rows)
-        self.certificate.offer_dual(*self._objective.dual(found, self.certificate.upper))
+        offer = certificate.offer_dual if self.is_definite else certificate.set_dual
+        offer(*self._objective.dual(found, certificate.upper))
 
     def _nothing(self) -> Examined:
         return Examined(np.zeros(self._scorer().n_weights))
@@ -354,11 +363,6 @@ class Smo(Solver):
 def columns_of(rows: HeldRows) -> tuple[Float64Array, ...]:
     """Classes, bounds, multipliers and outputs of rows as arrays of their own."""
     return tuple(np.ascontiguousarray(rows.known[:, k]) for k in (Y, C, ALPHA, OUTPUT))
-
-
-def begin_multipliers(rows: HeldRows) -> None:
-    """The multipliers of the moment become those of the beginning of a read."""
-    rows.known[:, START] = rows.multipliers
 
 
 def _single(request: Request) -> Generator[Request, Any, Any]:
