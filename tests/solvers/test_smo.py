@@ -207,17 +207,19 @@ def test_each_block_is_fetched_once_a_pass(stores, monkeypatch):
 @pytest.mark.parametrize("bias", ["none", "free"])
 def test_little_room_for_rows_takes_longer_and_ends_at_the_same_optimum(rows, bias, monkeypatch):
     held: list[int] = []
-    fits = Smo._fits
+    hold = Smo._hold
 
-    def counted(self, rows, wanted):
-        held.append(int(fits(self, rows, wanted).sum()))
-        return fits(self, rows, wanted)
+    def counted(self, rows):
+        hold(self, rows)
+        own = self.state.held
+        held.append(int(own.sizes[~own.is_ahead].sum()) - self.capacity)
 
-    monkeypatch.setattr(Smo, "_fits", counted)
+    monkeypatch.setattr(Smo, "_hold", counted)
     monkeypatch.setattr(plan, "LEAST_HELD", 12)
     monkeypatch.setattr(plan, "HELD_PART", 0.0)
     model = smo(rows[0], rows[1], bias=bias, C=0.4)
     assert_certified(model, *rows[:2], tol=1e-3, loss="hinge", bias=bias, C=0.4)
+    assert max(held) <= 0
 
 
 class TestBadInput:

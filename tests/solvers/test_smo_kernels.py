@@ -1,4 +1,4 @@
-"""Platt's algorithm with kernels: LIBSVM's optimum, bits, resumed runs, odd input."""
+"""Platt's algorithm with kernels: independent optima, certificates, bits, resumed runs, odd input."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ the solver has reached when the round begins.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from ooc_svm.passes.gather import take_rows
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.smo.rows import HeldRows
-from ooc_svm.solvers.smo.scorers import Scorer
 
 # Sums over the rows: of alpha, of v = y alpha, of v times the score; numbers of multipliers at no bound, at
 # c, and outside their bounds
@@ -92,6 +91,23 @@ class LossesOfScores(RowLosses):
 
     def segment(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
         return rows.vectors[self.scores], rows.vectors[self.scores]
+
+
+class Scorer(Protocol):
+    """The points of the beginning of a read and of now, as a pass over the data needs them."""
+
+    @property
+    def n_weights(self) -> int:
+        """Length of the sum of the rows that is wanted; 0 where none is."""
+
+    def scores(self, block: RowBlock, own: Int64Array) -> tuple[Float64Array, Float64Array]:
+        """Scores of some rows of a block, without the threshold: of the beginning of the read, and of now."""
+
+    def add_rows(self, block: RowBlock, coefficients: Float64Array, weights: Float64Array) -> None:
+        """Add a block's rows, with a coefficient each, to the sum."""
+
+    def magnitudes(self, block: RowBlock, own: Int64Array, bounds: Float64Array) -> Magnitudes:
+        """Sizes of some rows, weighted by their bounds: what multipliers can be."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,23 +14,6 @@ from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.passes.gather import take_rows
 
 PRECISION = "float64"  # Of kernel values: P and D are of the kernel itself then
-
-
-class Scorer(Protocol):
-    """Both points."""
-
-    @property
-    def n_weights(self) -> int:
-        """Length of the sum of the rows that is wanted; 0 where none is."""
-
-    def scores(self, block: RowBlock, own: Int64Array) -> tuple[Float64Array, Float64Array]:
-        """Scores of some rows of a block, without the threshold: of the beginning of the read, and of now."""
-
-    def add_rows(self, block: RowBlock, coefficients: Float64Array, weights: Float64Array) -> None:
-        """Add a block's rows, with a coefficient each, to the sum."""
-
-    def magnitudes(self, block: RowBlock, own: Int64Array, bounds: Float64Array) -> Magnitudes:
-        """Sizes of some rows, weighted by their bounds: what multipliers can be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,8 @@ from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt, TargetPass, TargetSums
 from ooc_svm.solvers.smo import examine_pass, smo_loops
-from ooc_svm.solvers.smo.examine_pass import Examined, ExaminePass, PutMultipliers, SmoModel
+from ooc_svm.solvers.smo.examine_pass import Examined, ExaminePass, PutMultipliers, Scorer, SmoModel
 from ooc_svm.solvers.smo.rows import ALPHA, OUTPUT, STORED, C, HeldRows, Y
-from ooc_svm.solvers.smo.scorers import Scorer
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo.rounds import Round
