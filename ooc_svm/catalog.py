@@ -16,8 +16,11 @@ Form = Literal["classes", "values", "pairs", "classes by nu", "values by nu"]
 "by nu": the margin or the width of the tube is found by training.
 """
 
-LossProperty = Literal["dual", "piecewise linear"]
-"""What a loss offers to solvers: exact dual steps, or breakpoints for an exact line search."""
+LossProperty = Literal["dual", "quadratic dual", "piecewise linear"]
+"""What a loss offers to solvers.
+
+Exact dual steps; a conjugate that is a parabola between bounds; breakpoints for an exact line search.
+"""
 
 BIASES = ("none", "penalized", "free")
 
@@ -88,18 +91,21 @@ class SolverEntry(NamedTuple):
     kernels: tuple[str, ...] = ("linear",)
 
 
+_LINES: tuple[LossProperty, ...] = ("dual", "quadratic dual", "piecewise linear")
+_PARABOLAS: tuple[LossProperty, ...] = ("dual", "quadratic dual")
+
 LOSSES = {
-    "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=("dual", "piecewise linear")),
-    "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=("dual",)),
+    "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=_LINES),
+    "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=_PARABOLAS),
     "logistic": LossEntry(home="ooc_svm.losses.logistic:Logistic", properties=("dual",)),
     "epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",
-        properties=("dual", "piecewise linear"),
+        properties=_LINES,
         options=("epsilon",),
     ),
     "squared-epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.squared_epsilon_insensitive:SquaredEpsilonInsensitive",
-        properties=("dual",),
+        properties=_PARABOLAS,
         options=("epsilon",),
     ),
 }
@@ -164,6 +170,8 @@ PROBLEMS = {
     ),
 }
 
+CURVED = tuple(name for name in KERNELS if name != LINEAR)
+
 # "auto" stands for the first solver that takes a run, second choices last.
 SOLVERS = {
     "streamed-smo": SolverEntry(
@@ -187,6 +195,13 @@ SOLVERS = {
         needs="piecewise linear",
         biases=BIASES,
         options=("cut_groups",),
+    ),
+    "block-smo": SolverEntry(
+        home="ooc_svm.solvers.block_smo.plan:SOLVER",
+        forms=("classes", "values"),
+        needs="quadratic dual",
+        biases=BIASES,
+        kernels=CURVED,
     ),
     "smo": SolverEntry(
         home="ooc_svm.solvers.smo.plan:SOLVER",

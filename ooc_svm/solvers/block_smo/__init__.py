@@ -1,0 +1,1 @@
+"""Block SMO: kernels without a stored kernel matrix, one read of the data for thousands of steps."""

@@ -1,0 +1,126 @@
+"""P and D of a kernel model, and what rounding can have changed in them: bounds of first order.
+
+With ``u`` the unit roundoff of the precision, m the nonzeros of the longest row and Q the largest ``x.x``, a
+product of two rows is off by at most ``gamma(m + 3) Q``, and a value of the kernel by at most ``e``
+(`kernel_error`). Scores ``h = K v`` are sums of ``K change`` over all changes of the multipliers, so that
+each is off by at most ``sum |change| (e + gamma(additions) k)``, where k is the largest kernel value.
+
+The certificate is that of the true kernel. Values of float32 serve for finding the multipliers; where their
+rounding hides the gap, the scores of the last multipliers are computed once more with values of float64.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.ops.kernel_values import EXP_ULPS
+from ooc_svm.ops.kernels import Gaussian, Linear, Polynomial, Sigmoid
+from ooc_svm.solvers.block_smo import set_loops as at
+from ooc_svm.solvers.rounding import gamma
+
+UNITS = {"float32": 2.0**-24, "float64": 2.0**-53}
+_DOUBLE = UNITS["float64"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSizes:
+    """The largest squared norm of a row, and the nonzeros of the longest one."""
+
+    square: float
+    nonzeros: int
+
+
+def _growth(operations: float, precision: str) -> float:
+    """`gamma` in a precision."""
+    return gamma(operations * (UNITS[precision] / _DOUBLE))
+
+
+def largest_value(kernel: Any, sizes: RowSizes) -> float:
+    """The largest magnitude of a kernel value."""
+    if isinstance(kernel, Linear):
+        return sizes.square
+    if isinstance(kernel, Polynomial):
+        return _power(kernel.gamma * sizes.square + abs(kernel.coef0), kernel.degree)
+    return 1.0
+
+
+def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
+    """What a kernel value can be off by at most."""
+    size, m = sizes.square, sizes.nonzeros
+    if isinstance(kernel, Gaussian):
+        # Two squares and a product, their sum, gamma and its product: magnitudes of 4 Q at most.
+        exponent = kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(6, precision))
+        relative = _growth(2.0 * EXP_ULPS, precision)
+        return math.expm1(min(exponent, 1.0)) + 2.0 * relative if exponent < 1.0 else 1.0
+    if isinstance(kernel, Linear):
+        return _growth(m + 3, precision) * size
+    inner = kernel.gamma * size + abs(kernel.coef0)
+    if isinstance(kernel, Polynomial):
+        return _growth(kernel.degree * (m + 7), precision) * _power(inner, kernel.degree)
+    assert isinstance(kernel, Sigmoid)
+    return min(_growth(m + 6, precision) * inner + _growth(4.0 * EXP_ULPS, precision), 2.0)
+
+
+def _power(base: float, exponent: int) -> float:
+    try:
+        return float(base**exponent)
+    except OverflowError:
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """P and D with what rounding can have changed in them."""
+
+    primal: float
+    primal_rounding: float
+    dual: float
+    dual_rounding: float
+    support: int  # Support vectors
+
+    @property
+    def gap(self) -> float:
+        """The gap without rounding."""
+        return self.primal - self.dual
+
+
+def values(
+    sums: Float64Array, bias: float, kind: str, score_error: float, largest: float, n_rows: int
+) -> Values:
+    """P at a bias and D, from the sums of `ooc_svm.solvers.block_smo.update.Sums`.
+
+    ``kind``: of the bias. ``score_error``: of each score. ``largest``: the largest kernel value.
+
+    With a free bias the multipliers have to sum up to 0, and do but for rounding. The larger of their two
+    sides, multiplied by ``1 - share``, makes them a feasible point, whose D is less by no more than
+    ``share pull + share^2 largest (sum |v|)^2 / 2``.
+    """
+    slope_size, slopes, losses = sums[at.N_SUMS + 1 :].tolist()
+    own = sums[: at.N_SUMS].tolist()
+    total, size, chain = own[at.V], own[at.ABS_V], gamma(n_rows + 8)
+    norm, norm_error = own[at.VH], size * score_error + chain * own[at.ABS_VH]
+    added = total if kind == "penalized" else 0.0
+    total_error = chain * size
+    primal = 0.5 * norm + losses + (0.5 * bias * bias if kind == "penalized" else 0.0)
+    # Slopes are the steepest near by, so that they hold for scores that are off.
+    losses_error = slopes * score_error + gamma(16) * slope_size + chain * losses
+    dual = own[at.TV] - own[at.CONJUGATE] - 0.5 * norm - 0.5 * added * added
+    dual_error = chain * (own[at.ABS_TV] + own[at.MAGNITUDE] + abs(norm)) + 0.5 * norm_error
+    dual_error += total_error * (abs(added) + total_error) if kind == "penalized" else 0.0
+    if kind == "free" and size > 0.0:
+        side = own[at.POSITIVE] if total > 0.0 else size - own[at.POSITIVE]
+        pull = (own[at.PULL_UP] if total > 0.0 else own[at.PULL_DOWN]) + size * score_error
+        share = (abs(total) + total_error) / side if side > 0.0 else math.inf
+        dual_error += share * pull * (1.0 + chain) + 0.5 * share * share * largest * size * size
+    primal_error = 0.5 * norm_error + losses_error + gamma(4) * abs(primal)
+    return Values(primal, primal_error, dual, dual_error + gamma(4) * abs(dual), int(own[at.SUPPORT]))
+
+
+def finite(found: Values) -> bool:
+    """Whether nothing has overflowed."""
+    return bool(np.isfinite([found.primal, found.dual]).all())

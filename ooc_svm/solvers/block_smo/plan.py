@@ -1,0 +1,134 @@
+"""What block SMO needs: how many rows a working set has, and the solvers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ooc_svm.ops import gram
+from ooc_svm.options import TrainOptions
+from ooc_svm.problems.base import ModelSpec
+from ooc_svm.solvers.base import (
+    Context,
+    DataSize,
+    MemoryItem,
+    Room,
+    Solver,
+    SolverPackage,
+    SolverPlan,
+)
+from ooc_svm.solvers.block_smo.solver import PARTS, BlockSmo, BlockSmoState
+from ooc_svm.solvers.block_smo.update import KernelModel
+from ooc_svm.solvers.block_smo.working_set import WorkingSet
+
+SIZES = (2048, 1024, 512, 256, 128)  # Rows of a working set: the most that fit
+TINY_SIZE = 16
+SET_PART = 0.5  # Of the room, what working sets may take at most
+SUPPORT_PART = 0.5  # Of what is left, what support vectors may take
+ROW_BYTES = 72  # Of a row of a working set or of candidates, besides its values
+VECTOR_BYTES = 4 * 8  # Of a row and model: multipliers and scores, of the moment and of the best point
+EXPECTED_READS = 30
+# Work besides the passes, as a multiple of their time: steps inside of the sets.
+SWEEPS = (0.1, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSmoParameters:
+    """Parameters of the algorithm."""
+
+    rows: int  # Of a working set
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSmoPackage(SolverPackage):
+    """The solver package (`ooc_svm.solvers.base.SolverPackage`)."""
+
+    def plan(
+        self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
+    ) -> SolverPlan:
+        if kept is not None:
+            rows = kept.get("rows", 0)
+            if rows < 1:
+                raise ValueError(f"no run has a working set of {rows} rows")
+            return _plan(size, room, rows)
+        sizes = [min(rows, max(size.n_rows, 2)) for rows in SIZES]
+        fitting = (rows for rows in sizes if _set_bytes(size, room, rows) <= SET_PART * room.nbytes)
+        return _plan(size, room, next(fitting, sizes[-1]))
+
+    def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
+        """So few rows that some come and some leave."""
+        return _plan(size, Room(0, 1, 0, 1, 1), TINY_SIZE)
+
+    def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
+        """A worker has the rows of a set that moved, and offers others."""
+        return _plan(size, room, whole.parameters.rows)
+
+    def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
+        """The rows of a set fit the client and the smallest worker."""
+        return asdict(min(own.parameters, worker.parameters, key=lambda found: found.rows))
+
+    def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
+        size, ones = context.size, context.value_type == "ones"
+        values = np.empty(0, np.float32 if ones else context.value_type)
+        support = next(item.nbytes for item in plan.items if item.name == SUPPORT)
+
+        def solver(spec: ModelSpec, name: str) -> BlockSmo:
+            assert spec.targets is not None
+            space = context.space
+            model = KernelModel(
+                spec.targets, spec.loss, spec.C, context.kernel, space.n_features, space.scale2, name
+            )
+            return BlockSmo(
+                model,
+                context.options.resolved_bias,
+                context.stopping,
+                BlockSmoState(WorkingSet(values, ones=ones)),
+                size=plan.parameters.rows,
+                n_rows=size.n_rows,
+                support_bytes=support,
+                row_bytes=_row_bytes(size),
+                nonzeros_a_row=size.n_nonzeros // max(size.n_rows, 1),
+            )
+
+        return [solver(spec, f"model{number}") for number, spec in enumerate(models)]
+
+
+SUPPORT = "support vectors"
+
+
+def _row_bytes(size: DataSize) -> float:
+    """Bytes of a row in memory, on the average."""
+    return 8.0 + (4 + size.value_bytes) * size.n_nonzeros / max(size.n_rows, 1)
+
+
+def _set_bytes(size: DataSize, room: Room, rows: int) -> int:
+    """Bytes of the working sets, their kernel values, and the candidates of all passes."""
+    row = ROW_BYTES + _row_bytes(size)
+    # The rows that moved, and those that a model's passes offer.
+    copies = 3 + room.partials * PARTS
+    return int(size.n_models * rows * row * copies) + 8 * rows * rows
+
+
+def _plan(size: DataSize, room: Room, rows: int) -> SolverPlan:
+    longest = -(-size.n_nonzeros // max(size.n_rows, 1))
+    buffer = gram.buffer_bytes(4 * longest, size.dimension, 8)
+    sets = MemoryItem(
+        "working sets", _set_bytes(size, room, rows), f"{rows} rows for {size.n_models} model(s)"
+    )
+    buffers = MemoryItem("scattered rows", room.threads * buffer, f"{room.threads} of {{each}}", buffer)
+    blocks = room.blocks(room.blocks_a_thread * room.threads)
+    left = room.nbytes - sets.nbytes - buffers.nbytes - blocks.nbytes
+    wanted = int(2 * size.n_rows * _row_bytes(size))
+    support = MemoryItem(SUPPORT, max(min(wanted, int(SUPPORT_PART * left)), 0), "the most that there may be")
+    return SolverPlan(
+        BlockSmoParameters(rows),
+        (blocks, sets, buffers, support),
+        row_bytes=VECTOR_BYTES * size.n_models,
+        expected_reads=EXPECTED_READS,
+        report={"working_set": rows},
+    )
+
+
+SOLVER = BlockSmoPackage()

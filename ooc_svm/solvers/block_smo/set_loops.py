@@ -1,0 +1,181 @@
+"""The compiled loops of block SMO: slopes of D, steps inside of the working set, sums over all rows.
+
+D is maximised over the multipliers v of the rows, each between its bounds, see `ooc_svm.losses.quadratic`:
+
+    D(v) = sum_i (t_i v_i - eps_i |v_i| - damping_i v_i^2 / 2) - v.K.v / 2,     h = K v
+
+Its slope where v_i grows is ``up``, and where it shrinks the loss of D is ``down``; they differ where v_i is 0
+and eps is not. All losses of rows are one case, so that a regression needs no second set of multipliers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ooc_svm.losses.functions import conjugate, magnitude
+from ooc_svm.losses.quadratic import dual_box
+from ooc_svm.ops.compiled import compiled, inlined
+
+TINY = 1e-12  # Curvature that stands for none: such a step ends at a bound
+
+
+@inlined
+def _up(v, d, low, high, eps, damping):  # type: ignore[no-untyped-def]
+    """The slope of D where v grows; minus infinity at its bound."""
+    if v >= high:
+        return -math.inf
+    return d - damping * v - (eps if v >= 0.0 else -eps)
+
+
+@inlined
+def _down(v, d, low, high, eps, damping):  # type: ignore[no-untyped-def]
+    """The slope of D up to v, which is lost where v shrinks; infinite at its bound."""
+    if v <= low:
+        return math.inf
+    return d - damping * v - (eps if v > 0.0 else -eps)
+
+
+@compiled
+def fill_boxes(loss, targets, costs, boxes):  # type: ignore[no-untyped-def]
+    """Bounds, eps and damping of each row, in ``boxes`` of shape (4, rows)."""
+    for i in range(len(targets)):
+        boxes[0, i], boxes[1, i], boxes[2, i], boxes[3, i] = dual_box(loss, targets[i], costs[i])
+
+
+@compiled
+def slopes(loss, v, h, targets, costs, up, down):  # type: ignore[no-untyped-def]
+    """Both slopes of each row; all arrays are float64 of shape (rows,)."""
+    for i in range(len(v)):
+        low, high, eps, damping = dual_box(loss, targets[i], costs[i])
+        d = targets[i] - h[i]
+        up[i] = _up(v[i], d, low, high, eps, damping)
+        down[i] = _down(v[i], d, low, high, eps, damping)
+
+
+@inlined
+def _reach(v, bound, eps):  # type: ignore[no-untyped-def]
+    """Where a step towards a bound has to end: there, or at a kink on the way."""
+    kink = eps > 0.0 and ((v < 0.0 and bound > 0.0) or (v > 0.0 and bound < 0.0))
+    return 0.0 if kink else bound
+
+
+@compiled
+def solve_pairs(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
+    """Steps of two multipliers, whose sum is kept: Platt's, with the second choice of Fan, Chen and Lin (2005).
+
+    ``K``: kernel values of the set, shape (m, m).
+    ``boxes``: see `fill_boxes`.
+    ``v``, ``d``: multipliers, and ``t - h``; both are changed.
+    ``share``: of the violation at the start, at which it ends.
+    ``most``: steps at most.
+
+    Returns the number of steps and the smallest curvature that was met.
+    """
+    m, least, target = len(v), math.inf, -1.0
+    low, high, eps, damping = boxes[0], boxes[1], boxes[2], boxes[3]
+    down = np.empty(m)
+    for step in range(most):
+        i, best, lowest = 0, -math.inf, math.inf
+        for k in range(m):
+            slope = _up(v[k], d[k], low[k], high[k], eps[k], damping[k])
+            if slope > best:
+                i, best = k, slope
+            down[k] = _down(v[k], d[k], low[k], high[k], eps[k], damping[k])
+            lowest = min(lowest, down[k])
+        violation = best - lowest
+        if target < 0.0:
+            target = share * violation
+        if not violation > target:
+            return step, least
+        row, own = K[i], np.float64(K[i, i]) + damping[i]
+        j, gain = 0, -1.0
+        for k in range(m):
+            difference = best - down[k]
+            if difference > 0.0:
+                curvature = max(own + K[k, k] + damping[k] - 2.0 * row[k], TINY)
+                worth = difference * difference / curvature
+                if worth > gain:
+                    j, gain = k, worth
+        curvature = own + K[j, j] + damping[j] - 2.0 * np.float64(row[j])
+        least = min(least, curvature)
+        end_i, end_j = _reach(v[i], high[i], eps[i]), _reach(v[j], low[j], eps[j])
+        room_i, room_j = end_i - v[i], v[j] - end_j
+        change = min((best - down[j]) / max(curvature, TINY), room_i, room_j)
+        # At a bound it is exactly there.
+        v[i] = end_i if change == room_i else v[i] + change
+        v[j] = end_j if change == room_j else v[j] - change
+        other = K[j]
+        for k in range(m):
+            d[k] -= change * (np.float64(row[k]) - np.float64(other[k]))
+    return most, least
+
+
+@compiled
+def solve_singles(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
+    """Steps of one multiplier each, where their sum is free: Platt (1998), equation 23.
+
+    The arguments are those of `solve_pairs`; with a penalized bias K has it, and d too.
+    """
+    m, least, target = len(v), math.inf, -1.0
+    low, high, eps, damping = boxes[0], boxes[1], boxes[2], boxes[3]
+    for step in range(most):
+        i, best, gain, worst = 0, 0.0, -1.0, 0.0
+        for k in range(m):
+            up = _up(v[k], d[k], low[k], high[k], eps[k], damping[k])
+            down = _down(v[k], d[k], low[k], high[k], eps[k], damping[k])
+            slope = up if up > 0.0 else min(down, 0.0)
+            worth = slope * slope / max(K[k, k] + damping[k], TINY)
+            worst = max(worst, abs(slope))
+            if worth > gain:
+                i, best, gain = k, slope, worth
+        if target < 0.0:
+            target = share * worst
+        if not worst > target:
+            return step, least
+        row, curvature = K[i], np.float64(K[i, i]) + damping[i]
+        least = min(least, curvature)
+        end = _reach(v[i], high[i] if best > 0.0 else low[i], eps[i])
+        change = best / max(curvature, TINY)
+        if abs(change) >= abs(end - v[i]):
+            change = end - v[i]
+            v[i] = end
+        else:
+            v[i] += change
+        for k in range(m):
+            d[k] -= change * np.float64(row[k])
+    return most, least
+
+
+# Places of the sums of `add_sums`.
+VH, V, ABS_V, ABS_VH, TV, ABS_TV, CONJUGATE, MAGNITUDE, POSITIVE, PULL_UP, PULL_DOWN, SUPPORT, N_SUMS = range(
+    13
+)
+
+
+@compiled
+def add_sums(loss, v, h, targets, costs, sums):  # type: ignore[no-untyped-def]
+    """Add what D and its rounding are made of to ``sums``, float64 of shape (N_SUMS,).
+
+    The pulls are ``|v| (|t| + |h|)`` of the positive and of the negative multipliers.
+    """
+    for i in range(len(v)):
+        own, t, size = v[i], targets[i], abs(v[i])
+        if own == 0.0:
+            continue
+        sums[VH] += own * h[i]
+        sums[V] += own
+        sums[ABS_V] += size
+        sums[ABS_VH] += size * abs(h[i])
+        sums[TV] += t * own
+        sums[ABS_TV] += size * abs(t)
+        sums[CONJUGATE] += conjugate(loss, own, t, costs[i])
+        sums[MAGNITUDE] += magnitude(loss, own, t, costs[i])
+        pull = size * (abs(t) + abs(h[i]))
+        if own > 0.0:
+            sums[POSITIVE] += own
+            sums[PULL_UP] += pull
+        else:
+            sums[PULL_DOWN] += pull
+        sums[SUPPORT] += 1.0

@@ -1,0 +1,257 @@
+"""Block SMO: the dual of a kernel model in working sets of thousands of rows, one read of the data for each.
+
+    repeat
+        working set: half of the last one (rows that moved and are free), the rest the worst violators
+        steps of two multipliers inside of the set, to a tenth of the violation
+        one read: h += K change, for all rows; the same read finds the next violators
+
+No kernel value is kept but those of the set. With a penalized bias the kernel is ``k + 1``, and without a bias
+or with that one steps are of one multiplier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Int64Array, RowBlock
+from ooc_svm.errors import InputError, MemoryBudgetError, parameter
+from ooc_svm.ops import gram
+from ooc_svm.ops.rows import row_squares
+from ooc_svm.passes.base import UNCOUNTED, Overlap
+from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
+from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
+from ooc_svm.solvers.block_smo import bound, set_loops
+from ooc_svm.solvers.block_smo.bound import RowSizes, Values
+from ooc_svm.solvers.block_smo.update import Found, KeepBest, KernelModel, LossesAt, Moved, Sums, UpdatePass
+from ooc_svm.solvers.block_smo.working_set import WorkingSet
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.rounding import gamma
+from ooc_svm.solvers.stopping import CERTIFIED, Stopping
+
+Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
+
+PARTS = 8  # Passes that a read is asked for in: so many threads can work on one block
+BIASES = 17  # Biases that P is computed at, where it is free
+# Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
+LARGEST_ERROR = 1e-3
+HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
+NEGATIVE = 1e-5  # Curvature below 0, as a share of the largest kernel value, that no rounding explains
+NONE_KEPT = np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class BlockSmoState:
+    """Everything the solver knows between two reads, besides the row vectors."""
+
+    working: WorkingSet
+    certificate: Certificate = field(default_factory=Certificate)
+    total: float = 0.0  # Sum of the multipliers, those of the working set as they are to be
+    weight: float = 0.0  # Sum of their magnitudes, at the last read
+    score_error: float = 0.0  # Of each score
+    best_bias: float = 0.0
+    square: float = 0.0  # Of `RowSizes`, after the first read
+    nonzeros: int = 0
+    steps: float = 0.0  # Inside of working sets, so far
+    values: float = 0.0  # Kernel values computed so far
+    exact: int = 0  # Computations of the scores in float64 so far
+    waits_for_exact: int = 0  # 1 if the next read is such a computation
+
+
+@dataclass(slots=True, eq=False)
+class BlockSmo(Solver):
+    """The solver of one model."""
+
+    model: KernelModel
+    bias: str  # {"free", "penalized", "none"}
+    stopping: Stopping
+    state: BlockSmoState
+    size: int  # Rows of a working set
+    n_rows: int
+    support_bytes: int  # What support vectors may take in memory
+    row_bytes: float  # Of a row in memory, on the average
+    nonzeros_a_row: int
+
+    @property
+    def vectors(self) -> Mapping[str, npt.DTypeLike]:
+        model = self.model
+        return dict.fromkeys((model.v, model.h, model.best_v, model.best_h), np.float64)
+
+    def solution(self) -> KernelExpansion:
+        return KernelExpansion(self.model.best_v, self.state.best_bias, self.precision)
+
+    def kept_scores(self) -> KeptScores:
+        return KeptScores(self.model.best_h, self.model.best_h, offset=self.state.best_bias)
+
+    def is_sound(self) -> bool:
+        state = self.state
+        numbers = [state.total, state.score_error, state.best_bias, state.square]
+        sound = bool(np.isfinite(numbers).all()) and min(state.score_error, state.square) >= 0.0
+        working = state.working
+        known = not len(working.numbers) or 0 <= working.numbers.min() <= working.numbers.max() < self.n_rows
+        return sound and known and state.certificate.is_sound() and working.is_sound(self.model.n_features)
+
+    def metadata(self, n_rows: int) -> dict[str, float]:
+        """Part of the report: support vectors, kernel values as a multiple of the rows, steps."""
+        return {
+            "kernel_values_a_row": self.state.values / n_rows,
+            "steps": self.state.steps,
+            "exact_scores": float(self.state.exact),
+        }
+
+    @property
+    def sizes(self) -> RowSizes:
+        """The sizes of the rows, after the first read."""
+        return RowSizes(self.state.square, self.state.nonzeros)
+
+    @property
+    def precision(self) -> str:
+        """In which kernel values are computed while multipliers are searched."""
+        error = bound.kernel_error(self.model.kernel, self.sizes, "float32")
+        largest = bound.largest_value(self.model.kernel, self.sizes)
+        # Beyond what float32 has, one does not know.
+        return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
+
+    def steps(self) -> Steps:
+        state = self.state
+        while state.certificate.stop_reason is None:
+            if state.waits_for_exact:
+                kept, found = NONE_KEPT, (yield from self._exact_read())
+            else:
+                kept, found = yield from self._read()
+            hidden = yield from self._measure(found)
+            if hidden:
+                state.waits_for_exact, state.working = 1, self._no_rows()
+            elif state.certificate.stop_reason != CERTIFIED:
+                # Also at a limit: a run that goes on from there is one that was never stopped.
+                self._solve(kept, found)
+
+    def _read(self) -> Requests:
+        """All rows follow the steps of the working set; the rows of it that stay, and what was found."""
+        working = self.state.working
+        kept = working.kept(self.model, self.size)
+        places, rows, numbers = working.changes()
+        change = (working.v - working.before)[places]
+        moved = Moved(numbers, rows, working.squares(self.model)[places], change, working.v[places])
+        found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision)
+        working.settle(kept, found.known_h)
+        return kept, found
+
+    def _exact_read(self) -> Requests:
+        """Compute all scores again, with values of float64; the rows are fetched by a read of its own."""
+        state, model = self.state, self.model
+        needed = int(self.row_bytes * state.certificate.n_support)
+        if needed > self.support_bytes:
+            raise MemoryBudgetError(
+                f"{state.certificate.n_support} support vectors take {needed / 1e6:.0f} MB of memory, and "
+                f"{self.support_bytes / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
+                needed,
+            )
+        parts = yield GatherPass(NonzeroRows((model.v,)), (model.v,), UNCOUNTED)
+        support = join_gathered(parts, (model.v,))
+        v, squares = support.vectors[model.v], np.empty(len(support.numbers))
+        row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
+        moved = Moved(support.numbers, support.rows, squares, v, v)
+        found = yield from self._update(moved, NONE_KEPT, "float64", rebuilt=True)
+        state.waits_for_exact = 0
+        state.exact += 1
+        return found
+
+    def _update(self, moved: Moved, excluded: Int64Array, precision: str, rebuilt: bool = False) -> Requests:
+        """One read, in several passes."""
+        count = max((self.size - len(excluded)) // 2, 1)
+        passes = [
+            UpdatePass(self.model, moved, excluded, count, precision, rebuilt, part, PARTS)
+            for part in range(PARTS)
+        ]
+        found, *others = yield Overlap(tuple(passes))
+        for other in others:
+            found.add(other, count)
+        self.state.square, self.state.nonzeros = found.square, found.nonzeros
+        self._count(moved, precision, rebuilt)
+        return found
+
+    def _count(self, moved: Moved, precision: str, rebuilt: bool) -> None:
+        """Take the rounding of an update into account."""
+        state, m = self.state, len(moved.numbers)
+        change = float(np.abs(moved.change).sum()) * (1.0 + gamma(m + 1))
+        error = bound.kernel_error(self.model.kernel, self.sizes, precision)
+        largest = bound.largest_value(self.model.kernel, self.sizes)
+        blocks = m // gram.BLOCK + 1
+        # Sums of a block and of its lanes; what the sums of the blocks are added to.
+        own = change * (error + gamma(gram.BLOCK // gram.LANES + gram.LANES + 2) * largest)
+        before = 0.0 if rebuilt else state.score_error
+        weight = 0.0 if rebuilt else state.weight
+        state.score_error = before + own + gamma(blocks) * largest * (weight + change)
+        state.values += float(m) * self.n_rows
+
+    def _measure(self, found: Found) -> Requests:
+        """P, D and the best point, by passes over row vectors; whether rounding hides that the gap is small."""
+        state, certificate = self.state, self.state.certificate
+        bias = yield from self._best_bias(found)
+        sums = yield RowPass(Sums(self.model, bias, state.score_error))
+        largest = bound.largest_value(self.model.kernel, self.sizes)
+        values = bound.values(sums, bias, self.bias, state.score_error, largest, self.n_rows)
+        state.total, state.weight = float(sums[set_loops.V]), float(sums[set_loops.ABS_V])
+        certificate.offer_dual(values.dual, values.dual_rounding)
+        if certificate.offer_primal(values.primal, values.primal_rounding):
+            state.best_bias, certificate.n_support = bias, values.support
+            yield RowPass(KeepBest(self.model))
+        certificate.record(self.stopping)
+        return certificate.stop_reason is None and self._hides(values)
+
+    def _hides(self, values: Values) -> bool:
+        """Whether the gap is small enough but for rounding, and values of float64 would show it."""
+        error = bound.kernel_error(self.model.kernel, self.sizes, "float64") * self.state.weight
+        small = self.stopping.certifies(values.primal, values.dual)
+        return small and error < HELPS * self.state.score_error
+
+    def _no_rows(self) -> WorkingSet:
+        working = self.state.working
+        return WorkingSet(working.values[:0], ones=working.ones)
+
+    def _best_bias(self, found: Found) -> Requests:
+        """The sum of the multipliers, if it is penalized; the best of some between the extreme slopes."""
+        if self.bias != "free":
+            return self.state.total if self.bias == "penalized" else 0.0
+        low, high = sorted((found.down, found.up))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            # All multipliers are at bounds on one side.
+            return low if math.isfinite(low) else high if math.isfinite(high) else 0.0
+        biases = np.append(np.linspace(low, high, BIASES), 0.5 * (low + high))
+        losses = yield RowPass(LossesAt(self.model, tuple(biases.tolist())))
+        return float(biases[int(np.argmin(losses))])
+
+    def _solve(self, kept: Int64Array, found: Found) -> None:
+        """Choose the next working set and solve it."""
+        state, working = self.state, self.state.working
+        working.replace(kept, found.candidates)
+        shift = state.total if self.bias == "penalized" else 0.0
+        steps, least = working.solve(self.model, shift, self.bias, self.precision)
+        self._require_curvature(least)
+        state.steps += steps
+        state.values += float(working.n_rows) ** 2
+        state.total += float((working.v - working.before).sum())
+
+    def sample(self) -> Sample:
+        """An update by a whole working set of made-up rows."""
+        m, length = self.size, max(self.nonzeros_a_row, 1)
+        columns = np.linspace(0, max(self.model.n_features - 1, 0), length).astype(np.int32)
+        values = None if self.state.working.ones else np.ones(m * length, self.state.working.values.dtype)
+        rows = RowBlock(0, np.arange(m + 1, dtype=np.int64) * length, np.tile(columns, m), values)
+        moved = Moved(np.arange(m, dtype=np.int64) - m, rows, np.ones(m), np.ones(m), np.ones(m))
+        return Sample((), (UpdatePass(self.model, moved, NONE_KEPT, m // 2, "float32"),))
+
+    def _require_curvature(self, least: float) -> None:
+        if least < -NEGATIVE * bound.largest_value(self.model.kernel, self.sizes):
+            raise InputError(
+                "the kernel is not positive semi-definite on these rows (a curvature is "
+                f"{least:.3g}), so no bound holds; choose other numbers ({parameter('gamma')}, "
+                f"{parameter('coef0')}) or {parameter('kernel', 'rbf')}"
+            )

@@ -1,0 +1,129 @@
+"""The rows that block SMO works on between two reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock, Values
+from ooc_svm.ops import gram
+from ooc_svm.ops.kernels import in_precision
+from ooc_svm.ops.rows import row_squares
+from ooc_svm.passes.gather import take_rows
+from ooc_svm.solvers.block_smo import set_loops
+from ooc_svm.solvers.block_smo.candidates import Candidates
+from ooc_svm.solvers.block_smo.update import KernelModel
+
+KEPT_SHARE = 0.5  # Of the rows of a set, those that stay for the next one at most
+SHARE = 0.1  # Of the violation at the start of a solve, at which it ends
+STEPS_A_ROW = 50  # Steps of a solve at most, for each row of the set
+
+
+@dataclass(slots=True)
+class WorkingSet:
+    """Some rows, their multipliers before and after the steps, and what a checkpoint holds of them.
+
+    Those that came last are at the end.
+    """
+
+    values: Values  # shape (nonzeros,); empty where every value is 1
+    numbers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    ends: Int64Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    indices: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    before: Float64Array = field(default_factory=lambda: np.empty(0))
+    v: Float64Array = field(default_factory=lambda: np.empty(0))
+    h: Float64Array = field(default_factory=lambda: np.empty(0))
+    targets: Float64Array = field(default_factory=lambda: np.empty(0))
+    costs: Float64Array = field(default_factory=lambda: np.empty(0))
+    ones: bool = field(default=False, metadata={"saved": False})
+
+    @property
+    def rows(self) -> RowBlock:
+        """The rows."""
+        return RowBlock(0, self.ends, self.indices, None if self.ones else self.values)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.numbers)
+
+    @property
+    def moved(self) -> BoolArray:
+        """Which of them have moved."""
+        return self.v != self.before
+
+    def squares(self, model: KernelModel) -> Float64Array:
+        """Their squared norms."""
+        squares = np.empty(len(self.numbers))
+        places = np.arange(len(squares), dtype=np.uint64)
+        row_squares(*self.rows.arrays, model.scale2, places, squares)
+        return squares
+
+    def kept(self, model: KernelModel, size: int) -> Int64Array:
+        """Places of the rows that stay in the next set: those that moved and are free, the newest ones."""
+        boxes = self.boxes(model)
+        free = (self.v > boxes[0]) & (self.v < boxes[1]) & (self.v != 0.0) & self.moved
+        return np.flatnonzero(free)[-int(KEPT_SHARE * size) :]
+
+    def boxes(self, model: KernelModel) -> Float64Array:
+        """See `set_loops.fill_boxes`."""
+        boxes = np.empty((4, len(self.numbers)))
+        set_loops.fill_boxes(model.loss, self.targets, self.costs, boxes)
+        return boxes
+
+    def settle(self, places: Int64Array, scores: Float64Array) -> None:
+        """All rows have followed the steps; these places have the scores, in the order of their numbers."""
+        self.before = self.v.copy()
+        self.h[places[np.argsort(self.numbers[places])]] = scores
+
+    def replace(self, places: Int64Array, found: Candidates) -> None:
+        """Keep the rows at some places, and take others in."""
+        own = Candidates(
+            self.numbers, self.v, self.h, self.targets, self.costs, self.v, self.v, self.rows
+        ).taken(places)
+        whole = own.joined(found)
+        self.numbers, self.v, self.h = whole.numbers, whole.v, whole.h
+        self.before, self.targets, self.costs = whole.v.copy(), whole.targets, whole.costs
+        self.ends, self.indices = whole.rows.indptr, whole.rows.indices
+        if whole.rows.values is not None:
+            self.values = whole.rows.values
+
+    def solve(self, model: KernelModel, bias: float, kind: str, precision: str) -> tuple[int, float]:
+        """Steps on these rows alone; returns their number and the smallest curvature that was met.
+
+        ``bias``: the sum of all multipliers where it is penalized, else 0.
+        """
+        m, dtype = len(self.numbers), np.dtype(precision)
+        K, squares = np.empty((m, m), dtype), self.squares(model)
+        gram.fill_values(
+            *(in_precision(model.kernel, dtype), *self.rows.arrays, 0, m, squares),
+            *(*self.rows.arrays, squares, model.scale2),
+            *(*gram.new_buffers(self.ends, model.n_features, dtype), K),
+        )
+        if kind == "penalized":
+            K += dtype.type(1.0)
+        d = self.targets - self.h - bias
+        solve = set_loops.solve_pairs if kind == "free" else set_loops.solve_singles
+        found: tuple[int, float] = solve(K, self.boxes(model), self.v, d, SHARE, STEPS_A_ROW * m)
+        return found
+
+    def changes(self) -> tuple[Int64Array, RowBlock, Int64Array]:
+        """Places of the rows that moved, in the order of their numbers; these rows; their numbers."""
+        places = np.flatnonzero(self.moved)
+        places = places[np.argsort(self.numbers[places])]
+        return places, take_rows(self.rows, places), self.numbers[places]
+
+    def is_sound(self, n_features: int) -> bool:
+        """Whether its parts fit each other; a saved one may come from anywhere."""
+        m, nonzeros = len(self.numbers), len(self.indices)
+        vectors: list[Any] = [self.before, self.v, self.h, self.targets, self.costs]
+        ends = self.ends
+        fits = all(len(each) == m for each in vectors) and len(ends) == m + 1
+        if not fits or ends[0] != 0 or ends[-1] != nonzeros or (np.diff(ends) < 0).any():
+            return False
+        if not self.ones and len(self.values) != nonzeros:
+            return False
+        return not nonzeros or (int(self.indices.min()) >= 0 and int(self.indices.max()) < n_features)
