@@ -210,6 +210,14 @@ SOLVERS = {
         biases=BIASES,
         kernels=tuple(KERNELS),
     ),
+    "kernel-cutting-plane": SolverEntry(
+        home="ooc_svm.solvers.kernel_cutting_plane.plan:SOLVER",
+        forms=("classes", "values", "classes by nu", "values by nu"),
+        needs="piecewise linear",
+        biases=("free",),
+        options=("sparse_cuts",),
+        kernels=CURVED,
+    ),
 }
 
 

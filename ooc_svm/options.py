@@ -296,6 +296,13 @@ class TrainOptions:
         "N",
         heading=SOLVER_HEADING,
     )
+    sparse_cuts: bool = _option(
+        FLAG,
+        False,
+        Role.IDENTITY,
+        "Take cuts of few rows: more passes, and fewer columns of the kernel matrix in each.",
+        heading=SOLVER_HEADING,
+    )
     checkpoint: str | PathLike[str] | None = _option(  # noqa: RUF009
         PATH, None, Role.PLACE, "Save the state of the run in this folder from time to time.", "FOLDER"
     )
