@@ -181,8 +181,7 @@ class TrainOptions:
         None,
         Role.IDENTITY,
         "Penalized, by default but for pairs and nu: the weight of a constant feature 1; free: without "
-        "penalty. "
-        "A bias takes at most one read more.",
+        "penalty. A bias takes at most one read more.",
     )
     C: tuple[float, ...] = _option(
         COSTS,
@@ -300,7 +299,7 @@ class TrainOptions:
         FLAG,
         False,
         Role.IDENTITY,
-        "Take cuts of few rows: more passes, and fewer columns of the kernel matrix in each.",
+        "Take cuts of fewer rows, and so of kernel columns.",
         heading=SOLVER_HEADING,
     )
     checkpoint: str | PathLike[str] | None = _option(  # noqa: RUF009

@@ -270,7 +270,7 @@ class TestOddInput:
     def test_support_vectors_that_do_not_fit(self, rows, monkeypatch):
         monkeypatch.setattr("ooc_svm.solvers.smo.plan.HELD_PART", 0.0)
         monkeypatch.setattr("ooc_svm.solvers.smo.plan.LEAST_HELD", 10)
-        with pytest.raises(MemoryBudgetError, match="the support vectors have .* allow more"):
+        with pytest.raises(MemoryBudgetError, match=r"the support vectors have .* allow more"):
             smo(*rows, bias="free", **KERNELS[0])
 
     def test_the_cache_is_brought_up_to_date(self, rows, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.ops import gram
 from ooc_svm.ops.rows import row_squares
-from ooc_svm.passes.base import Position, RowSlice
+from ooc_svm.passes.base import WHOLE, Position, RowSlice
 from ooc_svm.passes.columns import Magnitudes
 
 PRECISION = "float64"  # Of kernel values: P and D are of the kernel itself then
@@ -27,7 +27,8 @@ class PartOfRows:
     def __call__(self, rows: RowSlice) -> Int64Array:
         marks = np.logical_or.reduce([rows.vectors[name] != 0 for name in self.reads])
         places: Int64Array = np.flatnonzero(marks)
-        return places[(rows.start + rows.step * places) % self.parts == self.part]
+        own: Int64Array = places[(rows.start + rows.step * places) % self.parts == self.part]
+        return own
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class ColumnsPass:
     to: tuple[str, ...]
     added: bool = False
     checked: bool = False
-    position: Position = Position(1, 1, 2)
+    position: Position = WHOLE
     rows: ClassVar[None] = None
     prefetch: ClassVar[tuple[int, ...]] = ()
     needs_data: ClassVar[bool] = True
@@ -98,7 +99,7 @@ class ColumnsPass:
                 difference = float(np.abs(out[k] - rows.vectors[name]).max(initial=0.0))
                 partial.differences[k] = max(partial.differences[k], difference)
             elif self.added:
-                rows.vectors[name] += out[k]
+                rows.vectors[name][:] += out[k]
             else:
                 rows.vectors[name][:] = out[k]
         found, lengths = partial.magnitudes, np.diff(block.indptr[first : last + 1])

@@ -1,9 +1,9 @@
 """What cutting planes of a kernel model do with row vectors.
 
-A piece of a row's loss is ``omega max(0, sign (t - s) - kink - theta)``, where theta is ``b + k`` for the sign
-1 and ``k - b`` for the sign -1 (`ooc_svm.solvers.cutting_plane.free_oracle`). A cut takes each piece with a
-share h of its weight: all of it where there is a loss, none where there is none, and a fraction on the
-breakpoint, so that the sums of the signs are what the free parameters ask for.
+A piece of a row's loss is ``omega max(0, sign (t - s) - kink - theta)``, where theta is ``b + k`` for the
+sign 1 and ``k - b`` for the sign -1 (`ooc_svm.solvers.cutting_plane.free_oracle`). A cut takes each piece
+with a share h of its weight: all of it where there is a loss, none where there is none, and a fraction on
+the breakpoint, so that the sums of the signs are what the free parameters ask for.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 
 Pair = tuple[float, float]  # Of the signs 1 and -1
 
+BEYOND = 2.0**-45  # Share of a row's weight by which rounding may have put a cut outside
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredLosses(RowLosses):
@@ -33,7 +35,7 @@ class ScoredLosses(RowLosses):
         return rows.vectors[self.previous], rows.vectors[self.previous]
 
     def sides(self, rows: RowSlice, thetas: Pair) -> Iterator[tuple[int, Float64Array, Float64Array]]:
-        """Of each sign: its place in a pair, weights of the pieces (0: no such piece), what they are above."""
+        """Of each sign: its place in a pair, weights of the pieces (0: none), by how much they are above."""
         t, weight = self.targets.values(rows.vectors)
         residual = t - rows.vectors[self.previous]
         for place, sign in enumerate((1.0, -1.0)):
@@ -43,7 +45,7 @@ class ScoredLosses(RowLosses):
 
 @dataclass(frozen=True, slots=True)
 class SideSums:
-    """Rule on row vectors: weights of the pieces with a loss of each sign, then of those on a breakpoint."""
+    """Rule on row vectors: weights of the pieces with a loss, of each sign; of those on a breakpoint."""
 
     losses: ScoredLosses
     thetas: Pair
@@ -61,7 +63,7 @@ class SideSums:
             sums[2 + place] += weight[np.abs(above) <= self.edge].sum()
 
 
-# Sums over a cut: its offset, ``sum h``, ``sum |h|``, and by how much it cuts the scores off without its slack
+# Sums over a cut: its offset, ``sum h``, ``sum |h|``, and its height at the scores
 OFFSET, TOTAL, SIZE, HEIGHT = range(4)
 
 
@@ -96,6 +98,29 @@ class TakeCut:
         offset = float(t @ h) - self.losses.kink * float(size.sum())
         sums += [offset, h.sum(), size.sum(), offset - float(h @ rows.vectors[self.losses.previous])]
         rows.vectors[self.to][:] = h
+
+
+@dataclass(frozen=True, slots=True)
+class CountOutside:
+    """Rule on row vectors: entries of cuts that are above the weight of the row, or of the wrong side."""
+
+    losses: ScoredLosses
+    names: tuple[str, ...]
+    writes: ClassVar[tuple[str, ...]] = ()
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*self.names, *self.losses.targets.reads)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        t, weight = self.losses.targets.values(rows.vectors)
+        for name in self.names:
+            h = rows.vectors[name]
+            inside = np.abs(h) <= weight * (1.0 + BEYOND)
+            if self.losses.targets.in_margins:
+                inside &= h * t >= 0.0
+            sums[0] += (~inside).sum()
 
 
 # Sums over a combination: ``v.s``, ``v.t``, ``sum v``, ``sum |v|``

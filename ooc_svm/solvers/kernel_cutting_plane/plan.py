@@ -25,7 +25,7 @@ from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import ScoredLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
-from ooc_svm.solvers.kernel_cutting_plane.solver import KernelCuttingPlane, KernelCutState
+from ooc_svm.solvers.kernel_cutting_plane.solver import KernelCutState, KernelCuttingPlane
 from ooc_svm.solvers.space import LinearSpace
 
 MAX_CUTS = 128  # Cuts kept: each takes two row vectors

@@ -1,10 +1,10 @@
 """Yajima and Kawasoe, cutting planes for support vector algorithms, with kernels (figures 2 to 5).
 
-    min 1/2 |f|^2 + C R(f, b)      R: the losses of the rows, b and other free parameters at their best for f
+    min 1/2 |f|^2 + C R(f)         R: the losses of the rows, b and other free parameters at their best for f
     R(f) >= delta_k - h_k.s        for the scores s of every f: a cut
 
-A cut k is a vector h of the rows (`cut_rules`), and ``g = K h`` the scores of its function. The master problem
-over the cuts has the matrix ``P = H'G``, which grows by a row in each iteration (3.17, 3.33, 4.5, 4.17):
+A cut k is a vector h of the rows (`cut_rules`), and ``g = K h`` the scores of its function. The master
+problem over the cuts has the matrix ``P = H'G``, which grows by a row in each iteration (3.17, 3.33, 4.5):
 
     max_beta  delta.beta - 1/2 beta.P beta,   beta >= 0,   sum beta <= C   (by nu: = C)
 
@@ -43,12 +43,12 @@ from ooc_svm.solvers.kernel_cutting_plane import cut_rules
 from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION, ColumnsPass, ColumnSums, PartOfRows
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import Pair, ScoredLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
-from ooc_svm.solvers.smo.objective import largest_values
 from ooc_svm.solvers.rounding import gamma
+from ooc_svm.solvers.smo.objective import largest_values
 
-# Of the weight of the pieces that the most violated cut takes, the shares that a sparser one is tried with, and
-# the share of its height that is enough.
-SHARES, ENOUGH = (1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.5
+# Of the weight of the pieces that the most violated cut takes, the shares that a sparser one is tried with,
+# and the share of its height that is enough.
+SHARES, ENOUGH = (1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.2
 FEW = 8.0  # Roundings of what is put together from sums
 
 
@@ -150,7 +150,9 @@ class KernelCuttingPlane(Solver):
         if self._origin is not None:
             yield from self._check_saved()
         sums = yield from self._combine()
-        if not self.state.cuts.n_cuts:
+        if self.state.cuts.n_cuts:
+            yield from self._settle()
+        else:
             yield from self._offer_primal(sums)
         while certificate.stop_reason is None:
             yield from self._add_cut()
@@ -173,11 +175,16 @@ class KernelCuttingPlane(Solver):
         sums: Float64Array = yield RowPass(rule)
         return sums
 
+    def _settle(self) -> Generator[Any, Any, float]:
+        """Find the best free parameters at the scores of the moment; the losses there, without C."""
+        start = np.zeros(self.oracle.space.n_free)
+        settled, loss = yield from self.oracle.settle(1.0, start, math.inf)
+        self._free = np.append(settled, np.zeros(2 - len(settled)))
+        return loss
+
     def _offer_primal(self, sums: Float64Array) -> Steps:
         """P at the scores of the moment, with their best free parameters."""
-        oracle, start = self.oracle, np.zeros(self.oracle.space.n_free)
-        settled, loss = yield from oracle.settle(1.0, start, math.inf)
-        self._free = np.append(settled, np.zeros(2 - len(settled)))
+        oracle, loss = self.oracle, (yield from self._settle())
         square, mass = (float(sums[k]) for k in (cut_rules.SQUARE, cut_rules.MASS))
         weight, (b, k) = oracle.C * oracle.targets.weight, self._free.tolist()
         value = 0.5 * square + oracle.C * loss
@@ -305,7 +312,7 @@ class KernelCuttingPlane(Solver):
 
     def _check_saved(self) -> Steps:
         """Before a resumed run goes on: products with K again, by reads that are not counted; P and D."""
-        cuts, certificate = self.state.cuts, self.certificate
+        cuts = self.state.cuts
         names = [self.cut_names(slot) for slot in cuts.slots.tolist()]
         pairs = [*names, (self.coefficients, self.losses.best)]
         functions, scores = (tuple(pair[k] for pair in pairs) for k in range(2))
@@ -335,8 +342,13 @@ class KernelCuttingPlane(Solver):
         self.state.certificate, self.state.best_free = certificate, best_free
         if not abs(own.primal - primal) <= allowed + 1e-12 * abs(primal):
             raise self._damage(f"it says that P is {primal!r}, and it is {own.primal!r}")
+        cuts = self.state.cuts
+        names = tuple(self.cut_names(slot)[0] for slot in cuts.slots.tolist())
+        outside: Float64Array = yield RowPass(cut_rules.CountOutside(self.losses, names))
+        if outside[0] or not cuts.beta.sum() <= self.oracle.C * (1.0 + gamma(cuts.n_cuts + FEW)):
+            raise self._damage("multipliers in it are outside their bounds")
         dual, error = self._dual((yield from self._combine()))
-        if self.state.cuts.n_cuts and not certificate.lower <= dual + error:
+        if cuts.n_cuts and not certificate.lower <= dual + error:
             raise self._damage(f"it says that D is {certificate.dual!r}, and it is {dual!r}")
         certificate.reopen(self.stopping)
 
