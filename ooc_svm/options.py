@@ -265,7 +265,7 @@ class TrainOptions:
         SEED,
         0,
         Role.IDENTITY,
-        "Seed of the order of steps of streamed-smo; other solvers draw no random numbers.",
+        "Seed of the order of steps of streamed-smo and of the rows that block-smo draws.",
         "N",
         varies=True,
         heading=SOLVER_HEADING,
