@@ -205,8 +205,8 @@ class TrainOptions:
         (),
         Role.IDENTITY,
         "Labels of the positive class, against all others. By default the larger of two labels; of more, "
-        "svc trains a model for each. On the command line, an option for each label takes labels with "
-        "commas.",
+        "svc trains a model for each. On the command line, an option for each label takes labels "
+        "with commas.",
         "LABEL[,LABEL...]",
     )
     label: str | None = _option(
@@ -264,7 +264,7 @@ class TrainOptions:
         SEED,
         0,
         Role.IDENTITY,
-        "Seed of the order of steps of streamed-smo and smo; other solvers draw no random numbers.",
+        "Seed of the order of steps of streamed-smo and smo, and of the rows that block-smo draws.",
         "N",
         varies=True,
         heading=SOLVER_HEADING,
@@ -296,11 +296,7 @@ class TrainOptions:
         heading=SOLVER_HEADING,
     )
     sparse_cuts: bool = _option(
-        FLAG,
-        False,
-        Role.IDENTITY,
-        "Take cuts of fewer rows, and so of kernel columns.",
-        heading=SOLVER_HEADING,
+        FLAG, False, Role.IDENTITY, "Take cuts of fewer kernel columns.", heading=SOLVER_HEADING
     )
     checkpoint: str | PathLike[str] | None = _option(  # noqa: RUF009
         PATH, None, Role.PLACE, "Save the state of the run in this folder from time to time.", "FOLDER"
