@@ -206,6 +206,21 @@ SOLVERS = {
         biases=BIASES,
         kernels=CURVED,
     ),
+    "smo": SolverEntry(
+        home="ooc_svm.solvers.smo.plan:SOLVER",
+        forms=("classes",),
+        needs="piecewise linear",
+        biases=BIASES,
+        kernels=tuple(KERNELS),
+    ),
+    "kernel-cutting-plane": SolverEntry(
+        home="ooc_svm.solvers.kernel_cutting_plane.plan:SOLVER",
+        forms=("classes", "values", "classes by nu", "values by nu"),
+        needs="piecewise linear",
+        biases=("free",),
+        options=("sparse_cuts",),
+        kernels=CURVED,
+    ),
 }
 
 

@@ -185,8 +185,7 @@ class TrainOptions:
         None,
         Role.IDENTITY,
         "Penalized, by default but for pairs and nu: the weight of a constant feature 1; free: without "
-        "penalty. "
-        "A bias takes at most one read more.",
+        "penalty. A bias takes at most one read more.",
     )
     C: tuple[float, ...] = _option(
         COSTS,
@@ -210,8 +209,8 @@ class TrainOptions:
         (),
         Role.IDENTITY,
         "Labels of the positive class, against all others. By default the larger of two labels; of more, "
-        "svc trains a model for each. On the command line, an option for each label takes labels with "
-        "commas.",
+        "svc trains a model for each. On the command line, an option for each label takes labels "
+        "with commas.",
         "LABEL[,LABEL...]",
     )
     calibrate: str | None = _names(
@@ -284,7 +283,7 @@ class TrainOptions:
         SEED,
         0,
         Role.IDENTITY,
-        "Seed of the order of steps of streamed-smo; other solvers draw no random numbers.",
+        "Seed of the order of steps of streamed-smo and smo, and of the rows that block-smo draws.",
         "N",
         varies=True,
         heading=SOLVER_HEADING,
@@ -314,6 +313,9 @@ class TrainOptions:
         "on svc, else 1.",
         "N",
         heading=SOLVER_HEADING,
+    )
+    sparse_cuts: bool = _option(
+        FLAG, False, Role.IDENTITY, "Take cuts of fewer kernel columns.", heading=SOLVER_HEADING
     )
     checkpoint: str | PathLike[str] | None = _option(  # noqa: RUF009
         PATH, None, Role.PLACE, "Save the state of the run in this folder from time to time.", "FOLDER"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Int64Array, RowBlock, Values
 from ooc_svm.ops.rows import gather_rows
-from ooc_svm.passes.base import WHOLE, Position, RowSlice, union
+from ooc_svm.passes.base import WHOLE, Position, RowSet, RowSlice, union
 
 
 class RowChoice(Protocol):
@@ -106,7 +106,7 @@ class GatherPass:
     choice: RowChoice
     vectors: tuple[str, ...] = ()
     position: Position = WHOLE
-    rows: ClassVar[None] = None
+    rows: RowSet | None = None
     prefetch: ClassVar[tuple[int, ...]] = ()
     needs_data: ClassVar[bool] = True
     writes: ClassVar[tuple[str, ...]] = ()

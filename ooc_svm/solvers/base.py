@@ -169,6 +169,7 @@ class KernelExpansion(NamedTuple):
     coefficients: str  # Name of the row vector of v (float64): rows other than 0 are support vectors
     bias: float
     precision: str = "float32"  # {"float32", "float64"}: in which kernel values are computed
+    rows: RowSet | None = None  # Of passes over the row vector, see `Pass`
 
 
 Solution = LinearFunction | KernelExpansion

@@ -25,7 +25,7 @@ def decision_functions(run: Run, solutions: Sequence[Solution]) -> LinearFunctio
         return LinearFunctions(np.array([each.weights for each in linear]), bias, scale)
     expansions = [each for each in solutions if isinstance(each, KernelExpansion)]
     names = tuple(each.coefficients for each in expansions)
-    parts = run.engine.stream([GatherPass(NonzeroRows(names), names, UNCOUNTED)])[0]
+    parts = run.engine.stream([GatherPass(NonzeroRows(names), names, UNCOUNTED, expansions[0].rows)])[0]
     found = join_gathered(parts, names)
     coefficients = np.array([found.vectors[name] for name in names])
     precision = max(each.precision for each in expansions)

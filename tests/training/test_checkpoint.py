@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("few_held")
 
 module = sys.modules[train.__module__]
 
-SOLVERS = ["ocas", "cutting-plane", "streamed-smo"]
+SOLVERS = ["ocas", "cutting-plane", "streamed-smo", "smo"]
 FASTER = ["ocas", "streamed-smo"]
 BLOCKS = {"chunk_elements": 500, "chunk_rows": 100, "block_rows": 100}
 
@@ -396,7 +396,7 @@ COMMON = [
     changed("0/certificate/passes", lambda passes: np.array([1, 2])),
     changed("0/certificate/history", lambda rows: np.ones((3, 2))),
 ]
-CUTS, SWEEPS = ("ocas", "cutting-plane"), ("streamed-smo",)
+CUTS, SWEEPS, PLATT = ("ocas", "cutting-plane"), ("streamed-smo",), ("smo",)
 OWN = [
     (CUTS, changed("0/bundle/planes", lambda planes: planes[:, 1:])),
     (CUTS, changed("0/bundle/gram", lambda gram: gram[1:])),
@@ -437,6 +437,20 @@ OWN = [
     (SWEEPS, changed("0/residents/places", lambda places: places + 1)),
     (SWEEPS, changed("0/residents/places", lambda places: places - 1)),
     (SWEEPS, changed("0/residents/places", np.zeros_like)),
+    (PLATT, changed("0/held/ids", lambda ids: ids[1:])),
+    (PLATT, changed("0/held/indices", lambda ids: ids + 40)),
+    (PLATT, changed("0/held/indices", lambda ids: -ids - 1)),
+    (PLATT, changed("0/held/indptr", lambda indptr: indptr + 1)),
+    (PLATT, changed("0/held/indptr", lambda indptr: indptr[::-1].copy())),
+    (PLATT, changed("0/held/values", lambda values: values[1:])),
+    (PLATT, changed("0/held/known", lambda known: known[:, 1:])),
+    (PLATT, changed("0/held/known", lambda known: known * np.nan)),
+    (PLATT, changed("0/run", lambda numbers: numbers[1:])),
+    (PLATT, changed("0/best", lambda w: w * 1.5)),
+    (PLATT, changed("0/certificate/dual", lambda dual: dual + 100.0)),
+    (PLATT, changed("0/certificate/primal", lambda primal: primal * 0.9)),
+    (PLATT, changed("0/w", lambda w: w * np.nan)),
+    (PLATT, parameters(rounds=0)),
 ]
 
 

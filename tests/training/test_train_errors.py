@@ -18,7 +18,7 @@ from ooc_svm.model.file import load_model, save_model
 from ooc_svm.store import open_store
 from ooc_svm.training import engines
 
-SOLVERS = ["ocas", "cutting-plane", "streamed-smo"]
+SOLVERS = ["ocas", "cutting-plane", "streamed-smo", "smo"]
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
     if isinstance(kernel, Polynomial):
         return _growth(kernel.degree * (m + 7), precision) * _power(inner, kernel.degree)
     assert isinstance(kernel, Sigmoid)
-    return min(_growth(m + 6, precision) * inner + _growth(4.0 * EXP_ULPS, precision), 2.0)
+    return float(min(_growth(m + 6, precision) * inner + _growth(4.0 * EXP_ULPS, precision), 2.0))
 
 
 def _power(base: float, exponent: int) -> float:

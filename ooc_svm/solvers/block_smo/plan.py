@@ -89,6 +89,7 @@ class BlockSmoPackage(SolverPackage):
                 support_bytes=support,
                 row_bytes=_row_bytes(size),
                 nonzeros_a_row=size.n_nonzeros // max(size.n_rows, 1),
+                seed=context.options.seed % 2**16,
             )
 
         return [solver(spec, f"model{number}") for number, spec in enumerate(models)]

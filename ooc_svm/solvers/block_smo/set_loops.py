@@ -4,8 +4,8 @@ D is maximised over the multipliers v of the rows, each between its bounds, see 
 
     D(v) = sum_i (t_i v_i - eps_i |v_i| - damping_i v_i^2 / 2) - v.K.v / 2,     h = K v
 
-Its slope where v_i grows is ``up``, and where it shrinks the loss of D is ``down``; they differ where v_i is 0
-and eps is not. All losses of rows are one case, so that a regression needs no second set of multipliers.
+Its slope where v_i grows is ``up``, and the one that is lost where v_i shrinks ``down``; they differ where
+v_i is 0 and eps is not. All losses of rows are one case: a regression needs no second set of multipliers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _reach(v, bound, eps):  # type: ignore[no-untyped-def]
 
 @compiled
 def solve_pairs(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
-    """Steps of two multipliers, whose sum is kept: Platt's, with the second choice of Fan, Chen and Lin (2005).
+    """Steps of two multipliers, whose sum is kept: Platt's, the second chosen as by Fan, Chen and Lin (2005).
 
     ``K``: kernel values of the set, shape (m, m).
     ``boxes``: see `fill_boxes`.
@@ -149,9 +149,8 @@ def solve_singles(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
 
 
 # Places of the sums of `add_sums`.
-VH, V, ABS_V, ABS_VH, TV, ABS_TV, CONJUGATE, MAGNITUDE, POSITIVE, PULL_UP, PULL_DOWN, SUPPORT, N_SUMS = range(
-    13
-)
+VH, V, ABS_V, ABS_VH, TV, ABS_TV, CONJUGATE, MAGNITUDE = range(8)
+POSITIVE, PULL_UP, PULL_DOWN, SUPPORT, N_SUMS = range(8, 13)
 
 
 @compiled

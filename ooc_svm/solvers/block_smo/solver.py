@@ -1,12 +1,12 @@
 """Block SMO: the dual of a kernel model in working sets of thousands of rows, one read of the data for each.
 
     repeat
-        working set: half of the last one (rows that moved and are free), the rest the worst violators
+        working set: half of the last one (rows that moved and are free), the rest violators
         steps of two multipliers inside of the set, to a tenth of the violation
         one read: h += K change, for all rows; the same read finds the next violators
 
-No kernel value is kept but those of the set. With a penalized bias the kernel is ``k + 1``, and without a bias
-or with that one steps are of one multiplier.
+No kernel value is kept but those of the set. With a penalized bias the kernel is ``k + 1``; there, and
+without a bias, steps are of one multiplier.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
+from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.update import Found, KeepBest, KernelModel, LossesAt, Moved, Sums, UpdatePass
 from ooc_svm.solvers.block_smo.working_set import WorkingSet
 from ooc_svm.solvers.certificate import Certificate
@@ -56,6 +57,7 @@ class BlockSmoState:
     weight: float = 0.0  # Sum of their magnitudes, at the last read
     score_error: float = 0.0  # Of each score
     best_bias: float = 0.0
+    pivot: float = 0.0  # The bias of the last read
     square: float = 0.0  # Of `RowSizes`, after the first read
     nonzeros: int = 0
     steps: float = 0.0  # Inside of working sets, so far
@@ -77,6 +79,7 @@ class BlockSmo(Solver):
     support_bytes: int  # What support vectors may take in memory
     row_bytes: float  # Of a row in memory, on the average
     nonzeros_a_row: int
+    seed: int = 0
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
@@ -165,15 +168,17 @@ class BlockSmo(Solver):
 
     def _update(self, moved: Moved, excluded: Int64Array, precision: str, rebuilt: bool = False) -> Requests:
         """One read, in several passes."""
-        count = max((self.size - len(excluded)) // 2, 1)
+        count, state = max((self.size - len(excluded)) // 2, 1), self.state
+        pivot = state.total if self.bias == "penalized" else state.pivot
+        choice = Choice(count, pivot, self.seed + state.certificate.passes)
         passes = [
-            UpdatePass(self.model, moved, excluded, count, precision, rebuilt, part, PARTS)
+            UpdatePass(self.model, moved, excluded, choice, precision, rebuilt, part, PARTS)
             for part in range(PARTS)
         ]
         found, *others = yield Overlap(tuple(passes))
         for other in others:
-            found.add(other, count)
-        self.state.square, self.state.nonzeros = found.square, found.nonzeros
+            found.add(other, choice)
+        state.square, state.nonzeros = found.square, found.nonzeros
         self._count(moved, precision, rebuilt)
         return found
 
@@ -192,12 +197,13 @@ class BlockSmo(Solver):
         state.values += float(m) * self.n_rows
 
     def _measure(self, found: Found) -> Requests:
-        """P, D and the best point, by passes over row vectors; whether rounding hides that the gap is small."""
+        """P, D and the best point, by passes over row vectors; whether rounding alone hides a small gap."""
         state, certificate = self.state, self.state.certificate
         bias = yield from self._best_bias(found)
         sums = yield RowPass(Sums(self.model, bias, state.score_error))
         largest = bound.largest_value(self.model.kernel, self.sizes)
         values = bound.values(sums, bias, self.bias, state.score_error, largest, self.n_rows)
+        state.pivot = bias
         state.total, state.weight = float(sums[set_loops.V]), float(sums[set_loops.ABS_V])
         certificate.offer_dual(values.dual, values.dual_rounding)
         if certificate.offer_primal(values.primal, values.primal_rounding):
@@ -246,7 +252,7 @@ class BlockSmo(Solver):
         values = None if self.state.working.ones else np.ones(m * length, self.state.working.values.dtype)
         rows = RowBlock(0, np.arange(m + 1, dtype=np.int64) * length, np.tile(columns, m), values)
         moved = Moved(np.arange(m, dtype=np.int64) - m, rows, np.ones(m), np.ones(m), np.ones(m))
-        return Sample((), (UpdatePass(self.model, moved, NONE_KEPT, m // 2, "float32"),))
+        return Sample((), (UpdatePass(self.model, moved, NONE_KEPT, Choice(m // 2, 0.0, 0), "float32"),))
 
     def _require_curvature(self, least: float) -> None:
         if least < -NEGATIVE * bound.largest_value(self.model.kernel, self.sizes):

@@ -17,7 +17,7 @@ from ooc_svm.passes.base import WHOLE, Position, RowSlice, union
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.block_smo import set_loops
-from ooc_svm.solvers.block_smo.candidates import Candidates, better_of, most_promising
+from ooc_svm.solvers.block_smo.candidates import Candidates, Choice
 
 N_SIZES = 4  # Sums of `slope_sizes`
 
@@ -71,10 +71,10 @@ class Found:
     square: float = 0.0  # Largest squared norm of a row
     nonzeros: int = 0  # Of the longest row
 
-    def add(self, other: Found, count: int) -> None:
+    def add(self, other: Found, choice: Choice) -> None:
         """Add what was found in other rows."""
         self.known_h += other.known_h
-        self.candidates = better_of(self.candidates, other.candidates, count)
+        self.candidates = choice.better_of(self.candidates, other.candidates)
         self.up, self.down = max(self.up, other.up), min(self.down, other.down)
         self.square, self.nonzeros = max(self.square, other.square), max(self.nonzeros, other.nonzeros)
 
@@ -101,7 +101,7 @@ class UpdatePass:
     model: KernelModel
     moved: Moved
     excluded: Int64Array  # Numbers of rows that are not to be offered, ascending
-    count: int  # Rows that are offered on each side
+    choice: Choice  # Of the rows that are offered
     precision: str  # {"float32", "float64"}: of kernel values
     rebuilt: bool = False  # Whether the scores are begun with 0
     part: int = 0
@@ -138,7 +138,7 @@ class UpdatePass:
         found = self._offered(block, own)
         found.square = float(squares.max())
         found.nonzeros = int(np.diff(block.indptr[at + first : at + last + 1]).max())
-        partial.add(found, self.count)
+        partial.add(found, self.choice)
 
     def _follow(self, block: RowBlock, rows: RowSlice, squares: Float64Array) -> None:
         """Bring scores and multipliers of the first rows of a block up to date."""
@@ -165,13 +165,14 @@ class UpdatePass:
         known, known_h = self.excluded[here] - rows.start, np.zeros(len(self.excluded))
         known_h[here] = h[known]
         up[known], down[known] = -np.inf, np.inf
-        places = most_promising(up, down, self.count)
-        offered = Candidates(places + rows.start, *(each[places] for each in (v, h, t, costs, up, down)))
-        offered.rows = take_rows(block, places + (rows.start - block.start))
+        places = self.choice.places(np.arange(rows.start, rows.stop), up, down)
+        taken = take_rows(block, places + (rows.start - block.start))
+        own = v[places], h[places], t[places], costs[places], up[places], down[places]
+        offered = Candidates(places + rows.start, *own, taken)
         return Found(known_h, offered, *extremes)
 
     def merge(self, left: Found, right: Found) -> Found:
-        left.add(right, self.count)
+        left.add(right, self.choice)
         return left
 
 

@@ -18,7 +18,7 @@ from ooc_svm.solvers.block_smo.candidates import Candidates
 from ooc_svm.solvers.block_smo.update import KernelModel
 
 KEPT_SHARE = 0.5  # Of the rows of a set, those that stay for the next one at most
-SHARE = 0.1  # Of the violation at the start of a solve, at which it ends
+SHARE = 0.005  # Of the violation at the start of a solve, at which it ends
 STEPS_A_ROW = 50  # Steps of a solve at most, for each row of the set
 
 
@@ -53,7 +53,8 @@ class WorkingSet:
     @property
     def moved(self) -> BoolArray:
         """Which of them have moved."""
-        return self.v != self.before
+        moved: BoolArray = self.v != self.before
+        return moved
 
     def squares(self, model: KernelModel) -> Float64Array:
         """Their squared norms."""

@@ -1,0 +1,358 @@
+"""Yajima and Kawasoe, cutting planes for support vector algorithms, with kernels (figures 2 to 5).
+
+    min 1/2 |f|^2 + C R(f)         R: the losses of the rows, b and other free parameters at their best for f
+    R(f) >= delta_k - h_k.s        for the scores s of every f: a cut
+
+A cut k is a vector h of the rows (`cut_rules`), and ``g = K h`` the scores of its function. The master
+problem over the cuts has the matrix ``P = H'G``, which grows by a row in each iteration (3.17, 3.33, 4.5):
+
+    max_beta  delta.beta - 1/2 beta.P beta,   beta >= 0,   sum beta <= C   (by nu: = C)
+
+Its solution is the function of ``v = H beta``, with the scores ``s = G beta``. The best free parameters for
+these are order statistics (Theorems 3.1, 3.4, 4.3, 4.5), and the most violated cut follows from them: it is
+the subgradient in which they do not occur. An iteration reads the data twice, once for the rows of the new h
+that are not 0 and once for the products of all rows with these; that is counted as one read. H and G are row
+vectors.
+
+The heuristic (3.19) takes an h with more zeros that still cuts the solution off: of each sign the pieces with
+the largest losses. It costs more iterations, and each of them evaluates fewer columns of K.
+
+P and D are those of v: both follow from v and s on all rows, in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import DamageError
+from ooc_svm.passes.base import UNCOUNTED, Position
+from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
+from ooc_svm.passes.rowwise import CopyScores, RowPass
+from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, VANISHING, FreeCutOracle
+from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
+from ooc_svm.solvers.kernel_cutting_plane import cut_rules
+from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION, ColumnsPass, ColumnSums, PartOfRows
+from ooc_svm.solvers.kernel_cutting_plane.cut_rules import Pair, ScoredLosses
+from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
+from ooc_svm.solvers.rounding import gamma
+from ooc_svm.solvers.smo.objective import largest_values
+
+# Of the weight of the pieces that the most violated cut takes, the shares that a sparser one is tried with,
+# and the share of its height that is enough.
+SHARES, ENOUGH = (1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.2
+FEW = 8.0  # Roundings of what is put together from sums
+
+
+@dataclass(slots=True)
+class KernelCutState:
+    """Everything the solver knows between two reads, besides the row vectors."""
+
+    cuts: CutMatrix
+    certificate: Certificate = field(default_factory=Certificate)
+    best_free: Float64Array = field(default_factory=lambda: np.zeros(2))  # b, and k of the nu problems
+    # Of the rows: largest squared norm, nonzeros of the longest; 0 before the first read
+    square: float = 0.0
+    nonzeros: float = 0.0
+    columns: float = 0.0  # Columns of the kernel matrix evaluated so far
+
+    def is_sound(self) -> bool:
+        """Whether the parts fit each other; a saved state may come from anywhere."""
+        known = self.best_free.shape == (2,) and bool(np.isfinite(self.best_free).all())
+        return known and self.square >= 0.0 and self.cuts.is_sound() and self.certificate.is_sound()
+
+
+@dataclass(slots=True, eq=False)
+class KernelCuttingPlane(Solver):
+    """The solver of one model."""
+
+    oracle: FreeCutOracle  # Of losses of scores; its space has the free parameters alone
+    kernel: Any  # See `ooc_svm.ops.kernels`
+    n_features: int
+    scale2: Float64Array | None
+    stopping: Any  # ooc_svm.solvers.stopping.Stopping
+    state: KernelCutState
+    name: str
+    n_rows: int
+    parts: int  # Parts that the rows of a cut are brought to memory in
+    sparse: bool = False  # Whether cuts are made sparser (3.19)
+    _free: Float64Array = field(default_factory=lambda: np.zeros(2))  # At the scores of the moment
+    _origin: str | None = None
+    _facts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def losses(self) -> ScoredLosses:
+        """The losses at the scores of the moment."""
+        losses = self.oracle.losses
+        assert isinstance(losses, ScoredLosses)
+        return losses
+
+    @property
+    def multipliers(self) -> str:
+        """Row vector of v."""
+        return f"{self.name}/multipliers"
+
+    @property
+    def coefficients(self) -> str:
+        """Row vector of v at the best point."""
+        return f"{self.name}/coefficients"
+
+    def cut_names(self, slot: int) -> tuple[str, str]:
+        """Row vectors of h and g."""
+        return f"{self.name}/h{slot}", f"{self.name}/g{slot}"
+
+    @property
+    def vectors(self) -> Mapping[str, npt.DTypeLike]:
+        slots = range(self.state.cuts.capacity)
+        cuts = [name for slot in slots for name in self.cut_names(slot)]
+        return dict.fromkeys((self.losses.best, self.coefficients, *cuts), np.float64)
+
+    @property
+    def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
+        return dict.fromkeys((self.losses.previous, self.multipliers), np.float64)
+
+    def solution(self) -> KernelExpansion:
+        bias = float(self.state.best_free[0]) + self.oracle.center
+        return KernelExpansion(self.coefficients, bias, PRECISION)
+
+    def is_sound(self) -> bool:
+        return self.state.is_sound()
+
+    def distrust(self, origin: str) -> None:
+        self._origin = origin
+
+    def metadata(self, n_rows: int) -> dict[str, float]:
+        """Part of the report: columns of K evaluated, as a multiple of all; what a nu problem finds."""
+        return {"kernel_columns": self.state.columns / n_rows, **self._facts}
+
+    def kept_scores(self) -> KeptScores:
+        best = self.losses.best
+        return KeptScores(best, best, offset=float(self.state.best_free[0]) + self.oracle.center)
+
+    def sample(self) -> Sample:
+        """The read for the rows of a cut."""
+        h, _ = self.cut_names(0)
+        return Sample((), (GatherPass(PartOfRows((h,), 0, self.parts), (h,)),), sweeps=(1.0, 4.0))
+
+    def steps(self) -> Steps:
+        certificate, losses = self.certificate, self.losses
+        yield from self.oracle.open()
+        losses = self.losses
+        certificate.scale = self.oracle.C * self.oracle.targets.weight * self.oracle.reach
+        if self._origin is not None:
+            yield from self._check_saved()
+        sums = yield from self._combine()
+        if self.state.cuts.n_cuts:
+            yield from self._settle()
+        else:
+            yield from self._offer_primal(sums)
+        while certificate.stop_reason is None:
+            yield from self._add_cut()
+            self.state.cuts.solve(self.oracle, certificate, self.stopping)
+            sums = yield from self._combine()
+            yield from self._offer_primal(sums)
+            certificate.offer_dual(*self._dual(sums))
+            certificate.record(self.stopping)
+        yield RowPass(CopyScores(losses.best, losses.previous))
+        n_free = self.oracle.space.n_free
+        certificate.n_support, self._facts = yield from self.oracle.count_support(
+            1.0, self.state.best_free[:n_free]
+        )
+
+    def _combine(self) -> Generator[Any, Any, Float64Array]:
+        """Multipliers and scores of the master problem's solution, with the best free parameters."""
+        cuts = self.state.cuts
+        names = tuple(self.cut_names(slot) for slot in cuts.slots.tolist())
+        rule = cut_rules.Combine(self.losses, names, cuts.beta.copy(), self.multipliers)
+        sums: Float64Array = yield RowPass(rule)
+        return sums
+
+    def _settle(self) -> Generator[Any, Any, float]:
+        """Find the best free parameters at the scores of the moment; the losses there, without C."""
+        start = np.zeros(self.oracle.space.n_free)
+        settled, loss = yield from self.oracle.settle(1.0, start, math.inf)
+        self._free = np.append(settled, np.zeros(2 - len(settled)))
+        return loss
+
+    def _offer_primal(self, sums: Float64Array) -> Steps:
+        """P at the scores of the moment, with their best free parameters."""
+        oracle, loss = self.oracle, (yield from self._settle())
+        square, mass = (float(sums[k]) for k in (cut_rules.SQUARE, cut_rules.MASS))
+        weight, (b, k) = oracle.C * oracle.targets.weight, self._free.tolist()
+        value = 0.5 * square + oracle.C * loss
+        reach = weight * (oracle.reach + 2.0 * (abs(b) + abs(k) + 1.0) + mass * self._largest)
+        error = (weight + mass) * self._score_error(mass) + gamma(self.n_rows + FEW) * (reach + abs(square))
+        if self.certificate.offer_primal(value, error):
+            self.state.best_free = self._free
+            yield RowPass(CopyScores(self.losses.previous, self.losses.best))
+            yield RowPass(CopyScores(self.multipliers, self.coefficients))
+
+    def _dual(self, sums: Float64Array) -> tuple[float, float]:
+        """D at the multipliers of the moment, and a bound of its rounding.
+
+        What is off of the sums that the free parameters ask for is charged with the largest that they can be.
+        """
+        oracle = self.oracle
+        oracle.largest_norm = math.sqrt(self._largest)
+        square, linear, total, mass = sums.tolist()
+        box, linear = oracle.box(self.certificate.upper), linear - self.losses.kink * mass
+        value, n = linear - 0.5 * square - box * abs(total), self.n_rows
+        if oracle.nu is not None:
+            value -= oracle.C * oracle.price * oracle.origin
+            value -= box * abs(mass - oracle.C * oracle.price)
+        reach = (
+            mass * (oracle.reach + 1.0 + box + mass * self._largest) + abs(linear) + oracle.C * oracle.price
+        )
+        error = mass * self._score_error(mass) + gamma(n + self.state.cuts.n_cuts + FEW) * reach
+        return value, error
+
+    @property
+    def _largest(self) -> float:
+        """The largest kernel value; 0 before the first read."""
+        return largest_values(self.kernel, self.state.square)[0] if self.state.nonzeros else 0.0
+
+    def _score_error(self, mass: float) -> float:
+        """What a score is off by at most, see `ooc_svm.solvers.smo.objective.KernelObjective`."""
+        largest, argument = largest_values(self.kernel, self.state.square)
+        own = gamma(self.state.nonzeros + 5.0) * argument
+        return mass * (own + gamma(self.n_rows + self.state.cuts.n_cuts + 2.0 * FEW) * largest)
+
+    def _add_cut(self) -> Steps:
+        """Add the most violated cut at the scores of the moment, or a sparser one."""
+        cuts, oracle = self.state.cuts, self.oracle
+        if cuts.is_full:
+            yield from self._make_room()
+        slot = cuts.unused_slot()
+        h, g = self.cut_names(slot)
+        b, k = self._free.tolist()
+        found = yield from self._take((b + k, k - b), None, h)
+        if self.sparse:
+            found = yield from self._take_sparser(found, (b + k, k - b), h)
+        offset = float(found[cut_rules.OFFSET]) - oracle.price * oracle.origin
+        yield from self._multiply(h, g)
+        slots = [*cuts.slots.tolist(), slot]
+        names = tuple(self.cut_names(each)[0] for each in slots)
+        products: Float64Array = yield RowPass(cut_rules.Products(g, names))
+        cuts.add(slot, offset, products)
+        size = oracle.C * oracle.price * math.sqrt(self._largest)
+        if oracle.equal and self.losses.targets.in_margins:
+            self.certificate.nothing = VANISHING * self.stopping.tol * 0.5 * size * size
+
+    def _take(self, thetas: Pair, half: float | None, h: str) -> Generator[Any, Any, Float64Array]:
+        """Take the cut of the pieces above thetas, into a row vector.
+
+        ``half``: the weight of each sign; None: what the problem asks for.
+        """
+        oracle, losses = self.oracle, self.losses
+        edge = EDGE * (1.0 + max(map(abs, thetas)) + oracle.reach)
+        above = yield RowPass(cut_rules.SideSums(losses, thetas, edge))
+        if half is None:
+            half = 0.5 * oracle.price if oracle.nu is not None else float(above[:2].max())
+        wanted = np.maximum(half - above[:2], 0.0)
+        shares = [
+            float(min(x / on, 1.0)) if on > 0.0 else 0.0 for x, on in zip(wanted, above[2:], strict=True)
+        ]
+        rule = cut_rules.TakeCut(losses, thetas, edge, (shares[0], shares[1]), h)
+        sums: Float64Array = yield RowPass(rule)
+        return sums
+
+    def _take_sparser(self, full: Float64Array, thetas: Pair, h: str) -> Generator[Any, Any, Float64Array]:
+        """The heuristic (3.19): the sparsest of some cuts that is above the master problem's slack."""
+        slack, height = self.state.cuts.slack, float(full[cut_rules.HEIGHT])
+        falling = self.oracle.targets.falling
+        for share in SHARES:
+            half = 0.5 * share * float(full[cut_rules.SIZE])
+            wanted = [(1.0, falling - half), (-1.0, half)]
+            upper, lower = yield from weighted_quantiles(self.losses, 1.0, wanted, self.n_rows)
+            found = yield from self._take((upper[0], -lower[0]), half, h)
+            if found[cut_rules.HEIGHT] >= slack + ENOUGH * (height - slack) > slack:
+                return found
+        found = yield from self._take(thetas, None, h)
+        return found
+
+    def _multiply(self, h: str, g: str) -> Steps:
+        """``g = K h``: the rows that are not 0 in h, and a pass of all rows over them."""
+        for part in range(self.parts):
+            last = part + 1 == self.parts
+            choice = PartOfRows((h,), part, self.parts)
+            parts = yield GatherPass(choice, (h,), Position(0, 1, 2) if part == 0 else Position(1, 1, 3))
+            support = join_gathered(parts, (h,))
+            position = Position(1, 1, 2) if last else Position(1, 1, 3)
+            columns = support.vectors[h][None, :].copy()
+            own = self._pass(support.rows, columns, (g,), added=part > 0, position=position)
+            found: ColumnSums = yield own
+            self.state.columns += len(support.numbers)
+        self._know(found)
+
+    def _pass(self, support: Any, columns: Float64Array, to: tuple[str, ...], **rest: Any) -> ColumnsPass:
+        return ColumnsPass(self.kernel, support, columns, self.n_features, self.scale2, to, **rest)
+
+    def _know(self, found: ColumnSums) -> None:
+        """Know the sizes of the rows."""
+        self.state.square, self.state.nonzeros = found.magnitudes.square, float(found.magnitudes.nonzeros)
+
+    def _make_room(self) -> Steps:
+        """Drop the cuts without a multiplier; if there are none, combine all of them."""
+        cuts = self.state.cuts
+        if cuts.drop_idle() or cuts.n_cuts < 2:
+            return
+        slots, shares = cuts.slots.tolist(), cuts.beta / cuts.beta.sum()
+        for k in range(2):
+            names = tuple(self.cut_names(slot)[k] for slot in slots)
+            yield RowPass(cut_rules.MixVectors(names, shares, names[0]))
+        cuts.combine(shares)
+
+    def _check_saved(self) -> Steps:
+        """Before a resumed run goes on: products with K again, by reads that are not counted; P and D."""
+        cuts = self.state.cuts
+        names = [self.cut_names(slot) for slot in cuts.slots.tolist()]
+        pairs = [*names, (self.coefficients, self.losses.best)]
+        functions, scores = (tuple(pair[k] for pair in pairs) for k in range(2))
+        parts = yield GatherPass(NonzeroRows(functions), functions, UNCOUNTED)
+        support = join_gathered(parts, functions)
+        columns = np.array([support.vectors[name] for name in functions])
+        check = self._pass(support.rows, columns, scores, checked=True, position=UNCOUNTED)
+        found: ColumnSums = yield check
+        self._know(found)
+        masses = np.abs(columns).sum(axis=1)
+        allowed = np.array([2.0 * self._score_error(float(mass)) for mass in masses])
+        if not (found.differences <= allowed).all():
+            raise self._damage("the scores in it are not those of its multipliers")
+        yield RowPass(CopyScores(self.losses.best, self.losses.previous))
+        yield RowPass(CopyScores(self.coefficients, self.multipliers))
+        yield from self._check_values()
+
+    def _check_values(self) -> Steps:
+        """P of the best point and D of the cuts as they are."""
+        certificate, primal = self.certificate, self.certificate.primal
+        one = np.ones(1)
+        rule = cut_rules.Combine(self.losses, ((self.coefficients, self.losses.best),), one, self.multipliers)
+        own = replace(certificate, primal=math.inf, primal_rounding=0.0)
+        self.state.certificate, best_free = own, self.state.best_free
+        yield from self._offer_primal((yield RowPass(rule)))
+        allowed = own.primal_rounding + certificate.primal_rounding
+        self.state.certificate, self.state.best_free = certificate, best_free
+        if not abs(own.primal - primal) <= allowed + 1e-12 * abs(primal):
+            raise self._damage(f"it says that P is {primal!r}, and it is {own.primal!r}")
+        cuts = self.state.cuts
+        names = tuple(self.cut_names(slot)[0] for slot in cuts.slots.tolist())
+        outside: Float64Array = yield RowPass(cut_rules.CountOutside(self.losses, names))
+        if outside[0] or not cuts.beta.sum() <= self.oracle.C * (1.0 + gamma(cuts.n_cuts + FEW)):
+            raise self._damage("multipliers in it are outside their bounds")
+        dual, error = self._dual((yield from self._combine()))
+        if cuts.n_cuts and not certificate.lower <= dual + error:
+            raise self._damage(f"it says that D is {certificate.dual!r}, and it is {dual!r}")
+        certificate.reopen(self.stopping)
+
+    def _damage(self, what: str) -> DamageError:
+        return DamageError(
+            f"the checkpoint in {self._origin} does not fit the data: {what}; start the run again"
+        )
