@@ -26,6 +26,7 @@ from ooc_svm.parameters import (
     LANES,
     NU,
     PATH,
+    POWER,
     SECONDS,
     SEED,
     SHARE,
@@ -41,6 +42,7 @@ from ooc_svm.parameters import (
 ENGINES = ("local", "dask")
 DEFAULT_EPSILON = 0.1
 DEFAULT_NU = 0.5
+DEFAULT_P = 1.5
 
 
 class Role(Enum):
@@ -121,6 +123,13 @@ class TrainOptions:
         None,
         Role.IDENTITY,
         f"Deviation from a value that costs nothing; by default {DEFAULT_EPSILON}.",
+        "FLOAT",
+    )
+    p: float | None = _option(
+        POWER,
+        None,
+        Role.IDENTITY,
+        f"Power of the slack in the loss, from 1 (hinge) to 2 (squared-hinge); by default {DEFAULT_P}.",
         "FLOAT",
     )
     nu: float | None = _option(
@@ -384,6 +393,13 @@ class TrainOptions:
         return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
 
     @property
+    def resolved_p(self) -> float | None:
+        """The power of the slack; None for losses that have no such number."""
+        if "p" not in LOSSES[self.resolved_loss].options:
+            return None
+        return DEFAULT_P if self.p is None else self.p
+
+    @property
     def resolved_nu(self) -> float:
         """The nu of the nu problems."""
         return DEFAULT_NU if self.nu is None else self.nu
@@ -407,6 +423,7 @@ class TrainOptions:
         """The options as JSON can hold them."""
         record = asdict(self)
         record["nu"] = self.resolved_nu if self.by_nu else None
+        record["p"] = self.resolved_p
         record |= {"loss": self.resolved_loss, "epsilon": self.resolved_epsilon, "bias": self.resolved_bias}
         if isinstance(self.class_weight, Mapping):
             record["class_weight"] = [[label, weight] for label, weight in self.class_weight.items()]

@@ -12,7 +12,7 @@ from ooc_svm.catalog import BIASES, LOSSES, PROBLEMS, SOLVERS, load, owners
 from ooc_svm.errors import UsageError
 from ooc_svm.options import OPTIONS, TrainOptions
 
-CLASSES = ("hinge", "squared-hinge", "logistic")
+CLASSES = ("hinge", "squared-hinge", "lp", "logistic")
 CUTS, PAIRS = ("ocas", "cutting-plane"), ("ordinal", "roc-area", "ranking")
 # What goes together, written out: problem, loss, solver, biases.
 RUNS = {
@@ -30,6 +30,7 @@ RUNS = {
 }
 GIVEN = {
     "epsilon": 0.2,
+    "p": 1.2,
     "nu": 0.3,
     "class_weight": "balanced",
     "positive": ("1",),
@@ -43,7 +44,7 @@ GIVEN = {
 def test_its_names():
     assert list(PROBLEMS) == ["svc", "svr", "nu-svc", "nu-svr", "ordinal", "roc-area", "ranking"]
     values = ["epsilon-insensitive", "squared-epsilon-insensitive"]
-    assert list(LOSSES) == ["hinge", "squared-hinge", "logistic", *values]
+    assert list(LOSSES) == ["hinge", "squared-hinge", "lp", "logistic", *values]
     assert list(SOLVERS) == ["streamed-smo", "ocas", "cutting-plane"]
 
 

@@ -47,8 +47,9 @@ def _keys(data_id: str, options: TrainOptions, counted: Collection[str], folds: 
     record = {name: value for name, value in options.to_json().items() if name in counted}
     # Version 0.1.0 held no rows out. A store that is only looked at changes no answer.
     record.pop("validation")
-    if not options.by_nu:  # which version 0.2.0 did not have
-        record.pop("nu", None)
+    for name in ("nu", "p"):  # which version 0.2.0 did not have
+        if record.get(name) is None:
+            record.pop(name, None)
     if options.held_out_share is not None:
         record["held_out"] = [options.held_out_share, options.seed]
     if folds is not None:
