@@ -97,6 +97,7 @@ _PARABOLAS: tuple[LossProperty, ...] = ("dual", "quadratic dual")
 LOSSES = {
     "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=_LINES),
     "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=_PARABOLAS),
+    "lp": LossEntry(home="ooc_svm.losses.lp:lp_hinge", properties=("dual",), options=("p",)),
     "logistic": LossEntry(home="ooc_svm.losses.logistic:Logistic", properties=("dual",)),
     "epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",
@@ -123,7 +124,7 @@ PROBLEMS = {
     "svc": ProblemEntry(
         home="ooc_svm.problems.classification:CLASSIFICATION",
         form="classes",
-        losses=("hinge", "squared-hinge", "logistic"),
+        losses=("hinge", "squared-hinge", "lp", "logistic"),
         score="accuracy",
         options=("class_weight", "positive", "calibrate"),
     ),

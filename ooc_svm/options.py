@@ -41,6 +41,7 @@ from ooc_svm.parameters import (
     LANES,
     NU,
     PATH,
+    POWER,
     PRUNED_SHARE,
     SECONDS,
     SEED,
@@ -59,6 +60,7 @@ ENGINES = ("local", "dask")
 DEFAULT_EPSILON = 0.1
 DEFAULT_NU = 0.5
 DEFAULT_GAMMA, DEFAULT_DEGREE, DEFAULT_COEF0 = "scale", 3, 0.0
+DEFAULT_P = 1.5
 
 
 class Role(Enum):
@@ -141,6 +143,13 @@ class TrainOptions:
         None,
         Role.IDENTITY,
         f"Deviation from a value that costs nothing; by default {DEFAULT_EPSILON}.",
+        "FLOAT",
+    )
+    p: float | None = _option(
+        POWER,
+        None,
+        Role.IDENTITY,
+        f"Power of the slack in the loss, from 1 (hinge) to 2 (squared-hinge); by default {DEFAULT_P}.",
         "FLOAT",
     )
     nu: float | None = _option(
@@ -443,6 +452,13 @@ class TrainOptions:
         return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
 
     @property
+    def resolved_p(self) -> float | None:
+        """The power of the slack; None for losses that have no such number."""
+        if "p" not in LOSSES[self.resolved_loss].options:
+            return None
+        return DEFAULT_P if self.p is None else self.p
+
+    @property
     def resolved_nu(self) -> float:
         """The nu of the nu problems."""
         return DEFAULT_NU if self.nu is None else self.nu
@@ -473,6 +489,7 @@ class TrainOptions:
         """The options as JSON can hold them."""
         record = asdict(self)
         record["nu"] = self.resolved_nu if self.by_nu else None
+        record["p"] = self.resolved_p
         record |= {"loss": self.resolved_loss, "epsilon": self.resolved_epsilon, "bias": self.resolved_bias}
         record |= self.kernel_numbers
         if isinstance(self.class_weight, Mapping):

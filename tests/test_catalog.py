@@ -12,7 +12,7 @@ from ooc_svm.catalog import BIASES, CALIBRATIONS, LOSSES, PROBLEMS, SOLVERS, loa
 from ooc_svm.errors import UsageError
 from ooc_svm.options import OPTIONS, TrainOptions
 
-CLASSES = ("hinge", "squared-hinge", "logistic")
+CLASSES = ("hinge", "squared-hinge", "lp", "logistic")
 CUTS, PAIRS = ("ocas", "cutting-plane"), ("ordinal", "roc-area", "ranking")
 # What goes together, written out: problem, loss, solver, biases.
 RUNS = {
@@ -31,6 +31,7 @@ RUNS = {
 }
 GIVEN = {
     "epsilon": 0.2,
+    "p": 1.2,
     "nu": 0.3,
     "class_weight": "balanced",
     "positive": ("1",),
@@ -46,8 +47,9 @@ GIVEN = {
 def test_its_names():
     assert list(PROBLEMS) == ["svc", "svr", "nu-svc", "nu-svr", "ordinal", "roc-area", "ranking"]
     values = ["epsilon-insensitive", "squared-epsilon-insensitive"]
-    assert list(LOSSES) == ["hinge", "squared-hinge", "logistic", *values]
-    assert list(SOLVERS) == ["streamed-smo", "ocas", "cutting-plane", "smo"]
+    assert list(LOSSES) == ["hinge", "squared-hinge", "lp", "logistic", *values]
+    assert list(SOLVERS)[:3] == ["streamed-smo", "ocas", "cutting-plane"]
+    assert list(SOLVERS)[3:] == ["block-smo", "smo", "kernel-cutting-plane"]
 
 
 def test_every_home_is_a_place_of_its_own():

@@ -18,11 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ooc_svm.losses import functions
+from ooc_svm.losses.divergence import TINY, divergence
 from ooc_svm.losses.functions import implements
 from ooc_svm.ops.compiled import inlined
 
-NEAR = 0.1  # Relative distance of two numbers up to which a series has all digits of their divergence
-TINY = 1e-300  # Where a number that underflows is not one yet
 NEWTON_STEPS, SMALL_STEP = 24, 1e-4  # Of a search for a root: the error is the square of the last step
 FAR = 1.0  # Newton's first step from the score beyond which another start is nearer
 
@@ -50,23 +49,6 @@ def _entropy(alpha, c):  # type: ignore[no-untyped-def]
     if not share > 0.0:
         return 0.0
     return -less * math.log(share) - (c - less) * math.log1p(-share)
-
-
-@inlined
-def _divergence(a, p, more):  # type: ignore[no-untyped-def]
-    """``a log(a / p) - (a - p)``, which is 0 or more; a and p are. ``more``: log(p), where p underflows."""
-    d = a - p
-    if abs(d) > NEAR * p:
-        if not a > 0.0:
-            return p
-        return a * (math.log(a / p) if p > TINY else math.log(a) - more) - d
-    if d == 0.0:
-        return 0.0
-    # log(a / p) is 2 artanh(s).
-    s = d / (a + p)
-    s2 = s * s
-    odd = s * (1.0 / 3.0 + s2 * (0.2 + s2 * (1.0 / 7.0 + s2 * (1.0 / 9.0 + s2 * (1.0 / 11.0 + s2 / 13.0)))))
-    return 2.0 * p * s2 / (1.0 - s) * (1.0 + (1.0 + s) * odd)
 
 
 @implements(Logistic)
@@ -113,7 +95,7 @@ def row_gap(loss, v, r, t, c):  # type: ignore[no-untyped-def]
     e = math.exp(-abs(u))
     less, more = c * e / (1.0 + e), c / (1.0 + e)
     near, far = (alpha, c - alpha) if u < 0.0 else (c - alpha, alpha)
-    return _divergence(near, less, math.log(c) - abs(u)) + _divergence(far, more, 0.0)
+    return divergence(near, less, math.log(c) - abs(u)) + divergence(far, more, 0.0)
 
 
 @implements(Logistic)
@@ -141,7 +123,7 @@ def gain(loss, v, new, t, c):  # type: ignore[no-untyped-def]
     change, rest = end - alpha, c - alpha
     if not (alpha > TINY and abs(change) < 0.5 * min(alpha, rest)):
         return _entropy(end, c) - _entropy(alpha, c)
-    return change * math.log(rest / alpha) - _divergence(end, alpha, 0.0) - _divergence(c - end, rest, 0.0)
+    return change * math.log(rest / alpha) - divergence(end, alpha, 0.0) - divergence(c - end, rest, 0.0)
 
 
 @implements(Logistic)

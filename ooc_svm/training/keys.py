@@ -54,13 +54,12 @@ def _keys(
     record = {name: value for name, value in options.to_json().items() if name in counted}
     # Version 0.1.0 held no rows out. A store that is only looked at changes no answer.
     record.pop("validation")
-    # Version 0.2.0 had neither nu nor the numbers of a kernel, nor sparse cuts.
-    if not options.by_nu:
-        record.pop("nu", None)
-    if not options.sparse_cuts:
-        record.pop("sparse_cuts")
+    # Version 0.2.0 had neither nu nor p, no numbers of a kernel and no sparse cuts.
+    later = {"nu", "p", "sparse_cuts", *(name for name in record if "kernel" in owners(name))}
     record = {
-        name: value for name, value in record.items() if value is not None or "kernel" not in owners(name)
+        name: value
+        for name, value in record.items()
+        if name not in later or (value is not None and value is not False)
     }
     if options.held_out_share is not None:
         record["held_out"] = [options.held_out_share, options.seed]

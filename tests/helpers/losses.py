@@ -15,7 +15,8 @@ from ooc_svm.losses import functions
 
 LOSSES = tuple(ENTRIES)
 # Their conjugates are parabolas between two bounds, with a kink at 0 at most.
-QUADRATIC = tuple(name for name in LOSSES if name != "logistic")
+QUADRATIC = tuple(name for name in LOSSES if name not in ("logistic", "lp"))
+POWER = 1.5  # Of the loss lp
 SMALL = st.one_of(st.sampled_from([0.0, 0.1, -0.1, 1.0, -1.0]), st.floats(-4, 4, width=32))
 
 
@@ -27,9 +28,16 @@ def is_squared(loss):
     return loss.startswith("squared")
 
 
+def power_of(loss):
+    """The power of a slack in the loss."""
+    return 2 if is_squared(loss) else POWER if loss == "lp" else 1
+
+
 def make_loss(name, eps=0.0):
     """The loss as compiled functions take it."""
     kind = load(ENTRIES[name].home)
+    if name == "lp":
+        return kind(POWER)
     return kind(eps) if is_regression(name) else kind()
 
 
@@ -38,7 +46,7 @@ def plain_losses(loss, t, scores, cost, eps=0.0):
     if loss == "logistic":
         return cost * np.logaddexp(0.0, -t * scores)
     size = np.abs(t - scores) - eps if is_regression(loss) else 1.0 - t * scores
-    return cost * np.maximum(0.0, size) ** (2 if is_squared(loss) else 1)
+    return cost * np.maximum(0.0, size) ** power_of(loss)
 
 
 def plain_conjugates(loss, v, t, cost, eps=0.0):
@@ -47,6 +55,9 @@ def plain_conjugates(loss, v, t, cost, eps=0.0):
         # Rounding may have put a multiplier outside of its bounds.
         share = np.clip(np.divide(t * v, cost, out=np.zeros_like(t * v), where=cost > 0.0), 0.0, 1.0)
         return t * v - cost * (entr(share) + entr(1.0 - share))
+    if loss == "lp":
+        share = np.divide(t * v, POWER * cost, out=np.zeros_like(t * v), where=cost > 0.0)
+        return (POWER - 1.0) * cost * np.maximum(share, 0.0) ** (POWER / (POWER - 1.0))
     damping = np.divide(0.5, cost, out=np.zeros_like(v), where=(cost > 0.0) & is_squared(loss))
     return eps * np.abs(v) + 0.5 * damping * v * v
 
@@ -56,6 +67,7 @@ def box_of(loss, t, cost):
     if cost == 0.0:
         return t, 0.0, 0.0, 0.0
     end, damping = (np.inf, 0.5 / cost) if is_squared(loss) else (cost, 0.0)
+    end = np.inf if loss == "lp" else end
     low, high = (-end, end) if is_regression(loss) else (0.0, end) if t > 0.0 else (-end, 0.0)
     return t, low, high, damping
 

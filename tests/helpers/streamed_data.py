@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.losses import LOSSES, is_regression, is_squared, plain_losses
+from helpers.losses import LOSSES, is_regression, is_squared, plain_losses, power_of
 from helpers.train_data import make_store, store_rows
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -69,7 +69,7 @@ def reference(matrix, t, *, loss, C=1.0, omega=None, bias="none", eps=EPS):
     """Weights and bias of an independent solver at the optimum."""
     kept = np.ones(len(t), dtype=bool) if omega is None else omega > 0
     x, t, omega = matrix[kept], t[kept], None if omega is None else omega[kept]
-    if bias != "free" and loss != "logistic":
+    if bias != "free" and loss not in ("logistic", "lp"):
         # Dual coordinate descent where there is nothing better, and a Newton method.
         ways = {"dual": True, "tol": 1e-7, "max_iter": 10**6, "random_state": 0}
         if is_squared(loss):
@@ -78,7 +78,7 @@ def reference(matrix, t, *, loss, C=1.0, omega=None, bias="none", eps=EPS):
         machine = LinearSVR(epsilon=eps, **ways) if is_regression(loss) else LinearSVC(**ways)
         machine.fit(x, t, sample_weight=omega)
         return machine.coef_.ravel(), float(np.ravel(machine.intercept_)[0]) if bias != "none" else 0.0
-    if is_squared(loss) or loss == "logistic":
+    if is_squared(loss) or loss in ("logistic", "lp"):
         return _smooth_optimum(x, t, loss, C if omega is None else C * omega, eps, bias)
     libsvm = {"kernel": "linear", "C": C, "tol": 1e-5, "cache_size": 500}
     machine = SVR(epsilon=eps, **libsvm) if is_regression(loss) else SVC(**libsvm)
@@ -98,7 +98,8 @@ def _smooth_optimum(x, t, loss, cost, eps, bias):
         elif loss == "logistic":
             slope = -cost * t * expit(-t * s)
         else:
-            slope = -2.0 * cost * np.maximum(0.0, 1.0 - t * s) * t
+            power = power_of(loss)
+            slope = -power * cost * np.maximum(0.0, 1.0 - t * s) ** (power - 1.0) * t
         losses = plain_losses(loss, t, s, cost, eps).sum()
         slopes = np.append(w + x.T @ slope, penalty * b + has_bias * slope.sum())
         return 0.5 * (w @ w + penalty * b * b) + losses, slopes

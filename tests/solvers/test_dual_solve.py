@@ -9,11 +9,25 @@ import pytest
 from helpers import losses
 from helpers.dual_data import dual_data, spread_columns
 from helpers.dual_runs import Solving
-from helpers.losses import LOSSES, is_regression, is_squared, plain_losses
+from helpers.losses import LOSSES, POWER, is_regression, is_squared, plain_losses
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC, LinearSVR
 
 from ooc_svm.solvers.streamed_smo import dual_loops
+
+
+def least_primal(data):
+    """The optimum of P by a quasi-Newton method, of a smooth loss of classes."""
+    x = np.column_stack([data.scaled, np.full(len(data.t), math.sqrt(data.rho))])
+
+    def value(w):
+        slack = np.maximum(1.0 - data.t * (x @ w), 0.0)
+        slopes = -data.cost * POWER * slack ** (POWER - 1.0) * data.t
+        return 0.5 * w @ w + (data.cost * slack**POWER).sum(), w + x.T @ slopes
+
+    limits = {"maxiter": 10_000, "maxfun": 10**6, "ftol": 1e-16, "gtol": 1e-10}
+    return minimize(value, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B", options=limits).fun
 
 
 def best_value(data):
@@ -30,6 +44,8 @@ def best_value(data):
         model = LinearSVR(epsilon=data.eps, loss=name, dual=True, **options)
     else:
         model = LinearSVC(loss="squared_hinge" if is_squared(data.loss) else "hinge", dual=True, **options)
+    if data.loss == "lp":
+        return least_primal(data)
     model.fit(data.scaled[kept], data.t[kept], sample_weight=data.cost[kept])
     w, b = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0]) if data.rho > 0.0 else 0.0
     norm = w @ w + (b * b / data.rho if data.rho > 0.0 else 0.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.dual_data import DualData
 from helpers.hostile_data import hostile_rows
-from helpers.losses import LOSSES, box_of, is_regression, is_squared
+from helpers.losses import LOSSES, POWER, box_of, is_regression, power_of
 from helpers.smo_runs import Run
 from scipy import sparse
 
@@ -60,7 +60,7 @@ class Exact:
         if self.data.loss == "logistic":
             return norm + (self.cost * np.logaddexp(LONG(0), -self.t * s)).sum()
         size = np.abs(self.t - s) - LONG(self.data.eps) if self.data.eps else 1 - self.t * s
-        loss = self.cost * np.maximum(size, 0) ** (2 if is_squared(self.data.loss) else 1)
+        loss = self.cost * np.maximum(size, 0) ** LONG(power_of(self.data.loss))
         return norm + loss.sum()
 
     def dual(self, v, *, center=0.0):
@@ -70,6 +70,9 @@ class Exact:
         linear = (self.t - LONG(center)) * v - LONG(self.data.eps) * np.abs(v) - damping * v * v / 2
         if self.data.loss == "logistic":
             linear = entropy(self.t * v, self.cost) + entropy(self.cost - self.t * v, self.cost)
+        if self.data.loss == "lp":
+            p, cost = LONG(POWER), np.where(self.cost > 0, self.cost, 1)
+            linear = self.t * v - (p - 1) * cost * np.maximum(self.t * v / (p * cost), 0) ** (p / (p - 1))
         return linear.sum() - (w * w * self.scale2).sum() / 2 - LONG(self.data.rho) * v.sum() ** 2 / 2
 
     def feasible(self, v, *, balanced):

@@ -76,6 +76,7 @@ class KernelCuttingPlanes(SolverPackage):
                 f"{parameter('sparse_cuts')} is not for problem {options.problem!r}: nu is the weight of "
                 "each of its cuts; leave it out"
             )
+
         def solver(spec: ModelSpec, name: str) -> KernelCuttingPlane:
             assert spec.targets is not None
             kernel = in_precision(context.kernels[spec.variant], PRECISION)
