@@ -204,9 +204,8 @@ class TrainOptions:
         LABELS,
         (),
         Role.IDENTITY,
-        "Labels of the positive class, against all others. By default the larger of two labels; of more, "
-        "svc trains a model for each. On the command line, an option for each label takes labels "
-        "with commas.",
+        "Labels of the positive class, against all others; by default the larger of two labels, or of more "
+        "each in turn (svc). On the command line, an option for each label takes labels with commas.",
         "LABEL[,LABEL...]",
     )
     label: str | None = _option(

@@ -45,7 +45,8 @@ def test_its_names():
     assert list(PROBLEMS) == ["svc", "svr", "nu-svc", "nu-svr", "ordinal", "roc-area", "ranking"]
     values = ["epsilon-insensitive", "squared-epsilon-insensitive"]
     assert list(LOSSES) == ["hinge", "squared-hinge", "logistic", *values]
-    assert list(SOLVERS) == ["streamed-smo", "ocas", "cutting-plane", "smo"]
+    solvers = ["streamed-smo", "ocas", "cutting-plane", "block-smo", "smo", "kernel-cutting-plane"]
+    assert list(SOLVERS) == solvers
 
 
 def test_every_home_is_a_place_of_its_own():
