@@ -366,7 +366,8 @@ class TrainOptions:
     def _check_solver(self) -> None:
         """Refuse a run that the solver does not take, or for "auto" no solver."""
         rules = self._solver_rules()
-        objections = [objection(solver, rules) for solver in SOLVERS if self.solver in ("auto", solver)]
+        auto = [name for name, entry in SOLVERS.items() if self.kernel in entry.kernels]
+        objections = [objection(name, rules) for name in (auto if self.solver == "auto" else [self.solver])]
         if all(objections):
             found = "; ".join(dict.fromkeys(filter(None, objections)))
             if self.solver == "auto":
