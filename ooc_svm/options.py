@@ -289,8 +289,7 @@ class TrainOptions:
         COUNT,
         None,
         Role.IDENTITY,
-        "Groups of rows, or of pairs by their higher row, with a slack each; by default what fits for ocas "
-        "on svc, else 1.",
+        "Groups of rows (pairs: of their higher rows) with a slack each; by default 1, for ocas what fits.",
         "N",
         heading=SOLVER_HEADING,
     )

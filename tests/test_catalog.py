@@ -92,7 +92,7 @@ def test_what_goes_together(solver):
                 TrainOptions(**options)
     for kernel in set(KERNELS) - set(SOLVERS[solver].kernels):
         with pytest.raises(UsageError, match=f"kernel '{kernel}' is for the solver.*, not '{solver}'"):
-            TrainOptions(solver=solver, kernel=kernel)
+            TrainOptions(solver=solver, kernel=kernel, bias=SOLVERS[solver].biases[-1])
 
 
 @pytest.mark.parametrize(("problem", "loss", "bias"), sorted({(p, loss, bias) for p, loss, _, bias in RUNS}))

@@ -131,6 +131,7 @@ ALLOWED = {
     "resident": set(),
     "probabilities": FLAG,
     "resume": FLAG,
+    "sparse_cuts": FLAG,
     "rule": set(),
     "scale": set(),
     "scheduler": NAMES,
