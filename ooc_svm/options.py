@@ -166,7 +166,7 @@ class TrainOptions:
         GAMMA,
         None,
         Role.IDENTITY,
-        "Factor in the kernel: a number, auto for 1 / features, or scale, the default, for that divided by "
+        "Factor in the kernel: a number, auto for 1 / features, or by default scale, which is that divided by "
         "the variance of all entries of the data.",
         "FLOAT|scale|auto",
     )
