@@ -166,8 +166,8 @@ class TrainOptions:
         GAMMA,
         None,
         Role.IDENTITY,
-        "Factor in the kernel: a number, auto for 1 / features, or scale, the default, for that divided by "
-        "the variance of all entries of the data.",
+        "Factor in the kernel: a number, auto for 1 / features, or by default scale: that divided by the "
+        "variance of all entries of the data.",
         "FLOAT|scale|auto",
     )
     degree: int | None = _option(

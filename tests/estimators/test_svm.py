@@ -35,12 +35,16 @@ NAMES = np.array(["eggs", "ham", "spam"])[np.digitize(VALUES, [-3.0, 3.0])]
 GRADES, QID = np.digitize(VALUES, [-3.0, 3.0]), np.repeat(np.arange(20), 10)
 
 # Options of training that an estimator does not have, as another problem has them.
+OF_KERNELS = {"gamma", "degree", "coef0"}
 LEFT_OUT = {
     OocSVC: {"problem", "epsilon", "nu"},
     OocSVR: {"problem", "class_weight", "positive", "nu"},
-    OocNuSVC: {"problem", "epsilon", "C"},
-    OocNuSVR: {"problem", "class_weight", "positive", "epsilon"},
-    OocRanker: {"problem", "epsilon", "nu", "class_weight", "positive", "resident", "lanes", "warm_start"},
+    OocNuSVC: {"problem", "epsilon", "C", *OF_KERNELS},
+    OocNuSVR: {"problem", "class_weight", "positive", "epsilon", *OF_KERNELS},
+    OocRanker: {
+        *("problem", "epsilon", "nu", "class_weight", "positive", "resident", "lanes", "warm_start"),
+        *OF_KERNELS,
+    },
 }
 
 

@@ -13,6 +13,7 @@ from sklearn.svm import SVC, SVR
 import ooc_svm
 from ooc_svm import DamageError, InputError, OocSVC, OocSVR, UsageError
 from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid
+from ooc_svm.solvers.block_smo import bound
 
 EPS = 0.1
 KERNELS = {
@@ -196,6 +197,20 @@ def test_float64_scores_certify_what_float32_cannot(store):
     (row,) = train(store, tol=1e-7).report["models"]
     assert row["exact_scores"] >= 1.0
     assert row["relative_gap"] <= 1e-7
+
+
+def test_rounding_that_hides_the_gap_for_long_does_not_end_a_run(store, monkeypatch):
+    small_sets(monkeypatch)
+    monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.HIDDEN_READS", 2)
+    monkeypatch.setattr("ooc_svm.solvers.certificate.STALL_PASSES", 8)
+    exact = bound.kernel_error
+    much = {"float32": 1e-2, "float64": 0.0}
+    monkeypatch.setattr(bound, "kernel_error", lambda *of: exact(*of) + much[of[2]])
+    monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.LARGEST_ERROR", 1.0)
+    model = train(store)
+    (row,) = model.report["models"]
+    assert model.report["stop_reason"] == "certified"
+    assert row["exact_scores"] > 1.0
 
 
 def test_a_model_file_and_a_single_row(store, tmp_path):

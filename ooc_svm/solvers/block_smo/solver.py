@@ -42,6 +42,7 @@ BIASES = 17  # Biases that P is computed at, where it is free
 # Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
 LARGEST_ERROR = 1e-3
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
+HIDDEN_READS = 30  # In which rounding was more than the gap, after which float64 is worth its two reads, too
 NEGATIVE = 1e-5  # Curvature below 0, as a share of the largest kernel value, that no rounding explains
 NONE_KEPT = np.empty(0, np.int64)
 
@@ -142,7 +143,7 @@ class BlockSmo(Solver):
         row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
         moved = Moved(support.numbers, support.rows, squares, v, v)
         found = yield from self._update(moved, NONE_KEPT, "float64", rebuilt=True)
-        state.waits_for_exact = 0
+        state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
 
@@ -193,10 +194,12 @@ class BlockSmo(Solver):
         return certificate.stop_reason != CERTIFIED and self._hides(values)
 
     def _hides(self, values: Values) -> bool:
-        """Whether the gap is small enough but for rounding, and values of float64 would show it."""
-        error = bound.kernel_error(self.model.kernel, self.sizes, "float64") * self.state.weight
+        """Whether rounding hides a small gap, or for long what is reached, and float64 would tell."""
+        state, rounding = self.state, values.primal_rounding + values.dual_rounding
+        state.hidden = state.hidden + 1 if rounding > values.gap else 0
         small = self.stopping.certifies(values.primal, values.dual)
-        return small and error < HELPS * self.state.score_error
+        error = bound.kernel_error(self.model.kernel, self.sizes, "float64") * state.weight
+        return (small or state.hidden >= HIDDEN_READS) and error < HELPS * state.score_error
 
     def _best_bias(self, found: Found) -> Requests:
         """The sum of the multipliers, if it is penalized; the best of some between the extreme slopes."""

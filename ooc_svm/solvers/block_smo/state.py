@@ -24,4 +24,5 @@ class BlockSmoState:
     steps: float = 0.0  # Inside of working sets, so far
     values: float = 0.0  # Kernel values computed so far
     exact: int = 0  # Computations of the scores in float64 so far
+    hidden: int = 0  # Reads in a row whose gap was less than its rounding
     waits_for_exact: int = 0  # 1 if the next read is such a computation
