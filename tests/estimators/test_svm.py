@@ -35,12 +35,12 @@ NAMES = np.array(["eggs", "ham", "spam"])[np.digitize(VALUES, [-3.0, 3.0])]
 GRADES, QID = np.digitize(VALUES, [-3.0, 3.0]), np.repeat(np.arange(20), 10)
 
 # Options of training that an estimator does not have, as another problem has them.
-OF_KERNELS = {"gamma", "degree", "coef0"}
+OF_KERNELS = {"gamma", "degree", "coef0", "sparse_cuts"}
 LEFT_OUT = {
     OocSVC: {"problem", "epsilon", "nu"},
     OocSVR: {"problem", "class_weight", "positive", "nu"},
-    OocNuSVC: {"problem", "epsilon", "C", *OF_KERNELS},
-    OocNuSVR: {"problem", "class_weight", "positive", "epsilon", *OF_KERNELS},
+    OocNuSVC: {"problem", "epsilon", "C"},
+    OocNuSVR: {"problem", "class_weight", "positive", "epsilon"},
     OocRanker: {
         *("problem", "epsilon", "nu", "class_weight", "positive", "resident", "lanes", "warm_start"),
         *OF_KERNELS,
@@ -328,3 +328,14 @@ def test_the_documentation_of_an_estimator_is_shown():
     assert "OPTIONS" not in stream.getvalue()
     assert "class_weight : " in stream.getvalue()
     assert os.linesep in stream.getvalue()
+
+
+def test_kernels_by_nu():
+    """The cutting planes of kernels are the one solver of the nu problems with a kernel."""
+    classifier = OocNuSVC(nu=0.4, kernel="rbf", gamma=0.2).fit(X, SIGNS)
+    assert classifier.model_.solver == "kernel-cutting-plane"
+    assert classifier.score(X, SIGNS) > 0.85
+    regressor = OocNuSVR(nu=0.5, C=10.0, kernel="rbf", gamma=0.05).fit(X, VALUES)
+    assert regressor.score(X, VALUES) > 0.8
+    for solver in ("smo", "block-smo"):
+        assert OocSVC(kernel="rbf", bias="free", solver=solver).fit(X, SIGNS).score(X, SIGNS) > 0.9
