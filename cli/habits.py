@@ -99,7 +99,11 @@ def _bias(value: str) -> Answer:
 
 
 def _kernel(value: str) -> Answer:
-    return Answer("" if value == "0" else "--kernel linear", "the only kernel")
+    names = {"0": "linear", "1": "poly", "2": "rbf", "3": "sigmoid"}
+    if value == "0":
+        return Answer("", "the default")
+    known = "|".join(names.values())
+    return Answer(f"--kernel {names.get(value, known)}")
 
 
 def _threads(value: str) -> Answer:
@@ -110,7 +114,7 @@ def _threads(value: str) -> Answer:
 
 def _data(value: str) -> Answer:
     if _NUMBER.fullmatch(value):
-        return Answer("", "kernels are linear")
+        return Answer(f"--degree {value}", "with --kernel poly")
     return Answer(value, "the data have no option before them")
 
 
@@ -134,8 +138,8 @@ TRAINING: dict[str, Habit] = {
     "-n": Habit(_threads),
     "-M": Habit(_always("", "several classes are trained each against the rest")),
     "-t": Habit(_kernel),
-    "-g": Habit(_always("", "kernels are linear")),
-    "-r": Habit(_always("", "kernels are linear")),
+    "-g": Habit(_always("--gamma {}")),
+    "-r": Habit(_always("--coef0 {}")),
     "-b": Habit(_always("--loss logistic", "predict --probabilities writes them then")),
     "-d": Habit(_data),
     "-f": Habit(_always("-o {}")),

@@ -179,8 +179,8 @@ class TrainOptions:
         GAMMA,
         None,
         Role.IDENTITY,
-        "Factor in the kernel: a number, auto for 1 / features, or scale, the default, for that divided by "
-        "the variance of all entries of the data.",
+        "Factor in the kernel: a number, auto for 1 / features, or by default scale: that divided by the "
+        "variance of all entries of the data.",
         "FLOAT|scale|auto",
     )
     degree: int | None = _option(
@@ -217,9 +217,8 @@ class TrainOptions:
         LABELS,
         (),
         Role.IDENTITY,
-        "Labels of the positive class, against all others. By default the larger of two labels; of more, "
-        "svc trains a model for each. On the command line, an option for each label takes labels "
-        "with commas.",
+        "Labels of the positive class, against all others; by default the larger of two labels, or of more "
+        "each in turn (svc). On the command line, an option for each label takes labels with commas.",
         "LABEL[,LABEL...]",
     )
     calibrate: str | None = _names(
@@ -318,8 +317,7 @@ class TrainOptions:
         COUNT,
         None,
         Role.IDENTITY,
-        "Groups of rows, or of pairs by their higher row, with a slack each; by default what fits for ocas "
-        "on svc, else 1.",
+        "Groups of rows (pairs: of their higher rows) with a slack each; by default 1, for ocas what fits.",
         "N",
         heading=SOLVER_HEADING,
     )
@@ -395,7 +393,8 @@ class TrainOptions:
     def _check_solver(self) -> None:
         """Refuse a run that the solver does not take, or for "auto" no solver."""
         rules = self._solver_rules()
-        objections = [objection(solver, rules) for solver in SOLVERS if self.solver in ("auto", solver)]
+        auto = [name for name, entry in SOLVERS.items() if self.kernel in entry.kernels]
+        objections = [objection(name, rules) for name in (auto if self.solver == "auto" else [self.solver])]
         if all(objections):
             found = "; ".join(dict.fromkeys(filter(None, objections)))
             if self.solver == "auto":

@@ -8,11 +8,12 @@ from itertools import product
 
 import pytest
 
-from ooc_svm.catalog import BIASES, CALIBRATIONS, LOSSES, PROBLEMS, SOLVERS, load, owners
+from ooc_svm.catalog import BIASES, CALIBRATIONS, KERNELS, LOSSES, PROBLEMS, SOLVERS, load, owners
 from ooc_svm.errors import UsageError
 from ooc_svm.options import OPTIONS, TrainOptions
 
 CLASSES = ("hinge", "squared-hinge", "lp", "logistic")
+LINEAR_SOLVERS = ("streamed-smo", "ocas", "cutting-plane")
 CUTS, PAIRS = ("ocas", "cutting-plane"), ("ordinal", "roc-area", "ranking")
 # What goes together, written out: problem, loss, solver, biases.
 RUNS = {
@@ -24,9 +25,17 @@ RUNS = {
     ),
     *(("svc", "hinge", solver, bias) for solver in CUTS for bias in BIASES),
     *(("svr", "epsilon-insensitive", solver, bias) for solver in CUTS for bias in BIASES),
+    *(("nu-svc", "hinge", solver, "free") for solver in LINEAR_SOLVERS),
+    *(("nu-svr", "epsilon-insensitive", solver, "free") for solver in LINEAR_SOLVERS),
+    *(("svc", loss, "block-smo", bias) for loss in CLASSES[:2] for bias in BIASES),
+    *(
+        ("svr", loss, "block-smo", bias)
+        for loss in ("epsilon-insensitive", "squared-epsilon-insensitive")
+        for bias in BIASES
+    ),
     *(("svc", "hinge", "smo", bias) for bias in BIASES),
-    *(("nu-svc", "hinge", solver, "free") for solver in ("streamed-smo", *CUTS)),
-    *(("nu-svr", "epsilon-insensitive", solver, "free") for solver in ("streamed-smo", *CUTS)),
+    *((problem, "hinge", "kernel-cutting-plane", "free") for problem in ("svc", "nu-svc")),
+    *((problem, "epsilon-insensitive", "kernel-cutting-plane", "free") for problem in ("svr", "nu-svr")),
     *((problem, "hinge", solver, "none") for problem in PAIRS for solver in CUTS),
 }
 GIVEN = {
@@ -41,6 +50,10 @@ GIVEN = {
     "lanes": 2,
     "warm_start": "model",
     "cut_groups": 2,
+    "gamma": 0.5,
+    "degree": 2,
+    "coef0": 1.0,
+    "sparse_cuts": True,
 }
 
 
@@ -48,12 +61,12 @@ def test_its_names():
     assert list(PROBLEMS) == ["svc", "svr", "nu-svc", "nu-svr", "ordinal", "roc-area", "ranking"]
     values = ["epsilon-insensitive", "squared-epsilon-insensitive"]
     assert list(LOSSES) == ["hinge", "squared-hinge", "lp", "logistic", *values]
-    assert list(SOLVERS)[:3] == ["streamed-smo", "ocas", "cutting-plane"]
-    assert list(SOLVERS)[3:] == ["block-smo", "smo", "kernel-cutting-plane"]
+    assert list(KERNELS) == ["linear", "poly", "rbf", "sigmoid"]
+    assert list(SOLVERS) == [*LINEAR_SOLVERS, "block-smo", "smo", "kernel-cutting-plane"]
 
 
 def test_every_home_is_a_place_of_its_own():
-    homes = [entry.home for entries in (PROBLEMS, LOSSES, SOLVERS) for entry in entries.values()]
+    homes = [entry.home for entries in (PROBLEMS, LOSSES, KERNELS, SOLVERS) for entry in entries.values()]
     homes += CALIBRATIONS.values()
     assert len(set(homes)) == len(homes)
     for home in homes:
@@ -64,37 +77,49 @@ def test_every_home_is_a_place_of_its_own():
 
 def test_names_in_entries_are_known():
     assert {loss for problem in PROBLEMS.values() for loss in problem.losses} == set(LOSSES)
-    entries = [*PROBLEMS.values(), *LOSSES.values(), *SOLVERS.values()]
+    entries = [*PROBLEMS.values(), *LOSSES.values(), *KERNELS.values(), *SOLVERS.values()]
     named = {option for entry in entries for option in entry.options}
     assert named == set(GIVEN) <= set(OPTIONS)
     assert all(set(solver.biases) <= set(BIASES) for solver in SOLVERS.values())
+    assert {kernel for solver in SOLVERS.values() for kernel in solver.kernels} == set(KERNELS)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_what_goes_together(solver):
     for problem, loss, bias in product(PROBLEMS, LOSSES, BIASES):
-        options = {"problem": problem, "loss": loss, "solver": solver, "bias": bias}
+        kernel = SOLVERS[solver].kernels[0]
+        options = {"problem": problem, "loss": loss, "solver": solver, "bias": bias, "kernel": kernel}
         if (problem, loss, solver, bias) in RUNS:
             assert TrainOptions(**options).resolved_solver == solver
         else:
             with pytest.raises(UsageError):
                 TrainOptions(**options)
+    for kernel in set(KERNELS) - set(SOLVERS[solver].kernels):
+        with pytest.raises(UsageError, match=f"kernel '{kernel}' is for the solver.*, not '{solver}'"):
+            TrainOptions(solver=solver, kernel=kernel, bias=SOLVERS[solver].biases[-1])
 
 
 @pytest.mark.parametrize(("problem", "loss", "bias"), sorted({(p, loss, bias) for p, loss, _, bias in RUNS}))
-def test_auto_is_the_first_solver_that_takes_a_run(problem, loss, bias):
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_auto_is_the_first_solver_that_takes_a_run(problem, loss, bias, kernel):
     form = PROBLEMS[problem].form
     takers = [solver for solver in SOLVERS if (problem, loss, solver, bias) in RUNS]
+    takers = [solver for solver in takers if kernel in SOLVERS[solver].kernels]
+    if not takers:
+        with pytest.raises(UsageError, match="no solver takes all of the options"):
+            TrainOptions(problem=problem, loss=loss, bias=bias, kernel=kernel)
+        return
     takers.sort(key=lambda solver: form in SOLVERS[solver].second_choice)
-    options = TrainOptions(problem=problem, loss=loss, bias=bias)
+    options = TrainOptions(problem=problem, loss=loss, bias=bias, kernel=kernel)
     assert (options.resolved_solver, options.resolved_loss) == (takers[0], loss)
 
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_an_option_is_taken_by_its_owners_alone(name):
     [(kind, names)] = owners(name).items()
-    for problem, loss, solver, bias in RUNS:
-        chosen = {"problem": problem, "loss": loss, "solver": solver}
+    runs = [(*run, kernel) for run in RUNS for kernel in SOLVERS[run[2]].kernels]
+    for problem, loss, solver, bias, kernel in runs:
+        chosen = {"problem": problem, "loss": loss, "kernel": kernel, "solver": solver}
         options = {**chosen, "bias": bias, name: GIVEN[name]}
         if name in PROBLEMS[problem].without:
             with pytest.raises(UsageError, match=f"^problem '{problem}' has nu in place of {name}"):

@@ -93,6 +93,9 @@ ALLOWED = {
     "engine": set(),
     "epsilon": {"0", "1.5", "2.0"},
     "nu": set(),
+    "gamma": {"1.5", "2.0"},
+    "degree": set(),
+    "coef0": {"0", "-1", "1.5", "2.0"},
     "named_labels": FLAG,
     "label_sets": FLAG,
     "label_names": {"no numbers"},
@@ -130,6 +133,7 @@ ALLOWED = {
     "prune": set(),
     "probabilities": FLAG,
     "resume": FLAG,
+    "sparse_cuts": FLAG,
     "rule": set(),
     "scale": set(),
     "scheduler": NAMES,
@@ -363,8 +367,8 @@ class TestNumbers:
         ({"sample_weights": [1]}, "there is no parameter 'sample_weights'; did you mean sample_weight?"),
         ({"c": 3}, "there is no parameter 'c'; did you mean C?"),
         (
-            {"gama": 3},
-            "there is no parameter 'gama'; there are: data, labels, sample_weight, qid, feature_names, ",
+            {"kappa": 3},
+            "there is no parameter 'kappa'; there are: data, labels, sample_weight, qid, feature_names, ",
         ),
     ],
 )

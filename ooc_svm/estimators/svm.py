@@ -31,7 +31,9 @@ def _has_probabilities(estimator: Any) -> bool:
 
 @takes_options("svc")
 class OocSVC(ClassifierMixin, OocEstimator):
-    """Linear support vector classifier, trained to a certified gap; several classes one against the rest.
+    """Support vector classifier, linear or with a kernel, trained to a certified gap.
+
+    Several classes are trained one against the rest.
 
     The same as `ooc_svm.train` with ``problem="svc"``, bit for bit. Where rows have sets of labels, a model
     for each label.
@@ -47,7 +49,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
     multilabel_ : bool
         Whether rows have sets of labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights of the features.
+        Weights of the features, of a linear kernel.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Bias of each decision function.
     dual_gap_ : float or ndarray of shape (n_classes,)
@@ -222,7 +224,7 @@ class OocLogisticRegression(OocSVC):
     multilabel_ : bool
         Whether rows have sets of labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights of the features.
+        Weights of the features, of a linear kernel.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Bias of each decision function.
     dual_gap_ : float or ndarray of shape (n_classes,)
@@ -248,7 +250,7 @@ class OocNuSVC(OocSVC):
     classes_ : ndarray of shape (n_classes,)
         The labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights of the features.
+        Weights of the features, of a linear kernel.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Bias of each decision function.
     dual_gap_ : float or ndarray of shape (n_classes,)
@@ -261,7 +263,7 @@ class OocNuSVC(OocSVC):
 
 @takes_options("svr")
 class OocSVR(RegressorMixin, OocEstimator):
-    """Linear support vector regression, trained to a certified gap.
+    """Support vector regression, linear or with a kernel, trained to a certified gap.
 
     The same as `ooc_svm.train` with ``problem="svr"``, bit for bit.
 
@@ -272,7 +274,7 @@ class OocSVR(RegressorMixin, OocEstimator):
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Weights of the features.
+        Weights of the features, of a linear kernel.
     intercept_ : ndarray of shape (1,)
         The bias.
     dual_gap_ : float
@@ -349,7 +351,7 @@ class OocNuSVR(OocSVR):
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Weights of the features.
+        Weights of the features, of a linear kernel.
     intercept_ : ndarray of shape (1,)
         The bias.
     dual_gap_ : float
@@ -374,7 +376,7 @@ class OocRanker(OocEstimator):
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Weights of the features.
+        Weights of the features, of a linear kernel.
     intercept_ : ndarray of shape (1,)
         Always 0.
     dual_gap_ : float

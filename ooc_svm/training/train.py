@@ -44,7 +44,7 @@ def train(
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Model:
-    """Train a linear support vector machine to a certified gap.
+    """Train a support vector machine, linear or with a kernel, to a certified gap.
 
     What is minimised is one of ::
 
@@ -57,6 +57,9 @@ def train(
     (``bias="free"``). The second form is that of "ordinal", "roc-area" and "ranking": the sum is over the
     pairs of rows of which i has the higher label, for "ranking" inside groups of equal qid; m is the sum of
     their weights ``omega_ij``, the product of those of the rows or the weight of the group.
+
+    With a kernel, ``w.x`` stands for the product of w with the row's image, and models have support vectors
+    in place of weights.
 
     Parameters
     ----------

@@ -41,15 +41,14 @@ def sentence(*arguments: object) -> str:
         ),
         (
             "-s 4 -t 0 -p 0.1",
-            "write --problem nu-svr for -s 4; leave -t 0 out (the only kernel); "
-            "write --epsilon 0.1 for -p 0.1",
+            "write --problem nu-svr for -s 4; leave -t 0 out (the default); write --epsilon 0.1 for -p 0.1",
         ),
         ("-q", "write --quiet for -q"),
         ("-f m", "write -o m for -f m"),
         ("-w1 5 -w-1 2", "write --class-weight 1:5,-1:2 for -w1 5 -w-1 2"),
         ("-s 3 -c 1", "write --loss hinge --bias none for -s 3; write --C 1 for -c 1"),
         ("-s 3 -B 1", "write --loss hinge for -s 3; write --bias penalized for -B 1 (the default)"),
-        ("-s 3 -t 0", "write --problem svr --bias free for -s 3; leave -t 0 out (the only kernel)"),
+        ("-s 3 -t 0", "write --problem svr --bias free for -s 3; leave -t 0 out (the default)"),
     ],
 )
 def test_an_option_of_another_program(small: SmallData, typed: str, answer: str) -> None:

@@ -48,6 +48,7 @@ NAMES = np.array(["eggs", "ham", "spam"])[np.digitize(VALUES, [-3.0, 3.0])]
 GRADES, QID = np.digitize(VALUES, [-3.0, 3.0]), np.repeat(np.arange(20), 10)
 
 # Options of training that an estimator does not have, as another problem has them.
+OF_KERNELS = {"gamma", "degree", "coef0", "sparse_cuts"}
 LEFT_OUT = {
     OocSVC: {"problem", "epsilon", "nu"},
     OocSVR: {"problem", "class_weight", "positive", "nu", "calibrate"},
@@ -56,6 +57,7 @@ LEFT_OUT = {
     OocRanker: {
         *("problem", "epsilon", "nu", "class_weight", "positive", "calibrate"),
         *("resident", "lanes", "warm_start"),
+        *OF_KERNELS,
     },
 }
 
@@ -430,3 +432,14 @@ class TestIndicator:
     def test_cross_validation(self):
         scores = cross_val_score(OocSVC(C=0.5), self.data.X, self.data.Y, cv=3)
         assert (scores > 0.2).all()
+
+
+def test_kernels_by_nu():
+    """The cutting planes of kernels are the one solver of the nu problems with a kernel."""
+    classifier = OocNuSVC(nu=0.4, kernel="rbf", gamma=0.2).fit(X, SIGNS)
+    assert classifier.model_.solver == "kernel-cutting-plane"
+    assert classifier.score(X, SIGNS) > 0.85
+    regressor = OocNuSVR(nu=0.5, C=10.0, kernel="rbf", gamma=0.05).fit(X, VALUES)
+    assert regressor.score(X, VALUES) > 0.8
+    for solver in ("smo", "block-smo"):
+        assert OocSVC(kernel="rbf", bias="free", solver=solver).fit(X, SIGNS).score(X, SIGNS) > 0.9

@@ -20,11 +20,16 @@ from ooc_svm.catalog import PROBLEMS, SOLVERS
 from ooc_svm.errors import UsageError
 from ooc_svm.losses import row_loops
 from ooc_svm.losses.functions import FUNCTIONS, implemented
+from ooc_svm.solvers.block_smo import set_loops
 from ooc_svm.solvers.cutting_plane import row_loops as cut_loops
 from ooc_svm.solvers.streamed_smo import dual_loops
 
 # Loops that need what the catalog promises of a loss.
-LOOPS = {"dual": (dual_loops, row_loops), "piecewise linear": (cut_loops,)}
+LOOPS = {
+    "dual": (dual_loops, row_loops),
+    "quadratic dual": (set_loops,),
+    "piecewise linear": (cut_loops,),
+}
 
 
 class TestValue:
@@ -245,8 +250,9 @@ class TestCatalog:
             if PROBLEMS[problem].form not in SOLVERS[solver].forms or needs in promised:
                 continue
             # There is nothing to work on.
+            kernel = SOLVERS[solver].kernels[0]
             with pytest.raises(UsageError, match=f"loss '{loss}' is for .*, not '{solver}'$") as caught:
-                train(tmp_path / "nothing", problem=problem, loss=loss, solver=solver)
+                train(tmp_path / "nothing", problem=problem, loss=loss, solver=solver, kernel=kernel)
             named = str(caught.value).split(f"loss '{loss}'")[1].rpartition(", not")[0]
             assert [name for name in SOLVERS if f"'{name}'" in named] == takers
             assert not any(tmp_path.iterdir())

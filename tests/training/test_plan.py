@@ -35,7 +35,7 @@ def store(tmp_path_factory, rows):
     return make_store(tmp_path_factory.mktemp("rows") / "s", *rows)
 
 
-@pytest.mark.parametrize("solver", ["ocas", "cutting-plane", "streamed-smo"])
+@pytest.mark.parametrize("solver", ["ocas", "cutting-plane", "streamed-smo", "smo"])
 def test_the_numbers_are_those_of_the_store_and_of_the_run(store, rows, solver, monkeypatch):
     options = {"solver": solver, "C": (0.1, 1.0), "bias": "penalized", "memory": "1GB", "threads": 2}
     planned = plan(store, **options)
@@ -55,6 +55,9 @@ def test_the_numbers_are_those_of_the_store_and_of_the_run(store, rows, solver, 
     parameters = planned.parameters
     if solver == "streamed-smo":
         assert report["resident"] == parameters["resident_elements"] / (300 + rows[0].nnz)
+    elif solver == "smo":
+        assert report["rounds"] == parameters["rounds"]
+        assert parameters["resident_elements"] == 300 + rows[0].nnz
     else:
         assert (report["cut_groups"], report["max_cuts"]) == (parameters["groups"], parameters["max_cuts"])
     assert len(report["models"]) == planned.n_models

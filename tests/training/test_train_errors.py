@@ -69,7 +69,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"gama": 1}, "there is no parameter 'gama'; there are: data, labels, "),
+            ({"gama": 1}, "there is no parameter 'gama'; did you mean gamma?"),
             ({"C": 0}, "C must be positive and finite: a number, or several of them, not 0"),
             ({"C": (1.0, -1.0)}, "C must be positive"),
             ({"C": ()}, r"C must be positive and finite: .*, not \(\)"),

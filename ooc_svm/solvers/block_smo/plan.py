@@ -19,7 +19,8 @@ from ooc_svm.solvers.base import (
     SolverPackage,
     SolverPlan,
 )
-from ooc_svm.solvers.block_smo.solver import PARTS, BlockSmo, BlockSmoState
+from ooc_svm.solvers.block_smo.solver import PARTS, BlockSmo
+from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import KernelModel
 from ooc_svm.solvers.block_smo.working_set import WorkingSet
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,8 @@ from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, St
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
+from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import Found, KeepBest, KernelModel, LossesAt, Moved, Sums, UpdatePass
-from ooc_svm.solvers.block_smo.working_set import WorkingSet
-from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.rounding import gamma
 from ooc_svm.solvers.stopping import CERTIFIED, Stopping
 
@@ -43,27 +42,9 @@ BIASES = 17  # Biases that P is computed at, where it is free
 # Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
 LARGEST_ERROR = 1e-3
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
+HIDDEN_READS = 30  # In which rounding was more than the gap, after which float64 is worth its two reads, too
 NEGATIVE = 1e-5  # Curvature below 0, as a share of the largest kernel value, that no rounding explains
 NONE_KEPT = np.empty(0, np.int64)
-
-
-@dataclass(slots=True)
-class BlockSmoState:
-    """Everything the solver knows between two reads, besides the row vectors."""
-
-    working: WorkingSet
-    certificate: Certificate = field(default_factory=Certificate)
-    total: float = 0.0  # Sum of the multipliers, those of the working set as they are to be
-    weight: float = 0.0  # Sum of their magnitudes, at the last read
-    score_error: float = 0.0  # Of each score
-    best_bias: float = 0.0
-    pivot: float = 0.0  # The bias of the last read
-    square: float = 0.0  # Of `RowSizes`, after the first read
-    nonzeros: int = 0
-    steps: float = 0.0  # Inside of working sets, so far
-    values: float = 0.0  # Kernel values computed so far
-    exact: int = 0  # Computations of the scores in float64 so far
-    waits_for_exact: int = 0  # 1 if the next read is such a computation
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +111,7 @@ class BlockSmo(Solver):
                 kept, found = yield from self._read()
             hidden = yield from self._measure(found)
             if hidden:
-                state.waits_for_exact, state.working = 1, self._no_rows()
+                state.waits_for_exact, state.working = 1, state.working.emptied()
             elif state.certificate.stop_reason != CERTIFIED:
                 # Also at a limit: a run that goes on from there is one that was never stopped.
                 self._solve(kept, found)
@@ -162,7 +143,7 @@ class BlockSmo(Solver):
         row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
         moved = Moved(support.numbers, support.rows, squares, v, v)
         found = yield from self._update(moved, NONE_KEPT, "float64", rebuilt=True)
-        state.waits_for_exact = 0
+        state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
 
@@ -210,17 +191,15 @@ class BlockSmo(Solver):
             state.best_bias, certificate.n_support = bias, values.support
             yield RowPass(KeepBest(self.model))
         certificate.record(self.stopping)
-        return certificate.stop_reason is None and self._hides(values)
+        return certificate.stop_reason != CERTIFIED and self._hides(values)
 
     def _hides(self, values: Values) -> bool:
-        """Whether the gap is small enough but for rounding, and values of float64 would show it."""
-        error = bound.kernel_error(self.model.kernel, self.sizes, "float64") * self.state.weight
+        """Whether rounding hides a small gap, or for long what is reached, and float64 would tell."""
+        state, rounding = self.state, values.primal_rounding + values.dual_rounding
+        state.hidden = state.hidden + 1 if rounding > values.gap else 0
         small = self.stopping.certifies(values.primal, values.dual)
-        return small and error < HELPS * self.state.score_error
-
-    def _no_rows(self) -> WorkingSet:
-        working = self.state.working
-        return WorkingSet(working.values[:0], ones=working.ones)
+        error = bound.kernel_error(self.model.kernel, self.sizes, "float64") * state.weight
+        return (small or state.hidden >= HIDDEN_READS) and error < HELPS * state.score_error
 
     def _best_bias(self, found: Found) -> Requests:
         """The sum of the multipliers, if it is penalized; the best of some between the extreme slopes."""

@@ -45,6 +45,10 @@ class WorkingSet:
         """The rows."""
         return RowBlock(0, self.ends, self.indices, None if self.ones else self.values)
 
+    def emptied(self) -> WorkingSet:
+        """A set of the same kind without rows."""
+        return WorkingSet(self.values[:0], ones=self.ones)
+
     @property
     def n_rows(self) -> int:
         """Number of rows."""

@@ -1,0 +1,28 @@
+"""What block SMO knows between two reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ooc_svm.solvers.block_smo.working_set import WorkingSet
+from ooc_svm.solvers.certificate import Certificate
+
+
+@dataclass(slots=True)
+class BlockSmoState:
+    """Everything the solver knows between two reads, besides the row vectors."""
+
+    working: WorkingSet
+    certificate: Certificate = field(default_factory=Certificate)
+    total: float = 0.0  # Sum of the multipliers, those of the working set as they are to be
+    weight: float = 0.0  # Sum of their magnitudes, at the last read
+    score_error: float = 0.0  # Of each score
+    best_bias: float = 0.0
+    pivot: float = 0.0  # The bias of the last read
+    square: float = 0.0  # Of `RowSizes`, after the first read
+    nonzeros: int = 0
+    steps: float = 0.0  # Inside of working sets, so far
+    values: float = 0.0  # Kernel values computed so far
+    exact: int = 0  # Computations of the scores in float64 so far
+    hidden: int = 0  # Reads in a row whose gap was less than its rounding
+    waits_for_exact: int = 0  # 1 if the next read is such a computation
