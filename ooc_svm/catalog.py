@@ -15,8 +15,10 @@ Form = Literal["classes", "values", "pairs", "classes by nu", "values by nu"]
 "by nu": the margin or the width of the tube is found by training.
 """
 
-LossProperty = Literal["dual", "piecewise linear"]
-"""What a loss offers to solvers: exact dual steps, or breakpoints for an exact line search."""
+LossProperty = Literal["dual", "piecewise linear", "power"]
+"""What a loss offers to solvers: exact dual steps, breakpoints for an exact line search, or the slope of a dual step
+of a loss that is a power of the slack.
+"""
 
 BIASES = ("none", "penalized", "free")
 
@@ -77,9 +79,9 @@ class SolverEntry(NamedTuple):
 
 
 LOSSES = {
-    "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=("dual", "piecewise linear")),
-    "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=("dual",)),
-    "lp": LossEntry(home="ooc_svm.losses.lp:lp_hinge", properties=("dual",), options=("p",)),
+    "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=("dual", "piecewise linear", "power")),
+    "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=("dual", "power")),
+    "lp": LossEntry(home="ooc_svm.losses.lp:lp_hinge", properties=("dual", "power"), options=("p",)),
     "logistic": LossEntry(home="ooc_svm.losses.logistic:Logistic", properties=("dual",)),
     "epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",
@@ -167,6 +169,18 @@ SOLVERS = {
         needs="piecewise linear",
         biases=BIASES,
         options=("cut_groups",),
+    ),
+    "alm": SolverEntry(
+        home="ooc_svm.solvers.alm.plan:EXACT",
+        forms=("classes",),
+        needs="power",
+        biases=BIASES,
+    ),
+    "inexact-alm": SolverEntry(
+        home="ooc_svm.solvers.alm.plan:INEXACT",
+        forms=("classes",),
+        needs="power",
+        biases=BIASES,
     ),
 }
 

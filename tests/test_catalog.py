@@ -13,6 +13,7 @@ from ooc_svm.errors import UsageError
 from ooc_svm.options import OPTIONS, TrainOptions
 
 CLASSES = ("hinge", "squared-hinge", "lp", "logistic")
+POWERS, ALM = ("hinge", "squared-hinge", "lp"), ("alm", "inexact-alm")
 CUTS, PAIRS = ("ocas", "cutting-plane"), ("ordinal", "roc-area", "ranking")
 # What goes together, written out: problem, loss, solver, biases.
 RUNS = {
@@ -22,10 +23,11 @@ RUNS = {
         for loss in ("epsilon-insensitive", "squared-epsilon-insensitive")
         for bias in BIASES
     ),
+    *(("svc", loss, solver, bias) for loss in POWERS for solver in ALM for bias in BIASES),
     *(("svc", "hinge", solver, bias) for solver in CUTS for bias in BIASES),
     *(("svr", "epsilon-insensitive", solver, bias) for solver in CUTS for bias in BIASES),
-    *(("nu-svc", "hinge", solver, "free") for solver in SOLVERS),
-    *(("nu-svr", "epsilon-insensitive", solver, "free") for solver in SOLVERS),
+    *(("nu-svc", "hinge", solver, "free") for solver in ("streamed-smo", *CUTS)),
+    *(("nu-svr", "epsilon-insensitive", solver, "free") for solver in ("streamed-smo", *CUTS)),
     *((problem, "hinge", solver, "none") for problem in PAIRS for solver in CUTS),
 }
 GIVEN = {
@@ -45,7 +47,7 @@ def test_its_names():
     assert list(PROBLEMS) == ["svc", "svr", "nu-svc", "nu-svr", "ordinal", "roc-area", "ranking"]
     values = ["epsilon-insensitive", "squared-epsilon-insensitive"]
     assert list(LOSSES) == ["hinge", "squared-hinge", "lp", "logistic", *values]
-    assert list(SOLVERS) == ["streamed-smo", "ocas", "cutting-plane"]
+    assert list(SOLVERS) == ["streamed-smo", "ocas", "cutting-plane", "alm", "inexact-alm"]
 
 
 def test_every_home_is_a_place_of_its_own():

@@ -152,6 +152,15 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
 
 
 @implements(LpHinge)
+def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
+    """The curvature of l* is ``a / (k alpha)``."""
+    alpha = t * v
+    if not (alpha > 0.0 and c > 0.0):
+        return 0.0
+    return 1.0 / (curvature + _slack(loss.p, alpha, c) / ((loss.p - 1.0) * alpha))
+
+
+@implements(LpHinge)
 def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
     """How far the slack is from the one that v fits, or is below 0."""
     if not c > 0.0:
