@@ -16,8 +16,8 @@ Form = Literal["classes", "values", "pairs", "classes by nu", "values by nu"]
 """
 
 LossProperty = Literal["dual", "piecewise linear", "power"]
-"""What a loss offers to solvers: exact dual steps, breakpoints for an exact line search, or the slope of a dual step
-of a loss that is a power of the slack.
+"""What a loss offers to solvers: exact dual steps, breakpoints for an exact line search, or the
+slope of a dual step of a power of the slack.
 """
 
 BIASES = ("none", "penalized", "free")
@@ -80,7 +80,9 @@ class SolverEntry(NamedTuple):
 
 LOSSES = {
     "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=("dual", "piecewise linear", "power")),
-    "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=("dual", "power")),
+    "squared-hinge": LossEntry(
+        home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=("dual", "power")
+    ),
     "lp": LossEntry(home="ooc_svm.losses.lp:lp_hinge", properties=("dual", "power"), options=("p",)),
     "logistic": LossEntry(home="ooc_svm.losses.logistic:Logistic", properties=("dual",)),
     "epsilon-insensitive": LossEntry(

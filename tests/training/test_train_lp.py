@@ -98,9 +98,9 @@ class TestPower:
 
     @pytest.mark.parametrize("p", [0.99, 2.01, 0, -1.5, float("nan"), float("inf"), "1.5", True])
     def test_others_are_refused(self, p):
-        with pytest.raises(UsageError, match="^p must be a power from 1 to 2, not "):
+        with pytest.raises(UsageError, match=r"^p must be a power from 1 to 2, not "):
             train(X, Y, loss="lp", p=p)
 
     def test_it_needs_its_loss(self):
-        with pytest.raises(UsageError, match="^p is for the loss 'lp', not 'hinge'$"):
+        with pytest.raises(UsageError, match=r"^p is for the loss 'lp', not 'hinge'$"):
             TrainOptions(p=1.5)
