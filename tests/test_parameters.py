@@ -92,7 +92,7 @@ ALLOWED = {
     "engine": set(),
     "epsilon": {"0", "1.5", "2.0"},
     "nu": set(),
-    "p": {1},
+    "p": {"1.5", "2.0"},
     "named_labels": FLAG,
     "label_sets": FLAG,
     "label_names": {"no numbers"},

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.alm.rules import RowModel
-from ooc_svm.solvers.alm.solver import N_GROUPS, NEWTON_STEPS, QUASI_NEWTON_STEPS, Alm
+from ooc_svm.solvers.alm.solver import NEWTON_STEPS, QUASI_NEWTON_STEPS, Alm
 from ooc_svm.solvers.alm.state import AlmState
+from ooc_svm.solvers.alm.values import N_GROUPS
 from ooc_svm.solvers.base import (
     NO_ROOM,
     Context,

@@ -24,38 +24,24 @@ the segments to the newest points, found by scores alone.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import DamageError
-from ooc_svm.passes.base import UNCOUNTED, Overlap, Pass
+from ooc_svm.passes.base import Overlap
 from ooc_svm.passes.columns import NormedMagnitudes
 from ooc_svm.passes.curvature import CurvaturePass, CurvatureSums
-from ooc_svm.passes.linear import LinearPass, LinearSums
-from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.passes.linear import LinearSums
 from ooc_svm.solvers.alm import directions, trial_loops
 from ooc_svm.solvers.alm.penalty import next_penalty
 from ooc_svm.solvers.alm.rounding import AlmRounding
-from ooc_svm.solvers.alm.rules import (
-    BestSlopes,
-    LossCount,
-    LossesAgain,
-    LossesToNewest,
-    MoveBest,
-    RowModel,
-    SlopeProducts,
-    Trials,
-)
+from ooc_svm.solvers.alm.rules import RowModel, SlopeProducts, Trials
 from ooc_svm.solvers.alm.state import AlmState
-from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps
-from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.grid_minimum import lowest
-from ooc_svm.solvers.rounding import inner
+from ooc_svm.solvers.alm.values import N_GROUPS, AlmValues
+from ooc_svm.solvers.base import Sample, Steps
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
 
@@ -64,13 +50,10 @@ from ooc_svm.solvers.stopping import Stopping
 NEWTON_STEPS = (1.0, 0.5, 0.25, 0.1, 0.0)
 QUASI_NEWTON_STEPS = (1.0, 0.25, 0.5, 2.0, 4.0, 0.0)
 SHORTER = 0.1  # A direction that leads nowhere is looked along from so much of the first step on
-# Precision of P along a segment, as a share of the gap wanted; of D, of that gap and of the gap there is
-FLAT, WANTED_SHARE, PRESENT_SHARE = 0.01, 0.1, 0.05
-N_GROUPS = 2  # Planes of a read: of multipliers above 0 and below
 
 
 @dataclass(slots=True)
-class Alm(Solver):
+class Alm(AlmValues):
     """The solver of one model.
 
     ``by_products``: Newton's direction comes from products with the curvature, not from a Gram matrix.
@@ -99,21 +82,12 @@ class Alm(Solver):
     def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
         return {} if self.by_products else {self.model.slopes: np.float64}
 
-    def solution(self) -> tuple[Float64Array, float]:
-        return self.space.to_data(self.state.best)
-
     def is_sound(self) -> bool:
         return self.state.is_sound(self.space.dimension, self.space.n_free, diagonal=self.diagonal)
-
-    def distrust(self, origin: str) -> None:
-        self._origin = origin
 
     def metadata(self, n_rows: int) -> dict[str, float]:
         """Part of the report: the penalty at the end."""
         return {"mu": self.state.penalty.ratio * self.model.C}
-
-    def kept_scores(self) -> KeptScores:
-        return KeptScores(self.model.best, self.model.best)
 
     def sample(self) -> Sample:
         return Sample((), (self._trials(),))
@@ -130,18 +104,13 @@ class Alm(Solver):
             if not state.search.active:
                 self._choose_direction()
             certificate.record(self.stopping)
-        counted: Float64Array = yield RowPass(LossCount(self.model))
-        certificate.n_support = int(counted[0])
+        yield from self._count_support()
 
     @property
     def _thetas(self) -> Float64Array:
         if self.certificate.passes == 0:
             return np.zeros(1)
         return self.state.reach * np.array(QUASI_NEWTON_STEPS if self.inexact else NEWTON_STEPS)
-
-    def _linear(self, vector: Float64Array, rule: object, **position: object) -> LinearPass:
-        weights, intercept = self.space.to_data(vector)
-        return LinearPass(weights[:, None], np.array([intercept]), (rule,), **position)  # type: ignore[arg-type]
 
     def _trials(self) -> CurvaturePass:
         state = self.state
@@ -188,8 +157,7 @@ class Alm(Solver):
         state.curvature = self._curvature(result.products)
         sizes = np.array([own[sides].max(), own[trial_loops.SIZE]])
         state.largest = np.maximum(state.largest, sizes)
-        state.bundle.drop_idle()
-        state.bundle.add(Cuts(planes, offsets.copy()))
+        self._add_planes(planes, offsets)
         if self.certificate.passes > 0:
             state.reach = 1.0 if step > 0.0 else state.reach * SHORTER
         if self.inexact and self.certificate.passes > 0:
@@ -249,93 +217,3 @@ class Alm(Solver):
         total = result.sums[0]
         product = space.from_data(result.vectors[:, 0], total, [total] * space.n_free)[0]
         directions.go_on(state, product, space.n_penalized, self._least)
-
-    def _improve_best(self) -> Generator[Pass, float, None]:
-        """P along the segment from the best point to the newest one, and over a free bias."""
-        state, space, model = self.state, self.space, self.model
-        own, change = space.penalized(state.best), state.w - state.best
-        along = space.penalized(change)
-        n0, n1, n2 = inner(own, own), 2.0 * inner(own, along), inner(along, along)
-
-        def values(points: Float64Array, base: Float64Array) -> Generator[Pass, Float64Array, Float64Array]:
-            losses = yield RowPass(LossesToNewest(model, state.step, points))
-            return base + losses
-
-        def segment(t: Float64Array) -> Generator[Pass, Float64Array, Float64Array]:
-            found = yield from values(np.column_stack([t, 0.0 * t]), 0.5 * (n0 + t * n1 + t * t * n2))
-            return found
-
-        tolerance = FLAT * self.stopping.tol
-        t, bias = (yield from lowest(segment, 0.0, 2.0, tolerance))[0], 0.0
-        if space.n_free:
-            half = 0.5 * (n0 + t * n1 + t * t * n2)
-
-            def over_bias(b: Float64Array) -> Generator[Pass, Float64Array, Float64Array]:
-                found = yield from values(np.column_stack([np.full(len(b), t), b]), np.full(len(b), half))
-                return found
-
-            bias = (yield from lowest(over_bias, -0.1, 0.1, tolerance))[0]
-        best = state.best + t * change
-        if space.n_free:
-            best[-1] += bias
-        norms = float(np.linalg.norm(state.best)), float(np.linalg.norm(state.w))
-        error = abs(1.0 - t) * state.best_error + abs(t) * state.score_error
-        error = self._rounding.scores(error, norms[0] + abs(t) * norms[1] + abs(bias), 0.0, 0.0)
-        yield RowPass(MoveBest(model, state.step, t, bias))
-        state.best, state.best_error = best, error
-        value, rounding = yield from self._primal()
-        self.certificate.primal, self.certificate.primal_rounding = math.inf, 0.0
-        self.certificate.offer_primal(value, rounding)
-
-    def _primal(self) -> Generator[Pass, Float64Array, tuple[float, float]]:
-        """P at the best point by its scores, and its rounding."""
-        state, own = self.state, self.space.penalized(self.state.best)
-        sums = yield RowPass(BestSlopes(self.model, state.best_error * self._rounding.longest))
-        half = 0.5 * inner(own, own)
-        rounding = self._rounding.primal(half, sums, state.best_error, len(state.best))
-        return half + float(sums[3]), rounding
-
-    @property
-    def _rounding(self) -> AlmRounding:
-        return AlmRounding(self.space, self.state.sizes, self.state.largest)
-
-    def _solve_master(self) -> None:
-        """The best combination of the planes, and its bound."""
-        certificate, bundle = self.certificate, self.state.bundle
-        certificate.offer_dual(0.0, 0.0)
-        present = min(certificate.primal, certificate.gap)
-        tolerance = max(WANTED_SHARE * self.stopping.tol * certificate.primal, PRESENT_SHARE * present)
-        if math.isfinite(tolerance) and bundle.solve(1.0, N_GROUPS, tolerance, self.stopping.deadline):
-            certificate.offer_dual(*self._bound())
-
-    def _bound(self) -> tuple[float, float]:
-        """D of the planes' multipliers, and its rounding.
-
-        The bias of an optimum lies among the ``t_i - w.x_i``, and ``|w|^2 / 2 <= P``.
-        """
-        rounding = self._rounding
-        box = 1.0 + rounding.longest * math.sqrt(2.0 * max(self.certificate.upper, 0.0))
-        operations = float(self.state.sizes[3]) + 4.0
-        return self.state.bundle.bound(self.state.bundle.w, rounding, operations, box)  # type: ignore[arg-type]
-
-    def _check_saved(self) -> Steps:
-        """Before a resumed run goes on: P and D again, by a read that is not counted."""
-        state, certificate, rounding = self.state, self.certificate, self._rounding
-        again = self._linear(state.best, LossesAgain(self.model), position=UNCOUNTED)
-        result: LinearSums = yield again
-        losses, difference = result.sums[0].tolist()
-        own = self.space.penalized(state.best)
-        value = 0.5 * inner(own, own) + losses
-        norm = float(np.linalg.norm(state.best))
-        fresh = rounding.scores(0.0, norm, 1.0, norm)
-        allowed = (state.best_error + fresh) * rounding.longest * max(float(state.sizes[2]), 1.0)
-        near = abs(value - certificate.primal) <= 2.0 * certificate.primal_rounding + 1e-9 * abs(value)
-        bundle_fits = state.bundle.is_feasible(1.0, N_GROUPS)
-        bound = self._bound()[0] if state.bundle.n_cuts else 0.0
-        if not (difference <= allowed and near and bundle_fits and bound <= certificate.upper):
-            raise DamageError(
-                f"the checkpoint in {self._origin} does not fit the data: P and D are not those of its "
-                "weights and planes; start the run again"
-            )
-        certificate.scale = self.model.C * self.model.targets.largest_weight * float(state.sizes[2])
-        certificate.amend(self.stopping)
