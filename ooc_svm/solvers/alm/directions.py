@@ -32,24 +32,24 @@ def gradient(state: AlmState, n_penalized: int) -> Float64Array:
 
 def newton(state: AlmState, n_penalized: int, least: float) -> Float64Array:
     """Newton's direction, by the curvature itself; ``least``: of a free parameter."""
-    system = state.curvature.copy()
+    system: Float64Array = state.curvature.copy()
     diagonal = np.arange(len(system))
     system[diagonal[:n_penalized], diagonal[:n_penalized]] += 1.0
     system[diagonal[n_penalized:], diagonal[n_penalized:]] += least
     try:
-        direction: Float64Array = -np.linalg.solve(system, gradient(state, n_penalized))
+        direction = np.linalg.solve(system, -gradient(state, n_penalized))
     except np.linalg.LinAlgError:
         # Numbers that are not finite; the certificate reports it.
         return np.full(len(system), math.nan)
-    return direction
+    return np.asarray(direction, np.float64)
 
 
 def scaled(state: AlmState, n_penalized: int, least: float) -> Float64Array:
     """The diagonal of the curvature, bounded from below."""
-    found = state.curvature.copy()
+    found: Float64Array = state.curvature.copy()
     found[:n_penalized] += 1.0
     found[n_penalized:] += least
-    return np.maximum(found, LEAST_SHARE * found.max())
+    return np.asarray(np.maximum(found, LEAST_SHARE * found.max()), np.float64)
 
 
 def remember(memory: Memory, step: Float64Array, change: Float64Array) -> None:

@@ -93,11 +93,12 @@ class AlmState:
     @classmethod
     def fresh(cls, dimension: int, n_free: int, max_cuts: int, *, diagonal: bool) -> AlmState:
         """The state before the first read."""
-        zeros = [np.zeros(dimension) for _ in range(7)]
+        w, direction, best, plane, found, rest, along = (np.zeros(dimension) for _ in range(7))
         curvature = np.zeros(dimension if diagonal else (dimension, dimension))
         memory = Memory(np.empty((0, dimension)), np.empty((0, dimension)))
         bundle = Bundle.fresh(max_cuts, dimension, n_free)
-        return cls(*zeros[:4], curvature, Penalty(), memory, Search(*zeros[4:]), bundle)
+        search = Search(found, rest, along)
+        return cls(w, direction, best, plane, curvature, Penalty(), memory, search, bundle)
 
     @property
     def pending(self) -> Pending:
