@@ -16,10 +16,11 @@ Form = Literal["classes", "values", "pairs", "classes by nu", "values by nu"]
 "by nu": the margin or the width of the tube is found by training.
 """
 
-LossProperty = Literal["dual", "quadratic dual", "piecewise linear"]
+LossProperty = Literal["dual", "quadratic dual", "piecewise linear", "power"]
 """What a loss offers to solvers.
 
-Exact dual steps; a conjugate that is a parabola between bounds; breakpoints for an exact line search.
+Exact dual steps; a conjugate that is a parabola between bounds; breakpoints for an exact line search; the
+slope of a dual step of a power of the slack.
 """
 
 BIASES = ("none", "penalized", "free")
@@ -95,9 +96,11 @@ _LINES: tuple[LossProperty, ...] = ("dual", "quadratic dual", "piecewise linear"
 _PARABOLAS: tuple[LossProperty, ...] = ("dual", "quadratic dual")
 
 LOSSES = {
-    "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=_LINES),
-    "squared-hinge": LossEntry(home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=_PARABOLAS),
-    "lp": LossEntry(home="ooc_svm.losses.lp:lp_hinge", properties=("dual",), options=("p",)),
+    "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=(*_LINES, "power")),
+    "squared-hinge": LossEntry(
+        home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=(*_PARABOLAS, "power")
+    ),
+    "lp": LossEntry(home="ooc_svm.losses.lp:lp_hinge", properties=("dual", "power"), options=("p",)),
     "logistic": LossEntry(home="ooc_svm.losses.logistic:Logistic", properties=("dual",)),
     "epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",
@@ -221,6 +224,18 @@ SOLVERS = {
         biases=("free",),
         options=("sparse_cuts",),
         kernels=CURVED,
+    ),
+    "alm": SolverEntry(
+        home="ooc_svm.solvers.alm.plan:EXACT",
+        forms=("classes",),
+        needs="power",
+        biases=BIASES,
+    ),
+    "inexact-alm": SolverEntry(
+        home="ooc_svm.solvers.alm.plan:INEXACT",
+        forms=("classes",),
+        needs="power",
+        biases=BIASES,
     ),
 }
 

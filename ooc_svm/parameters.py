@@ -259,7 +259,9 @@ COST = number("a positive number", lambda C: 0 < C < math.inf)
 DTYPE = choice("float32", "float64")
 FOLDS = at_least(2, 100)
 GRID = Kind(
-    "mapping of str to numbers", "a mapping of names of options to numbers, or several of them", _read_grid
+    "mapping of str to sequence of float",
+    "a mapping of names of options to numbers, or several of them",
+    _read_grid,
 )
 RULE = choice("best", "one-standard-error")
 EXPORT_FORMAT = choice("liblinear", "svmlight")

@@ -14,6 +14,7 @@ from ooc_svm.options import OPTIONS, TrainOptions
 
 CLASSES = ("hinge", "squared-hinge", "lp", "logistic")
 LINEAR_SOLVERS = ("streamed-smo", "ocas", "cutting-plane")
+POWERS, ALM = ("hinge", "squared-hinge", "lp"), ("alm", "inexact-alm")
 CUTS, PAIRS = ("ocas", "cutting-plane"), ("ordinal", "roc-area", "ranking")
 # What goes together, written out: problem, loss, solver, biases.
 RUNS = {
@@ -23,6 +24,7 @@ RUNS = {
         for loss in ("epsilon-insensitive", "squared-epsilon-insensitive")
         for bias in BIASES
     ),
+    *(("svc", loss, solver, bias) for loss in POWERS for solver in ALM for bias in BIASES),
     *(("svc", "hinge", solver, bias) for solver in CUTS for bias in BIASES),
     *(("svr", "epsilon-insensitive", solver, bias) for solver in CUTS for bias in BIASES),
     *(("nu-svc", "hinge", solver, "free") for solver in LINEAR_SOLVERS),
@@ -62,7 +64,7 @@ def test_its_names():
     values = ["epsilon-insensitive", "squared-epsilon-insensitive"]
     assert list(LOSSES) == ["hinge", "squared-hinge", "lp", "logistic", *values]
     assert list(KERNELS) == ["linear", "poly", "rbf", "sigmoid"]
-    assert list(SOLVERS) == [*LINEAR_SOLVERS, "block-smo", "smo", "kernel-cutting-plane"]
+    assert list(SOLVERS) == [*LINEAR_SOLVERS, "block-smo", "smo", "kernel-cutting-plane", *ALM]
 
 
 def test_every_home_is_a_place_of_its_own():

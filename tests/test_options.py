@@ -149,7 +149,8 @@ class TestValues:
             (
                 {"cut_groups": 2, "loss": "squared-hinge"},
                 "no solver takes all of the options: cut_groups is for the solvers 'ocas' and "
-                "'cutting-plane'; loss 'squared-hinge' is for the solvers 'streamed-smo' and 'block-smo'",
+                "'cutting-plane'; loss 'squared-hinge' is for the solvers 'streamed-smo', 'block-smo', 'alm' "
+                "and 'inexact-alm'",
             ),
             (
                 {"problem": "ranking", "lanes": 2},

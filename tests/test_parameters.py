@@ -94,8 +94,10 @@ ALLOWED = {
     "epsilon": {"0", "1.5", "2.0"},
     "nu": set(),
     "gamma": {"1.5", "2.0"},
+    "grid": {"dict"},
     "degree": set(),
     "coef0": {"0", "-1", "1.5", "2.0"},
+    "p": {"1.5", "2.0"},
     "named_labels": FLAG,
     "label_sets": FLAG,
     "label_names": {"no numbers"},
@@ -164,6 +166,7 @@ NOT_NONE = {
     *("stop", "to", "tol"),
     "unlabelled",
     *("block_chunks", "block_rows", "chunk_elements", "chunk_rows"),
+    "grid",
 }
 NOT_NONE_IN = {
     *((name, "C") for name in ("train", "tune", "plan", "TrainOptions")),

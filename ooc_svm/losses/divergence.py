@@ -1,4 +1,4 @@
-"""The divergence of two numbers, to all digits: what Bregman distances of entropies and powers are made of."""
+"""The divergence of two numbers, to all digits: Bregman distances are made of it."""
 
 from __future__ import annotations
 

@@ -107,6 +107,11 @@ def parabola_end(loss, v, new):  # type: ignore[no-untyped-def]
     raise NotImplementedError
 
 
+def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
+    """How fast the multiplier v that `dual_step` gives grows with r: 0 where it is at a bound."""
+    raise NotImplementedError
+
+
 def breakpoint(loss):  # type: ignore[no-untyped-def]
     """Of a piecewise linear loss: where its pieces begin, see `pieces`."""
     raise NotImplementedError
@@ -129,7 +134,7 @@ FUNCTIONS: dict[str, Function] = {
     function.__name__: function
     for function in (
         value, slope, bounds, conjugate, magnitude, row_gap, dual_step, violation, priority, is_free, gain,
-        parabola, parabola_end, breakpoint, pieces, piece_sign
+        parabola, parabola_end, step_slope, breakpoint, pieces, piece_sign
     )
 }  # fmt: skip
 

@@ -74,8 +74,8 @@ def _distance(p, alpha, u, a, c):  # type: ignore[no-untyped-def]
 def _root(goal, scale, k):  # type: ignore[no-untyped-def]
     """Logarithm of the x above 0 with ``x + scale x^k = goal``, for a goal above 0; NaN if numbers overflow.
 
-    With ``x = goal exp(y)`` it is the root of ``exp(y) + exp(bend + k y) - 1``, which is convex and grows. The
-    search begins where one of the two terms is 1 and the other one at most.
+    With ``x = goal exp(y)`` it is the root of ``exp(y) + exp(bend + k y) - 1``, which is convex and grows.
+    The search begins where one of the two terms is 1 and the other one at most.
     """
     size = math.log(goal)
     if not scale > 0.0:
@@ -140,7 +140,7 @@ def row_gap(loss, v, r, t, c):  # type: ignore[no-untyped-def]
 
 @implements(LpHinge)
 def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
-    """``alpha = p c x^k`` where the slack afterwards is x: ``x + curvature p c x^k = u + curvature alpha``."""
+    """``alpha = p c x^k`` where the slack becomes x: ``x + curvature p c x^k = u + curvature alpha``."""
     if curvature == np.inf:
         return np.nan
     if not c > 0.0:
@@ -149,6 +149,15 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
     if goal <= 0.0:
         return 0.0
     return t * (scale * math.exp((loss.p - 1.0) * _root(goal, curvature * scale, loss.p - 1.0)))
+
+
+@implements(LpHinge)
+def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
+    """The curvature of l* is ``a / (k alpha)``."""
+    alpha = t * v
+    if not (alpha > 0.0 and c > 0.0):
+        return 0.0
+    return 1.0 / (curvature + _slack(loss.p, alpha, c) / ((loss.p - 1.0) * alpha))
 
 
 @implements(LpHinge)

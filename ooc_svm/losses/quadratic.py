@@ -102,6 +102,12 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
     return v if abs(d) == eps and v * d >= 0.0 else 0.0
 
 
+def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
+    """That of a line between the bounds."""
+    low, high, _, damping = dual_box(loss, t, c)
+    return 1.0 / (curvature + damping) if low < v < high else 0.0
+
+
 def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
     """The size of the projected gradient, or less than 0."""
     low, high, eps, damping = dual_box(loss, t, c)

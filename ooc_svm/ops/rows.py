@@ -195,6 +195,43 @@ def add_rows_by_group(indptr, indices, values, first, last, V, row_number, group
 
 
 @compiled
+def add_products(indptr, indices, values, first, weights, out):  # type: ignore[no-untyped-def]
+    """``out += sum_i weights[i] x_i x_i'`` over rows from ``first`` on, the upper triangle.
+
+    The last row and column of out, shape (n_features + 1, n_features + 1), are those of a feature that is 1.
+    """
+    last = len(out) - 1
+    for i in range(len(weights)):
+        weight = weights[i]
+        if weight == 0.0:
+            continue
+        begin, end = indptr[first + i], indptr[first + i + 1]
+        for p in range(begin, end):
+            j = indices[p]
+            x = weight if values is None else weight * np.float64(values[p])
+            for q in range(p, end):
+                k = indices[q]
+                # Rows of other programs need not be sorted.
+                out[min(j, k), max(j, k)] += x if values is None else x * np.float64(values[q])
+            out[j, last] += x
+        out[last, last] += weight
+
+
+@compiled
+def add_squares(indptr, indices, values, first, weights, out):  # type: ignore[no-untyped-def]
+    """The diagonal of the same, shape (n_features + 1,)."""
+    last = len(out) - 1
+    for i in range(len(weights)):
+        weight = weights[i]
+        if weight == 0.0:
+            continue
+        for p in range(indptr[first + i], indptr[first + i + 1]):
+            x = 1.0 if values is None else np.float64(values[p])
+            out[indices[p]] += weight * x * x
+        out[last] += weight
+
+
+@compiled
 def add_to_cells(indptr, indices, values, first, last, numbers, weights, out):  # type: ignore[no-untyped-def]
     """Add each row to its cells: ``out[numbers[k, i - first], j] += weights[k, i - first] X[i, j]``.
 

@@ -20,6 +20,7 @@ from ooc_svm.catalog import PROBLEMS, SOLVERS
 from ooc_svm.errors import UsageError
 from ooc_svm.losses import row_loops
 from ooc_svm.losses.functions import FUNCTIONS, implemented
+from ooc_svm.solvers.alm import trial_loops
 from ooc_svm.solvers.block_smo import set_loops
 from ooc_svm.solvers.cutting_plane import row_loops as cut_loops
 from ooc_svm.solvers.streamed_smo import dual_loops
@@ -29,6 +30,7 @@ LOOPS = {
     "dual": (dual_loops, row_loops),
     "quadratic dual": (set_loops,),
     "piecewise linear": (cut_loops,),
+    "power": (trial_loops,),
 }
 
 
@@ -240,7 +242,7 @@ class TestCatalog:
 
     @pytest.mark.parametrize("loss", LOSSES)
     @pytest.mark.parametrize("solver", SOLVERS)
-    @pytest.mark.parametrize("promised", [(), ("dual",), ("piecewise linear",), tuple(LOOPS)])
+    @pytest.mark.parametrize("promised", [(), *((promise,) for promise in LOOPS), tuple(LOOPS)])
     def test_a_solver_that_needs_more_is_refused_before_any_work(
         self, monkeypatch, tmp_path, loss, solver, promised
     ):

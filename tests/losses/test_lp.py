@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def distance(p, u, a, c):
     lower, width = np.log(a), np.log(LONG(u) / a)
     steps = min(max(int(np.ceil(abs(width))), 1), 40)
     total, edges = LONG(0), np.linspace(LONG(0), LONG(1), steps + 1)
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in pairwise(edges):
         y = width * (begin + (end - begin) * (nodes.astype(LONG) + 1) / 2)
         slope = a**k * np.expm1(k * y) * np.exp(lower + y)
         total += (weights.astype(LONG) * slope).sum() * width * (end - begin) / 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import losses
 from helpers.dual_data import bias_of, centered, dual_data, dual_model, mean_weights
-from helpers.losses import LOSSES, QUADRATIC, plain_conjugates, plain_losses
+from helpers.losses import LOSSES, plain_conjugates, plain_losses
 from scipy.optimize import brentq
 
 from ooc_svm.losses.row_loops import slope_sizes

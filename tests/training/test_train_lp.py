@@ -78,10 +78,8 @@ class TestOptimum:
         assert not part.report["converged"]
         resumed = train(tmp_path / "store.zarr", resume=True, **place, **options)
         assert resumed.weights.tobytes() == whole.weights.tobytes()
-        other = train(
-            tmp_path / "store.zarr", resume=True, **place, **(options | {"p": 1.5, "max_passes": 1})
-        )
-        assert other.report["passes"] == 1
+        with pytest.raises(UsageError, match="was saved by a run with other options"):
+            train(tmp_path / "store.zarr", resume=True, **place, **(options | {"p": 1.5}))
 
 
 class TestPower:
@@ -100,9 +98,9 @@ class TestPower:
 
     @pytest.mark.parametrize("p", [0.99, 2.01, 0, -1.5, float("nan"), float("inf"), "1.5", True])
     def test_others_are_refused(self, p):
-        with pytest.raises(UsageError, match="^p must be a power from 1 to 2, not "):
+        with pytest.raises(UsageError, match=r"^p must be a power from 1 to 2, not "):
             train(X, Y, loss="lp", p=p)
 
     def test_it_needs_its_loss(self):
-        with pytest.raises(UsageError, match="^p is for the loss 'lp', not 'hinge'$"):
+        with pytest.raises(UsageError, match=r"^p is for the loss 'lp', not 'hinge'$"):
             TrainOptions(p=1.5)

@@ -1,0 +1,110 @@
+"""Where to go from a point of the augmented Lagrangian: Newton's direction, and a quasi-Newton one.
+
+With e at its minimum the augmented Lagrangian is a function of w and b alone, with the gradient ``J w - q``
+(J leaves out the free parameters, q is the sum of the rows with the multipliers v') and the curvature
+``J + sum_i s_i x_i x_i'``, s_i being the slope of v'_i: 0 where the row is at a bound.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.solvers.alm.state import AlmState, Memory, Search
+
+# Least curvature of a free parameter, as a share of what it is where all rows have a slope
+LEAST_CURVATURE = 1e-4
+# Least curvature of a parameter next to the largest one, for the preconditioner
+LEAST_SHARE = 1e-3
+KEPT_STEPS = 10  # Of a quasi-Newton direction
+# Of the conjugate gradient method: what may be left of the right hand side, and products at most
+LEFT, MOST_PRODUCTS = 0.1, 10
+
+
+def gradient(state: AlmState, n_penalized: int) -> Float64Array:
+    """That of the augmented Lagrangian in w and the free parameters."""
+    found: Float64Array = -state.plane
+    found[:n_penalized] += state.w[:n_penalized]
+    return found
+
+
+def newton(state: AlmState, n_penalized: int, least: float) -> Float64Array:
+    """Newton's direction, by the curvature itself; ``least``: of a free parameter."""
+    system: Float64Array = state.curvature.copy()
+    diagonal = np.arange(len(system))
+    system[diagonal[:n_penalized], diagonal[:n_penalized]] += 1.0
+    system[diagonal[n_penalized:], diagonal[n_penalized:]] += least
+    try:
+        direction = np.linalg.solve(system, -gradient(state, n_penalized))
+    except np.linalg.LinAlgError:
+        # Numbers that are not finite; the certificate reports it.
+        return np.full(len(system), math.nan)
+    return np.asarray(direction, np.float64)
+
+
+def scaled(state: AlmState, n_penalized: int, least: float) -> Float64Array:
+    """The diagonal of the curvature, bounded from below."""
+    found: Float64Array = state.curvature.copy()
+    found[:n_penalized] += 1.0
+    found[n_penalized:] += least
+    return np.asarray(np.maximum(found, LEAST_SHARE * found.max()), np.float64)
+
+
+def remember(memory: Memory, step: Float64Array, change: Float64Array) -> None:
+    """Keep a step and the change of the gradient, if the curvature along it is above 0."""
+    curvature = float(step @ change)
+    if curvature > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+        memory.steps = np.vstack([memory.steps, step])[-KEPT_STEPS:]
+        memory.changes = np.vstack([memory.changes, change])[-KEPT_STEPS:]
+
+
+def forget(memory: Memory) -> None:
+    """Keep nothing."""
+    memory.steps, memory.changes = memory.steps[:0], memory.changes[:0]
+
+
+def quasi_newton(state: AlmState, n_penalized: int, least: float) -> Float64Array:
+    """The two loops of limited-memory BFGS (Nocedal and Wright, algorithm 7.4), on the scaled gradient."""
+    found, weights = gradient(state, n_penalized), []
+    pairs = list(zip(state.memory.steps, state.memory.changes, strict=True))
+    scale = 1.0 / scaled(state, n_penalized, least)
+    for step, change in reversed(pairs):
+        weight = float(step @ found) / float(step @ change)
+        found -= weight * change
+        weights.append(weight)
+    if pairs:
+        step, change = pairs[-1]
+        scale *= float(step @ change) / float(change @ (scale * change))
+    found *= scale
+    for (step, change), weight in zip(pairs, reversed(weights), strict=True):
+        found += (weight - float(change @ found) / float(step @ change)) * step
+    return -found
+
+
+def begin_search(state: AlmState, n_penalized: int, least: float) -> None:
+    """Look for Newton's direction by the preconditioned conjugate gradient method.
+
+    In exact arithmetic its iterates are those of LSQR on the same least squares problem, whose two products
+    are one read here as well.
+    """
+    rest = -gradient(state, n_penalized)
+    along = rest / scaled(state, n_penalized, least)
+    size = float(rest @ along)
+    state.search = Search(np.zeros(len(rest)), rest, along, size, LEFT * LEFT * size, 0, 1)
+
+
+def go_on(state: AlmState, product: Float64Array, n_penalized: int, least: float) -> None:
+    """One step of the method, ``product`` being that of the rows' part of the curvature with `along`."""
+    search = state.search
+    product[:n_penalized] += search.along[:n_penalized]
+    product[n_penalized:] += least * search.along[n_penalized:]
+    length = search.size / float(search.along @ product)
+    search.found = search.found + length * search.along
+    search.rest = search.rest - length * product
+    preconditioned = search.rest / scaled(state, n_penalized, least)
+    size = float(search.rest @ preconditioned)
+    search.along = preconditioned + size / search.size * search.along
+    search.size, search.products = size, search.products + 1
+    search.active = int(size > search.goal and search.products < MOST_PRODUCTS)

@@ -1,0 +1,31 @@
+"""When the multipliers are updated, and how mu grows."""
+
+from __future__ import annotations
+
+from ooc_svm.solvers.alm.state import Penalty
+
+# Of the gradient's norm to ``sqrt(mu) |r - e|``: below the first mu grows fast, below the second slowly; and
+# the two rates. (Measured on four data sets, for p of 1, 1.5 and 2: of Newton's method and of the other one.)
+EXACT, INEXACT = (0.3, 3.0, 4.0, 2.0), (0.5, 5.0, 2.0, 1.2)
+MOST = 1e5  # Upper limit of mu, the paper's
+
+
+def next_penalty(
+    now: Penalty, residual: float, violation: float, value: float, C: float, inexact: bool
+) -> Penalty | None:
+    """The penalty after an update of the multipliers; None: it is too early for one.
+
+    ``residual``: squared norm of the gradient. ``violation``: ``mu |r - e|^2``.
+    ``value``: ``|w|^2 / 2`` and the losses at e.
+
+    Equation 29: ``mu |r - e|^2 / 2`` with the new mu may be as large as it was before with the old one, and
+    by as much larger as the value has fallen.
+    """
+    near, far, fast, slow = INEXACT if inexact else EXACT
+    if residual >= far * far * violation:
+        return None
+    wanted = now.ratio * (fast if residual < near * near * violation else slow)
+    limit = wanted
+    if violation > 0.0 and now.violation > 0.0:
+        limit = now.ratio * (0.5 * now.violation + now.value - value) / (0.5 * violation)
+    return Penalty(max(min(wanted, limit, MOST / C), now.ratio), violation, value)

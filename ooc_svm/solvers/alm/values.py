@@ -1,0 +1,149 @@
+"""P and D of a model: the best point by scores alone, and the best combination of the planes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import DamageError
+from ooc_svm.passes.base import UNCOUNTED, WHOLE, Pass, Position
+from ooc_svm.passes.linear import LinearPass, LinearSums
+from ooc_svm.passes.rowwise import RowPass, RowRule
+from ooc_svm.solvers.alm.rounding import AlmRounding
+from ooc_svm.solvers.alm.rules import BestSlopes, LossCount, LossesAgain, LossesToNewest, MoveBest, RowModel
+from ooc_svm.solvers.alm.state import AlmState
+from ooc_svm.solvers.base import KeptScores, Solver, Steps
+from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.grid_minimum import lowest
+from ooc_svm.solvers.rounding import inner
+from ooc_svm.solvers.space import LinearSpace
+
+# Precision of P along a segment, as a share of the gap wanted; of D, of that gap and of the gap there is
+FLAT, WANTED_SHARE, PRESENT_SHARE = 0.01, 0.1, 0.05
+N_GROUPS = 2  # Planes of a read: of multipliers above 0 and below
+
+
+class AlmValues(Solver):
+    """What does not depend on how directions are found."""
+
+    model: RowModel
+    space: LinearSpace
+    state: AlmState
+    _origin: str | None
+
+    def solution(self) -> tuple[Float64Array, float]:
+        return self.space.to_data(self.state.best)
+
+    def distrust(self, origin: str) -> None:
+        self._origin = origin
+
+    def kept_scores(self) -> KeptScores:
+        return KeptScores(self.model.best, self.model.best)
+
+    def _linear(self, vector: Float64Array, rule: RowRule, position: Position = WHOLE) -> LinearPass:
+        """A read with the products of the rows and a vector."""
+        weights, intercept = self.space.to_data(vector)
+        return LinearPass(weights[:, None], np.array([intercept]), (rule,), position=position)
+
+    def _add_planes(self, planes: Float64Array, offsets: Float64Array) -> None:
+        """Keep the planes of a read."""
+        self.state.bundle.drop_idle()
+        self.state.bundle.add(Cuts(planes, offsets.copy()))
+
+    def _count_support(self) -> Generator[Pass, Float64Array, None]:
+        """Rows with a loss at the best point."""
+        counted = yield RowPass(LossCount(self.model))
+        self.certificate.n_support = int(counted[0])
+
+    def _improve_best(self) -> Generator[Pass, float, None]:
+        """P along the segment from the best point to the newest one, and over a free bias."""
+        state, space, model = self.state, self.space, self.model
+        own, change = space.penalized(state.best), state.w - state.best
+        along = space.penalized(change)
+        n0, n1, n2 = inner(own, own), 2.0 * inner(own, along), inner(along, along)
+
+        def values(points: Float64Array, base: Float64Array) -> Generator[Pass, Float64Array, Float64Array]:
+            losses = yield RowPass(LossesToNewest(model, state.step, points))
+            return base + losses
+
+        def segment(t: Float64Array) -> Generator[Pass, Float64Array, Float64Array]:
+            found = yield from values(np.column_stack([t, 0.0 * t]), 0.5 * (n0 + t * n1 + t * t * n2))
+            return found
+
+        tolerance = FLAT * self.stopping.tol
+        t, bias = (yield from lowest(segment, 0.0, 2.0, tolerance))[0], 0.0
+        if space.n_free:
+            half = 0.5 * (n0 + t * n1 + t * t * n2)
+
+            def over_bias(b: Float64Array) -> Generator[Pass, Float64Array, Float64Array]:
+                found = yield from values(np.column_stack([np.full(len(b), t), b]), np.full(len(b), half))
+                return found
+
+            bias = (yield from lowest(over_bias, -0.1, 0.1, tolerance))[0]
+        best = state.best + t * change
+        if space.n_free:
+            best[-1] += bias
+        norms = float(np.linalg.norm(state.best)), float(np.linalg.norm(state.w))
+        error = abs(1.0 - t) * state.best_error + abs(t) * state.score_error
+        error = self._rounding.scores(error, norms[0] + abs(t) * norms[1] + abs(bias), 0.0, 0.0)
+        yield RowPass(MoveBest(model, state.step, t, bias))
+        state.best, state.best_error = best, error
+        value, rounding = yield from self._primal()
+        self.certificate.primal, self.certificate.primal_rounding = math.inf, 0.0
+        self.certificate.offer_primal(value, rounding)
+
+    def _primal(self) -> Generator[Pass, Float64Array, tuple[float, float]]:
+        """P at the best point by its scores, and its rounding."""
+        state, own = self.state, self.space.penalized(self.state.best)
+        sums = yield RowPass(BestSlopes(self.model, state.best_error * self._rounding.longest))
+        half = 0.5 * inner(own, own)
+        rounding = self._rounding.primal(half, sums, state.best_error, len(state.best))
+        return half + float(sums[3]), rounding
+
+    @property
+    def _rounding(self) -> AlmRounding:
+        return AlmRounding(self.space, self.state.sizes, self.state.largest)
+
+    def _solve_master(self) -> None:
+        """The best combination of the planes, and its bound."""
+        certificate, bundle = self.certificate, self.state.bundle
+        certificate.offer_dual(0.0, 0.0)
+        present = min(certificate.primal, certificate.gap)
+        tolerance = max(WANTED_SHARE * self.stopping.tol * certificate.primal, PRESENT_SHARE * present)
+        if math.isfinite(tolerance) and bundle.solve(1.0, N_GROUPS, tolerance, self.stopping.deadline):
+            certificate.offer_dual(*self._bound())
+
+    def _bound(self) -> tuple[float, float]:
+        """D of the planes' multipliers, and its rounding.
+
+        The bias of an optimum lies among the ``t_i - w.x_i``, and ``|w|^2 / 2 <= P``.
+        """
+        rounding = self._rounding
+        box = 1.0 + rounding.longest * math.sqrt(2.0 * max(self.certificate.upper, 0.0))
+        operations = float(self.state.sizes[3]) + 4.0
+        return self.state.bundle.bound(self.state.bundle.w, rounding, operations, box)  # type: ignore[arg-type]
+
+    def _check_saved(self) -> Steps:
+        """Before a resumed run goes on: P and D again, by a read that is not counted."""
+        state, certificate, rounding = self.state, self.certificate, self._rounding
+        again = self._linear(state.best, LossesAgain(self.model), position=UNCOUNTED)
+        result: LinearSums = yield again
+        losses, difference = result.sums[0].tolist()
+        own = self.space.penalized(state.best)
+        value = 0.5 * inner(own, own) + losses
+        norm = float(np.linalg.norm(state.best))
+        fresh = rounding.scores(0.0, norm, 1.0, norm)
+        allowed = (state.best_error + fresh) * rounding.longest * max(float(state.sizes[2]), 1.0)
+        near = abs(value - certificate.primal) <= 2.0 * certificate.primal_rounding + 1e-9 * abs(value)
+        bundle_fits = state.bundle.is_feasible(1.0, N_GROUPS)
+        bound = self._bound()[0] if state.bundle.n_cuts else 0.0
+        if not (difference <= allowed and near and bundle_fits and bound <= certificate.upper):
+            raise DamageError(
+                f"the checkpoint in {self._origin} does not fit the data: P and D are not those of its "
+                "weights and planes; start the run again"
+            )
+        certificate.scale = self.model.C * self.model.targets.largest_weight * float(state.sizes[2])
+        certificate.amend(self.stopping)
