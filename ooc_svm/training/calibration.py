@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ooc_svm.errors import InputError, parameter
-from ooc_svm.model.calibration import Calibration, ScoreMap, map_of
+from ooc_svm.model.calibration import Calibration, ScoreMap, map_of, unfitted
 from ooc_svm.model.model import Model
 from ooc_svm.model.sigmoid import probabilities_of
 from ooc_svm.problems.targets import FOLDS, HELD_OUT, WEIGHT
@@ -49,6 +49,11 @@ def ended_model(run: Run) -> Model:
     """The model of a run that has ended, calibrated if that is asked for; Interrupted by a signal."""
     model = run.model(ended=True)
     return model if run.options.calibrate is None else calibrated(run, model)
+
+
+def uncalibrated(model: Model) -> Model:
+    """A model as it will be, whose scores are taken for log-odds until there are some to fit maps to."""
+    return replace(model, calibration=unfitted(model.n_models))
 
 
 def calibrated(run: Run, model: Model) -> Model:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ooc_svm.errors import InputError
 from ooc_svm.evaluation.evaluate import measure, measure_data
-from ooc_svm.model.calibration import unfitted
 from ooc_svm.model.decision import Decision, decision_alone
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.vector import RowVector
@@ -22,7 +21,7 @@ from ooc_svm.solvers.base import KeptScores
 from ooc_svm.solvers.stopping import CERTIFIED
 from ooc_svm.system import signals
 from ooc_svm.system.memory import INTERPRETER_BYTES
-from ooc_svm.training.calibration import ended_model
+from ooc_svm.training.calibration import ended_model, uncalibrated
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
 from ooc_svm.training.memory_plan import fold_bytes, validation_bytes
 from ooc_svm.training.progress import LOWER_IS_BETTER
@@ -121,7 +120,7 @@ class Comparison:
         """
         run, n_folds, model = self._run, self._n_folds, self._run.model()
         if run.prepared.options.calibrate is not None:
-            model = replace(model, calibration=unfitted(model.n_models))
+            model = uncalibrated(model)
         if not n_folds:
             self._of_store(model, self._costs[0])
             if self._ignored:

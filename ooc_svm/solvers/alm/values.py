@@ -15,7 +15,7 @@ from ooc_svm.passes.rowwise import RowPass, RowRule
 from ooc_svm.solvers.alm.rounding import AlmRounding
 from ooc_svm.solvers.alm.rules import BestSlopes, LossCount, LossesAgain, LossesToNewest, MoveBest, RowModel
 from ooc_svm.solvers.alm.state import AlmState
-from ooc_svm.solvers.base import KeptScores, Solver, Steps
+from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, Steps
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.rounding import inner
@@ -34,8 +34,8 @@ class AlmValues(Solver):
     state: AlmState
     _origin: str | None
 
-    def solution(self) -> tuple[Float64Array, float]:
-        return self.space.to_data(self.state.best)
+    def solution(self) -> LinearFunction:
+        return LinearFunction(*self.space.to_data(self.state.best))
 
     def distrust(self, origin: str) -> None:
         self._origin = origin

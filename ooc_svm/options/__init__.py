@@ -7,11 +7,10 @@ problems, losses, kernels or solvers that an option belongs to name it in `ooc_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from enum import Enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 from ooc_svm.catalog import (
     BIASES,
@@ -27,6 +26,14 @@ from ooc_svm.catalog import (
     owners,
 )
 from ooc_svm.errors import UsageError, parameter
+from ooc_svm.options.option import (
+    CLUSTER_HEADING,
+    SOLVER_HEADING,
+    Option,
+    Role,
+    name_option,
+    train_option,
+)
 from ooc_svm.parameters import (
     CLASS_WEIGHT,
     COSTS,
@@ -50,10 +57,8 @@ from ooc_svm.parameters import (
     TEXT,
     THREADS,
     VALIDATION,
-    Kind,
     check_engine,
     checked_fields,
-    choice,
 )
 
 ENGINES = ("local", "dask")
@@ -61,57 +66,6 @@ DEFAULT_EPSILON = 0.1
 DEFAULT_NU = 0.5
 DEFAULT_GAMMA, DEFAULT_DEGREE, DEFAULT_COEF0 = "scale", 3, 0.0
 DEFAULT_P = 1.5
-
-
-class Role(Enum):
-    """What an option decides."""
-
-    IDENTITY = "identity"  # which answer is computed; a checkpoint is of use for one value only
-    # A resumed run may have another value of the others.
-    RESOURCE = "resource"  # with what it is computed
-    ROWS = "rows"  # which rows it is computed from; those are part of what the data are known by
-    LIMIT = "limit"  # when the run ends
-    RESULT = "result"  # what is made of the answer in the end
-    PLACE = "place"  # where the run starts from and where it is saved; data are known by their content
-
-
-# Headings under which the help lists options: by their role, and of those that belong together.
-HEADINGS = {
-    Role.IDENTITY: "Problem",
-    Role.LIMIT: "Limits",
-    Role.RESOURCE: "Resources",
-    Role.ROWS: "Data",
-    Role.RESULT: "Model",
-    Role.PLACE: "Saved states",
-}
-SOLVER_HEADING, CLUSTER_HEADING = "Solver", "Cluster"
-
-
-class Option(NamedTuple):
-    """What is known of an option besides its name.
-
-    `metavar` stands for its value in the help and is empty for a flag. `varies`: whether a warm start may
-    come from a run with another value, for the role "identity". `heading`: under which the help lists it.
-    """
-
-    kind: Kind
-    default: Any
-    role: Role
-    help: str
-    metavar: str = ""
-    varies: bool = False
-    heading: str = ""
-
-
-def _option(kind: Kind, default: Any, role: Role, help: str, metavar: str = "", **details: Any) -> Any:
-    """A field of `TrainOptions`; see `Option`."""
-    option = Option(kind, default, role, help, metavar, **{"heading": HEADINGS[role], **details})
-    return field(default=default, metadata={"option": option, "kind": kind})
-
-
-def _names(names: Collection[str], default: Any, role: Role, help: str, **details: Any) -> Any:
-    """A field of `TrainOptions` that is one of a few names."""
-    return _option(choice(*names), default, role, help, "|".join(names), **details)
 
 
 @checked_fields
@@ -125,34 +79,34 @@ class TrainOptions:
         A value that is not possible, or options that contradict each other.
     """
 
-    problem: str = _names(
+    problem: str = name_option(
         PROBLEMS,
         "svc",
         Role.IDENTITY,
         "What is learned: classes (svc, nu-svc), values (svr, nu-svr) or an order of rows (ordinal, "
         "roc-area, ranking).",
     )
-    loss: str | None = _names(
+    loss: str | None = name_option(
         LOSSES,
         None,
         Role.IDENTITY,
         "Loss of a row or of a pair of rows; by default hinge, epsilon-insensitive for svr and nu-svr.",
     )
-    epsilon: float | None = _option(
+    epsilon: float | None = train_option(
         DEVIATION,
         None,
         Role.IDENTITY,
         f"Deviation from a value that costs nothing; by default {DEFAULT_EPSILON}.",
         "FLOAT",
     )
-    p: float | None = _option(
+    p: float | None = train_option(
         POWER,
         None,
         Role.IDENTITY,
         f"Power of the slack in the loss, from 1 (hinge) to 2 (squared-hinge); by default {DEFAULT_P}.",
         "FLOAT",
     )
-    nu: float | None = _option(
+    nu: float | None = train_option(
         NU,
         None,
         Role.IDENTITY,
@@ -161,21 +115,21 @@ class TrainOptions:
         "FLOAT",
         varies=True,
     )
-    solver: str = _names(
+    solver: str = name_option(
         ("auto", *SOLVERS),
         "auto",
         Role.IDENTITY,
         "Algorithm; auto is the first of the others that takes the problem and all options.",
         heading=SOLVER_HEADING,
     )
-    kernel: str = _names(
+    kernel: str = name_option(
         KERNELS,
         LINEAR,
         Role.IDENTITY,
         "Kernel function: x.z (linear), (gamma x.z + coef0)^degree (poly), exp(-gamma |x - z|^2) (rbf) or "
         "tanh(gamma x.z + coef0) (sigmoid).",
     )
-    gamma: float | str | None = _option(
+    gamma: float | str | None = train_option(
         GAMMA,
         None,
         Role.IDENTITY,
@@ -183,20 +137,20 @@ class TrainOptions:
         "variance of all entries of the data.",
         "FLOAT|scale|auto",
     )
-    degree: int | None = _option(
+    degree: int | None = train_option(
         DEGREE, None, Role.IDENTITY, f"Degree of the kernel; by default {DEFAULT_DEGREE}.", "N"
     )
-    coef0: float | None = _option(
+    coef0: float | None = train_option(
         FINITE, None, Role.IDENTITY, f"Constant in the kernel; by default {DEFAULT_COEF0:g}.", "FLOAT"
     )
-    bias: str | None = _names(
+    bias: str | None = name_option(
         BIASES,
         None,
         Role.IDENTITY,
         "Penalized, by default but for pairs and nu: the weight of a constant feature 1; free: without "
         "penalty. A bias takes at most one read more.",
     )
-    C: tuple[float, ...] = _option(
+    C: tuple[float, ...] = train_option(
         COSTS,
         (1.0,),
         Role.IDENTITY,
@@ -205,7 +159,7 @@ class TrainOptions:
         "FLOAT[,FLOAT...]",
         varies=True,
     )
-    class_weight: str | Mapping[float | str, float] | None = _option(
+    class_weight: str | Mapping[float | str, float] | None = train_option(
         CLASS_WEIGHT,
         None,
         Role.IDENTITY,
@@ -213,7 +167,7 @@ class TrainOptions:
         "for each label takes labels with commas.",
         "balanced|LABEL:W,...",
     )
-    positive: tuple[float | str, ...] = _option(
+    positive: tuple[float | str, ...] = train_option(
         LABELS,
         (),
         Role.IDENTITY,
@@ -221,14 +175,14 @@ class TrainOptions:
         "each in turn (svc). On the command line, an option for each label takes labels with commas.",
         "LABEL[,LABEL...]",
     )
-    calibrate: str | None = _names(
+    calibrate: str | None = name_option(
         CALIBRATIONS,
         None,
         Role.RESULT,
         "Give probabilities, by default none, fitted to scores of rows that models were trained without: of "
         "five folds, of the folds that tune compares on, or of the share held out for validation.",
     )
-    label: str | None = _option(
+    label: str | None = train_option(
         TEXT,
         None,
         Role.IDENTITY,
@@ -236,7 +190,7 @@ class TrainOptions:
         "COLUMN",
         heading="Data",
     )
-    validation: float | str | PathLike[str] | None = _option(  # noqa: RUF009
+    validation: float | str | PathLike[str] | None = train_option(  # noqa: RUF009
         VALIDATION,
         None,
         Role.IDENTITY,
@@ -245,10 +199,10 @@ class TrainOptions:
         "SHARE|STORE",
         heading="Data",
     )
-    unlabelled: str = _names(
+    unlabelled: str = name_option(
         ("error", "skip"), "error", Role.ROWS, "What to do with rows without a label; skip leaves them out."
     )
-    layer: str | None = _option(
+    layer: str | None = train_option(
         TEXT,
         None,
         Role.PLACE,
@@ -256,20 +210,20 @@ class TrainOptions:
         "NAME",
         heading="Data",
     )
-    scale: str = _names(
+    scale: str = name_option(
         ("none", "maxabs", "std"),
         "none",
         Role.IDENTITY,
         "Divide columns by their largest magnitude or by their standard deviation.",
     )
-    tol: float = _option(GAP, 1e-3, Role.LIMIT, "Relative gap (P - D) / P to certify.", "FLOAT")
-    max_passes: int | None = _option(
+    tol: float = train_option(GAP, 1e-3, Role.LIMIT, "Relative gap (P - D) / P to certify.", "FLOAT")
+    max_passes: int | None = train_option(
         COUNT, None, Role.LIMIT, "Reads of the data at most; by default as many as it takes.", "N"
     )
-    time_limit: float | None = _option(
+    time_limit: float | None = train_option(
         SECONDS, None, Role.LIMIT, "No read begins after this time; by default without limit.", "SECONDS"
     )
-    prune: float | None = _option(
+    prune: float | None = train_option(
         PRUNED_SHARE,
         None,
         Role.RESULT,
@@ -277,17 +231,17 @@ class TrainOptions:
         "read more finds the gap of what is left. By default all are kept.",
         "SHARE",
     )
-    memory: str | int | None = _option(
+    memory: str | int | None = train_option(
         SIZE,
         None,
         Role.RESOURCE,
         "Memory this process may use, for example 600MB or 4GiB; by default half of what is there.",
         "SIZE",
     )
-    threads: int | None = _option(
+    threads: int | None = train_option(
         THREADS, None, Role.RESOURCE, "Threads; by default one for each processor.", "N"
     )
-    seed: int = _option(
+    seed: int = train_option(
         SEED,
         0,
         Role.IDENTITY,
@@ -296,7 +250,7 @@ class TrainOptions:
         varies=True,
         heading=SOLVER_HEADING,
     )
-    resident: float | None = _option(
+    resident: float | None = train_option(
         SHARE,
         None,
         Role.IDENTITY,
@@ -305,7 +259,7 @@ class TrainOptions:
         varies=True,
         heading=SOLVER_HEADING,
     )
-    lanes: int | None = _option(
+    lanes: int | None = train_option(
         LANES,
         None,
         Role.IDENTITY,
@@ -313,7 +267,7 @@ class TrainOptions:
         "N",
         heading=SOLVER_HEADING,
     )
-    cut_groups: int | None = _option(
+    cut_groups: int | None = train_option(
         COUNT,
         None,
         Role.IDENTITY,
@@ -321,30 +275,30 @@ class TrainOptions:
         "N",
         heading=SOLVER_HEADING,
     )
-    sparse_cuts: bool = _option(
+    sparse_cuts: bool = train_option(
         FLAG, False, Role.IDENTITY, "Take cuts of fewer kernel columns.", heading=SOLVER_HEADING
     )
-    checkpoint: str | PathLike[str] | None = _option(  # noqa: RUF009
+    checkpoint: str | PathLike[str] | None = train_option(  # noqa: RUF009
         PATH, None, Role.PLACE, "Save the state of the run in this folder from time to time.", "FOLDER"
     )
-    resume: bool = _option(
+    resume: bool = train_option(
         FLAG, False, Role.PLACE, "Go on from the newest state in the checkpoint folder, if any."
     )
-    warm_start: str | PathLike[str] | None = _option(  # noqa: RUF009
+    warm_start: str | PathLike[str] | None = train_option(  # noqa: RUF009
         PATH,
         None,
         Role.PLACE,
         "Begin with this model, or with the state that a run with another C or nu saved.",
         "MODEL|FOLDER",
     )
-    engine: str = _names(
+    engine: str = name_option(
         ENGINES,
         "local",
         Role.RESOURCE,
         "Compute in threads, or in processes of a dask cluster.",
         heading=CLUSTER_HEADING,
     )
-    scheduler: str | None = _option(
+    scheduler: str | None = train_option(
         TEXT,
         None,
         Role.RESOURCE,
@@ -352,7 +306,7 @@ class TrainOptions:
         "ADDRESS",
         heading=CLUSTER_HEADING,
     )
-    insecure_cluster: bool = _option(
+    insecure_cluster: bool = train_option(
         FLAG,
         False,
         Role.RESOURCE,
