@@ -26,6 +26,7 @@ from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import ScoredLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
 from ooc_svm.solvers.kernel_cutting_plane.solver import KernelCutState, KernelCuttingPlane
+from ooc_svm.solvers.smo.objective import is_definite
 from ooc_svm.solvers.space import LinearSpace
 
 MAX_CUTS = 128  # Cuts kept: each takes two row vectors
@@ -77,6 +78,11 @@ class KernelCuttingPlanes(SolverPackage):
                 "each of its cuts; leave it out"
             )
         kernel = in_precision(context.kernel, PRECISION)
+        if not is_definite(kernel):
+            raise UsageError(
+                f"the kernel {options.kernel!r} with these numbers is not positive semi-definite on all data, "
+                f"and then cuts are no bounds; take another one, or {parameter('solver', 'smo')}"
+            )
 
         def solver(spec: ModelSpec, name: str) -> KernelCuttingPlane:
             assert spec.targets is not None
