@@ -80,8 +80,8 @@ class KernelCuttingPlanes(SolverPackage):
         kernel = in_precision(context.kernel, PRECISION)
         if not is_definite(kernel):
             raise UsageError(
-                f"the kernel {options.kernel!r} with these numbers is not positive semi-definite on all data, "
-                f"and then cuts are no bounds; take another one, or {parameter('solver', 'smo')}"
+                f"the kernel {options.kernel!r} with these numbers is not positive semi-definite on all "
+                f"data, and then cuts are no bounds; take another one, or {parameter('solver', 'smo')}"
             )
 
         def solver(spec: ModelSpec, name: str) -> KernelCuttingPlane:

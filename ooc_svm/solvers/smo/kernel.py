@@ -70,8 +70,8 @@ class KernelSmo(Smo):
         if self.is_definite:
             return {}
         return {
-            "indefinite-kernel": "the kernel is not positive semi-definite on all data: the gap tells how far "
-            "the model is from the KKT conditions, not from an optimum, which need not exist"
+            "indefinite-kernel": "the kernel is not positive semi-definite on all data: the gap tells how "
+            "far the model is from the KKT conditions, not from an optimum, which need not exist"
         }
 
     def solution(self) -> KernelExpansion:
