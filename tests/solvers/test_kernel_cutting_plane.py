@@ -219,6 +219,11 @@ class TestBadInput:
         with pytest.raises(InputError, match="nu is"):
             cut(*rows[:2], problem="nu-svc", nu=0.99)
 
+    def test_kernels_that_are_not_positive_semi_definite(self, rows):
+        for numbers in ({"kernel": "sigmoid"}, {"kernel": "poly", "coef0": -1.0}):
+            with pytest.raises(UsageError, match="not positive semi-definite"):
+                cut(*rows[:2], **numbers)
+
     def test_options_that_do_not_go_together(self, rows):
         with pytest.raises(UsageError, match="sparse_cuts is not for problem 'nu-svc'"):
             cut(*rows[:2], problem="nu-svc", sparse_cuts=True)

@@ -246,6 +246,7 @@ class TestOddInput:
         row = model.report["models"][0]
         assert row["stop_reason"] in ("certified", "max-passes")
         assert row["dual"] <= row["primal"] + row["rounding"]
+        assert [hint["code"] for hint in model.report["hints"]].count("indefinite-kernel") == 1
 
     def test_duplicate_rows(self, rows):
         matrix = sparse.csr_array(sparse.vstack([rows[0][:60]] * 4))

@@ -15,7 +15,7 @@ from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageErro
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
 from ooc_svm.store import open_store
 from ooc_svm.training import engines
-from ooc_svm.training import plan as plan_module
+from ooc_svm.training import pace
 from ooc_svm.training.prepare import Preparation
 
 WORKLOAD = Preparation.workload.func
@@ -89,7 +89,7 @@ def test_the_time_is_a_range_where_the_solver_works_as_much_as_the_rows_need(sto
 
 def test_one_thread_solves_a_model(rows, monkeypatch):
     """What is computed besides the passes is not shared by more threads than there are models."""
-    monkeypatch.setattr(plan_module, "_thread_seconds", lambda engine, samples: (0.0, 1.0))
+    monkeypatch.setattr(pace, "_thread_seconds", lambda engine, samples: (0.0, 1.0))
     labels = np.arange(300) % 4
     spread = {}
     for n_models, options in ((1, {"positive": 1}), (4, {})):
@@ -120,7 +120,7 @@ def test_a_first_meeting_with_rows_is_not_what_a_pass_takes(store, monkeypatch):
         visit(self, block, rows, partial)
 
     monkeypatch.setattr(SweepPass, "visit", slow_at_first)
-    monkeypatch.setattr(plan_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     assert 1.0 < plan(store, threads=1).seconds_per_pass < 1e6
     assert len(met) > 1
 

@@ -26,6 +26,7 @@ from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import ScoredLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
 from ooc_svm.solvers.kernel_cutting_plane.solver import KernelCutState, KernelCuttingPlane
+from ooc_svm.solvers.smo.objective import is_definite
 from ooc_svm.solvers.space import LinearSpace
 
 MAX_CUTS = 128  # Cuts kept: each takes two row vectors
@@ -75,6 +76,11 @@ class KernelCuttingPlanes(SolverPackage):
             raise UsageError(
                 f"{parameter('sparse_cuts')} is not for problem {options.problem!r}: nu is the weight of "
                 "each of its cuts; leave it out"
+            )
+        if not all(map(is_definite, context.kernels)):
+            raise UsageError(
+                f"the kernel {options.kernel!r} with these numbers is not positive semi-definite on all "
+                f"data, and then cuts are no bounds; take another one, or {parameter('solver', 'smo')}"
             )
 
         def solver(spec: ModelSpec, name: str) -> KernelCuttingPlane:

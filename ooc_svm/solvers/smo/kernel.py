@@ -66,6 +66,14 @@ class KernelSmo(Smo):
     def is_definite(self) -> bool:
         return is_definite(self.kernel)
 
+    def hints(self) -> dict[str, str]:
+        if self.is_definite:
+            return {}
+        return {
+            "indefinite-kernel": "the kernel is not positive semi-definite on all data: the gap tells how "
+            "far the model is from the KKT conditions, not from an optimum, which need not exist"
+        }
+
     def solution(self) -> KernelExpansion:
         return KernelExpansion(self.model.coefficients, self.state.best_b, PRECISION, self.rows)
 
