@@ -23,7 +23,8 @@ from ooc_svm.cli.reading import (
 )
 from ooc_svm.conversion.options import CONVERT_KINDS as KINDS
 from ooc_svm.conversion.options import INPUTS
-from ooc_svm.options.option import CLUSTER_HEADING, ENGINES
+from ooc_svm.options import ENGINES
+from ooc_svm.options.option import CLUSTER_HEADING
 from ooc_svm.parameters import PATH
 from ooc_svm.system.memory import format_size
 

@@ -19,7 +19,7 @@ from ooc_svm.model.sigmoid import probabilities_of
 from ooc_svm.problems.targets import FOLDS, HELD_OUT, WEIGHT
 from ooc_svm.solvers.base import KeptScores, Solver
 from ooc_svm.system import signals
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.result import fold_certificates, with_certificates
 from ooc_svm.training.score_bins import BinnedScores, FunctionScores, binned_scores
 
@@ -48,7 +48,7 @@ def announcement(prepared: Preparation) -> str | None:
 def ended_model(run: Run) -> Model:
     """The model of a run that has ended, calibrated if that is asked for; Interrupted by a signal."""
     model = run.model(ended=True)
-    return model if run.options.calibrate is None else calibrated(run, model)
+    return model if run.prepared.options.calibrate is None else calibrated(run, model)
 
 
 def uncalibrated(model: Model) -> Model:

@@ -10,7 +10,7 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.system.memory import memory_budget
 from ooc_svm.training.batches import batches_of
 from ooc_svm.training.memory_plan import Budget, divide
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.preparation import Preparation
 
 
 def batches(prepared: Preparation) -> list[Preparation]:

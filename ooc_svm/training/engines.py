@@ -16,7 +16,7 @@ from ooc_svm.store import Store
 from ooc_svm.system.memory import memory_budget, parse_size
 from ooc_svm.training.columns import needs_columns
 from ooc_svm.training.memory_plan import Budget, divide
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.preparation import Preparation
 
 ON_CLUSTER = "ooc_svm.training.on_cluster"  # Preloaded by the processes of a local cluster
 

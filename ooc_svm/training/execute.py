@@ -11,7 +11,8 @@ from ooc_svm.training import hints
 from ooc_svm.training.checkpoint import Checkpoints, batch_folder, saved_batches
 from ooc_svm.training.division import batches, in_batches
 from ooc_svm.training.joined import JoinedModel
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.keys import key_of
+from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress
 from ooc_svm.training.together import train_together
 
@@ -32,7 +33,7 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
     for part in parts:
         checkpoints = None
         if options.checkpoint is not None:
-            checkpoints = Checkpoints(batch_folder(options.checkpoint, part.batch), part.key())
+            checkpoints = Checkpoints(batch_folder(options.checkpoint, part.batch), key_of(part))
         try:
             model, columns = train_together(part, progress, checkpoints, columns, spent)
         except Interrupted as interrupted:

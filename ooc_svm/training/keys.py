@@ -6,10 +6,13 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ooc_svm.catalog import owners
 from ooc_svm.options import TrainOptions, family_fields, identity_fields
+
+if TYPE_CHECKING:
+    from ooc_svm.training.preparation import Preparation
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,28 @@ def family_key(
 ) -> RunKey:
     """The key that runs share whose states differ by C alone."""
     return RunKey(_keys(data_id, options, family_fields(), part or {}), data_id, known_by)
+
+
+def key_of(prepared: Preparation) -> RunKey:
+    """What tells a run from others, for its checkpoints."""
+    return run_key(prepared.data.id(), prepared.data.known_by, prepared.options, _part_of(prepared))
+
+
+def family_of(prepared: Preparation) -> RunKey:
+    """What a run has in common with those that it can start from, or they from it."""
+    return family_key(prepared.data.id(), prepared.data.known_by, prepared.options, _part_of(prepared))
+
+
+def _part_of(prepared: Preparation) -> dict[str, Any]:
+    """What of folds, of a batch and of a grid does not follow from data and options."""
+    found: dict[str, Any] = {}
+    if prepared.folds is not None:
+        found["folds"] = [prepared.folds.n_folds, prepared.options.seed, prepared.folds.by_query]
+    if prepared.batch is not None:
+        found["batch"] = [prepared.batch.number, prepared.batch.total]
+    if len(prepared.variants) > 1:
+        found["grid"] = [dict(each.settings) for each in prepared.variants]
+    return found
 
 
 def _keys(

@@ -20,7 +20,7 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.store import Store, open_store
 from ooc_svm.system.folders import shared_folder
 from ooc_svm.training.memory_plan import Budget, Workload, divide, least_plan, room_of, with_plan
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.warmup import warm_up
 
 

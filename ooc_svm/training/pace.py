@@ -15,7 +15,7 @@ from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import Sample
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.memory_plan import Budget, Workload
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.preparation import Preparation
 
 SAMPLED_BLOCKS = 3  # Blocks that are read and worked on to measure the speed
 

@@ -33,7 +33,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
     # Which class has the largest score is not known where some are in another batch.
     measured = measured and not (prepared.batch is not None and prepared.batch.splits_classes)
     quality, found = _measured(run) if measured else ([], run.hints)
-    options, data = run.options, prepared.data
+    options, data = run.prepared.options_of(run.variant), prepared.data
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]
     rows = [model_report(run, number) for number in run.numbers(None)]
@@ -101,7 +101,7 @@ def _measured(run: Run) -> tuple[list[Quality | None], list[hints.Hint]]:
         quality = measure(run.engine, models, kept, run.sizes)
     certified = all(solver.certificate.stop_reason == CERTIFIED for solver in solvers)
     found = [*run.hints, *hints.of_columns(solvers[0].hints(), prepared.data, quality)]
-    return quality, [*found, *hints.of_quality(run.options, quality, certified)]
+    return quality, [*found, *hints.of_quality(run.prepared.options_of(run.variant), quality, certified)]
 
 
 def _own_quality(whole: Quality | None, n_models: int) -> list[dict[str, Any]]:

@@ -15,15 +15,15 @@ from ooc_svm.engine.base import Engine
 from ooc_svm.engine.base import Solver as Drivable
 from ooc_svm.errors import DamageError, Interrupted, parameter
 from ooc_svm.model.model import Model
-from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import Context, Solver
 from ooc_svm.system import signals
 from ooc_svm.training import hints
 from ooc_svm.training.checkpoint import Checkpoints, check_feature_names, saved_item
 from ooc_svm.training.hints import Hint
+from ooc_svm.training.keys import family_of
 from ooc_svm.training.memory_plan import Budget
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Recorder
 from ooc_svm.training.result import make_model
 from ooc_svm.training.validation import measuring
@@ -82,11 +82,6 @@ class Run:
         """Where they are among the models of the run."""
         wanted = self.variant, fold
         return [k for k, spec in enumerate(self.models) if (spec.variant, spec.fold) == wanted]
-
-    @property
-    def options(self) -> TrainOptions:
-        """The options of the models that the model file is made of."""
-        return self.prepared.variants[self.variant].options
 
     def start(self) -> None:
         """Begin where another run ended, if that is asked for."""
@@ -165,7 +160,7 @@ class Run:
         names = data.feature_names
         metadata = {
             "C": [spec.C for spec in self.models],
-            "family": self.prepared.family().texts[0],
+            "family": family_of(self.prepared).texts[0],
             "feature_names": None if names is None else names.digest(),
             "parameters": asdict(self.budget.plan.parameters),
             "cut": list(self.budget.plan.cut),

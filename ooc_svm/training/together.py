@@ -14,7 +14,7 @@ from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.comparison import Comparison
 from ooc_svm.training.engines import open_engine
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress, Recorder
 from ooc_svm.training.prune import prune
 from ooc_svm.training.run import Run

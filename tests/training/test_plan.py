@@ -14,9 +14,8 @@ from ooc_svm import plan, train
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
 from ooc_svm.store import open_store
-from ooc_svm.training import engines
-from ooc_svm.training import pace
-from ooc_svm.training.prepare import Preparation
+from ooc_svm.training import engines, pace
+from ooc_svm.training.preparation import Preparation
 
 WORKLOAD = Preparation.workload.func
 
