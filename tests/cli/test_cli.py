@@ -360,11 +360,11 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
         (["--loss", "epsilon-insensitive"], "hinge"),
         (
             ["--loss", "squared-hinge", "--solver", "ocas"],
-            "'squared-hinge' is for the solvers 'streamed-smo' and 'block-smo'",
+            "'squared-hinge' is for the solvers 'streamed-smo', 'block-smo', 'alm' and 'inexact-alm'",
         ),
         (
             ["--loss", "squared-hinge", "--cut-groups", "2"],
-            "; loss 'squared-hinge' is for the solvers 'streamed-smo' and 'block-smo'",
+            "; loss 'squared-hinge' is for the solvers 'streamed-smo', 'block-smo', 'alm' and 'inexact-alm'",
         ),
         (["--solver", "streamed-smo", "--cut-groups", "2"], "--cut-groups is for"),
         (["--solver", "ocas", "--resident", "0.1"], "resident"),
