@@ -166,7 +166,7 @@ class TestDifficultData:
 
     def test_nothing_but_rows_without_features(self, loss, bias, request):
         if (loss, bias) == ("lp", "free"):
-            reason = "the free bias of a power of the slack swings about its optimum where nothing is resident"
+            reason = "the free bias of a power of the slack swings where nothing is resident"
             request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
         t = np.array([1.0, 1.0, 1.0, -1.0])
         problem = {"loss": loss, "bias": bias, "C": 2.0}
