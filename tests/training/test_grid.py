@@ -92,7 +92,7 @@ class TestComparison:
     ("grid", "message"),
     [
         ({"C": [1.0]}, "C takes several values itself"),
-        ({"gap": [1.0]}, "grid has 'gap'; it takes epsilon, nu,"),
+        ({"gap": [1.0]}, "grid has 'gap'; it takes epsilon, "),
         ({"nu": [0.5]}, "nu is for the problems 'nu-svc' and 'nu-svr', not 'svr'"),
         ({"epsilon": [0.5, 0.5]}, "grid has epsilon = 0.5 twice"),
         ({"epsilon": [-1.0]}, "epsilon must be finite and not negative, not -1"),
