@@ -51,11 +51,11 @@ GRADES, QID = np.digitize(VALUES, [-3.0, 3.0]), np.repeat(np.arange(20), 10)
 OF_KERNELS = {"gamma", "degree", "coef0", "sparse_cuts"}
 LEFT_OUT = {
     OocSVC: {"problem", "epsilon", "nu"},
-    OocSVR: {"problem", "class_weight", "positive", "nu", "calibrate"},
-    OocNuSVC: {"problem", "epsilon", "C"},
-    OocNuSVR: {"problem", "class_weight", "positive", "epsilon", "calibrate"},
+    OocSVR: {"problem", "p", "class_weight", "positive", "nu", "calibrate"},
+    OocNuSVC: {"problem", "p", "epsilon", "C"},
+    OocNuSVR: {"problem", "p", "class_weight", "positive", "epsilon", "calibrate"},
     OocRanker: {
-        *("problem", "epsilon", "nu", "class_weight", "positive", "calibrate"),
+        *("problem", "p", "epsilon", "nu", "class_weight", "positive", "calibrate"),
         *("resident", "lanes", "warm_start"),
         *OF_KERNELS,
     },

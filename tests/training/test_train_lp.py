@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 import ooc_svm
-from ooc_svm import OocSVC, UsageError, load_model, save_model, train
+from ooc_svm import DamageError, OocSVC, UsageError, load_model, save_model, train
 from ooc_svm.options import TrainOptions
 
 RNG = np.random.default_rng(12)
@@ -78,7 +78,7 @@ class TestOptimum:
         assert not part.report["converged"]
         resumed = train(tmp_path / "store.zarr", resume=True, **place, **options)
         assert resumed.weights.tobytes() == whole.weights.tobytes()
-        with pytest.raises(UsageError, match="was saved by a run with other options"):
+        with pytest.raises(DamageError, match="was saved by a run with other options"):
             train(tmp_path / "store.zarr", resume=True, **place, **(options | {"p": 1.5}))
 
 
