@@ -39,7 +39,7 @@ from ooc_svm.model.sigmoid import Sigmoid, targets_of
 from ooc_svm.problems.targets import FOLDS, HELD_OUT, ClassTargets
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import KeptScores
-from ooc_svm.training import execute
+from ooc_svm.training import calibration
 from ooc_svm.training.score_bins import BINS, BinnedScores, FunctionScores, binned_scores
 
 N_ROWS = 400
@@ -80,13 +80,13 @@ class Ended:
 def ended(monkeypatch):
     """The ends of all calibrated runs of a test."""
     ends: list[Ended] = []
-    own = execute.calibrated
+    own = calibration.calibrated
 
     def keep(run, model):
         ends.append(Ended(run))
         return own(run, model)
 
-    monkeypatch.setattr(execute, "calibrated", keep)
+    monkeypatch.setattr(calibration, "calibrated", keep)
     return ends
 
 
