@@ -126,8 +126,8 @@ class TrainOptions:
         KERNELS,
         LINEAR,
         Role.IDENTITY,
-        "Kernel function: x.z (linear), (gamma x.z + coef0)^degree (poly), exp(-gamma norm(x - z)^2) (rbf) or "
-        "tanh(gamma x.z + coef0) (sigmoid).",
+        "Kernel function: x.z (linear), (gamma x.z + coef0)^degree (poly), exp(-gamma norm(x - z)^2) (rbf) "
+        "or tanh(gamma x.z + coef0) (sigmoid).",
     )
     gamma: float | str | None = train_option(
         GAMMA,
