@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ooc_svm.catalog import LINEAR
@@ -22,18 +21,11 @@ def batches(prepared: Preparation) -> list[Preparation]:
     MemoryBudgetError if not even one model at a time fits; the message holds the sum.
     """
     most = _most_batches(prepared)
-    try:
-        if not _budget(prepared).plan.crowded or most == 1:
-            return [prepared]
-    except MemoryBudgetError:
-        if most == 1:
-            raise
-    found = _fewest(most, lambda total: not _budget(in_batches(prepared, total)[0]).plan.crowded)
-    if found is None:
-        found = _fewest(most, lambda total: _budget(in_batches(prepared, total)[0]) is not None)
-    if found is None:
-        raise _refusal(prepared, most)
-    return [prepared] if found == 1 else in_batches(prepared, found)
+    for crowded in (False, True):
+        found = _fewest(prepared, most, crowded=crowded)
+        if found is not None:
+            return in_batches(prepared, found)
+    raise _refusal(prepared, most)
 
 
 def in_batches(prepared: Preparation, total: int) -> list[Preparation]:
@@ -61,23 +53,27 @@ def _budget(prepared: Preparation) -> Budget:
     return divide(work, prepared.solver, options, memory_budget(options.memory))
 
 
-def _fewest(most: int, fits: Callable[[int], bool]) -> int | None:
-    """The least number of batches that fits; None if none does. The more there are, the less each needs."""
+def _fewest(prepared: Preparation, most: int, *, crowded: bool) -> int | None:
+    """The least number of batches that fits; None if none does. The more there are, the less each needs.
 
-    def tried(total: int) -> bool:
+    ``crowded``: whether they may have too little room to work well in, see `SolverPlan`.
+    """
+
+    def fits(total: int) -> bool:
         try:
-            return fits(total)
+            plan = _budget(in_batches(prepared, total)[0]).plan
+            return crowded or not plan.crowded
         except MemoryBudgetError:
             return False
 
     too_few, enough = 0, 1
-    while not tried(enough):
+    while not fits(enough):
         if enough == most:
             return None
         too_few, enough = enough, min(2 * enough, most)
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if tried(middle) else (middle, enough)
+        too_few, enough = (too_few, middle) if fits(middle) else (middle, enough)
     return enough
 
 
@@ -88,7 +84,8 @@ def _refusal(prepared: Preparation, most: int) -> MemoryBudgetError:
         _budget(least)
     except MemoryBudgetError as error:
         batch = least.batch
-        assert batch is not None
+        if batch is None:
+            return error
         finished = batch.finished_bytes(prepared.data.source.n_features)
         spare = memory_budget(prepared.options.memory) - (error.needed - finished)
         fitting = max(int(batch.n_final * spare / max(finished, 1)), 0)

@@ -55,6 +55,18 @@ class RowLosses(RayScores):
 
 
 @dataclass(frozen=True, slots=True)
+class ScoredLosses(RowLosses):
+    """Losses of rows whose scores are in one row vector: a segment without length."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.previous, *self.targets.reads)
+
+    def segment(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
+        return rows.vectors[self.previous], rows.vectors[self.previous]
+
+
+@dataclass(frozen=True, slots=True)
 class RowCut(NoCells):
     """Row rule: loss and cut at the scores. Sums (4, groups): loss, offset, sum of coefficients, rows."""
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import RowSlice
-from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
+from ooc_svm.solvers.cutting_plane.row_rules import ScoredLosses
 
 Pair = tuple[float, float]  # Of the signs 1 and -1
 
@@ -24,15 +24,8 @@ BEYOND = 2.0**-45  # Share of a row's weight by which rounding may have put a cu
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredLosses(RowLosses):
-    """Losses of rows whose scores are in one row vector: a segment without length."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.previous, *self.targets.reads)
-
-    def segment(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
-        return rows.vectors[self.previous], rows.vectors[self.previous]
+class SidedLosses(ScoredLosses):
+    """Losses of rows at their scores, and the pieces of each sign."""
 
     def sides(self, rows: RowSlice, thetas: Pair) -> Iterator[tuple[int, Float64Array, Float64Array]]:
         """Of each sign: its place in a pair, weights of the pieces (0: none), by how much they are above."""
@@ -47,7 +40,7 @@ class ScoredLosses(RowLosses):
 class SideSums:
     """Rule on row vectors: weights of the pieces with a loss, of each sign; of those on a breakpoint."""
 
-    losses: ScoredLosses
+    losses: SidedLosses
     thetas: Pair
     edge: float  # Distance from a breakpoint that counts as none
     writes: ClassVar[tuple[str, ...]] = ()
@@ -71,7 +64,7 @@ OFFSET, TOTAL, SIZE, HEIGHT = range(4)
 class TakeCut:
     """Rule on row vectors: the cut, with these fractions of the pieces on a breakpoint."""
 
-    losses: ScoredLosses
+    losses: SidedLosses
     thetas: Pair
     edge: float
     fractions: Pair
@@ -104,7 +97,7 @@ class TakeCut:
 class CountOutside:
     """Rule on row vectors: entries of cuts that are above the weight of the row, or of the wrong side."""
 
-    losses: ScoredLosses
+    losses: SidedLosses
     names: tuple[str, ...]
     writes: ClassVar[tuple[str, ...]] = ()
     sums_shape: ClassVar[tuple[int, ...]] = (1,)
@@ -131,7 +124,7 @@ SQUARE, LINEAR, SUM, MASS = range(4)
 class Combine:
     """Rule on row vectors: ``v = sum_k beta_k h_k`` and the scores ``s = sum_k beta_k g_k``."""
 
-    losses: ScoredLosses
+    losses: SidedLosses
     cuts: tuple[tuple[str, str], ...]  # Row vectors of h and g
     beta: Float64Array
     to: str

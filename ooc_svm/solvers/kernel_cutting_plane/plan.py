@@ -23,7 +23,7 @@ from ooc_svm.solvers.base import (
 )
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION
-from ooc_svm.solvers.kernel_cutting_plane.cut_rules import ScoredLosses
+from ooc_svm.solvers.kernel_cutting_plane.cut_rules import SidedLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
 from ooc_svm.solvers.kernel_cutting_plane.solver import KernelCutState, KernelCuttingPlane
 from ooc_svm.solvers.smo.objective import is_definite
@@ -86,7 +86,7 @@ class KernelCuttingPlanes(SolverPackage):
         def solver(spec: ModelSpec, name: str) -> KernelCuttingPlane:
             assert spec.targets is not None
             kernel = in_precision(context.kernels[spec.variant], PRECISION)
-            losses, free = ScoredLosses(spec.targets, spec.loss, name), LinearSpace(0, n_free=options.n_free)
+            losses, free = SidedLosses(spec.targets, spec.loss, name), LinearSpace(0, n_free=options.n_free)
             oracle = FreeCutOracle(losses, spec.C, free, nu=spec.nu, mean=spec.mean)
             state = KernelCutState(CutMatrix(plan.parameters.max_cuts))
             place = kernel, space.n_features, space.scale2, context.stopping, state, name, size.n_rows

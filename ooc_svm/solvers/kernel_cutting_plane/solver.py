@@ -41,7 +41,7 @@ from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, VANISHING, FreeCutOr
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.kernel_cutting_plane import cut_rules
 from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION, ColumnsPass, ColumnSums, PartOfRows
-from ooc_svm.solvers.kernel_cutting_plane.cut_rules import Pair, ScoredLosses
+from ooc_svm.solvers.kernel_cutting_plane.cut_rules import Pair, SidedLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
 from ooc_svm.solvers.rounding import gamma
 from ooc_svm.solvers.smo.objective import largest_values
@@ -89,10 +89,10 @@ class KernelCuttingPlane(Solver):
     _facts: dict[str, float] = field(default_factory=dict)
 
     @property
-    def losses(self) -> ScoredLosses:
+    def losses(self) -> SidedLosses:
         """The losses at the scores of the moment."""
         losses = self.oracle.losses
-        assert isinstance(losses, ScoredLosses)
+        assert isinstance(losses, SidedLosses)
         return losses
 
     @property

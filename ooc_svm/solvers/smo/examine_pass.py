@@ -19,7 +19,7 @@ from ooc_svm.passes.base import Position, RowSet, RowSlice
 from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.problems.targets import RowTargets
-from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
+from ooc_svm.solvers.cutting_plane.row_rules import ScoredLosses
 from ooc_svm.solvers.smo.rows import HeldRows
 
 # Sums over the rows: of alpha, of v = y alpha, of v times the score; numbers of multipliers at no bound, at
@@ -58,7 +58,7 @@ class SmoModel:
     @property
     def scores(self) -> str:
         """Row vector of the scores at the point of the last read, without the threshold."""
-        return f"{self.name}/scores"
+        return self.losses.previous
 
     @property
     def best(self) -> str:
@@ -66,31 +66,14 @@ class SmoModel:
         return f"{self.name}/best"
 
     @property
-    def losses(self) -> RowLosses:
+    def losses(self) -> ScoredLosses:
         """The losses of the rows at the scores of the last read."""
-        return LossesOfScores(self.targets, self.loss, self.name)
+        return ScoredLosses(self.targets, self.loss, self.name)
 
     def classes_and_bounds(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
         """``y`` and ``c`` of each row."""
         y, weight = self.targets.values(rows.vectors)
         return y, self.C * weight
-
-
-@dataclass(frozen=True, slots=True)
-class LossesOfScores(RowLosses):
-    """Losses of rows whose scores are in one row vector: a segment without length."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.scores, *self.targets.reads)
-
-    @property
-    def scores(self) -> str:
-        """Row vector of the scores."""
-        return f"{self.name}/scores"
-
-    def segment(self, rows: RowSlice) -> tuple[Float64Array, Float64Array]:
-        return rows.vectors[self.scores], rows.vectors[self.scores]
 
 
 class Scorer(Protocol):
