@@ -26,6 +26,7 @@ from ooc_svm.solvers.streamed_smo.plan import (
     LITTLE_DATA,
     MOST_OF_LITTLE,
     MOST_TOGETHER,
+    PAIRS_A_ROW,
     SHARES,
     SmoParameters,
 )
@@ -321,6 +322,23 @@ def test_few_rows_are_all_held_where_they_fit():
             tight = int(1.002 * fewest(thousand, STREAMED))
             many = divide(thousand, STREAMED, tight).plan.parameters.resident_elements
             assert many == math.ceil(MOST_TOGETHER * MOST_OF_LITTLE * (n_nonzeros + 2))
+
+
+def test_where_memory_is_short_each_resident_row_is_held_for_fewer_models():
+    work, options = changed(TEXT, n_models=200), replace(STREAMED, resident=0.1)
+    rows = 100_000
+    assert divide(work, options, 10**13).plan.parameters.resident_pairs == 200 * rows
+    least = fewest(work, options)
+    plan = divide(work, options, least).plan
+    assert plan.parameters.resident_pairs == PAIRS_A_ROW * rows
+    assert plan.parameters.resident_elements == 0.1 * work.size.elements
+    assert any(f"at most {PAIRS_A_ROW * rows:,} pairs" in item.note for item in plan.items)
+    some = divide(work, options, least + 10**10).plan.parameters.resident_pairs
+    assert PAIRS_A_ROW * rows < some < 200 * rows
+    # Of few models all are counted.
+    assert divide(changed(TEXT, n_models=PAIRS_A_ROW), options, least).plan.parameters.resident_pairs == (
+        PAIRS_A_ROW * rows
+    )
 
 
 def test_a_share_holds_some_rows_at_least():
