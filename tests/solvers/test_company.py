@@ -158,10 +158,8 @@ def test_guests_save_many_models_most_reads(monkeypatch):
     monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 1)
     rng, n_rows, n_classes = np.random.default_rng(0), 600, 30
     classes = rng.integers(0, n_classes, n_rows)
-    own, any_word = (
-        classes[:, None] * 30 + rng.integers(0, 30, (n_rows, 20)),
-        rng.zipf(1.2, (n_rows, 20)) % 2000,
-    )
+    own = classes[:, None] * 30 + rng.integers(0, 30, (n_rows, 20))
+    any_word = rng.zipf(1.2, (n_rows, 20)) % 2000
     words = np.where(rng.random((n_rows, 20)) < 0.3, own, any_word)
     matrix = sparse.csr_matrix((np.ones(words.size), (np.repeat(np.arange(n_rows), 20), words.ravel())))
     matrix = sparse.csr_matrix(matrix.multiply(1.0 / linalg.norm(matrix, axis=1)[:, None]))

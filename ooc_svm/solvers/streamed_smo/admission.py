@@ -9,8 +9,8 @@ to those that it is worth most to.
 
 Where most rows that matter are elsewhere, a part of the room is for guests: the best of the last round's
 rows, however little they are worth next to those here. They are solved together with these once, which
-reading them does not come up to, and hold their own after that or leave. (172 classes of texts, a tenth of the rows
-resident: 10 reads to a gap of 1e-2 with a quarter of the room for guests, more than 20 without.)
+reading them does not come up to, and hold their own after that or leave. (172 classes of texts, a tenth of
+the rows resident: 10 reads to a gap of 1e-2 with a quarter of the room for guests, more than 20 without.)
 """
 
 from __future__ import annotations

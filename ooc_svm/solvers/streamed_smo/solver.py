@@ -156,7 +156,7 @@ class StreamedSmo(Prunable):
         sweep = SweepPass(
             self.model, self.state.w, None, False, np.array([0.0, 1.0, 0.0]), 1.0, 0.0,
             self.state.multipliers.residency(first.rows, nobody, np.empty(0, np.bool_)),
-            self.effort.visits, seed_of(self.seed), *self._room, self._min_priority,
+            self.effort.visits, seed_of(self.seed), self._room, self._min_priority,
             first.rows, first.position,
         )  # fmt: skip
         scores = ScorePass(self.model, zeros, first.rows, first.position)
@@ -293,7 +293,7 @@ class StreamedSmo(Prunable):
             sweep = SweepPass(
                 model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
                 float(multipliers.thetas[r]), multipliers.residency(each.rows, at_start, back),
-                self.effort.visits, seed_of(self.seed, number), *self._room, least, *place,
+                self.effort.visits, seed_of(self.seed, number), self._room, least, *place,
             )  # fmt: skip
             requests: list[Pass] = [sweep]
             if scored:

@@ -97,8 +97,7 @@ class SweepPass:
     visits: int  # Times that each row is moved
     seed: np.uint64
     # Nonzeros and rows together that the candidates of a lane may have, and how many they may be
-    room: int
-    most: int
+    room: tuple[int, int]
     min_priority: float  # Of a candidate
     rows: RowSet  # A segment for each lane
     position: Position
@@ -141,7 +140,7 @@ class SweepPass:
         is_resident[places(self.residency.anywhere, rows)[1]] = True
         sizes[is_resident] = 1
         in_lane = self._rows_of_lane(rows.start)
-        room, most = self.room * n_rows // in_lane, self.most * n_rows // in_lane
+        room, most = (part * n_rows // in_lane for part in self.room)
         chosen = _best_rows(priority, sizes, self.min_priority, room, most)
         if len(chosen):
             copied = ~is_resident[chosen]
