@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.environment import Environment, lookup_environment
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 
 _CHECKSUM_BYTES = 4
 
@@ -74,7 +74,7 @@ class _Constants(NamedTuple):
         return cls(found.globals["__name__"], found.consts, found.env_name)
 
     def environment(self) -> Environment:
-        known = lookup_environment(self.name)
+        known: Environment | None = lookup_environment(self.name)
         if known is None:
             known = Environment({"__name__": self.module})
             known.consts[:] = self.constants

@@ -10,6 +10,7 @@ import numpy as np
 
 from ooc_svm.catalog import PROBLEMS, load
 from ooc_svm.engine.serial import SerialEngine
+from ooc_svm.ops.compiled import keep_compiled, was_compiled
 from ooc_svm.options import TrainOptions
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.stopping import Stopping
@@ -28,7 +29,9 @@ _done: set[tuple[object, ...]] = set()
 
 
 def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callable[[str], None]) -> None:
-    """Run the solver on a few rows of the kind of data it will see, once a process for each combination.
+    """Run the solver on a few rows of the kind of data it will see, unless an earlier run has done so.
+
+    What it compiles is kept: a run that follows loads it when it is called.
 
     ``value_type``: {"ones", "float32", "float64"}.
     ``weighted``: whether rows have weights.
@@ -38,7 +41,7 @@ def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callab
         *(options.problem, options.resolved_loss, options.resolved_solver, options.resolved_bias),
         *(options.scale != "none", value_type, weighted),
     )
-    if kind in _done:
+    if kind in _done or was_compiled(repr(kind)):
         return
     timer = threading.Timer(PATIENCE, note, [COMPILING])
     timer.daemon = True
@@ -48,6 +51,7 @@ def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callab
     finally:
         timer.cancel()
     _done.add(kind)
+    keep_compiled(repr(kind))
 
 
 def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:
