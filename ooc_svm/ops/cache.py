@@ -14,12 +14,14 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from io import BytesIO
 from typing import Any, NamedTuple
 
+from llvmlite import binding
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.environment import Environment, lookup_environment
-from numba.core.runtime.nrt import rtsys
+from numba.core.runtime import _nrt_python
 
 _CHECKSUM_BYTES = 4
 
@@ -57,6 +59,16 @@ class _CheckedFiles(IndexDataCacheFile):
             content = BytesIO()
             yield content
             file.write(content.getvalue() + _checksum(filepath, content.getvalue()))
+
+
+@cache
+def _offer_runtime() -> None:
+    """Let machine code find the functions of Numba's runtime.
+
+    Where code is to be compiled, Numba also compiles those parts of the runtime that are put into it.
+    """
+    for name, address in _nrt_python.c_helpers.items():
+        binding.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 class _Constants(NamedTuple):
@@ -109,8 +121,8 @@ class CheckedCache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load a function, for which the runtime is all that is needed; None if it is not there."""
-        rtsys.initialize(target_context)
+        """Load a function; None if it is not there."""
+        _offer_runtime()
         return self._load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:

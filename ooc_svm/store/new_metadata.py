@@ -23,18 +23,23 @@ class NewNode:
 
     def __init__(self, record: dict[str, Any]) -> None:
         self._record = record
+        self._content: bytes | None = None
 
     def update_attributes(self, attributes: dict[str, Any]) -> None:
         """Add attributes, or replace them."""
         self._record["attributes"] = self._record["attributes"] | attributes
+        self._content = None
 
     def resize(self, length: int) -> None:
         """Give an array its length."""
         self._record["shape"] = [length]
+        self._content = None
 
     def content(self) -> bytes:
         """The bytes of the file."""
-        return json.dumps(self._record, indent=2, allow_nan=False).encode()
+        if self._content is None:
+            self._content = json.dumps(self._record, indent=2, allow_nan=False).encode()
+        return self._content
 
 
 def new_group() -> NewNode:

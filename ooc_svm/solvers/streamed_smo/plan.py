@@ -12,11 +12,10 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
-from ooc_svm.solvers.streamed_smo.by_nu import N_VECTORS, build_by_nu
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
-from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS
+from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
@@ -135,6 +134,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             solvers = [solver(spec, f"model{number}") for number, spec in enumerate(models)]
             _join_paths(models, solvers)
             return list(solvers)
+        from ooc_svm.solvers.streamed_smo.by_nu import build_by_nu
+
         return [build_by_nu(spec, f"model{number}", solver, context) for number, spec in enumerate(models)]
 
 
