@@ -18,10 +18,10 @@ from functools import cache
 from io import BytesIO
 from typing import Any, NamedTuple
 
-from llvmlite import binding
+from llvmlite import binding  # type: ignore[import-untyped]
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.environment import Environment, lookup_environment
-from numba.core.runtime import _nrt_python
+from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]  # it is compiled
 
 _CHECKSUM_BYTES = 4
 

@@ -32,9 +32,10 @@ SHARES = (
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
 # Several models hold at most so many times the rows of one: many rows matter to most of them.
 MOST_TOGETHER = 4
-# Nonzeros and rows together that are all held, if there are no more: that saves reads. But they may take no
-# more than this part of what resident rows could.
-FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
+# Nonzeros and rows together: if there are no more all are held, which halves the work of one model and saves
+# much more of many; of more data, those that are held in any case. But they may take no more than this part
+# of what resident rows could.
+ALL_ELEMENTS, FEW_ELEMENTS, FEW_PART = 1 << 22, 1 << 16, 0.25
 
 # Rows of mean length that are held at least, even by a smaller share: with one or none the bound of a free
 # bias would stay at 0, and with fewer than there are free rows each read undoes a part of what the one before
@@ -203,8 +204,9 @@ def _best_capacity(size: DataSize, nbytes: float) -> int:
     capacities = [min(math.ceil(share * size.elements), size.elements) for share in shares]
     fitting = (capacity for capacity in capacities if _rows_nbytes(size, capacity) <= nbytes)
     capacity = next(fitting, capacities[-1])
-    few = min(size.elements, FEW_ELEMENTS)
-    return max(capacity, few) if _rows_nbytes(size, few) <= FEW_PART * nbytes else capacity
+    wanted = [size.elements] if size.elements <= ALL_ELEMENTS else []
+    wanted.append(min(size.elements, FEW_ELEMENTS))
+    return max(capacity, next((few for few in wanted if _rows_nbytes(size, few) <= FEW_PART * nbytes), 0))
 
 
 def _rows_nbytes(size: DataSize, capacity: int, resident: float | None = None) -> int:
