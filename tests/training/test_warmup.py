@@ -84,6 +84,9 @@ def test_the_next_process_goes_without_it(runs, monkeypatch):
     warm_up(OCAS)
     warm_up(OCAS, "ones")
     assert runs == [(OCAS, "float64", False), (OCAS, "ones", False)]
+    monkeypatch.setattr(warmup, "_done", set())
+    plan(*store_rows(60, 10), solver="ocas")  # measures, and loads first
+    assert len(runs) == 3
 
 
 def test_one_that_failed_is_run_again(runs, monkeypatch):
