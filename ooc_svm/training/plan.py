@@ -146,7 +146,7 @@ def plan(
     items = budget.items
     if budget.cache_bytes:
         items += (MemoryItem("block cache", budget.cache_bytes, "of {each} decoded", work.data_nbytes),)
-    warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None)
+    warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None, load=True)
     least, most = seconds_per_pass(prepared, work, budget)
     n_batches = 1 + len(others)
     reads, pruning = budget.plan.expected_reads * n_batches, n_batches * (wanted.prune is not None)

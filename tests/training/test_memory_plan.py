@@ -22,6 +22,7 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.base import DataSize
 from ooc_svm.solvers.cutting_plane.plan import GROUP_CHOICES, MANY_POINTS, CutParameters
 from ooc_svm.solvers.streamed_smo.plan import (
+    ALL_ELEMENTS,
     FEW_ELEMENTS,
     LITTLE_DATA,
     MOST_OF_LITTLE,
@@ -309,15 +310,17 @@ def test_of_little_data_a_smaller_share_is_resident():
 
 
 def test_few_rows_are_all_held_where_they_fit():
-    for n_nonzeros in (6, FEW_ELEMENTS - 10, FEW_ELEMENTS + 10):
+    for n_nonzeros in (6, FEW_ELEMENTS + 10, ALL_ELEMENTS - 10, ALL_ELEMENTS + 10):
         work = changed(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
         capacity = divide(work, STREAMED, 10**12).plan.parameters.resident_elements
-        assert capacity == min(n_nonzeros + 2, FEW_ELEMENTS)
+        few = n_nonzeros < ALL_ELEMENTS
+        assert capacity == (n_nonzeros + 2 if few else math.ceil(MOST_OF_LITTLE * (n_nonzeros + 2)))
         # A share of a few rows holds them all.
         asked = divide(work, replace(STREAMED, resident=0.5), 10**12).plan.parameters.resident_elements
         assert asked == n_nonzeros + 2
         if n_nonzeros > 10**4:
             assert divide(work, STREAMED, fewest(work, STREAMED)).plan.parameters.resident_elements < capacity
+        if n_nonzeros == FEW_ELEMENTS + 10:
             thousand = changed(work, n_models=1000)
             tight = int(1.002 * fewest(thousand, STREAMED))
             many = divide(thousand, STREAMED, tight).plan.parameters.resident_elements

@@ -12,11 +12,10 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
-from ooc_svm.solvers.streamed_smo.by_nu import N_VECTORS, build_by_nu
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
-from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS
+from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
@@ -33,9 +32,10 @@ SHARES = (
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
 # Several models hold at most so many times the rows of one: many rows matter to most of them.
 MOST_TOGETHER = 4
-# Nonzeros and rows together that are all held, if there are no more: that saves reads. But they may take no
-# more than this part of what resident rows could.
-FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
+# Nonzeros and rows together: if there are no more all are held, which halves the work of one model and saves
+# much more of many; of more data, those that are held in any case. But they may take no more than this part
+# of what resident rows could.
+ALL_ELEMENTS, FEW_ELEMENTS, FEW_PART = 1 << 22, 1 << 16, 0.25
 
 # Rows of mean length that are held at least, even by a smaller share: with one or none the bound of a free
 # bias would stay at 0, and with fewer than there are free rows each read undoes a part of what the one before
@@ -146,6 +146,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             solvers = [solver(spec, f"model{number}") for number, spec in enumerate(models)]
             _join_paths(models, solvers)
             return list(solvers)
+        from ooc_svm.solvers.streamed_smo.by_nu import build_by_nu
+
         return [build_by_nu(spec, f"model{number}", solver, context) for number, spec in enumerate(models)]
 
 
@@ -233,10 +235,11 @@ def _best_capacity(size: DataSize, nbytes: float) -> tuple[int, int]:
     capacities = [min(math.ceil(share * size.elements), size.elements) for share in shares]
     tried = ((capacity, _fitting_pairs(size, capacity, nbytes)) for capacity in capacities)
     capacity, pairs = next((each for each in tried if each[1]), (capacities[-1], None))
-    few = min(size.elements, FEW_ELEMENTS)
-    few_pairs = _fitting_pairs(size, few, FEW_PART * nbytes)
-    if few > capacity and few_pairs:
-        return few, few_pairs
+    wanted = [size.elements] if size.elements <= ALL_ELEMENTS else []
+    for few in (*wanted, min(size.elements, FEW_ELEMENTS)):
+        few_pairs = _fitting_pairs(size, few, FEW_PART * nbytes)
+        if few > capacity and few_pairs:
+            return few, few_pairs
     return capacity, pairs or _pairs(size, capacity, PAIRS_A_ROW)
 
 
