@@ -6,7 +6,7 @@ from ooc_svm.solvers.alm.state import Penalty
 
 # Of the gradient's norm to ``sqrt(mu) |r - e|``: below the first mu grows fast, below the second slowly; and
 # the two rates. (Measured on four data sets, for p of 1, 1.5 and 2: of Newton's method and of the other one.)
-EXACT, INEXACT = (0.3, 3.0, 4.0, 2.0), (0.5, 5.0, 2.0, 1.2)
+EXACT, INEXACT = (0.3, 3.0, 4.0, 2.0), (1.0, 10.0, 2.0, 1.4)
 MOST = 1e5  # Upper limit of mu, the paper's
 
 

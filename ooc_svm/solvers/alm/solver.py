@@ -24,6 +24,7 @@ the segments to the newest points, found by scores alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -114,7 +115,7 @@ class Alm(AlmValues):
 
     def _trials(self) -> CurvaturePass:
         state = self.state
-        rule = Trials(self.model, state.pending, state.penalty.ratio, self._thetas)
+        rule = Trials(self.model, state.pending, state.penalty.ratio, self._thetas, self.diagonal)
         return CurvaturePass(self._linear(state.direction, rule), self.model.slopes, self.diagonal)
 
     def _look(self) -> Steps:
@@ -154,7 +155,7 @@ class Alm(AlmValues):
         state.score_error = self._rounding.scores(state.score_error, norms[0], step, norms[1])
         state.w, state.plane, state.step = ends[k], planes.sum(axis=0), step
         state.renews, state.before = 0, state.penalty.ratio
-        state.curvature = self._curvature(result.products)
+        state.curvature = self._curvature(result)
         sizes = np.array([own[sides].max(), own[trial_loops.SIZE]])
         state.largest = np.maximum(state.largest, sizes)
         self._add_planes(planes, offsets)
@@ -168,16 +169,17 @@ class Alm(AlmValues):
                 directions.forget(state.memory)
         self._update_penalty(own)
 
-    def _curvature(self, products: Float64Array) -> Float64Array:
-        """The products of the columns in the coordinates of the solver."""
-        space = self.space
-        size = space.dimension
-        scale = np.ones(space.n_features + 1)
+    def _curvature(self, result: CurvatureSums) -> Float64Array:
+        """The products of the columns in the coordinates of the solver, see `AlmState`."""
+        space, products = self.space, result.products
+        size, scale = space.dimension, np.ones(space.n_features + 1)
         if space.scale is not None:
             scale[:-1] = space.scale
         if self.diagonal:
-            diagonal: Float64Array = (products * scale**2)[:size]
-            return diagonal
+            total = float(products[-1])
+            sums = np.append(result.linear.vectors[:, -1, 0], total)
+            common = sums / math.sqrt(total) if total > 0.0 else sums
+            return np.stack([products * scale, common])[:, :size] * scale[:size]
         whole = np.triu(products) + np.triu(products, 1).T
         found: Float64Array = (whole * np.outer(scale, scale))[:size, :size]
         return found

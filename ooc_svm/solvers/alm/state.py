@@ -57,8 +57,9 @@ class AlmState:
         The point, the direction that the next read looks along, and the best point.
     plane : ndarray of shape (dimension,)
         The sum of the rows at the point, with the multipliers of the augmented Lagrangian.
-    curvature : ndarray of shape (dimension, dimension) or (dimension,)
-        Of the augmented Lagrangian without ``|w|^2 / 2``, or its diagonal.
+    curvature : ndarray of shape (dimension, dimension) or (2, dimension)
+        Of the augmented Lagrangian without ``|w|^2 / 2``; or its diagonal, and the sum of the rows, weighted
+        with their slopes, over the root of the sum of these.
     reach : float
         The step that the next read tries first.
     step, renews, before : float, int, float
@@ -94,7 +95,7 @@ class AlmState:
     def fresh(cls, dimension: int, n_free: int, max_cuts: int, *, diagonal: bool) -> AlmState:
         """The state before the first read."""
         w, direction, best, plane, found, rest, along = (np.zeros(dimension) for _ in range(7))
-        curvature = np.zeros(dimension if diagonal else (dimension, dimension))
+        curvature = np.zeros((2 if diagonal else dimension, dimension))
         memory = Memory(np.empty((0, dimension)), np.empty((0, dimension)))
         bundle = Bundle.fresh(max_cuts, dimension, n_free)
         search = Search(found, rest, along)
@@ -109,7 +110,7 @@ class AlmState:
         """Whether the parts fit the model; a saved state may come from anywhere."""
         points = [self.w, self.direction, self.best, self.plane]
         points += [self.search.found, self.search.rest, self.search.along]
-        shape = (dimension,) if diagonal else (dimension, dimension)
+        shape = (2 if diagonal else dimension, dimension)
         past = self.memory.steps.shape == self.memory.changes.shape == (len(self.memory.steps), dimension)
         numbers = [getattr(self, item.name) for item in fields(self) if item.type == "float"]
         return (
