@@ -12,14 +12,12 @@ from ooc_svm.solvers.alm.rules import Pending
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 
-FIRST_RATIO = 0.3  # Of the penalty to the costs: at a score of 0 no multiplier is at a bound
-
 
 @dataclass(slots=True)
 class Penalty:
     """The penalty mu as a multiple of C, and what its limit follows from."""
 
-    ratio: float = FIRST_RATIO
+    ratio: float
     # Of the last update: ``mu |r - e|^2``, and ``|w|^2 / 2`` with the losses at e
     violation: float = 0.0
     value: float = math.inf
@@ -85,21 +83,21 @@ class AlmState:
     reach: float = 1.0
     step: float = 0.0
     renews: int = 0
-    before: float = FIRST_RATIO
+    before: float = 1.0
     score_error: float = 0.0
     best_error: float = 0.0
     sizes: Float64Array = field(default_factory=lambda: np.zeros(4))
     largest: Float64Array = field(default_factory=lambda: np.zeros(2))
 
     @classmethod
-    def fresh(cls, dimension: int, n_free: int, max_cuts: int, *, diagonal: bool) -> AlmState:
-        """The state before the first read."""
+    def fresh(cls, dimension: int, n_free: int, max_cuts: int, ratio: float, *, diagonal: bool) -> AlmState:
+        """The state before the first read; ``ratio``: of the penalty to the costs."""
         w, direction, best, plane, found, rest, along = (np.zeros(dimension) for _ in range(7))
         curvature = np.zeros((2 if diagonal else dimension, dimension))
         memory = Memory(np.empty((0, dimension)), np.empty((0, dimension)))
         bundle = Bundle.fresh(max_cuts, dimension, n_free)
         search = Search(found, rest, along)
-        return cls(w, direction, best, plane, curvature, Penalty(), memory, search, bundle)
+        return cls(w, direction, best, plane, curvature, Penalty(ratio), memory, search, bundle, before=ratio)
 
     @property
     def pending(self) -> Pending:
