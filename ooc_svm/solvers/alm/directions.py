@@ -21,7 +21,7 @@ LEAST_CURVATURE = 1e-4
 LEAST_SHARE = 1e-2
 KEPT_STEPS = 10  # Of a quasi-Newton direction
 # Of the conjugate gradient method: what may be left of the right hand side, and products at most
-LEFT, MOST_PRODUCTS = 0.1, 10
+LEFT, MOST_PRODUCTS = 0.5, 4
 
 
 def gradient(state: AlmState, n_penalized: int) -> Float64Array:

@@ -111,5 +111,5 @@ class AlmPackage(SolverPackage):
         )
 
 
-EXACT = AlmPackage(inexact=False, reads=15, product_reads=80)
-INEXACT = AlmPackage(inexact=True, reads=60, product_reads=60)
+EXACT = AlmPackage(inexact=False, reads=15, product_reads=60)
+INEXACT = AlmPackage(inexact=True, reads=30, product_reads=30)
