@@ -24,6 +24,8 @@ pytestmark = pytest.mark.realdata
 
 FILES = ["adult/a9a.bz2", "web/w8a.bz2", "ijcnn1/ijcnn1.trn.bz2", "covtype/covtype.multiclass.bz2"]
 N_ROWS = 2000  # The first ones of each file: the independent solvers take long
+# The gap that is asked for, and the most reads to a gap of 1e-2
+RUNS = [("alm", 1e-3, 25), ("inexact-alm", 1e-2, 60), ("streamed-smo", 1e-3, 6)]
 
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.split("/")[0])
@@ -40,6 +42,11 @@ def rows(request, tmp_path_factory):
     return maxabs_scale(matrix), np.where(labels == positive, 1.0, -1.0)
 
 
+def reads_to(report, tol):
+    """Reads to a gap."""
+    return next(row["pass"] for row in report["history"] if row["relative_gap"] <= tol)
+
+
 def value(point, X, y, p):
     """P with a free bias, C = 1, and its gradient."""
     w, slack = point[:-1], np.maximum(0.0, 1.0 - y * (X @ point[:-1] + point[-1]))
@@ -53,7 +60,7 @@ def test_the_optimum_is_that_of_a_quasi_newton_method(rows, p):
     limits = {"maxiter": 1000, "maxfun": 10**5, "ftol": 1e-15, "gtol": 1e-6}
     start = np.zeros(X.shape[1] + 1)
     best = minimize(value, start, (X, y, p), jac=True, method="L-BFGS-B", options=limits).fun
-    for solver, tol, most in (("alm", 1e-3, 40), ("inexact-alm", 1e-2, 60), ("streamed-smo", 1e-3, 10)):
+    for solver, tol, most in RUNS:
         model = train(X, y, solver=solver, loss="lp", p=p, bias="free", tol=tol)
         [found] = model.report["models"]
         own = value(np.append(model.weights[0], model.bias[0]), X, y, p)[0]
@@ -61,17 +68,18 @@ def test_the_optimum_is_that_of_a_quasi_newton_method(rows, p):
         assert found["dual"] <= best * (1 + 1e-9)
         assert own <= best + found["gap"]
         assert found["relative_gap"] <= tol
-        assert found["passes"] <= most
+        assert reads_to(model.report, 1e-2) <= most
 
 
 @pytest.mark.parametrize(("p", "loss"), [(1.0, "hinge"), (2.0, "squared_hinge")])
 def test_the_optimum_is_that_of_liblinear(rows, p, loss):
     X, y = rows
-    svm = LinearSVC(loss=loss, fit_intercept=False, tol=1e-6, max_iter=20_000, random_state=0).fit(X, y)
+    svm = LinearSVC(loss=loss, fit_intercept=False, tol=1e-5, max_iter=200_000, random_state=0).fit(X, y)
     best = value(np.append(svm.coef_.ravel(), 0.0), X, y, p)[0]
-    for solver, tol, most in (("alm", 1e-3, 40), ("inexact-alm", 1e-2, 60)):
-        [found] = train(X, y, solver=solver, loss="lp", p=p, bias="none", tol=tol).report["models"]
+    for solver, tol, most in RUNS:
+        report = train(X, y, solver=solver, loss="lp", p=p, bias="none", tol=tol).report
+        [found] = report["models"]
         assert found["dual"] <= best
         assert best <= found["primal"] * (1 + 1e-4)
         assert found["primal"] <= best + found["gap"]
-        assert found["passes"] <= most
+        assert reads_to(report, 1e-2) <= most
