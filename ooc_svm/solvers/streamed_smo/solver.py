@@ -83,6 +83,10 @@ SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
 # Nonzeros and rows that a solve may always look at: a few milliseconds, which no read takes less than.
 WORTHWHILE = 1_000_000
 
+# The step of b that is best for the resident rows does not know that others answer to it. It is taken by the
+# share of the free rows that are resident, times this at most: twice as long a step would not come nearer.
+RELAXED = 1.5
+
 # A read that leaves so much of the sum of the multipliers makes rho so many times as large.
 FIRMER = 4.0
 
@@ -260,15 +264,18 @@ class StreamedSmo(Prunable):
         """D at the multipliers of the moment, and a bound of its rounding."""
         return lower_bound(self.model, self.state, count_rows(self.rows), self._log_odds)
 
-    def _answering(self, r: int) -> float:
-        """Share of the free rows that have answered to the last b, in the round r.
+    def _answering(self, r: int) -> tuple[float, float]:
+        """Shares of the free rows that have answered to the last b, in the round r.
 
-        b follows the multipliers as far as they follow b: all of them have where all free rows are resident.
+        Of the resident rows, and of these and the round's. b follows the multipliers as far as they follow b:
+        all of them have where all free rows are resident.
         """
         state = self.state
         resident = state.multipliers.working_set.count_free(self.model)
         everywhere = resident + state.free_elsewhere
-        return float((resident + state.free[r]) / everywhere) if everywhere > 0.0 else 1.0
+        if not everywhere > 0.0:
+            return 1.0, 1.0
+        return float(resident / everywhere), float((resident + state.free[r]) / everywhere)
 
     def _read(self, reference: Float64Array, scored: bool) -> Steps:
         """One read of the data, with all rows scored by the reference."""
@@ -310,7 +317,8 @@ class StreamedSmo(Prunable):
                 rebuilt += answer.rebuilt
             rate = self._join(r, answer)
             if model.free_bias:
-                rate *= self._answering(r)
+                resident, answering = self._answering(r)
+                rate = max(state.rho * answering, rate * min(answering, RELAXED * resident))
                 state.b += self._limited(rate * multipliers.total)
         if rebuild:
             # Many small steps leave a residue, and larger ones on the way a larger one.
