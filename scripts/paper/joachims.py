@@ -77,26 +77,29 @@ class Task:
 
 def tasks(folder: Path, stores: Path) -> Iterator[Task]:
     """The tasks whose files are there."""
-    a9a = load("a9a", [folder / "adult/a9a.bz2", folder / "adult/a9a.t.bz2"], stores)
-    if a9a is not None:
-        train = a9a.first(32_561)
-        yield Task("a9a", train, train, a9a.after(32_561), 0.05 * len(train))
+    a9a = [folder / "adult/a9a.bz2", folder / "adult/a9a.t.bz2"]
+    train, both = load("a9a", a9a[:1], stores), load("a9a", a9a, stores)
+    if train is not None and both is not None:
+        own = both.first(len(train))
+        yield Task("a9a", own, own, both.after(len(train)), 0.05 * len(train))
     w8a = load("w8a", [folder / "web/w8a.bz2"], stores)
     if w8a is not None:
-        own = w8a.shuffled()
-        yield Task("w8a", own, own.first(39_800), own.after(39_800), float(len(own)))
+        yield split(w8a.shuffled(), 0.8, float(len(w8a)))
     covtype = load("covtype 1", [folder / "covtype/covtype.multiclass.bz2"], stores)
     if covtype is not None:
-        own = covtype.against_rest(1).shuffled().scaled()
-        train, test = own.first(522_911), own.after(522_911)
-        yield Task("covtype 1", own, train, test, 1e6, smo_rows=16_000)
-    arxiv = load("arXiv", [folder / "arxiv/arxiv.svm.bz2"], stores)
+        yield split(covtype.against_rest(1).shuffled().scaled(), 0.9, 1e6, smo_rows=16_000)
+    arxiv = load("arXiv astro-ph", [folder / "arxiv/arxiv.svm.bz2"], stores)
     if arxiv is not None:
         every = arxiv.against_rest(*ASTRO_PH).tf_idf()
-        own = every.first(62_369)
-        yield Task("arXiv astro-ph", own, own.first(29_882), own.after(29_882), 2e4, break_even)
-        train, test = every.first(474_347), every.after(474_347)
-        yield Task("arXiv astro-ph, all", every, train, test, 2e4, break_even, is_large=True)
+        yield split(every.first(62_369), 29_882 / 62_369, 2e4, quality=break_even)
+        every = replace(every, name="arXiv astro-ph, all")
+        yield split(every, 0.9, 2e4, quality=break_even, is_large=True)
+
+
+def split(data: Data, share: float, C: float, **options: Any) -> Task:
+    """A task of which this share is for training."""
+    n = round(share * len(data))
+    return Task(data.name, data, data.first(n), data.after(n), C, **options)
 
 
 def relative(epsilon: float, C: float, optimum: float) -> float:
