@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -145,13 +146,17 @@ _COMPILED: set[tuple[Any, ...]] = set()
 
 
 def trained(data: Data, **options: Any) -> Run:
-    """One model of the data, on one thread."""
+    """One model of the data, on one thread; tells of it on standard error."""
     kinds = (str(options.get(name)) for name in ("solver", "problem", "loss", "bias", "kernel"))
     form = (*kinds, bool((data.rows.data == 1.0).all()))
     if form not in _COMPILED:
         _COMPILED.add(form)
         _trained(few_of_each(data), **{**options, "max_passes": 8})
-    return _trained(data, **options)
+    run = _trained(data, **options)
+    made = {name: value for name, value in options.items() if name in ("solver", "problem", "loss", "C")}
+    note = f"{data.name}, {len(data):,} rows, {made}: {run.reads} reads, {run.seconds:.2f} s"
+    print(note, file=sys.stderr, flush=True)
+    return run
 
 
 def few_of_each(data: Data) -> Data:
