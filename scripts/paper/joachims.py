@@ -223,6 +223,7 @@ class Growth:
 
     sizes: list[int]
     found: dict[str, list[float | None]]  # By the name of a table
+    costs: list[float]  # The best C for each size
 
     def power(self, name: str) -> str:
         """The fitted power of n."""
@@ -252,6 +253,7 @@ def measure_growth(task: Task, measured: Measured) -> Growth:
     """Figures 1 and 2 for one task."""
     sizes = [n for n in SIZES if n < len(task.whole)] + [len(task.whole)]
     found: dict[str, list[float | None]] = {name: [] for name in GROWTH}
+    costs = []
     for n in sizes:
         data = task.whole.first(n)
         tol = relative(EPSILON, task.C, optimum(data, task.C).report["primal"])
@@ -269,7 +271,8 @@ def measure_growth(task: Task, measured: Measured) -> Growth:
         iterations = float(run.reads) if run.report["converged"] else None
         for name, value in zip(GROWTH, [*values, iterations], strict=True):
             found[name].append(value)
-    return Growth(sizes, found)
+        costs.append(C)
+    return Growth(sizes, found, costs)
 
 
 def is_short(before: Sequence[float | None]) -> bool:
@@ -295,6 +298,9 @@ def print_growth(all_tasks: Sequence[Task], measured: Measured, pictures: Path |
             cells += [""] * (len(widest) - len(cells))
             rows.append([task, *cells, f"{number(values[-1], 3)} ({each.sizes[-1]:,})", each.power(name)])
         print_table(["set", *(f"{n:,}" for n in widest), "all (n)", "power"], rows)
+    for task, each in found.items():
+        best = ", ".join(f"{C:g} with {n:,} rows" for n, C in zip(each.sizes, each.costs, strict=True))
+        print(f"The C that is best on the rows for testing, {task}: {best}.\n")
     if pictures is not None:
         panels = [
             Panel(
