@@ -52,7 +52,7 @@ POWERS = [1.0, 1.5, 2.0]
 GRID = [1.0 + k / 10 for k in range(11)]
 COST_ROWS, TEST_ROWS = 20_000, 10_000  # Of the experiments with many values of C
 TOLERANCES = [10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4]  # Of LIBLINEAR
-LONG = 30.0  # CPU seconds after which LIBLINEAR is not run with a smaller tolerance
+LONG = 10.0  # CPU seconds after which LIBLINEAR is not run with a smaller tolerance
 LOSSES = {1.0: "hinge", 2.0: "squared-hinge"}
 SETS = {
     "covtype 2": ["covtype/covtype.multiclass.bz2"],
