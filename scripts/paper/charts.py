@@ -154,10 +154,7 @@ def _power_line(points: Sequence[tuple[float, float]], power: float, x_axis: Axi
         (x_axis.place(math.exp(x)), y_axis.place(math.exp(y_middle + power * (x - x_middle)))) for x in ends
     ]
     (x0, y0), (x1, y1) = places
-    line = f'<path d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}" stroke="#555" stroke-dasharray="4 3"/>'
-    return (
-        f'{line}<text x="{x1 - 4:.1f}" y="{y1 - 6:.1f}" text-anchor="end" fill="#555">slope {power:g}</text>'
-    )
+    return f'<path d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}" stroke="#555" stroke-dasharray="4 3"/>'
 
 
 def _stroke(number: int) -> str:

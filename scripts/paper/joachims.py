@@ -14,7 +14,8 @@ cost     figures 3, 7 (left), 8 and 9: accuracy, objective, iterations and time 
 The paper's C multiplies the mean loss, and so it does here: ours is C / n. Its epsilon bounds the mean loss,
 so that a run ends when P - D is at most epsilon C. SMO stands for SVM-light: both work on pairs of
 multipliers. Nothing but SMO has a bias. Quality is accuracy, of text PRBEP, in percent on the rows for
-testing. A run that takes more than --max-passes reads, and one of SMO that takes a minute, is a dash.
+testing. A run that takes more than --max-passes reads, and one of SMO or of pairs that takes a minute, is a
+dash.
 """
 
 from __future__ import annotations
@@ -356,7 +357,7 @@ def draw_columns(
         )
         for column in columns
     ]
-    draw(path, panels)
+    draw(path, panels, columns=2 if len(panels) == 4 else 3)
 
 
 def below(run: Run, reference: Run) -> float | None:
