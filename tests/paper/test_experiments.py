@@ -1,21 +1,19 @@
 """The experiments of the papers run on data of their names, and what they measure is what it says."""
 
 import bz2
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import charts
 import experiment
 import joachims
+import nie
 import numpy as np
+import platt
 import pytest
 from scipy import sparse
 
 import ooc_svm
-
-SCRIPTS = Path(experiment.__file__).parent
 
 
 def write_text(path: Path, seed: int, classes: int = 2) -> None:
@@ -40,10 +38,16 @@ def folder(tmp_path_factory):
     return path
 
 
-def printed(name: str, *arguments: str) -> str:
-    """What a script prints."""
-    command = [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ}).stdout
+@pytest.fixture
+def printed(capsys, monkeypatch):
+    """Gives what a script prints."""
+
+    def run(module, *arguments):
+        monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
+        module.main()
+        return capsys.readouterr().out
+
+    return run
 
 
 def first_cells(text: str) -> list[str]:
@@ -51,19 +55,19 @@ def first_cells(text: str) -> list[str]:
     return [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
 
 
-def test_platt_prints_its_tables():
-    text = printed("platt", "nowhere", "--only", "adult-linear", "noise-linear", "--largest", "500")
+def test_platt_prints_its_tables(printed):
+    text = printed(platt, "nowhere", "--only", "adult-linear", "noise-linear", "--largest", "500")
     assert first_cells(text) == ["set", "set", "noise 500"]
 
 
-def test_joachims_prints_and_draws(folder, tmp_path):
-    text = printed("joachims", str(folder), "--only", "epsilon", "--pictures", str(tmp_path))
+def test_joachims_prints_and_draws(printed, folder, tmp_path):
+    text = printed(joachims, folder, "--only", "epsilon", "--pictures", tmp_path)
     assert first_cells(text) == ["set", "a9a", "w8a"] * 4
     assert "<svg" in (tmp_path / "joachims-epsilon.svg").read_text()
 
 
-def test_nie_prints_both_tables(folder):
-    text = printed("nie", str(folder), "--quick", "--only", "tables")
+def test_nie_prints_both_tables(printed, folder):
+    text = printed(nie, folder, "--quick", "--only", "tables")
     assert first_cells(text) == ["set", "w8a", "connect-4"] * 2
 
 
