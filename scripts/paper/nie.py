@@ -1,12 +1,13 @@
 """The experiments of Nie, Huang, Wang and Huang, New Primal SVM Solver with Linear Computational Cost (2014).
 
-    scripts/paper/nie FOLDER [--only PART ...] [--quick] [--stores FOLDER] [--pictures FOLDER]
+    scripts/paper/nie FOLDER [--only PART ...] [--sets NAME ...] [--quick] [--stores FOLDER] [--pictures FOLDER]
 
 FOLDER holds covtype/covtype.multiclass.bz2, ijcnn1/ijcnn1.trn.bz2 and ijcnn1.tst.bz2, web/w8a.bz2, and in
 nie/ connect-4.svm.bz2, shuttle.trn.svm.bz2, shuttle.tst.svm.bz2 and poker.trn.svm.bz2; what is missing is
 left out. The parts are
 
-tables   tables 1 and 2: CPU seconds until P is within 1 % of the optimum, hinge and squared hinge
+table1   CPU seconds until P is within 1 % of the optimum, hinge
+table2   the same, squared hinge
 p        table 3: five-fold accuracy for eleven values of p, by one `tune` of each set
 growth   figure 1: CPU seconds against n
 cost     figure 2 and section 4.1: accuracy, reads and CPU seconds against C and p
@@ -51,8 +52,8 @@ COSTS = [1e-2, 1.0, 1e2, 1e4, 1e6]
 POWERS = [1.0, 1.5, 2.0]
 GRID = [1.0 + k / 10 for k in range(11)]
 COST_ROWS, TEST_ROWS = 20_000, 10_000  # Of the experiments with many values of C
-TOLERANCES = [10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4]  # Of LIBLINEAR
-LONG = 10.0  # CPU seconds after which LIBLINEAR is not run with a smaller tolerance
+TOLERANCES = [1.0, 0.1, 0.01, 1e-3]  # Of LIBLINEAR
+LONG = 2.0  # CPU seconds of LIBLINEAR after which it is not run with a smaller tolerance
 LOSSES = {1.0: "hinge", 2.0: "squared-hinge"}
 SETS = {
     "covtype 2": ["covtype/covtype.multiclass.bz2"],
@@ -65,10 +66,10 @@ SETS = {
 METHODS = {"alm": "exact", "inexact-alm": "inexact"}
 
 
-def sets(folder: Path, stores: Path) -> Iterator[Data]:
+def sets(names: Sequence[str], folder: Path, stores: Path) -> Iterator[Data]:
     """The sets whose files are there, as the paper has them, in a random order."""
-    for name, texts in SETS.items():
-        found = load(name, [folder / text for text in texts], stores)
+    for name in names:
+        found = load(name, [folder / text for text in SETS[name]], stores)
         if found is not None:
             # Collobert, Bengio and Bengio (2002) have class 2 of the forests against the others.
             yield (found.against_rest(2) if name == "covtype 2" else found).shuffled().scaled()
@@ -139,13 +140,15 @@ class Theirs(NamedTuple):
     def reach(self, data: Data, p: float, optima: Optima) -> Cost | None:
         """CPU seconds of the run with the loosest tolerance that comes within 1 % of the optimum."""
         penalised = self.bias == 1.0 and not self.free
+        spent = 0.0
         for tolerance in TOLERANCES:
             own = Liblinear(self.solvers[p], self.bias, self.free)
             w, b, seconds = own.train(data, 1.0, tolerance)
             value = objective(data, w, b, 1.0, p) + (0.5 * b * b if penalised else 0.0)
             if value <= (1.0 + SHARE) * optima["penalized" if penalised else "free"]:
                 return Cost(seconds, 0)
-            if seconds > LONG:
+            spent += seconds
+            if spent > LONG:
                 break
         return None
 
@@ -156,7 +159,7 @@ CONTENDERS: dict[str, Ours | Theirs] = {
     "`inexact-alm`": Ours("inexact-alm"),
     "`streamed-smo`": Ours("streamed-smo"),
     "`ocas`": Ours("ocas", 500),
-    "`cutting-plane`": Ours("cutting-plane", 2_000),
+    "`cutting-plane`": Ours("cutting-plane", 600),
     "LIBLINEAR dual, 1000": Theirs(DUAL, 1000.0),
     "dual, 1": Theirs(DUAL, 1.0),
     "Newton": Theirs({2.0: 2}, 1.0, free=True),
@@ -187,14 +190,20 @@ def table_line(data: Data, p: float) -> list[str]:
     return [data.name, f"{len(data):,}", str(len(problems)), *cells]
 
 
-def print_tables(all_sets: Sequence[Data], pictures: Path | None) -> None:
-    """Tables 1 and 2."""
-    for table, p in ((1, 1.0), (2, 2.0)):
-        print(
-            f"## Table {table}, {LOSSES[p]}: CPU seconds (reads), times LIBLINEAR's dual with a bias of 1\n"
-        )
-        header = ["set", "n", "models", *OF_LOSS[p]]
-        print_table(header, (table_line(data, p) for data in all_sets))
+def print_table1(all_sets: Sequence[Data], pictures: Path | None) -> None:
+    """Table 1."""
+    print_times("Table 1", 1.0, all_sets)
+
+
+def print_table2(all_sets: Sequence[Data], pictures: Path | None) -> None:
+    """Table 2."""
+    print_times("Table 2", 2.0, all_sets)
+
+
+def print_times(title: str, p: float, all_sets: Sequence[Data]) -> None:
+    """A table of what it takes to come within 1 % of the optimum."""
+    print(f"## {title}, {LOSSES[p]}: CPU seconds (reads), times LIBLINEAR's dual with a bias of 1\n")
+    print_table(["set", "n", "models", *OF_LOSS[p]], (table_line(data, p) for data in all_sets))
 
 
 def print_p(all_sets: Sequence[Data], pictures: Path | None) -> None:
@@ -293,7 +302,13 @@ def print_cost(all_sets: Sequence[Data], pictures: Path | None) -> None:
         draw(pictures / "nie-accuracy.svg", panels)
 
 
-PARTS = {"tables": print_tables, "p": print_p, "growth": print_growth, "cost": print_cost}
+PARTS = {
+    "table1": print_table1,
+    "table2": print_table2,
+    "p": print_p,
+    "growth": print_growth,
+    "cost": print_cost,
+}
 
 
 def main() -> None:
@@ -303,6 +318,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--quick", action="store_true", help=f"the first {QUICK_ROWS:,} rows of each set")
     parser.add_argument("--rows", type=int, metavar="N", help="so many rows of each set at most")
     parser.add_argument("--stores", type=Path, help="folder that keeps the stores made of the texts")
@@ -310,7 +326,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(machine() + "\n", flush=True)
     with tempfile.TemporaryDirectory() as own:
-        found = list(sets(arguments.folder, arguments.stores or Path(own)))
+        found = list(sets(arguments.sets, arguments.folder, arguments.stores or Path(own)))
     if arguments.quick or arguments.rows:
         found = [data.first(arguments.rows or QUICK_ROWS) for data in found]
     for part in arguments.only:

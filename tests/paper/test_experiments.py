@@ -67,7 +67,7 @@ def test_joachims_prints_and_draws(printed, folder, tmp_path):
 
 
 def test_nie_prints_both_tables(printed, folder):
-    text = printed(nie, folder, "--quick", "--only", "tables")
+    text = printed(nie, folder, "--quick", "--only", "table1", "table2")
     assert first_cells(text) == ["set", "w8a", "connect-4"] * 2
 
 
