@@ -1,6 +1,6 @@
 """The experiments of Nie, Huang, Wang and Huang, New Primal SVM Solver with Linear Computational Cost (2014).
 
-    scripts/paper/nie FOLDER [--only PART ...] [--sets NAME ...] [--quick] [--stores FOLDER] [--pictures FOLDER]
+    scripts/paper/nie FOLDER [--only PART ...] [--sets NAME ...] [--quick] [--rows N] [--pictures FOLDER]
 
 FOLDER holds covtype/covtype.multiclass.bz2, ijcnn1/ijcnn1.trn.bz2 and ijcnn1.tst.bz2, web/w8a.bz2, and in
 nie/ connect-4.svm.bz2, shuttle.trn.svm.bz2, shuttle.tst.svm.bz2 and poker.trn.svm.bz2; what is missing is
