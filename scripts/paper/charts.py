@@ -114,15 +114,24 @@ def _panel(panel: Panel, names: Sequence[str]) -> list[str]:
 
 
 def _logarithmic(values: Sequence[float], start: float, end: float) -> Axis:
-    """An axis of which each power of ten, or each second or third, has a label."""
+    """An axis with labels at powers of ten; also at twice and five times those where there are few."""
     low, high = math.log10(min(values)), math.log10(max(values))
     low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
     place = _between(low, high, start, end)
-    first, last = math.floor(low - MARGIN), math.ceil(high + MARGIN)
+    first, last = math.floor(low), math.ceil(high)
+    factors = (1, 2, 5) if high - low < 2.0 else (1,)
     step = math.ceil((last - first) / 7)
-    exponents = [k for k in range(first, last + 1, step) if 0.0 <= (place(k) - start) / (end - start) <= 1.0]
-    ticks = [(10.0**k, f"{10.0**k:g}" if -4 < k < 4 else "10" + str(k).translate(RAISED)) for k in exponents]
-    return Axis(lambda value: place(math.log10(value)), ticks)
+    marks = [factor * 10.0**k for k in range(first, last + 1, step) for factor in factors]
+    inside = [mark for mark in marks if 0.0 <= (place(math.log10(mark)) - start) / (end - start) <= 1.0]
+    return Axis(lambda value: place(math.log10(value)), [(mark, _power_label(mark)) for mark in inside])
+
+
+def _power_label(value: float) -> str:
+    """A number, far from 1 as a power of ten."""
+    exponent = round(math.log10(value))
+    if -4 < exponent < 4 or value != 10.0**exponent:
+        return f"{value:g}"
+    return "10" + str(exponent).translate(RAISED)
 
 
 def _linear(values: Sequence[float], start: float, end: float) -> Axis:
