@@ -68,7 +68,8 @@ def convert_on_cluster(
         if options.scheduler is not None:
             text = split_text(inputs, sum(worker.threads for worker in workers))
         meter.total = text.n_bytes
-        cluster.require_visible(writer.folder, *(Path(segment.path) for segment in text.segments))
+        shared = (scratch.make(), writer.folder, *(segment.path for segment in text.segments))
+        cluster.require_visible(*shared)
         plan = _plan(options, workers, inputs)
         unnamed = replace(options, feature_names=None)  # workers need no names
         conversion = _Conversion(cluster, unnamed, plan, text.segments, writer, scratch.make(), meter)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Literal
 
 import google_crc32c
@@ -19,9 +18,9 @@ from zarr.registry import get_pipeline_class
 from zarr.storage import MemoryStore
 
 from ooc_svm.errors import UsageError
-from ooc_svm.store.fsync import BackgroundCalls, BackgroundSync
+from ooc_svm.store.fsync import BackgroundCalls
 from ooc_svm.store.layout import ARRAY_ATTRIBUTES, METADATA, STRING_ATTRIBUTES
-from ooc_svm.store.storage import LocalStorage
+from ooc_svm.store.sinks import Sink
 
 _COMPRESSOR: Literal["lz4"] = "lz4"
 _LEVEL = 5
@@ -48,23 +47,22 @@ def _check_settings() -> None:
 
 
 class StoreFiles:
-    """Writes the files of a store into a folder, with so many threads that compress; a context manager.
+    """Writes the files of a store to a sink, with so many threads that compress; a context manager.
 
     Zarr makes the metadata, and rewrites them again and again: they stay in memory until `settle`. Chunks are
     encoded here as the metadata say: Zarr's own way takes the interpreter longer than the compression.
     Raises UsageError where Zarr's settings cannot be used.
     """
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, sink: Sink, threads: int) -> None:
         _check_settings()
-        self._folder = folder
         self._entries: dict[str, Buffer] = {}
         self._settled: dict[str, bytes] = {}
         self._store = MemoryStore(self._entries)
         self._codec = Blosc(cname=_COMPRESSOR, clevel=_LEVEL, shuffle=Blosc.SHUFFLE)
         self._text_codec = Blosc(cname=_COMPRESSOR, clevel=_LEVEL, shuffle=Blosc.NOSHUFFLE)
         self._resources = ExitStack()
-        self._sync = self._resources.enter_context(BackgroundSync())
+        self._sink = self._resources.enter_context(sink)
         self._behind = self._resources.enter_context(BackgroundCalls(threads, 2 * threads, drop=True))
 
     def __enter__(self) -> StoreFiles:
@@ -119,12 +117,12 @@ class StoreFiles:
         else:
             frame = self._codec.encode(content)
         checksum = google_crc32c.value(frame)
-        self._sync.write(self._folder, f"{name}/c/{index}", frame, checksum.to_bytes(4, "little"))
+        self._sink.write(f"{name}/c/{index}", frame, checksum.to_bytes(4, "little"))
         return len(frame) + 4, checksum
 
     def read_chunk(self, name: str, index: int, dtype: npt.DTypeLike, chunk: int) -> npt.NDArray[Any]:
         """Read a chunk of numbers that was written, and waited for."""
-        content = (self._folder / name / "c" / str(index)).read_bytes()
+        content = self._sink.read(f"{name}/c/{index}")
         return np.frombuffer(self._codec.decode(content[:-4]), dtype, chunk)
 
     def put(
@@ -136,18 +134,17 @@ class StoreFiles:
     def wait(self) -> None:
         """Return when all chunks put so far are on the disk."""
         self._behind.wait()
-        self._sync.wait()
+        self._sink.wait()
 
     def settle(self) -> None:
         """Write new metadata except the root's; return when all files and folders are on the disk."""
         self._behind.wait()
         for key, content in self.metadata().items():
             if key != METADATA and self._settled.get(key) != content:
-                self._sync.write(self._folder, key, content)
+                self._sink.write(key, content)
                 self._settled[key] = content
-        self._sync.wait()
-        self._sync.sync_folders(self._folder)
+        self._sink.settle()
 
     def seal(self) -> None:
         """Write the metadata of the root, which mark a complete store, after everything else."""
-        LocalStorage(self._folder).write(METADATA, self._entries[METADATA].to_bytes())
+        self._sink.seal(self._entries[METADATA].to_bytes())
