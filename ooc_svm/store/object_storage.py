@@ -25,6 +25,9 @@ from ooc_svm.system.objects import Bucket, MissingObject, ObjectVersion
 REQUESTS_AT_ONCE = 16
 """Requests in the air for each open store."""
 
+MOST_AHEAD = 32
+"""Chunks that are announced and not read yet, at most, unless there is memory for another number of them."""
+
 KEPT_BYTES = 16 << 20
 """Bytes of chunks that are kept since several blocks need them."""
 
@@ -82,6 +85,7 @@ class ObjectStorage:
         self._small: dict[str, memoryview | None] = {}
         self._versions: dict[str, ObjectVersion] = {}
         self._asked_for_pack = False
+        self._most_ahead = MOST_AHEAD
         self._coming: dict[str, Future[memoryview]] = {}
         self._kept: OrderedDict[str, Future[memoryview]] = OrderedDict()
 
@@ -150,7 +154,12 @@ class ObjectStorage:
     def announce(self, key: str) -> None:
         """See `Storage.announce`."""
         with self._lock:
-            self._begin(key)
+            if len(self._coming) < self._most_ahead:
+                self._begin(key)
+
+    def limit_ahead(self, n_files: int) -> None:
+        """See `Storage.limit_ahead`."""
+        self._most_ahead = n_files
 
     def _begin(self, key: str) -> Future[memoryview]:
         """Fetch a chunk, unless it is here or on its way; under the lock."""

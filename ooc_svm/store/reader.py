@@ -242,9 +242,7 @@ class Store:
         indptr = buffers.indptr[: span.n_rows + 1]
         indices = buffers.indices[: span.n_nonzeros]
         values = None if buffers.values is None else buffers.values[: span.n_nonzeros]
-        self.parts.indices.announce(first, split)
-        if values is not None and self.parts.data is not None:
-            self.parts.data.announce(first, split)
+        self._announce_elements(first, split)
         try:
             self.parts.indptr.read_into(span.start, span.stop + 1, indptr)
             self._read_elements(index, first, split, indices, values)
@@ -253,6 +251,37 @@ class Store:
         indptr -= first
         self._check(span, first, indptr, indices, values)
         return RowBlock(span.start, indptr, indices, values)
+
+    @property
+    def blocks_ahead(self) -> int:
+        """Blocks that a thread announces before it reads them; 0 for a local store: the system reads ahead."""
+        return 0 if self.parts.storage.is_local else 1
+
+    @property
+    def ahead_nbytes(self) -> int:
+        """Bytes of chunks that a reading thread has fetched at most: of its block and those ahead."""
+        if self.parts.storage.is_local:
+            return 0
+        stored = (self.block_stored_bytes(span.index) for span in self.blocks)
+        return (1 + self.blocks_ahead) * max(stored, default=0)
+
+    def limit_ahead(self, n_bytes: int) -> None:
+        """Fetch no more bytes of chunks ahead of reading than about so many; one chunk always is."""
+        largest = max((int(sizes.max(initial=1)) for _, sizes in self.parts.chunk_sizes.values()), default=1)
+        self.parts.storage.limit_ahead(max(n_bytes // largest, 1))
+
+    def announce_block(self, index: int) -> None:
+        """Begin to fetch the chunks of a block that will be read soon, where that takes time."""
+        if not self.blocks_ahead:
+            return
+        parts, span = self.parts, self.blocks[index]
+        parts.indptr.announce(span.start, span.stop + 1)
+        self._announce_elements(*self._outside_tails(index))
+
+    def _announce_elements(self, first: int, stop: int) -> None:
+        self.parts.indices.announce(first, stop)
+        if self.parts.data is not None:
+            self.parts.data.announce(first, stop)
 
     def _check_index(self, index: int) -> None:
         if index >= len(self.blocks):

@@ -160,7 +160,10 @@ class Storage(Protocol):
         """
 
     def announce(self, key: str) -> None:
-        """Begin to fetch a file that will be read next. Errors are left to `read`."""
+        """Begin to fetch a file that will be read soon. Errors are left to `read`."""
+
+    def limit_ahead(self, n_files: int) -> None:
+        """Hold no more announced files in memory than so many: further announcements are ignored."""
 
     def write(self, key: str, content: bytes) -> None:
         """Make or replace a file: it is the old one or the new one at any time, and durable on return."""
@@ -276,6 +279,9 @@ class LocalStorage:
         with suppress(OSError, DamageError), _opened(f"{self.location}/{key}") as descriptor:
             for offset in range(0, os.fstat(descriptor).st_size, _ANNOUNCED_BYTES):
                 os.posix_fadvise(descriptor, offset, _ANNOUNCED_BYTES, os.POSIX_FADV_WILLNEED)
+
+    def limit_ahead(self, n_files: int) -> None:
+        """See `Storage.limit_ahead`: announced files are in the cache of the system."""
 
     def write(self, key: str, content: bytes) -> None:
         """See `Storage.write`."""

@@ -23,7 +23,6 @@ from ooc_svm.problems.base import LabelSet
 from ooc_svm.store import Store, open_store
 from ooc_svm.store.feature_names import check_count, given_names
 from ooc_svm.store.open import names_store
-from ooc_svm.system.address import located
 from ooc_svm.system.files import exists
 from ooc_svm.system.malloc import share_freed_memory
 
@@ -78,7 +77,7 @@ def open_data(
         )
     if isinstance(data, str | os.PathLike):
         layer, unlabelled = options.layer, options.unlabelled
-        data = open_store(located(data), label=options.label, layer=layer, unlabelled=unlabelled)
+        data = open_store(data, label=options.label, layer=layer, unlabelled=unlabelled)
     if isinstance(data, Store):
         refuse_columns("a store brings its labels, weights and qids", labels, sample_weight, qid)
         data.require_labels()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 PIECE = 1 << 16
+ERROR_BODY = b"<Error><Code>InternalError</Code><Message>spoiled</Message></Error>"
 
 
 class Request(NamedTuple):
@@ -102,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         if isinstance(fault, int):
-            self._answer(fault, [], b"<Error><Code>InternalError</Code><Message>spoiled</Message></Error>")
+            self._answer(fault, [], ERROR_BODY)
             return
         headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
         upstream = http.client.HTTPConnection(urlsplit(owner.upstream).netloc)
