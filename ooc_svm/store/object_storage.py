@@ -17,6 +17,7 @@ import google_crc32c
 import numpy as np
 
 from ooc_svm.errors import DamageError
+from ooc_svm.store.chunk_cache import ChunkCache
 from ooc_svm.store.layout import CATEGORIES, MANIFEST, METADATA
 from ooc_svm.store.storage import READ_ADVICE, Bytes, FileVersion, MissingError, NewBytes, new_bytes
 from ooc_svm.system.address import Address, AnyPath
@@ -86,6 +87,7 @@ class ObjectStorage:
         self._versions: dict[str, ObjectVersion] = {}
         self._asked_for_pack = False
         self._most_ahead = MOST_AHEAD
+        self.cache: ChunkCache | None = None
         self._coming: dict[str, Future[memoryview]] = {}
         self._kept: OrderedDict[str, Future[memoryview]] = OrderedDict()
 
@@ -169,8 +171,13 @@ class ObjectStorage:
         return coming
 
     def _fetch(self, key: str) -> memoryview:
+        cache = self.cache if key.startswith(_ELEMENTS) else None
+        if cache is not None and (found := cache.read(key)) is not None:
+            return found
         content = self._bucket.read(self._key(key))
         self._count(content)
+        if cache is not None:
+            cache.write(key, content)
         return content
 
     def _chunk(self, key: str) -> memoryview:

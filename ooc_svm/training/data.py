@@ -78,6 +78,10 @@ def open_data(
     if isinstance(data, str | os.PathLike):
         layer, unlabelled = options.layer, options.unlabelled
         data = open_store(data, label=options.label, layer=layer, unlabelled=unlabelled)
+    if options.cache is not None:
+        if not isinstance(data, Store):
+            raise UsageError(f"{parameter('cache')} keeps chunks of a store; leave it out for a matrix")
+        data.keep_chunks(options.cache, options.cache_size)
     if isinstance(data, Store):
         refuse_columns("a store brings its labels, weights and qids", labels, sample_weight, qid)
         data.require_labels()

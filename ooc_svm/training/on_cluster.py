@@ -45,6 +45,8 @@ class StoreOnWorker:
                 f"{self.path} is another store on a worker than on this machine; put it on a file system "
                 "that all machines share, and run again if it was replaced meanwhile"
             )
+        if options.cache is not None:
+            store.keep_chunks(options.cache, options.cache_size)
         warm_up(self.options, store.value_type, self.weighted, lambda message: None)
         return store
 

@@ -22,11 +22,23 @@ TEXT = {"0", "-1", "1.5", "nan", "inf", "1e400", "1_0", "0x10", "\u0661", "9" * 
 # Which of these an option may be.
 ALLOWED = {
     **dict.fromkeys(
-        ["checkpoint", "warm_start", "label", "layer", "labels_file", "positive", "path", "data", "model"],
+        [
+            "cache",
+            "checkpoint",
+            "warm_start",
+            "label",
+            "layer",
+            "labels_file",
+            "positive",
+            "path",
+            "data",
+            "model",
+        ],
         TEXT,
     ),
     **dict.fromkeys(["inputs", "reports", "to_obs", "confusion", "feature_names"], TEXT),
     **dict.fromkeys(["output", "store", "report", "log", "json_file", "scheduler", "validation"], TEXT),
+    "cache": TEXT,
     "C": {"1.5"},
     "epsilon": {"0", "1.5"},
     "p": {"1.5"},
