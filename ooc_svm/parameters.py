@@ -264,6 +264,7 @@ MISSING_FEATURES = choice("error", "zero")
 COUNT = at_least(1)
 THREADS = at_least(1, _MOST_THREADS)
 COST = number("a positive number", lambda C: 0 < C < math.inf)
+PRICE = number("finite and not negative", lambda price: 0 <= price < math.inf)
 DTYPE = choice("float32", "float64")
 FOLDS = at_least(2, 100)
 GRID = Kind(

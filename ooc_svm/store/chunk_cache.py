@@ -2,7 +2,7 @@
 
 A stream over the data is a cyclic scan, of which a cache that drops the oldest keeps nothing. So a fixed part
 of the chunks, spread over the store, is kept as long as runs want it: the same part for every run with the
-same size of the cache. Each store has a folder named after its content; folders of other stores make room, the
+same size of the cache. Each store has a folder named after its content. Those of other stores make room, the
 one that was used longest ago first, unless a run uses them.
 """
 

@@ -47,7 +47,8 @@ _ADVICE = (
     ("NoSuchBucket|NoSuchContainer|ContainerNotFound", "check the name of the bucket and its region"),
     ("RequestTimeTooSkewed|RequestExpired|ExpiredToken",
      "set the clock of this machine, or renew the credentials"),
-    ("PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|\\b301\\b|\\b307\\b",
+    ("PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|redirect without|"
+     "\\b301\\b|\\b307\\b",
      "set the region of the bucket, for S3 in AWS_REGION"),
     ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|\\b401\\b|Unauthenticated|credential|169\\.254\\.|"
      "metadata\\.google|missing.*(key|account|token)|must be specified",
@@ -57,7 +58,7 @@ _ADVICE = (
     ("InsufficientStorage|QuotaExceeded|\\b507\\b", "make room in the bucket"),
 )  # fmt: skip
 # Of what failed for good: a refusal, or what the client has repeated itself.
-_FINAL = re.compile(r"status code: (4(?!08|25|29)\d\d)|, after \d+ retries,")
+_FINAL = re.compile(r"status code: (4(?!08|25|29)\d\d)|, after \d+ retries,|redirect without LOCATION")
 _RUN_AGAIN = "see that the service can be reached from here, then run again"
 
 

@@ -31,18 +31,23 @@ Fault = Callable[[Request, int], int | str | None]
 
 @dataclass
 class Proxy:
-    """Passes requests on to a server; ``latency`` is in seconds, ``bandwidth`` in bytes a second."""
+    """Passes requests on to a server; ``latency`` is in seconds, ``bandwidth`` in bytes a second.
+
+    ``keeps``: answers to GET are kept, and the server is asked once.
+    """
 
     upstream: str
     latency: float = 0.0
     bandwidth: float | None = None
     fault: Fault | None = None
+    keeps: bool = False
     requests: list[Request] = field(default_factory=list)
     n_bytes: int = 0
     fired: int = 0
 
     def __post_init__(self) -> None:
         self._lock, self._free_at = threading.Lock(), 0.0
+        self.kept: dict[tuple[str, str | None], tuple[int, list[tuple[str, str]], bytes]] = {}
         proxy = self
 
         class Handler(_Handler):
@@ -105,12 +110,18 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(fault, int):
             self._answer(fault, [], ERROR_BODY)
             return
+        place = self.path, self.headers.get("Range")
+        if owner.keeps and self.command == "GET" and place in owner.kept:
+            self._answer(*owner.kept[place])
+            return
         headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
         upstream = http.client.HTTPConnection(urlsplit(owner.upstream).netloc)
         upstream.request(self.command, self.path, body, headers)
         answer = upstream.getresponse()
         content = answer.read()
         upstream.close()
+        if owner.keeps and self.command == "GET" and answer.status in (200, 206):
+            owner.kept[place] = answer.status, answer.getheaders(), content
         self._answer(answer.status, answer.getheaders(), content, cut=fault == "cut")
 
     def _answer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from helpers.object_places import Place, same_models, train, write_small
 from helpers.object_server import Request, environment
 
 import ooc_svm
-from ooc_svm.errors import StorageError
+from ooc_svm.errors import StorageError, UsageError
 from ooc_svm.store import open_store
 from ooc_svm.store.object_storage import PACK
 
@@ -138,7 +139,7 @@ def test_requests_that_fail_for_ever_end_the_run_with_a_sentence(place: Place, l
         (403, "AccessDenied", "may read, write and list there"),
         (403, "RequestTimeTooSkewed", "set the clock of this machine"),
         (403, "SignatureDoesNotMatch", "give credentials as the cloud's own tools take them"),
-        (301, "PermanentRedirect", "AWS_REGION"),
+        (301, "redirect", "AWS_REGION"),
         (404, "NoSuchBucket", "check the name of the bucket"),
     ],
 )
@@ -163,3 +164,37 @@ def test_no_credentials_and_no_server(place: Place, stored: str, monkeypatch, tm
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(StorageError, match="give credentials as the cloud's own tools take them"):
         open_store(stored)
+
+
+def test_a_plan_tells_what_a_run_fetches_and_costs(place: Place, stored: str, local: Path, tmp_path: Path):
+    store = open_store(stored)
+    sizes = [sizes for _, sizes in store.parts.chunk_sizes.values()]
+    n_bytes, n_chunks = sum(int(each.sum()) for each in sizes), sum(map(len, sizes))
+    planned = ooc_svm.plan(stored, price_get=0.4, price_gb=10.0)
+    # The blocks of so little data are in memory after the first read.
+    assert planned.transfer.nbytes == n_bytes
+    assert planned.transfer.requests == n_chunks + MOST_TO_OPEN
+    assert planned.transfer.cost == pytest.approx(planned.transfer.requests * 0.4e-3 + n_bytes * 1e-8)
+    assert planned.to_json()["transfer"]["nbytes"] == n_bytes
+    assert planned.lines()[-1].startswith("from the bucket: ")
+    assert ooc_svm.plan(stored).transfer.cost is None
+    assert ooc_svm.plan(local / "rows.zarr").transfer is None
+    with pytest.raises(UsageError, match="price_get and price_gb are for stores in a bucket"):
+        ooc_svm.plan(local / "rows.zarr", price_gb=1.0)
+
+
+def test_what_is_fetched_again_follows_from_both_caches(place: Place, stored: str, tmp_path: Path):
+    from ooc_svm.options import TrainOptions
+    from ooc_svm.training.transfer import Prices, transfer_of
+
+    store = open_store(stored)
+    n_bytes = sum(int(sizes.sum()) for _, sizes in store.parts.chunk_sizes.values())
+
+    def fetched(cached_share: float, **options) -> float:
+        budget, work = Mock(cache_bytes=1000 * cached_share), Mock(data_nbytes=1000)
+        found = transfer_of(store, TrainOptions(**options), work, budget, 5, Prices())
+        return found.nbytes / n_bytes
+
+    assert fetched(0) == pytest.approx(5, rel=1e-4)
+    assert fetched(0.25) == pytest.approx(4, rel=1e-4)
+    assert fetched(0, cache=tmp_path, cache_size="10MB") == pytest.approx(1)
