@@ -67,13 +67,13 @@ class RunWriter:
     number ``position``; those before the run are left out.
     """
 
-    def __init__(self, run: ChunkRun, scratch: Path, position: int) -> None:
+    def __init__(self, run: ChunkRun, scratch: AnyPath, position: int) -> None:
         self._run = run
         self._position = position
         self._tails = [_empty_tail(end - start, run.value_type) for start, end in run.tails]
         self._resources = ExitStack()
         self._folder = run.folder
-        if isinstance(run.folder, Path):  # an object appears whole by itself
+        if isinstance(run.folder, Path) and isinstance(scratch, Path):  # an object appears whole by itself
             self._folder = scratch / f"run-{secrets.token_hex(8)}"
             self._folder.mkdir(mode=0o700)
             self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)

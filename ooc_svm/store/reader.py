@@ -29,6 +29,8 @@ from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
 from ooc_svm.system.memory import parse_size
 
 _INDEX = at_least(0)
+# Chunks that are fetched ahead even if no memory is left for it: what a plan leaves unplanned is enough.
+_LEAST_AHEAD = 8
 
 
 def _read_buffers(buffers: Any) -> BlockBuffers:
@@ -271,9 +273,9 @@ class Store:
         return (1 + self.blocks_ahead) * max(stored, default=0)
 
     def limit_ahead(self, n_bytes: int) -> None:
-        """Fetch no more bytes of chunks ahead of reading than about so many; one chunk always is."""
+        """Fetch no more bytes of chunks ahead of reading than about so many; a few chunks always are."""
         largest = max((int(sizes.max(initial=1)) for _, sizes in self.parts.chunk_sizes.values()), default=1)
-        self.parts.storage.limit_ahead(max(n_bytes // largest, 1))
+        self.parts.storage.limit_ahead(max(n_bytes // largest, _LEAST_AHEAD))
 
     @checks(folder=LOCAL_PATH, size=SIZE)
     def keep_chunks(self, folder: str | os.PathLike[str], size: int | str | None = None) -> None:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.system import private_folders
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.descriptors import close_unwritten
-from ooc_svm.system.files import exchange, status_of, storage_errors, sync_folder, write_fully
+from ooc_svm.system.files import atomic_write, exchange, status_of, storage_errors, sync_folder, write_fully
 from ooc_svm.system.objects import Bucket
 
 
@@ -231,6 +233,34 @@ def private_folder(parent: Path, name: str, advice: str) -> Iterator[Path]:
     finally:
         private_folders.remove(folder)
         close_unwritten(lock)
+
+
+class ScratchFiles:
+    """Files that a process makes in ``local``, and shares with the others of its run in ``target``."""
+
+    def __init__(self, local: Path, target: AnyPath) -> None:
+        self.local, self._target = local, target
+
+    def share(self, path: Path) -> AnyPath:
+        """Put a file where all processes see it; return its place there."""
+        if path.parent == self._target:
+            return path
+        place = self._target / path.name
+        with open(path, "rb") as file:
+            atomic_write(place, partial(shutil.copyfileobj, file))
+        path.unlink()
+        return place
+
+
+@contextlib.contextmanager
+def scratch_files(target: AnyPath) -> Iterator[ScratchFiles]:
+    """Files for a folder that processes share; for one in an object store they are made on the local disk."""
+    if isinstance(target, Path):
+        yield ScratchFiles(target, target)
+        return
+    advice = "name another folder in TMPDIR, or free space there"
+    with private_folder(default_scratch_folder(), "ooc-svm-shared", advice) as folder:
+        yield ScratchFiles(folder, target)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from ooc_svm.store import StoreWriter, open_store  # noqa: E402
 from ooc_svm.system.memory import format_size, parse_size  # noqa: E402
 
 ROW, FEATURES, ROWS = 100, 2**18, 20_000
+MEMORY = "750MB"
 
 
 def serve(latency, bandwidth, pipe):
@@ -66,7 +67,7 @@ def pass_seconds(store, threads, **options):
         C=1e-3,
         tol=1e-9,
         max_passes=4,
-        memory="660MB",
+        memory=MEMORY,
         threads=threads,
         **options,
     )

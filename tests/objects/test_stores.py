@@ -157,3 +157,24 @@ def test_without_the_package_a_sentence_says_which_one(tmp_path: Path):
     assert done.returncode == 3
     assert "pip install 'ooc-svm[cloud]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_cluster_of_others_shares_the_bucket_alone(place: Place, local: Path, monkeypatch):
+    """Text, store, row vectors, scratch and model: nothing is seen of the client's disk."""
+    from distributed import LocalCluster
+
+    half = (local / "rows.svm").read_bytes()
+    place.put("rows.svm", half)
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+    ) as cluster:
+        others = {"engine": "dask", "scheduler": cluster.scheduler_address, "insecure_cluster": True}
+        with place.proxy.counted() as found:
+            ooc_svm.convert(place / "rows.svm", place / "rows.zarr", features=60, memory="600MB", **others)
+            model = train(place / "rows.zarr", resident=0.2, **others)
+    ooc_svm.convert(local / "rows.svm", local / "again.zarr", features=60, overwrite=True)
+    assert open_store(place / "rows.zarr").id == open_store(local / "again.zarr").id
+    same_models(model, train(local / "again.zarr", resident=0.2))
+    used = {request.key.split("/")[1].rpartition("-")[0] for request in found if request.method == "PUT"}
+    assert {"ooc-svm-rows", "rows.zarr.scratch"} <= used
+    assert {key.split("/")[0] for key in place.keys("")} == {"rows.svm", "rows.zarr"}
