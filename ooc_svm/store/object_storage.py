@@ -88,6 +88,7 @@ class ObjectStorage:
         self._asked_for_pack = False
         self._most_ahead = MOST_AHEAD
         self.cache: ChunkCache | None = None
+        self._wanted: dict[str, None] = {}
         self._coming: dict[str, Future[memoryview]] = {}
         self._kept: OrderedDict[str, Future[memoryview]] = OrderedDict()
 
@@ -156,15 +157,21 @@ class ObjectStorage:
     def announce(self, key: str) -> None:
         """See `Storage.announce`."""
         with self._lock:
-            if len(self._coming) < self._most_ahead:
-                self._begin(key)
+            self._wanted[key] = None
+            self._begin_wanted()
 
     def limit_ahead(self, n_files: int) -> None:
         """See `Storage.limit_ahead`."""
         self._most_ahead = n_files
 
+    def _begin_wanted(self) -> None:
+        """Fetch what is announced, in its order, as far as may be held; under the lock."""
+        while self._wanted and len(self._coming) < self._most_ahead:
+            self._begin(next(iter(self._wanted)))
+
     def _begin(self, key: str) -> Future[memoryview]:
         """Fetch a chunk, unless it is here or on its way; under the lock."""
+        self._wanted.pop(key, None)
         coming = self._coming.get(key) or self._kept.get(key)
         if coming is None:
             coming = self._coming[key] = self._pool.submit(self._fetch, key)
@@ -189,6 +196,7 @@ class ObjectStorage:
         finally:
             with self._lock:
                 self._coming.pop(key, None)
+                self._begin_wanted()
                 if not key.startswith(_ELEMENTS) and coming.done() and coming.exception() is None:
                     self._keep(key, coming)
 

@@ -163,7 +163,7 @@ class Storage(Protocol):
         """Begin to fetch a file that will be read soon. Errors are left to `read`."""
 
     def limit_ahead(self, n_files: int) -> None:
-        """Hold no more announced files in memory than so many: further announcements are ignored."""
+        """Hold no more announced files in memory than so many: others are fetched when one was read."""
 
     def write(self, key: str, content: bytes) -> None:
         """Make or replace a file: it is the old one or the new one at any time, and durable on return."""
