@@ -112,7 +112,7 @@ def main() -> None:
     print(f"a pass on the local disk  {near:.2f} s; peak memory {format_size(near_peak)}")
     print(f"a pass with a warm cache  {cached:.2f} s, {cached / near:.2f} times the local disk")
     print(f"peak memory               {format_size(peak)}")
-    print(f"requests of 4 passes      {after[0] - before[0]}, {format_size(after[1] - before[1])}")
+    print(f"requests of the run       {after[0] - before[0]}, {format_size(after[1] - before[1])}")
     here.send(None)
 
 

@@ -178,3 +178,36 @@ def test_a_cluster_of_others_shares_the_bucket_alone(place: Place, local: Path, 
     used = {request.key.split("/")[1].rpartition("-")[0] for request in found if request.method == "PUT"}
     assert {"ooc-svm-rows", "rows.zarr.scratch"} <= used
     assert {key.split("/")[0] for key in place.keys("")} == {"rows.svm", "rows.zarr"}
+
+
+def test_a_web_server_is_read_and_never_written(place: Place, local: Path, tmp_path: Path):
+    write_small(local / "rows.svm", place / "rows.zarr")
+    place.put("rows.svm", (local / "rows.svm").read_bytes())
+    address = place.address()
+    web = f"{place.proxy.url}/{address.bucket}/{address.key}"
+    expected = train(local / "rows.zarr")
+    same_models(train(f"{web}/rows.zarr"), expected)
+    assert ooc_svm.evaluate(expected, f"{web}/rows.svm") == ooc_svm.evaluate(expected, local / "rows.svm")
+    for write in (
+        lambda: ooc_svm.save_model(expected, f"{web}/m"),
+        lambda: ooc_svm.convert(local / "rows.svm", f"{web}/new.zarr"),
+    ):
+        with pytest.raises(UsageError, match="is on a server that is only read"):
+            write()
+
+
+def test_a_file_address_is_a_path(local: Path, tmp_path: Path):
+    write_small(local / "rows.svm", tmp_path / "a b.zarr")
+    assert open_store(f"file://{tmp_path}/a%20b.zarr").id == open_store(local / "rows.zarr").id
+    with pytest.raises(UsageError, match="is on another machine"):
+        open_store("file://host/a.zarr")
+
+
+def test_nothing_that_is_written_has_credentials(place: Place, local: Path, tmp_path: Path):
+    place.put("rows.svm", (local / "rows.svm").read_bytes())
+    ooc_svm.convert(place / "rows.svm", place / "rows.zarr")
+    ooc_svm.save_model(train(place / "rows.zarr", checkpoint=place / "states"), place / "m")
+    for key in place.keys(""):
+        content = place.read(key)
+        assert b"a-key-that-must-not-be-seen" not in content
+        assert b"an-id-that-is-no-secret" not in content
