@@ -20,7 +20,7 @@ from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.parameters import FLAG, PATH, Kind, checks
 from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arrays
-from ooc_svm.system.files import atomic_write, status_of
+from ooc_svm.system.files import atomic_write, exists
 
 # A model is written in the oldest version that can hold it: version 2 is of models that predict sets of
 # labels, which an older program would take for classes, version 3 of calibrated ones.
@@ -74,13 +74,13 @@ def check_model_target(path: str | os.PathLike[str], *, overwrite: bool = True) 
 
     UsageError if something is there that is no model, or anything at all without `overwrite`.
     """
-    if status_of(path, follow=False) is None:
+    if not exists(path, follow=False):
         return
     if not overwrite:
         raise UsageError(
             f"{os.fspath(path)}: exists; choose another name, or give {parameter('overwrite', True)}"
         )
-    if status_of(path) is not None and not has_magic(path, MODEL_FILE):
+    if exists(path) and not has_magic(path, MODEL_FILE):
         raise UsageError(
             f"{os.fspath(path)}: is no model of ooc-svm, so it is not replaced; choose another name"
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -13,26 +12,25 @@ import numpy.typing as npt
 from numcodecs.blosc import Blosc
 from numcodecs.vlen import VLenUTF8
 
-from ooc_svm.store.fsync import BackgroundCalls, BackgroundSync
+from ooc_svm.store.fsync import BackgroundCalls
 from ooc_svm.store.layout import METADATA
 from ooc_svm.store.new_metadata import COMPRESSOR, LEVEL, NewNode, new_array, new_group
-from ooc_svm.store.storage import LocalStorage
+from ooc_svm.store.sinks import Sink
 
 
 class StoreFiles:
-    """Writes the files of a store into a folder, with so many threads that compress; a context manager.
+    """Writes the files of a store to a sink, with so many threads that compress; a context manager.
 
     Metadata stay in memory until `settle`. Chunks are encoded here as the metadata say.
     """
 
-    def __init__(self, folder: Path, threads: int) -> None:
-        self._folder = folder
+    def __init__(self, sink: Sink, threads: int) -> None:
         self._nodes: dict[str, NewNode] = {}
         self._settled: dict[str, bytes] = {}
         self._codec = Blosc(cname=COMPRESSOR, clevel=LEVEL, shuffle=Blosc.SHUFFLE)
         self._text_codec = Blosc(cname=COMPRESSOR, clevel=LEVEL, shuffle=Blosc.NOSHUFFLE)
         self._resources = ExitStack()
-        self._sync = self._resources.enter_context(BackgroundSync())
+        self._sink = self._resources.enter_context(sink)
         self._behind = self._resources.enter_context(BackgroundCalls(threads, 2 * threads, drop=True))
 
     def __enter__(self) -> StoreFiles:
@@ -68,12 +66,12 @@ class StoreFiles:
         else:
             frame = self._codec.encode(content)
         checksum = google_crc32c.value(frame)
-        self._sync.write(self._folder, f"{name}/c/{index}", frame, checksum.to_bytes(4, "little"))
+        self._sink.write(f"{name}/c/{index}", frame, checksum.to_bytes(4, "little"))
         return len(frame) + 4, checksum
 
     def read_chunk(self, name: str, index: int, dtype: npt.DTypeLike, chunk: int) -> npt.NDArray[Any]:
         """Read a chunk of numbers that was written, and waited for."""
-        content = (self._folder / name / "c" / str(index)).read_bytes()
+        content = self._sink.read(f"{name}/c/{index}")
         return np.frombuffer(self._codec.decode(content[:-4]), dtype, chunk)
 
     def put(
@@ -85,18 +83,17 @@ class StoreFiles:
     def wait(self) -> None:
         """Return when all chunks put so far are on the disk."""
         self._behind.wait()
-        self._sync.wait()
+        self._sink.wait()
 
     def settle(self) -> None:
         """Write new metadata except the root's; return when all files and folders are on the disk."""
         self._behind.wait()
         for key, content in self.metadata().items():
             if key != METADATA and self._settled.get(key) != content:
-                self._sync.write(self._folder, key, content)
+                self._sink.write(key, content)
                 self._settled[key] = content
-        self._sync.wait()
-        self._sync.sync_folders(self._folder)
+        self._sink.settle()
 
     def seal(self) -> None:
         """Write the metadata of the root, which mark a complete store, after everything else."""
-        LocalStorage(self._folder).write(METADATA, self._nodes[METADATA].content())
+        self._sink.seal(self._nodes[METADATA].content())
