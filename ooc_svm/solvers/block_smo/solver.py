@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array, RowBlock
-from ooc_svm.errors import InputError, MemoryBudgetError, parameter
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
 from ooc_svm.ops.rows import row_squares
 from ooc_svm.passes.base import UNCOUNTED, Overlap
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
@@ -32,6 +32,7 @@ from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, St
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
+from ooc_svm.solvers.block_smo.check import comparison, damages
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import (
     Aside,
@@ -43,6 +44,7 @@ from ooc_svm.solvers.block_smo.update import (
     Sums,
     UpdatePass,
 )
+from ooc_svm.solvers.definite import indefinite_hints
 from ooc_svm.solvers.stopping import CERTIFIED, Stopping
 
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
@@ -81,6 +83,7 @@ class BlockSmo(Solver):
     row_bytes: float  # Of a row in memory, on the average
     nonzeros_a_row: int
     seed: int = 0
+    _origin: str | None = None  # The checkpoint that the state came from
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
@@ -129,8 +132,16 @@ class BlockSmo(Solver):
         # Beyond what float32 has, one does not know.
         return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
 
+    def distrust(self, origin: str) -> None:
+        self._origin = origin
+
+    def hints(self) -> dict[str, str]:
+        return indefinite_hints(self.model.kernel)
+
     def steps(self) -> Steps:
         state = self.state
+        if self._origin is not None:
+            yield from self._check_saved(self._origin)
         while state.certificate.stop_reason is None:
             kept, hidden = NONE_KEPT, False
             if state.waits_for_exact:
@@ -168,13 +179,12 @@ class BlockSmo(Solver):
 
     def _all_are_due(self) -> bool:
         """Whether the next read brings up to date the rows that are set aside, too."""
-        state, passes = self.state, self.state.certificate.passes
+        state = self.state
         return (
             state.n_aside < LEAST_ASIDE * self.n_rows
             or state.partial >= PARTIAL_READS
             or state.violation <= SETTLED * state.whole_violation
             or state.backlog.n_rows + self.size > BACKLOG * self.size
-            or passes + 1 == self.stopping.max_passes
         )
 
     def _aside(self) -> Aside:
@@ -192,15 +202,7 @@ class BlockSmo(Solver):
         add nothing to P and D as they are.
         """
         state, model = self.state, self.model
-        needed = int(self.row_bytes * state.certificate.n_support)
-        if needed > self.support_bytes:
-            raise MemoryBudgetError(
-                f"{state.certificate.n_support} support vectors take {needed / 1e6:.0f} MB of memory, and "
-                f"{self.support_bytes / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
-                needed,
-            )
-        parts = yield GatherPass(NonzeroRows((model.v,)), (model.v,), UNCOUNTED)
-        support = join_gathered(parts, (model.v,))
+        support = yield from self._gather((model.v,), state.certificate.n_support)
         v, squares = support.vectors[model.v], np.empty(len(support.numbers))
         row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
         moved = Moved(support.numbers, support.rows, squares, v, v)
@@ -211,6 +213,30 @@ class BlockSmo(Solver):
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
+
+    def _gather(self, names: tuple[str, ...], count: int) -> Requests:
+        """The rows with a multiplier in one of some row vectors, ``count`` or so, by an uncounted read."""
+        needed = int(self.row_bytes * count)
+        if needed > self.support_bytes:
+            raise MemoryBudgetError(
+                f"{count} support vectors take {needed / 1e6:.0f} MB of memory, and "
+                f"{self.support_bytes / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
+                needed,
+            )
+        parts = yield GatherPass(NonzeroRows(names), names, UNCOUNTED)
+        return join_gathered(parts, names)
+
+    def _check_saved(self, origin: str) -> Steps:
+        """Before a resumed run goes on: refuse a state that is none of these data."""
+        model, state = self.model, self.state
+        names = model.v, model.best_v
+        support = yield from self._gather(names, state.certificate.n_support)
+        found = yield comparison(model, state, support)
+        weight = max(float(np.abs(support.vectors[name]).sum()) for name in names)
+        for damage in damages(model, state, found, weight, self.bias, self.n_rows, self.precision):
+            raise DamageError(
+                f"the checkpoint in {origin} does not fit the data: {damage}; start the run again"
+            )
 
     def _update(
         self,

@@ -252,6 +252,15 @@ class LossesAt(_OfModel):
         losses_along(self.model.loss, h, h, t, costs, points, sums)
 
 
+def add_point(
+    loss: Any, v: Float64Array, h: Float64Array, t: Float64Array, costs: Float64Array,
+    bias: float, error: float, sums: Float64Array,
+) -> None:  # fmt: skip
+    """Add what P and D of some rows are made of, see `Sums`."""
+    set_loops.add_sums(loss, v, h, t, costs, sums[: set_loops.N_SUMS])
+    slope_sizes(loss, h, bias, error, t, costs, sums[set_loops.N_SUMS :])
+
+
 @dataclass(frozen=True, slots=True)
 class Sums(_OfModel):
     """Rule on row vectors: what P and D at a bias, and their rounding, are made of.
@@ -264,9 +273,7 @@ class Sums(_OfModel):
     sums_shape: ClassVar[tuple[int, ...]] = (set_loops.N_SUMS + N_SIZES,)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        v, h, t, costs = self.model.rows(rows)
-        set_loops.add_sums(self.model.loss, v, h, t, costs, sums[: set_loops.N_SUMS])
-        slope_sizes(self.model.loss, h, self.bias, self.error, t, costs, sums[set_loops.N_SUMS :])
+        add_point(self.model.loss, *self.model.rows(rows), self.bias, self.error, sums)
 
 
 @dataclass(frozen=True, slots=True)
