@@ -333,6 +333,12 @@ def test_memory_that_is_too_little_is_refused(store):
         train(store, memory="60MB")
 
 
+def test_support_vectors_that_do_not_fit_are_refused_with_the_sum(store, monkeypatch):
+    monkeypatch.setattr("ooc_svm.training.functions.program_bytes", lambda *_, **__: 10**15)
+    with pytest.raises(MemoryError, match=r"the model has \d+ support vectors, which take \d+ MB"):
+        train(store)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
