@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from ooc_svm.cli.exit_codes import complain
-from ooc_svm.cli.format import block, describe_labels, describe_values, seconds
+from ooc_svm.cli.format import block, count, describe_labels, describe_values, seconds
 from ooc_svm.cli.help import Command
 from ooc_svm.cli.options import InsecureCluster, Layer, Memory, Quiet, Scheduler, Threads, argument, option
 from ooc_svm.cli.reading import (
@@ -23,6 +23,7 @@ from ooc_svm.cli.reading import (
 )
 from ooc_svm.conversion.options import CONVERT_KINDS as KINDS
 from ooc_svm.conversion.options import INPUTS
+from ooc_svm.errors import UsageError
 from ooc_svm.options import ENGINES
 from ooc_svm.options.option import CLUSTER_HEADING
 from ooc_svm.parameters import PATH
@@ -58,8 +59,8 @@ def convert(
         ),
     ],
     output: Annotated[
-        str, option(KINDS["output"], "--output", "-o", metavar="STORE", help="The store to make.")
-    ],
+        str | None, option(KINDS["output"], "--output", "-o", metavar="STORE", help="The store to make.")
+    ] = None,
     index_base: IndexBase = "1",
     features: Features = None,
     feature_names: Annotated[
@@ -111,9 +112,22 @@ def convert(
             help="Labels for a matrix of SciPy (.npz): a .npy file, or a number on each line.",
         ),
     ] = None,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep",
+            help="Convert nothing: remove what killed runs have left of these stores in a bucket.",
+        ),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Convert SVMlight text, AnnData, .npz or Parquet into a store, once."""
+    if sweep:
+        _sweep(inputs)
+        return
+    if output is None:
+        raise UsageError("name the store to make by -o STORE")
+
     from ooc_svm.cli.progress import byte_progress
     from ooc_svm.conversion.convert import convert as run
 
@@ -143,6 +157,14 @@ def convert(
     typer.echo(_summary(report, output))
     for warning in report.warnings:
         complain("warning", warning)
+
+
+def _sweep(stores: list[str]) -> None:
+    """Remove leftovers."""
+    from ooc_svm.store import sweep_store
+
+    for path in stores:
+        typer.echo(f"{path}: {count(sweep_store(path), 'object')} removed")
 
 
 def _summary(report: ConvertReport, output: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +22,7 @@ from ooc_svm.cli.options import Label, Layer, Quiet, argument, option
 from ooc_svm.cli.report import comparison, model_table, probabilities
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import COUNT, PATH
-from ooc_svm.system.files import is_folder, status_of
+from ooc_svm.system.files import exists, file_size, is_folder
 from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def info(
         store = open_store(path, label=label, layer=layer, unlabelled="keep")
         typer.echo(_json(store_info(store)) if as_json else describe_store(store))
         return
-    if status_of(path) is None:
+    if not exists(path):
         raise InputError(f"{path}: there is no such store or model; check the path")
 
     from ooc_svm.model.file import load_model, model_info
@@ -187,7 +186,7 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     from ooc_svm.data.classes import label_text
 
     lines = [
-        ("model", f"{path} ({format_size(os.path.getsize(path))})"),
+        ("model", f"{path} ({format_size(file_size(path))})"),
         ("problem", f"{model.problem}, {model.loss} loss, {model.kernel} kernel, solver {model.solver}"),
         ("features", _describe_features(model.n_features, model.index_base, model.feature_names)),
         _describe_functions(model, facts),

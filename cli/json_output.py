@@ -16,10 +16,10 @@ def check_json_target(path: str) -> None:
     UsageError if the file exists and does not begin like a JSON object: data or a model, named by mistake.
     StorageError if the folder or the file cannot be written.
     """
-    from ooc_svm.system.files import check_writable, open_to_read, status_of
+    from ooc_svm.system.files import check_writable, exists, open_to_read
 
     check_writable(path)
-    if status_of(path) is not None:
+    if exists(path):
         with open_to_read(path) as file:
             start = file.read(1)
         if start not in (b"", b"{"):

@@ -68,7 +68,7 @@ def check_picture_target(path: str) -> None:
     UsageError if the ending is of no kind of picture, the file there is no picture of it, or Matplotlib is
     missing. StorageError if the folder or the file cannot be written.
     """
-    from ooc_svm.system.files import check_writable, open_to_read
+    from ooc_svm.system.files import check_writable, exists, open_to_read
 
     start = STARTS.get(_ending(path))
     if start is None:
@@ -81,7 +81,7 @@ def check_picture_target(path: str) -> None:
             f"{parameter('output')} out for a table"
         ) from None
     check_writable(path)
-    if os.path.exists(path):
+    if exists(path):
         with open_to_read(path) as file:
             found = file.read(len(start))
         if found not in (b"", start):

@@ -113,9 +113,9 @@ def _read(path: str) -> dict[str, Any]:
     """The report in a file of JSON or in a model."""
     from ooc_svm.model.file import MODEL_FILE, load_model
     from ooc_svm.system.arrayfile import has_magic
-    from ooc_svm.system.files import open_to_read
+    from ooc_svm.system.files import exists, open_to_read
 
-    if not os.path.exists(path):
+    if not exists(path):
         raise InputError(f"{path} does not exist; check the path")
     if has_magic(path, MODEL_FILE):
         return load_model(path).report

@@ -25,7 +25,7 @@ from ooc_svm.cli.reading import (
 from ooc_svm.cli.report import certificate
 from ooc_svm.conversion.options import INPUTS
 from ooc_svm.errors import Interrupted, UsageError, shown
-from ooc_svm.parameters import FOLDS, PATH
+from ooc_svm.parameters import FOLDS, LOCAL_PATH, PATH, PRICE
 from ooc_svm.system.signals import handle_signals
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ GridOption = Annotated[
 ]
 LogFile = Annotated[
     str | None,
-    option(PATH, metavar="FILE.jsonl", help="Also append a line of JSON to this file after each pass."),
+    option(LOCAL_PATH, metavar="FILE.jsonl", help="Also append a line of JSON to this file after each pass."),
 ]
 
 
@@ -149,7 +149,9 @@ def train(
         save_model(model, output)  # a signal that comes now waits for it
         if report is not None:
             write_json(report, model.report)
-    typer.echo(certificate(model.report, options["tol"], output, os.path.getsize(output)))
+    from ooc_svm.system.files import file_size
+
+    typer.echo(certificate(model.report, options["tol"], output, file_size(output)))
     hints.rest(model.report)
     if stopped is not None:
         raise stopped
@@ -206,10 +208,20 @@ def plan(
         option(FOLDS, metavar="N", help="Show what tune with so many folds will need; by default train."),
     ] = None,
     grid: GridOption = None,
+    price_get: Annotated[
+        Any,
+        option(PRICE, metavar="FLOAT", help="Of a store in a bucket: the price of 1,000 requests that read."),
+    ] = None,
+    price_gb: Annotated[
+        Any,
+        option(PRICE, metavar="FLOAT", help="Of a store in a bucket: the price of a gigabyte that is read."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Show what training or tuning will need, and run nothing."""
     from ooc_svm.training.plan import plan as run
 
-    planned = run(data, folds=folds, grid=grid_of(grid), **options)
+    planned = run(
+        data, folds=folds, grid=grid_of(grid), price_get=price_get or 0.0, price_gb=price_gb or 0.0, **options
+    )
     typer.echo(json.dumps(planned.to_json(), indent=2) if as_json else "\n".join(planned.lines()))

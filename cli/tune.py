@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -95,6 +94,8 @@ def tune(
         save_model(model, output)  # a signal that comes now waits for it
         if report is not None:
             write_json(report, model.report)
-    typer.echo(certificate(model.report, options["tol"], output, os.path.getsize(output)))
+    from ooc_svm.system.files import file_size
+
+    typer.echo(certificate(model.report, options["tol"], output, file_size(output)))
     typer.echo(f"\n{comparison(model.report['tuning'])}")
     hints.rest(model.report)

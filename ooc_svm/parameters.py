@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Set
 from dataclasses import fields
@@ -18,6 +17,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 from ooc_svm.errors import UsageError, parameter, shown
+from ooc_svm.system.address import address_of, complaint_about, local_name, looks_like_address
 from ooc_svm.system.memory import format_size, parse_size
 
 MissingFeatures = Literal["error", "zero"]
@@ -31,8 +31,6 @@ _EXACT = 2**53
 _LARGEST_COUNT = 2**63 - 1
 _MOST_THREADS = 4096
 _LEAST_SIZE = 10**6  # Bytes of memory below which a unit was forgotten
-# How addresses of object stores and servers begin; a `Path` of one has lost a slash.
-_ADDRESS = re.compile("(s3[an]?|gs|gcs|az|adl|abfss?|wasbs?|hdfs|https?|s?ftp|file|memory):/", re.IGNORECASE)
 
 
 class Complaint(Exception):
@@ -151,17 +149,26 @@ def _read_text(value: Any) -> str:
 
 
 def _read_path(value: Any) -> Any:
-    """A path, unchanged, with which the operating system can be asked."""
+    """A path, unchanged, with which the operating system can be asked, or an address, in its plain form."""
     path = os.fspath(value)
     if not isinstance(path, str) or not path or "\0" in path:
         raise ValueError
-    if _ADDRESS.match(path):
-        raise Complaint(
-            f"{shown(path)} is an address, and only files on disks are read and written yet: copy it to a "
-            "disk first, or mount it and give the path there"
-        )
+    if looks_like_address(path):
+        if (complaint := complaint_about(path)) is not None:
+            raise Complaint(complaint)
+        address = address_of(path)
+        if address is None:
+            return local_name(path)
+        return os.fspath(address) if isinstance(value, str) else address
     os.fsencode(path)
     return value if isinstance(value, os.PathLike) else str(path)
+
+
+def _read_local_path(value: Any) -> Any:
+    path = _read_path(value)
+    if address_of(path) is not None:
+        raise Complaint(f"{path} is in an object store, and a path on a local disk is needed")
+    return path
 
 
 def _read_size(value: Any) -> str | int:
@@ -236,6 +243,7 @@ def _read_any_data(data: Any) -> Any:
 FLAG = Kind("bool", "True or False", _read_flag)
 TEXT = Kind("str", "text that is not empty", _read_text)
 PATH = Kind("path", "a path as text or os.PathLike", _read_path)
+LOCAL_PATH = Kind("path", "a path on a local disk, as text or os.PathLike", _read_local_path)
 SIZE = Kind("int or str", "a size: bytes as an integer, or text like '600MB' or '4GiB'", _read_size)
 CALLBACK = Kind("callable", "a function", _read_function)
 JSON = Kind("dict", "a dict that JSON can hold", _read_json)
@@ -256,6 +264,7 @@ MISSING_FEATURES = choice("error", "zero")
 COUNT = at_least(1)
 THREADS = at_least(1, _MOST_THREADS)
 COST = number("a positive number", lambda C: 0 < C < math.inf)
+PRICE = number("finite and not negative", lambda price: 0 <= price < math.inf)
 DTYPE = choice("float32", "float64")
 FOLDS = at_least(2, 100)
 GRID = Kind(
@@ -264,7 +273,7 @@ GRID = Kind(
     _read_grid,
 )
 RULE = choice("best", "one-standard-error")
-EXPORT_FORMAT = choice("liblinear", "svmlight")
+EXPORT_FORMAT = choice("liblinear", "libsvm", "svmlight")
 INDEX_BASE = choice(0, 1)
 UNLABELLED = choice("error", "skip", "keep")
 

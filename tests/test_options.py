@@ -44,7 +44,15 @@ class TestRoles:
         names = {role: [n for n, option in OPTIONS.items() if option.role is role] for role in Role}
         assert names == {
             Role.IDENTITY: identity_fields(),
-            Role.RESOURCE: ["memory", "threads", "engine", "scheduler", "insecure_cluster"],
+            Role.RESOURCE: [
+                "memory",
+                "threads",
+                "cache",
+                "cache_size",
+                "engine",
+                "scheduler",
+                "insecure_cluster",
+            ],
             Role.ROWS: ["unlabelled"],
             Role.LIMIT: ["tol", "max_passes", "time_limit"],
             Role.RESULT: ["calibrate", "prune"],

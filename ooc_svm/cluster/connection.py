@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_svm.cluster.processes import LocalWorkers, local_workers
 from ooc_svm.errors import MemoryBudgetError, OocSvmError, StorageError, UsageError, parameter
+from ooc_svm.system.address import AnyPath, address_of, located
 from ooc_svm.system.files import IrregularFileError, open_to_read
 from ooc_svm.system.memory import available_memory, format_size, size_available
+from ooc_svm.system.object_files import object_fingerprint
 
 if TYPE_CHECKING:
     from ooc_svm.cluster.dask_calls import DaskClient
@@ -75,13 +77,13 @@ class Cluster:
         where: str,
         *,
         memory: int | None,
-        visible: Path | None,
+        visible: AnyPath | None,
         own_host: str | None,
     ) -> None:
         self.client = client
         self.where = where
         self._memory = memory
-        self._visible: tuple[Path, ...] = () if visible is None else (visible,)
+        self._visible: tuple[AnyPath, ...] = () if visible is None else (visible,)
         self._own_host = own_host
         self._known: dict[str, Worker] = {}
         self._refused: set[str] = set()
@@ -110,11 +112,12 @@ class Cluster:
             )
         self._admit(sorted(threads), threads)
 
-    def require_visible(self, *paths: Path) -> None:
+    def require_visible(self, *names: str | os.PathLike[str]) -> None:
         """Require that all workers, now and later, see files and folders as this process does.
 
         StorageError if a worker does not see one of them, or sees something else in its place.
         """
+        paths = tuple(map(located, names))
         self._visible = tuple(dict.fromkeys((*self._visible, *paths)))
         _check_fingerprints(self._infos(list(self._known), paths), paths)
 
@@ -162,9 +165,9 @@ class Cluster:
                         f"{here}: install the same release on all machines"
                     )
 
-    def _infos(self, addresses: list[str], paths: tuple[Path, ...]) -> dict[str, _WorkerInfo]:
+    def _infos(self, addresses: list[str], paths: tuple[AnyPath, ...]) -> dict[str, _WorkerInfo]:
         """What each worker reports of itself and of some paths."""
-        names = [os.path.abspath(path) for path in paths]
+        names = [os.fspath(path.absolute()) for path in paths]
         deadline = time.monotonic() + ANSWER_SECONDS
         with scheduler_errors(self.where):
             futures = {
@@ -189,8 +192,8 @@ def _release(name: str, version: Any) -> str:
     return ".".join(str(version).split(".")[:2]) if name == "python" else str(version)
 
 
-def _check_fingerprints(infos: dict[str, _WorkerInfo], paths: tuple[Path, ...]) -> None:
-    here = [_fingerprint(os.path.abspath(path)) for path in paths]
+def _check_fingerprints(infos: dict[str, _WorkerInfo], paths: tuple[AnyPath, ...]) -> None:
+    here = [_fingerprint(os.fspath(path.absolute())) for path in paths]
     for address, info in infos.items():
         for path, own, seen in zip(paths, here, info.fingerprints, strict=True):
             if seen != own:
@@ -214,6 +217,8 @@ def _worker_info(paths: list[str]) -> _WorkerInfo:
 def _fingerprint(path: str) -> str | None:
     """Tells a file or store from another one of the same path; None if there is none."""
     try:
+        if (address := address_of(path)) is not None:
+            return object_fingerprint(address)
         if not os.path.isdir(path):
             status = os.stat(path)
             return f"{status.st_size} bytes, changed at {status.st_mtime_ns}"
@@ -247,7 +252,7 @@ def connect(
     threads_per_worker: int = 1,
     memory: int | None,
     insecure: bool = False,
-    visible: Path | None = None,
+    visible: AnyPath | None = None,
     preload: str | None = None,
 ) -> Iterator[Cluster]:
     """Connect to a cluster for as long as the context lasts; dask's logs and warnings are suppressed.

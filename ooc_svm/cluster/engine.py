@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ooc_svm.cluster.connection import Cluster, Worker
@@ -34,6 +33,7 @@ from ooc_svm.engine.merge import MergeTree
 from ooc_svm.errors import MemoryBudgetError, StorageError, parameter
 from ooc_svm.passes.base import Pass, RowSet, union
 from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.system.address import AnyPath
 
 PATIENCE = 60.0  # Seconds without a sign of life after which a worker is given up
 GOODBYE_SECONDS = 5.0  # What the workers have to end a run
@@ -63,7 +63,7 @@ class ClusterEngine(Engine):
         *,
         open_source: Callable[[], Source],
         resources_of: Callable[[Worker, Sequence[Partition]], Resources],
-        folder: Path,
+        folder: AnyPath,
         durable: bool = False,
         rounds: Sequence[RowSet] = (),
         patience: float = PATIENCE,

@@ -9,7 +9,6 @@ nothing.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.cluster.partition import Partition
-from ooc_svm.errors import DamageError, StorageError
+from ooc_svm.errors import DamageError, OocSvmError, StorageError
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
+from ooc_svm.system.address import Address, AnyPath
+from ooc_svm.system.files import atomic_write, open_to_read, remove_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,10 @@ class SharedVectors(RowVectors):
     ``version``: grows with every change that workers do not make: new vectors, and entries written here.
     """
 
-    def __init__(self, folder: Path, partitions: Sequence[Partition]) -> None:
-        super().__init__(sum(partition.n_rows for partition in partitions), 0, folder)
+    def __init__(self, folder: AnyPath, partitions: Sequence[Partition]) -> None:
+        n_rows = sum(partition.n_rows for partition in partitions)
+        super().__init__(n_rows, 0, folder if isinstance(folder, Path) else None)
+        self._folder = folder
         self.version = 0
         self._partitions = partitions
         self._saved: dict[tuple[str, int], Saved] = {}
@@ -93,7 +96,7 @@ class SharedVectors(RowVectors):
     def new_path(self) -> str:
         """A name that no file has had before."""
         self._n_files += 1
-        return str(self.scratch_dir / f"{self._n_files:08d}")
+        return str(self._folder / f"{self._n_files:08d}")
 
     def saved(self, name: str, number: int) -> Saved | None:
         """Where the entries of a partition are; None if they never changed."""
@@ -120,7 +123,7 @@ class SharedVectors(RowVectors):
         if not self._uses[path]:
             del self._uses[path]
             with contextlib.suppress(OSError):
-                os.unlink(path)
+                remove_file(path)
 
     def read(self, name: str, start: int, stop: int) -> AnyArray:
         """The entries of some rows."""
@@ -140,6 +143,10 @@ class SharedVectors(RowVectors):
 
     def write(self, name: str, start: int, array: AnyArray) -> None:
         """Set the entries of some rows; the workers load them before their next request."""
+        self.version += 1
+        if isinstance(self._folder, Address):
+            self._write_objects(name, start, array)
+            return
         stop, size = start + len(array), array.dtype.itemsize
         path = self._written.setdefault(name, self.new_path())
         with _open(path, "r+b" if self._uses[path] else "wb") as file:
@@ -151,7 +158,17 @@ class SharedVectors(RowVectors):
                     self._point(name, number, Saved(path, partition.start * size, None))
             file.seek(start * size)
             file.write(array.data)
-        self.version += 1
+
+    def _write_objects(self, name: str, start: int, array: AnyArray) -> None:
+        """Set the entries of some rows: each partition becomes a new object, since none can be changed."""
+        stop = start + len(array)
+        for number, partition in self._within(start, stop):
+            entries = self.read(name, partition.start, partition.stop)
+            first, last = max(partition.start, start), min(partition.stop, stop)
+            entries[first - partition.start : last - partition.start] = array[first - start : last - start]
+            path, content = self.new_path(), entries.tobytes()
+            atomic_write(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
+            self._point(name, number, Saved(path, 0, google_crc32c.value(content)))
 
     def _make(self, name: str, dtype: npt.DTypeLike, fill: float | None) -> RowVector:
         self.version += 1
@@ -198,8 +215,10 @@ class SharedVector(RowVector):
 @contextlib.contextmanager
 def _open(path: str, mode: str = "rb") -> Iterator[Any]:
     try:
-        with open(path, mode) as file:
+        with open_to_read(path) if mode == "rb" else open(path, mode) as file:
             yield file
+    except OocSvmError:
+        raise
     except OSError as error:
         raise StorageError(
             f"{path}: row vectors of the run cannot be read or written: {error.strerror}; check that all "

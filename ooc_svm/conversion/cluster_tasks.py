@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from ooc_svm.conversion.text import checked_blocks, text_rows
 from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows
 from ooc_svm.errors import InputError, OocSvmError
 from ooc_svm.store.parallel_writer import ChunkRun, RunWriter, WrittenRun
-from ooc_svm.system.files import storage_errors
+from ooc_svm.system.address import AnyPath
+from ooc_svm.system.files import open_to_read, remove_file, storage_errors
+from ooc_svm.system.folders import Scratch, ScratchFiles, scratch_files, shared_folder
 from ooc_svm.system.records import RecordFile, append_record
 from ooc_svm.text.inputs import display_name
 from ooc_svm.text.label_names import LabelNames
@@ -39,9 +42,9 @@ class SegmentScan:
     label_names: list[str] | None
     source: str
     ones: bool
-    columns: Path
+    columns: AnyPath
     n_records: int
-    rejected: Path | None
+    rejected: AnyPath | None
 
 
 def scan_segment(
@@ -49,7 +52,7 @@ def scan_segment(
     plan: ConversionPlan,
     segment: TextSegment,
     start: TextStart,
-    scratch: Path,
+    scratch: AnyPath,
     *,
     exact: bool,
 ) -> SegmentScan | None:
@@ -59,10 +62,24 @@ def scan_segment(
     raised, as by `ooc_svm.conversion.convert.convert`. If not, bad lines are neither written to a file nor
     checked against their limit, and None is returned if something is wrong.
     """
+    with scratch_files(scratch) as folder:
+        return _scan(options, plan, segment, start, folder, exact=exact)
+
+
+def _scan(
+    options: ConvertOptions,
+    plan: ConversionPlan,
+    segment: TextSegment,
+    start: TextStart,
+    scratch: ScratchFiles,
+    *,
+    exact: bool,
+) -> SegmentScan | None:
+    """See `scan_segment`."""
     token = secrets.token_hex(8)
-    columns, rejected = scratch / f"columns-{token}", None
+    columns, rejected = scratch.local / f"columns-{token}", None
     if exact and options.bad_lines == "skip":
-        rejected = scratch / f"rejected-{token}"
+        rejected = scratch.local / f"rejected-{token}"
     rows = text_rows([segment], options, plan, start, reject_file=rejected)
     ones, n_records = True, 0
     try:
@@ -78,7 +95,9 @@ def scan_segment(
         return None
     names = None if rows.label_names is None else list(rows.label_names)
     counts, source = rows.counts - start.counts, display_name(segment.path)
-    return SegmentScan(counts, rows.qid_rule, names, source, ones, columns, n_records, rejected)
+    kept = scratch.share(columns) if n_records else columns
+    bad = None if rejected is None else scratch.share(rejected)
+    return SegmentScan(counts, rows.qid_rule, names, source, ones, kept, n_records, bad)
 
 
 def _put_columns(path: Path, labelled: LabelledRows) -> None:
@@ -86,6 +105,30 @@ def _put_columns(path: Path, labelled: LabelledRows) -> None:
     lengths = np.diff(labelled.rows.indptr).astype(np.int32)
     qids = [] if labelled.qids is None else [labelled.qids]
     append_record(path, [sizes, lengths, labelled.labels, *qids])
+
+
+@contextmanager
+def shared_scratch(options: ConvertOptions, scratch: Scratch) -> Iterator[AnyPath]:
+    """Where all processes put what they have read: in the bucket if that is all that they share."""
+    if options.scheduler is None or isinstance(options.output, Path):
+        yield scratch.make()
+        return
+    with shared_folder(options.output.parent, f"{options.output.name}.scratch") as folder:
+        yield folder
+
+
+def discard_columns(scan: SegmentScan) -> None:
+    """Remove the file for `read_columns`."""
+    remove_file(scan.columns)
+
+
+def join_files(paths: Sequence[AnyPath | None], target: Path) -> None:
+    """Put the content of all files into one, in order."""
+    with open(target, "wb") as whole:
+        for path in paths:
+            assert path is not None
+            with open_to_read(path) as file:
+                shutil.copyfileobj(file, whole)
 
 
 def no_names_yet(options: ConvertOptions, plan: ConversionPlan) -> LabelNames | None:
@@ -115,7 +158,7 @@ def read_columns(
             if names is not None:
                 labels = names.renumber(labels, scan.label_names, scan.source)
             yield lengths.astype(np.int64), labels, qids
-    scan.columns.unlink()
+    remove_file(scan.columns)
 
 
 def write_chunks(
@@ -125,7 +168,7 @@ def write_chunks(
     segments: Sequence[TextSegment],
     position: int,
     qid_rule: int,
-    scratch: Path,
+    scratch: AnyPath,
 ) -> WrittenRun:
     """Read segments again and write some chunks of their elements.
 

@@ -23,8 +23,9 @@ from ooc_svm.errors import UsageError, parameter
 from ooc_svm.parameters import ARRAY, CALLBACK, MATRIX, TEXT, checks
 from ooc_svm.store.feature_names import given_names
 from ooc_svm.store.writer import StoreWriter
+from ooc_svm.system.address import located
 from ooc_svm.system.folders import Scratch
-from ooc_svm.text.reader import InputPath
+from ooc_svm.text.inputs import expanded
 
 __all__ = ["ConvertReport", "convert", "convert_matrix"]
 
@@ -34,7 +35,7 @@ _USUAL_GROWTH = 2
 
 @checks(**CONVERT_KINDS, inputs=INPUTS, progress=CALLBACK)
 def convert(
-    inputs: Sequence[InputPath] | InputPath,
+    inputs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
     index_base: int = 1,
@@ -137,9 +138,9 @@ def convert(
     MemoryBudgetError
         The memory is too small for any conversion, or for a line of the text.
     """
-    names = cast(list[InputPath], inputs)  # their kind makes it a list
+    names = expanded(cast(list[str | os.PathLike[str]], inputs))  # their kind makes it a list
     options = ConvertOptions(
-        Path(output),
+        located(output),
         index_base=index_base,
         features=features,
         feature_names=given_names(feature_names),
@@ -247,7 +248,7 @@ def convert_matrix(
     if names is None and features is None:
         names = data.feature_names
     options = ConvertOptions(
-        Path(output),
+        located(output),
         index_base=index_base,
         features=features,
         feature_names=names,
@@ -262,7 +263,7 @@ def convert_matrix(
 
 
 def _convert_files(
-    format_name: str, names: list[InputPath], options: ConvertOptions, progress: Progress | None
+    format_name: str, names: list[str | os.PathLike[str]], options: ConvertOptions, progress: Progress | None
 ) -> ConvertReport:
     """Convert files of one of the formats that are no text."""
     for name, default in (("bad_lines", "stop"), ("labels", "numbers"), ("engine", "local")):

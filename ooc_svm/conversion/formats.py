@@ -14,6 +14,8 @@ from ooc_svm.conversion.parquet import ParquetRows
 from ooc_svm.conversion.plan import ConversionPlan
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.text import TextBlocks
+from ooc_svm.system.address import address_of
+from ooc_svm.system.files import open_to_read
 from ooc_svm.text.inputs import InputMetadata, check_text, display_name
 from ooc_svm.text.reader import TextCounts
 
@@ -69,10 +71,10 @@ def refuse_other_formats(paths: Sequence[str]) -> None:
 
 def _head(path: str | os.PathLike[str]) -> bytes:
     """The first bytes of a file; none where it cannot be read: what reads it names the reason."""
-    if not os.path.isfile(path):
+    if address_of(path) is None and not os.path.isfile(path):
         return b""
     try:
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             return file.read(4)
     except OSError:
         return b""

@@ -21,13 +21,14 @@ from ooc_svm.conversion.anndata_rows import Layout, MatrixBlocks, matrix_layout
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
 from ooc_svm.conversion.report import ConvertReport, Progress
-from ooc_svm.errors import DamageError, UsageError, parameter
+from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.store.anndata_writer import AnnDataWriter
 from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.layout import CHUNK_ROWS
 from ooc_svm.store.open import has_manifest
 from ooc_svm.store.storage import open_storage
 from ooc_svm.store.trees import Hdf5Tree, Tree, ZarrTree, is_hdf5
+from ooc_svm.system.address import Address, AnyPath, located
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.reader import InputPath
 
@@ -57,7 +58,7 @@ _OF_TEXT = {
 
 def is_anndata(path: InputPath) -> bool:
     """Whether a path is converted as AnnData: a folder, or a file of HDF5."""
-    return os.path.isdir(path) or Path(path).suffix in (".h5ad", ".zarr") or is_hdf5(path)
+    return os.path.isdir(path) or located(path).suffix in (".h5ad", ".zarr") or is_hdf5(path)
 
 
 def convert_anndata(
@@ -72,7 +73,7 @@ def convert_anndata(
         if getattr(options, name) != default:
             raise UsageError(f"{parameter(name)} is not for AnnData ({os.fspath(inputs[0])}); leave it out")
     started = time.monotonic()
-    with closing(_opened(Path(inputs[0]))) as tree:
+    with closing(_opened(located(inputs[0]))) as tree:
         _check_root(tree)
         if options.engine == "dask":
             engine = parameter("engine", "dask")
@@ -81,8 +82,10 @@ def convert_anndata(
         return _Conversion(tree, layout, options, progress).run(started)
 
 
-def _opened(path: Path) -> Tree:
-    if path.is_file() and (path.suffix == ".h5ad" or is_hdf5(path)):
+def _opened(path: AnyPath) -> Tree:
+    if isinstance(path, Address) and path.suffix == ".h5ad":
+        raise InputError(f"{path} is HDF5, which is read from a local disk alone; copy it to one first")
+    if isinstance(path, Path) and path.is_file() and (path.suffix == ".h5ad" or is_hdf5(path)):
         return Hdf5Tree(path)
     storage = open_storage(path)
     if has_manifest(path):

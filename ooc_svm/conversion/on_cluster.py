@@ -9,9 +9,10 @@ something is wrong with one, it is read once more then.
 
 from __future__ import annotations
 
-import shutil
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,12 @@ from ooc_svm.cluster.connection import Cluster, Worker, connect
 from ooc_svm.cluster.tasks import run_all
 from ooc_svm.conversion.cluster_tasks import (
     SegmentScan,
+    discard_columns,
+    join_files,
     no_names_yet,
     read_columns,
     scan_segment,
+    shared_scratch,
     write_chunks,
 )
 from ooc_svm.conversion.options import ConvertOptions
@@ -63,15 +67,17 @@ def convert_on_cluster(
             insecure=options.insecure_cluster,
             preload="ooc_svm.conversion.cluster_tasks",
         ) as cluster,
+        ExitStack() as stack,
     ):
         workers = cluster.workers()
         if options.scheduler is not None:
             text = split_text(inputs, sum(worker.threads for worker in workers))
         meter.total = text.n_bytes
-        cluster.require_visible(writer.folder, *(Path(segment.path) for segment in text.segments))
+        shared = stack.enter_context(shared_scratch(options, scratch))
+        cluster.require_visible(shared, writer.folder, *(segment.path for segment in text.segments))
         plan = _plan(options, workers, inputs)
         unnamed = replace(options, feature_names=None)  # workers need no names
-        conversion = _Conversion(cluster, unnamed, plan, text.segments, writer, scratch.make(), meter)
+        conversion = _Conversion(cluster, unnamed, plan, text.segments, writer, shared, scratch.make(), meter)
         conversion.scan()
         require_rows(conversion.total.rows, text.inputs)
         reject_file = conversion.gather_rejected() if options.bad_lines == "skip" else None
@@ -124,14 +130,15 @@ class _Conversion:
         plan: ConversionPlan,
         segments: Sequence[TextSegment],
         writer: ParallelWriter,
-        scratch: Path,
+        scratch: os.PathLike[str],
+        local: Path,
         meter: Meter,
     ) -> None:
         self.total = TextCounts()
         self.label_names = no_names_yet(options, plan)
         self._cluster, self._options, self._plan = cluster, options, plan
         self._segments, self._writer = segments, writer
-        self._scratch, self._meter = scratch, meter
+        self._scratch, self._local, self._meter = scratch, local, meter
         self._scanned: list[_Scanned] = []
 
     # The first reading
@@ -199,13 +206,9 @@ class _Conversion:
         again = ((bad[number].segment, bad[number].start) for number in missing)
         for place, scan in self._scan_all(again, exact=True):
             files[missing[place]] = scan.rejected
-            scan.columns.unlink(missing_ok=True)
-        target = self._scratch / "rejected"
-        with open(target, "wb") as whole:
-            for path in files:
-                assert path is not None
-                with open(path, "rb") as file:
-                    shutil.copyfileobj(file, whole)
+            discard_columns(scan)
+        target = self._local / "rejected"
+        join_files(files, target)
         return target
 
     # The second reading

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ooc_svm.errors import UsageError, parameter
@@ -15,6 +14,7 @@ from ooc_svm.parameters import (
     FEATURE_NAMES,
     FLAG,
     INDEX_BASE,
+    LOCAL_PATH,
     PATH,
     SIZE,
     TEXT,
@@ -26,6 +26,7 @@ from ooc_svm.parameters import (
     choice,
     read_items,
 )
+from ooc_svm.system.address import AnyPath
 
 if TYPE_CHECKING:
     from ooc_svm.data.feature_names import FeatureNames
@@ -60,7 +61,7 @@ class ConvertOptions:
     Raises UsageError for a value that is not possible, or options that contradict each other.
     """
 
-    output: Path = field(metadata={"kind": PATH})
+    output: AnyPath = field(metadata={"kind": PATH})
     index_base: int = _option(INDEX_BASE, 1)
     features: int | None = _option(at_least(1, _MOST_FEATURES), None)
     feature_names: FeatureNames | None = _option(FEATURE_NAMES, None)  # noqa: RUF009
@@ -77,7 +78,7 @@ class ConvertOptions:
     scheduler: str | None = _option(TEXT, None)
     insecure_cluster: bool = _option(FLAG, False)
     layer: str | None = _option(TEXT, None)
-    labels_file: str | PathLike[str] | None = _option(PATH, None)  # noqa: RUF009
+    labels_file: str | PathLike[str] | None = _option(LOCAL_PATH, None)  # noqa: RUF009
 
     def __post_init__(self) -> None:
         if not self.output.name:
@@ -115,7 +116,7 @@ class ConvertOptions:
         return self.threads or len(os.sched_getaffinity(0))
 
     @property
-    def rejected(self) -> Path:
+    def rejected(self) -> AnyPath:
         """File for the bad lines that are skipped."""
         return self.output.with_name(f"{self.output.name}.rejected")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +19,8 @@ from ooc_svm.conversion.report import ConvertReport, Meter, make_report
 from ooc_svm.errors import UsageError
 from ooc_svm.store.parallel_writer import ParallelWriter
 from ooc_svm.store.writer import StoreWriter
-from ooc_svm.system.files import is_same_file, status_of, storage_errors
+from ooc_svm.system.address import Address, AnyPath
+from ooc_svm.system.files import atomic_write, is_same_file, remove_file, status_of, storage_errors
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import InputPath, TextCounts
@@ -73,27 +76,29 @@ def commit(
         written = writer.commit(n_features=counts.n_features, provenance=provenance, label_names=label_names)
     except BaseException:
         if rejected is not None:
-            rejected.unlink(missing_ok=True)
+            remove_file(rejected)
         raise
     return make_report(written, counts, meter, rejected)
 
 
-def check_rejected(target: Path, inputs: Sequence[InputPath]) -> None:
+def check_rejected(target: AnyPath, inputs: Sequence[InputPath]) -> None:
     """Raise UsageError where the bad lines cannot go to their place, before anything is read."""
-    status = status_of(target, follow=False)
-    if status is None:
-        return
-    if not stat.S_ISREG(status.st_mode):
+    status = None if isinstance(target, Address) else status_of(target, follow=False)
+    if status is not None and not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{target} is no regular file, but the bad lines go there: move it away")
     if any(is_same_file(name, target) for name in inputs):
         raise UsageError(f"{target} is an input, but the bad lines go there: rename it")
 
 
-def _publish(reject_file: Path, target: Path, n_lines: int) -> Path | None:
+def _publish(reject_file: Path, target: AnyPath, n_lines: int) -> AnyPath | None:
     """Put the bad lines next to the store that is about to be committed; None if there are none."""
     if n_lines == 0:
-        target.unlink(missing_ok=True)
+        remove_file(target)
         return None
+    if isinstance(target, Address):
+        with open(reject_file, "rb") as file:
+            atomic_write(target, partial(shutil.copyfileobj, file))
+        return target
     with open(reject_file, "rb") as file:
         os.fsync(file.fileno())
     os.replace(reject_file, target)

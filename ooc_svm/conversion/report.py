@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.errors import parameter, shown
 from ooc_svm.store.label_summary import LabelSummary, runs_by_chance
 from ooc_svm.store.manifest import StoreMetadata
+from ooc_svm.system.address import AnyPath
 from ooc_svm.text.reader import TextCounts
 
 Progress = Callable[[int, int | None, int], None]
@@ -92,7 +92,7 @@ class ConvertReport:
         depend on the column that is taken for the labels.
     """
 
-    path: Path
+    path: AnyPath
     id: str
     rows: int
     features: int
@@ -108,7 +108,7 @@ class ConvertReport:
     bytes_in: int
     bytes_out: int
     seconds: float
-    rejected: Path | None = None
+    rejected: AnyPath | None = None
     label_names: tuple[str, ...] | None = None
     warnings: list[str] = field(default_factory=list)
     columns: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class ConvertReport:
 
 
 def make_report(
-    written: StoreMetadata, counts: TextCounts, meter: Meter, rejected: Path | None
+    written: StoreMetadata, counts: TextCounts, meter: Meter, rejected: AnyPath | None
 ) -> ConvertReport:
     """The report of a conversion that has just ended."""
     report = ConvertReport(

@@ -112,6 +112,19 @@ class MatrixSource:
             spans.append(MatrixSpan(start, stop, nnz, 8 * (stop - start) + 12 * nnz))
         return spans
 
+    @property
+    def blocks_ahead(self) -> int:
+        """Always 0: the matrix is in memory."""
+        return 0
+
+    @property
+    def ahead_nbytes(self) -> int:
+        """Always 0."""
+        return 0
+
+    def announce_block(self, index: int) -> None:
+        """Do nothing."""
+
     def block_stored_bytes(self, index: int) -> int:
         """Always 0: the matrix is in memory."""
         return 0

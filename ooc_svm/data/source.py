@@ -40,6 +40,17 @@ class Source(Protocol):
     @property
     def blocks(self) -> Sequence[Span]: ...
 
+    @property
+    def blocks_ahead(self) -> int:
+        """Blocks to be announced by each thread before it reads them; 0 where reading begins at once."""
+
+    @property
+    def ahead_nbytes(self) -> int:
+        """Bytes that a reading thread has fetched ahead at most."""
+
+    def announce_block(self, index: int) -> None:
+        """Begin to fetch a block that will be read soon."""
+
     def block_stored_bytes(self, index: int) -> int:
         """Bytes fetched from storage to read a block."""
 

@@ -63,6 +63,12 @@ class BlockCache:
                 entry = self._entries[index] = self._fetch(index)
             entry.users += 1
 
+    def announce(self, index: int) -> None:
+        """Begin to fetch a block that will be acquired soon, unless it is here."""
+        with self._lock:
+            if index not in self._entries:
+                self._source.announce_block(index)
+
     def get(self, index: int) -> RowBlock:
         """An acquired block, when it has been read."""
         return self._entries[index].coming.result()

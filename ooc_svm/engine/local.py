@@ -169,7 +169,7 @@ class LocalEngine(Engine):
         """One computing thread: claim segments until none is left."""
         stream, segments = progress.stream, progress.stream.rows.segments
         upcoming: deque[tuple[int, StridedRange]] = deque()
-        claimed = self._claimed(progress)
+        claimed = self._announced(self._claimed(progress), progress.stream.data)
         partials: list[Any] = []
         try:
             while True:
@@ -192,6 +192,20 @@ class LocalEngine(Engine):
             for _, part in upcoming:
                 if stream.data:
                     self._blocks.release(part.block)
+
+    def _announced(
+        self, claimed: Iterator[tuple[int, StridedRange]], data: bool
+    ) -> Iterator[tuple[int, StridedRange]]:
+        """The same ranges, whose blocks are announced some ranges before, where the source wants that."""
+        ahead = self.source.blocks_ahead if data else 0
+        waiting: deque[tuple[int, StridedRange]] = deque()
+        for each in claimed:
+            if ahead:
+                self._blocks.announce(each[1].block)
+            waiting.append(each)
+            if len(waiting) > ahead:
+                yield waiting.popleft()
+        yield from waiting
 
     def _claimed(self, progress: _Progress) -> Iterator[tuple[int, StridedRange]]:
         """Segment numbers and ranges of the segments this thread takes, one segment after another."""

@@ -46,6 +46,7 @@ from ooc_svm.parameters import (
     GAP,
     LABELS,
     LANES,
+    LOCAL_PATH,
     NU,
     PATH,
     POWER,
@@ -291,6 +292,12 @@ class TrainOptions:
         "Begin with this model, or with the state that a run with another C or nu saved.",
         "MODEL|FOLDER",
     )
+    cache: str | PathLike[str] | None = train_option(  # noqa: RUF009
+        LOCAL_PATH, None, Role.RESOURCE, "Keep chunks of a store in a bucket in this folder.", "FOLDER"
+    )
+    cache_size: str | int | None = train_option(
+        SIZE, None, Role.RESOURCE, "Size of that cache; by default half of what is free on the disk.", "SIZE"
+    )
     engine: str = name_option(
         ENGINES,
         "local",
@@ -317,6 +324,8 @@ class TrainOptions:
     def __post_init__(self) -> None:
         self._check_problem()
         self._check_solver()
+        if self.cache_size is not None and self.cache is None:
+            raise UsageError(f"{parameter('cache_size')} needs {parameter('cache')}: add it")
         if self.resume and self.checkpoint is None:
             raise UsageError(
                 f"{parameter('resume')} needs {parameter('checkpoint')}, the folder to go on from; add it"

@@ -13,7 +13,6 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from ooc_svm.data.annotated import is_annotated, read_annotated
@@ -26,8 +25,8 @@ from ooc_svm.parameters import is_path
 from ooc_svm.prediction.columns import Columns
 from ooc_svm.store import Store, open_store
 from ooc_svm.store.open import has_manifest, names_store
-from ooc_svm.system.files import is_same_file
-from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name
+from ooc_svm.system.files import is_same_file, is_within
+from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES, LineTooLongError, display_name, expanded
 from ooc_svm.text.label_names import LabelNames
 from ooc_svm.text.label_set_names import LabelSetNames
 from ooc_svm.text.reader import TextRows, new_label_names
@@ -103,7 +102,7 @@ class RowStream(ABC):
         return None
 
     @property
-    def anndata_folder(self) -> Path | None:
+    def anndata_folder(self) -> os.PathLike[str] | None:
         """The folder of an AnnData store without a manifest; None for other data."""
         return None
 
@@ -153,7 +152,7 @@ class SourceStream(RowStream):
         return self._source.feature_names if isinstance(self._source, Store) else self._feature_names
 
     @property
-    def anndata_folder(self) -> Path | None:
+    def anndata_folder(self) -> os.PathLike[str] | None:
         """See `RowStream`."""
         source = self._source
         return source.path if isinstance(source, Store) and source.format_version is None else None
@@ -167,7 +166,7 @@ class SourceStream(RowStream):
     def holds(self, path: str | os.PathLike[str]) -> bool:
         """Whether a path leads into the folder of the store."""
         source = self._source
-        return isinstance(source, Store) and Path(path).resolve().is_relative_to(source.path.resolve())
+        return isinstance(source, Store) and is_within(path, source.path)
 
     def blocks(
         self, columns: Columns, pool: ThreadPoolExecutor, threads: int, memory_bytes: int
@@ -309,7 +308,7 @@ def open_rows(
     if is_path(data):
         data = [data]
     if is_text and len(data) == 1 and names_store(data[0]):
-        if layer is None and trained_layer is not None and not has_manifest(Path(data[0])):
+        if layer is None and trained_layer is not None and not has_manifest(data[0]):
             layer = trained_layer
         data = open_store(data[0], label=label, layer=layer, unlabelled=unlabelled)
         is_text, label, layer = False, None, None
@@ -324,7 +323,9 @@ def open_rows(
         stores = [os.fspath(path) for path in data if names_store(path)]
         if stores:
             raise UsageError(f"{stores[0]:.200} is a store; give one store, or text files")
-        stream = TextStream(data, index_base, dtype, label_kind)  # raises first where the files are no text
+        stream = TextStream(
+            expanded(data), index_base, dtype, label_kind
+        )  # raises first where the files are no text
     for name, what, value in (("label", "column of labels", label), ("layer", "layer", layer)):
         if value is not None:
             raise UsageError(

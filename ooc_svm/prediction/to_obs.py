@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.model.decision import LABEL_SETS
@@ -20,6 +21,11 @@ def write_to_obs(stream: ScoreStream, column: str, details: Details, *, named: b
     if folder is None or n_rows is None:
         raise UsageError(
             f"{parameter('to_obs')} writes to the obs of an AnnData store, and {stream.rows.name} is none; "
+            f"write to a file ({parameter('output')})"
+        )
+    if not isinstance(folder, Path):
+        raise UsageError(
+            f"{parameter('to_obs')} writes to the obs of a store on a local disk, and {folder} is none; "
             f"write to a file ({parameter('output')})"
         )
     decision = stream.decision

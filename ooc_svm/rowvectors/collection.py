@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError
-from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, default_scratch_folder, row_slices
+from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, row_slices
+from ooc_svm.system.folders import default_scratch_folder
 
 
 class RowVectors:

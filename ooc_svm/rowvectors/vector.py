@@ -187,11 +187,3 @@ class DiskVector(RowVector):
             f"scratch data ({format_size(self.nbytes)}) in {self._folder}: {error.strerror}; "
             f"free space there, name another folder in TMPDIR, or allow more {parameter('memory')}"
         )
-
-
-def default_scratch_folder() -> Path:
-    """``TMPDIR`` if set, else ``/var/tmp`` (``/tmp`` is memory on many machines), else Python's default."""
-    disk = Path("/var/tmp")
-    if "TMPDIR" not in os.environ and os.access(disk, os.W_OK | os.X_OK):
-        return disk
-    return Path(tempfile.gettempdir())

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ooc_svm.store.blocks import BlockBuffers, BlockSpan
     from ooc_svm.store.info import store_info
     from ooc_svm.store.label_summary import LabelSummary
+    from ooc_svm.store.object_building import sweep_store
     from ooc_svm.store.open import open_store
     from ooc_svm.store.reader import Store
     from ooc_svm.store.verify import VerifyReport, verify_store
@@ -26,6 +27,7 @@ _HOMES = {
     "VerifyReport": "verify",
     "open_store": "open",
     "store_info": "info",
+    "sweep_store": "object_building",
     "verify_store": "verify",
 }
 
@@ -38,6 +40,7 @@ __all__ = [
     "VerifyReport",
     "open_store",
     "store_info",
+    "sweep_store",
     "verify_store",
 ]
 

@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -236,7 +235,7 @@ def open_foreign(storage: Storage, label: str | None, unlabelled: str, layer: st
     weight = _optional(opening, "weight", np.float64)
     shared_id, own_id = opening.add_files(digest)
     metadata = StoreMetadata(
-        path=Path(opening.location),
+        path=opening.storage.path,
         id=own_id,
         shared_id=shared_id,
         n_rows=opening.n_rows,

@@ -79,6 +79,10 @@ class LabelledStore(Store):
             whole = RowBlock(0, whole.indptr[: n_rows + 1], indices, values)
         return replace(whole, start=self.blocks[index].start)
 
+    def announce_block(self, index: int) -> None:
+        """See `Store.announce_block`."""
+        self._every.announce_block(self._numbers[index])
+
     def block_stored_bytes(self, index: int) -> int:
         """See `Store.block_stored_bytes`."""
         self._check_index(index)

@@ -22,7 +22,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +48,7 @@ from ooc_svm.store.layout import (
 )
 from ooc_svm.store.metadata import LARGEST_LENGTH, chunk_versions, read_array
 from ooc_svm.store.storage import ADVICE, Storage, damage_in
+from ooc_svm.system.address import AnyPath
 
 ValueType = Literal["ones", "float32", "float64"]
 
@@ -62,7 +62,7 @@ LARGEST_HEADER = 64 * 2**20
 class StoreMetadata:
     """What is known of a store before a row is read; see `ooc_svm.store.reader.Store`."""
 
-    path: Path
+    path: AnyPath
     id: str
     shared_id: str
     n_rows: int
@@ -146,7 +146,7 @@ class Manifest:
         """Hash of everything but the provenance: the same data make the same id."""
         return _sha256(json.dumps(self._record(), sort_keys=True).encode())
 
-    def store_metadata(self, path: Path, label_names: tuple[str, ...] | None) -> StoreMetadata:
+    def store_metadata(self, path: AnyPath, label_names: tuple[str, ...] | None) -> StoreMetadata:
         """What is known of the store with this manifest, and with these sorted names of labels."""
         same = ["n_rows", "n_features", "n_nonzeros", "value_type", "index_base"]
         same += ["labels", "label_runs", "label_sets", "qid_groups", "provenance"]
@@ -306,7 +306,8 @@ def _read_table(storage: Storage, name: str, dtype: npt.DTypeLike, limit: int) -
     info = read_array(storage, name)
     if info.dtype != np.dtype(dtype) or info.length > limit or info.chunk > limit:
         raise DamageError(f"{storage.location}/{name} is not the table it must be; the manifest is damaged")
-    chunk_versions(storage, info)
+    if storage.is_local:  # elsewhere a missing chunk is found by reading it
+        chunk_versions(storage, info)
     table = np.empty(info.length, dtype)
     EncodedChunks(storage, info).read_into(0, info.length, table)
     return table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -25,21 +24,21 @@ from ooc_svm.store.layout import CATEGORIES, CODES, LABEL, MANIFEST, MARK, SOURC
 from ooc_svm.store.manifest import Manifest, read_manifest
 from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
 from ooc_svm.store.reader import Column, NamedColumn, NumberColumn, Store, StoreParts, Tails
-from ooc_svm.store.storage import ADVICE, LocalStorage, Storage, open_storage
+from ooc_svm.store.storage import ADVICE, Storage, open_storage, storage_at
 from ooc_svm.system.files import is_folder
 
 
-def is_ours(folder: Path) -> bool:
+def is_ours(folder: str | os.PathLike[str]) -> bool:
     """Whether a folder was written by this package: a store with a manifest, or AnnData that was converted.
 
     Damaged ones are included. Raises StorageError if that cannot be read.
     """
-    return has_manifest(folder) or SOURCE in (_root(LocalStorage(folder)) or ())
+    return has_manifest(folder) or SOURCE in (_root(storage_at(folder)) or ())
 
 
-def has_manifest(folder: Path) -> bool:
+def has_manifest(folder: str | os.PathLike[str]) -> bool:
     """Whether a folder carries the mark of this package's stores; see `is_ours`."""
-    storage = LocalStorage(folder)
+    storage = storage_at(folder)
     try:
         return MARK in (_root(storage) or ()) and MARK in storage.list("uns")
     except (DamageError, InputError):
@@ -113,7 +112,7 @@ def find_manifest(storage: Storage) -> Manifest | None:
 
 def names_store(path: str | os.PathLike[str]) -> bool:
     """Whether a path is that of a store: a folder, or a name that ends in ``.zarr``; other paths are text."""
-    return is_folder(path) or Path(path).suffix == ".zarr"
+    return is_folder(path) or os.fspath(path).rstrip("/").endswith(".zarr")
 
 
 def _read_store(store: Any) -> Any:
@@ -189,7 +188,7 @@ def _open_ours(storage: Storage, manifest: Manifest, label: str | None, layer: s
         chunk_sizes={name: (infos[name], manifest.sizes[listed[name]]) for name in used},
     )
     known = None if label_names is None else tuple(sorted(label_names))
-    return Store(manifest.store_metadata(Path(storage.location), known), parts)
+    return Store(manifest.store_metadata(storage.path, known), parts)
 
 
 def _names(storage: Storage, info: ArrayInfo, stored: ChunkFiles) -> FeatureNames:
@@ -231,8 +230,10 @@ def check_against_manifest(storage: Storage, manifest: Manifest) -> dict[str, Ar
         first_codec = "vlen-utf8" if info.dtype.kind == "O" else "bytes"
         if (info.zarr_format, info.inner_chunk, codecs) != (3, info.chunk, [first_codec, "blosc", "crc32c"]):
             raise DamageError(f"{name} is not encoded as our stores are; the store is damaged")
+        if not storage.is_local:  # the size and the checksum of a chunk are looked at when it is read
+            continue
         _check_chunk_files(storage, info, manifest.sizes[first:last], manifest.checksums[first:last])
-        if storage.is_local and array.name in manifest.unread:
+        if array.name in manifest.unread:
             ChunkFiles(storage, info, manifest.sizes[first:last], manifest.checksums[first:last]).check()
     return infos
 
@@ -249,10 +250,9 @@ def _check_chunk_files(
         chunk = f"the chunk {storage.location}/{key}"
         if size != expected:
             raise DamageError(f"{chunk} has {size} bytes and should have {expected}; {ADVICE}")
-        if storage.is_local:
-            stored = storage.read(key, max(size - CHECKSUM_BYTES, 0), size)
-            if int.from_bytes(stored, "little") != checksum:
-                raise not_the_chunk(chunk)
+        stored = storage.read(key, max(size - CHECKSUM_BYTES, 0), size)
+        if int.from_bytes(stored, "little") != checksum:
+            raise not_the_chunk(chunk)
 
 
 def _check_tables(

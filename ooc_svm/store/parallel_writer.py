@@ -27,7 +27,9 @@ from ooc_svm.store.array_writer import AdoptedArray, GrowingArray
 from ooc_svm.store.builder import StoreBuilder, StoreOptions
 from ooc_svm.store.manifest import StoreMetadata, ValueType
 from ooc_svm.store.row_columns import NO_TAIL, Tail
+from ooc_svm.store.sinks import sink_of
 from ooc_svm.store.zarr_files import StoreFiles
+from ooc_svm.system.address import AnyPath
 from ooc_svm.system.files import sync_folder
 
 
@@ -40,7 +42,7 @@ class ChunkRun:
     them that are the tails of blocks.
     """
 
-    folder: Path
+    folder: AnyPath
     value_type: ValueType
     chunk: int
     first: int
@@ -65,15 +67,17 @@ class RunWriter:
     number ``position``; those before the run are left out.
     """
 
-    def __init__(self, run: ChunkRun, scratch: Path, position: int) -> None:
+    def __init__(self, run: ChunkRun, scratch: AnyPath, position: int) -> None:
         self._run = run
         self._position = position
         self._tails = [_empty_tail(end - start, run.value_type) for start, end in run.tails]
-        self._folder = scratch / f"run-{secrets.token_hex(8)}"
-        self._folder.mkdir(mode=0o700)
         self._resources = ExitStack()
-        self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        self._files = self._resources.enter_context(StoreFiles(self._folder, 1))
+        self._folder = run.folder
+        if isinstance(run.folder, Path) and isinstance(scratch, Path):  # an object appears whole by itself
+            self._folder = scratch / f"run-{secrets.token_hex(8)}"
+            self._folder.mkdir(mode=0o700)
+            self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._files = self._resources.enter_context(StoreFiles(sink_of(self._folder), 1))
         self._ids, self._data = (
             GrowingArray(self._files, name, dtype, run.chunk, fill_value=fill, first=run.first)
             for name, dtype, fill in _element_arrays(run.value_type)
@@ -108,13 +112,16 @@ class RunWriter:
         for each in arrays:
             each.finish()
         self._files.wait()
-        for each in arrays:
-            place = self._run.folder / each.name / "c"
-            for number in range(self._run.first, self._run.first + len(each.sizes)):
-                os.replace(self._folder / each.name / "c" / str(number), place / str(number))
-            sync_folder(place)
+        if isinstance(self._run.folder, Path):
+            for each in arrays:
+                self._move(each, self._run.folder / each.name / "c")
         sizes, checksums = zip(*((each.sizes, each.checksums) for each in arrays), strict=True)
         return WrittenRun(sizes, checksums, tuple(self._tails))
+
+    def _move(self, array: GrowingArray, place: Path) -> None:
+        for number in range(self._run.first, self._run.first + len(array.sizes)):
+            os.replace(self._folder / array.name / "c" / str(number), place / str(number))
+        sync_folder(place)
 
     def __enter__(self) -> RunWriter:
         return self
@@ -140,7 +147,7 @@ class ParallelWriter:
         self._waiting: dict[int, Tail] = {}
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> AnyPath:
         """The store as it is being built."""
         return self._builder.folder
 
@@ -163,7 +170,7 @@ class ParallelWriter:
                 self._arrays.append(
                     AdoptedArray(builder.files, name, dtype, self.chunk_elements, length, fill_value=fill)
                 )
-                if length:
+                if length and isinstance(self.folder, Path):
                     (self.folder / name / "c").mkdir(parents=True)
             if value_type != "ones":
                 builder.tails.begin_values()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,17 +15,22 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, Values
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
-from ooc_svm.parameters import Kind, at_least, checks
+from ooc_svm.parameters import LOCAL_PATH, SIZE, Kind, at_least, checks
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
+from ooc_svm.store.chunk_cache import ChunkCache, default_size
 from ooc_svm.store.chunk_files import Elements
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo
+from ooc_svm.store.object_storage import ObjectStorage
 from ooc_svm.store.row_names import open_row_names
 from ooc_svm.store.storage import Storage
 from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
+from ooc_svm.system.memory import parse_size
 
 _INDEX = at_least(0)
+# Chunks that are fetched ahead even if no memory is left for it: what a plan leaves unplanned is enough.
+_LEAST_AHEAD = 8
 
 
 def _read_buffers(buffers: Any) -> BlockBuffers:
@@ -242,9 +249,7 @@ class Store:
         indptr = buffers.indptr[: span.n_rows + 1]
         indices = buffers.indices[: span.n_nonzeros]
         values = None if buffers.values is None else buffers.values[: span.n_nonzeros]
-        self.parts.indices.announce(first, split)
-        if values is not None and self.parts.data is not None:
-            self.parts.data.announce(first, split)
+        self._announce_elements(first, split)
         try:
             self.parts.indptr.read_into(span.start, span.stop + 1, indptr)
             self._read_elements(index, first, split, indices, values)
@@ -253,6 +258,70 @@ class Store:
         indptr -= first
         self._check(span, first, indptr, indices, values)
         return RowBlock(span.start, indptr, indices, values)
+
+    @property
+    def blocks_ahead(self) -> int:
+        """Blocks that a thread announces before it reads them; 0 where the system reads ahead."""
+        return 0 if self.parts.storage.is_local else 1
+
+    @property
+    def ahead_nbytes(self) -> int:
+        """Bytes of chunks that a reading thread has fetched at most: of its block and those ahead."""
+        if self.parts.storage.is_local:
+            return 0
+        stored = (self.block_stored_bytes(span.index) for span in self.blocks)
+        return (1 + self.blocks_ahead) * max(stored, default=0)
+
+    def limit_ahead(self, n_bytes: int) -> None:
+        """Fetch no more bytes of chunks ahead of reading than about so many; a few chunks always are."""
+        largest = max((int(sizes.max(initial=1)) for _, sizes in self.parts.chunk_sizes.values()), default=1)
+        self.parts.storage.limit_ahead(max(n_bytes // largest, _LEAST_AHEAD))
+
+    @checks(folder=LOCAL_PATH, size=SIZE)
+    def keep_chunks(self, folder: str | os.PathLike[str], size: int | str | None = None) -> None:
+        """Keep chunks of a store in a bucket on a local disk, and read those that are there from it.
+
+        Parameters
+        ----------
+        folder : path
+            Shared by runs, on any stores; made if it is missing.
+        size : int or str, optional
+            Bytes that all chunks in the folder may have; by default half of what is free on the disk.
+
+        Raises
+        ------
+        UsageError
+            The store is on a local disk, or has no manifest, which knows the content of chunks.
+        StorageError
+            The folder cannot be used.
+        """
+        storage = self.parts.storage
+        if not isinstance(storage, ObjectStorage):
+            raise UsageError(f"{self.path} is on a local disk; leave {parameter('cache')} out")
+        if self.format_version is None:
+            raise UsageError(
+                f"{self.path} was not written by this program, so that its chunks cannot be told from others "
+                f"of another time; convert it to a store (convert), or leave {parameter('cache')} out"
+            )
+        place = Path(folder)
+        most = default_size(place) if size is None else parse_size(size)
+        n_bytes = sum(
+            int(sizes.sum()) for name, (_, sizes) in self.parts.chunk_sizes.items() if "indptr" not in name
+        )
+        storage.cache = ChunkCache(place, self.id, n_bytes, most)
+
+    def announce_block(self, index: int) -> None:
+        """Begin to fetch the chunks of a block that will be read soon, where that takes time."""
+        if not self.blocks_ahead:
+            return
+        parts, span = self.parts, self.blocks[index]
+        parts.indptr.announce(span.start, span.stop + 1)
+        self._announce_elements(*self._outside_tails(index))
+
+    def _announce_elements(self, first: int, stop: int) -> None:
+        self.parts.indices.announce(first, stop)
+        if self.parts.data is not None:
+            self.parts.data.announce(first, stop)
 
     def _check_index(self, index: int) -> None:
         if index >= len(self.blocks):

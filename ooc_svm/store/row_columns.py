@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +11,7 @@ from ooc_svm.store.array_writer import GrowingArray, PointerArray
 from ooc_svm.store.label_summary import RunCounter, label_collector
 from ooc_svm.store.layout import CODES, LABEL, MANIFEST, code_type
 from ooc_svm.store.zarr_files import StoreFiles
+from ooc_svm.system.address import AnyPath
 
 Tail = tuple[Int32Array, Values | None]
 
@@ -28,7 +27,7 @@ class RowColumns:
     """
 
     def __init__(
-        self, files: StoreFiles, chunk: int, path: Path, named_labels: bool, label_sets: bool = False
+        self, files: StoreFiles, chunk: int, path: AnyPath, named_labels: bool, label_sets: bool = False
     ) -> None:
         self._files, self._chunk, self._path = files, chunk, path
         self.n_rows = self.n_nonzeros = 0

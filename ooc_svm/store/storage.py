@@ -1,8 +1,8 @@
 """Where the files of a store lie: the few operations that reading and marking a store need of a place.
 
 Everything in this package that reads a store does it through a `Storage`. A key is a path in the store with
-"/" between its parts, as in ``X/data/c/0``. `LocalStorage` is a folder; an object store can have the same
-methods.
+"/" between its parts, as in ``X/data/c/0``. `LocalStorage` is a folder; `ooc_svm.store.object_storage`
+has the same methods for an object store.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, OocSvmError, StorageError
+from ooc_svm.system.address import AnyPath, address_of
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import IrregularFileError, atomic_write, open_regular, status_of, storage_errors
 
@@ -60,7 +61,8 @@ class FileVersion(NamedTuple):
         return cls(status.st_size, status.st_ino, status.st_mtime_ns)
 
 
-def _new_bytes(size: int) -> Bytes:
+def new_bytes(size: int) -> Bytes:
+    """Memory of so many bytes."""
     return np.empty(size, np.uint8)
 
 
@@ -94,6 +96,8 @@ class Storage(Protocol):
     ----------
     location : str
         Name of the place in messages; ``f"{location}/{key}"`` names a file.
+    path : Path or Address
+        The place itself.
     is_local : bool
         Whether opening a store may read a few bytes of every chunk. Elsewhere such bytes are checked when the
         chunk is read.
@@ -102,6 +106,7 @@ class Storage(Protocol):
     """
 
     location: str
+    path: AnyPath
     is_local: bool
     bytes_read: int
 
@@ -129,7 +134,7 @@ class Storage(Protocol):
         start: int = 0,
         stop: int | None = None,
         *,
-        buffer: NewBytes = _new_bytes,
+        buffer: NewBytes = new_bytes,
         version: FileVersion | None = None,
     ) -> Bytes:
         """Read the bytes ``start <= i < stop`` of a file.
@@ -155,7 +160,10 @@ class Storage(Protocol):
         """
 
     def announce(self, key: str) -> None:
-        """Begin to fetch a file that will be read next. Errors are left to `read`."""
+        """Begin to fetch a file that will be read soon. Errors are left to `read`."""
+
+    def limit_ahead(self, n_files: int) -> None:
+        """Hold no more announced files in memory than so many: others are fetched when one was read."""
 
     def write(self, key: str, content: bytes) -> None:
         """Make or replace a file: it is the old one or the new one at any time, and durable on return."""
@@ -167,6 +175,7 @@ class LocalStorage:
     is_local = True
 
     def __init__(self, folder: Path) -> None:
+        self.path: AnyPath = folder
         self.location = os.fspath(folder)
         self.bytes_read = 0
         self._lock = threading.Lock()
@@ -234,7 +243,7 @@ class LocalStorage:
         start: int = 0,
         stop: int | None = None,
         *,
-        buffer: NewBytes = _new_bytes,
+        buffer: NewBytes = new_bytes,
         version: FileVersion | None = None,
     ) -> Bytes:
         """See `Storage.read`."""
@@ -271,13 +280,27 @@ class LocalStorage:
             for offset in range(0, os.fstat(descriptor).st_size, _ANNOUNCED_BYTES):
                 os.posix_fadvise(descriptor, offset, _ANNOUNCED_BYTES, os.POSIX_FADV_WILLNEED)
 
+    def limit_ahead(self, n_files: int) -> None:
+        """See `Storage.limit_ahead`: announced files are in the cache of the system."""
+
     def write(self, key: str, content: bytes) -> None:
         """See `Storage.write`."""
         atomic_write(f"{self.location}/{key}", lambda file: file.write(content))
 
 
+def storage_at(path: str | os.PathLike[str]) -> Storage:
+    """The place under a path or an address, whatever is there; StorageError if that cannot be known."""
+    if (address := address_of(path)) is not None:
+        from ooc_svm.store.object_storage import ObjectStorage
+
+        return ObjectStorage(address)
+    return LocalStorage(Path(path))
+
+
 def open_storage(path: str | os.PathLike[str]) -> Storage:
     """Return the place that a user names; raises InputError or StorageError where there is none."""
+    if address_of(path) is not None:
+        return storage_at(path)
     folder = Path(path)
     with storage_errors("opening", folder, "check the path"):
         status = status_of(folder)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from ooc_svm.errors import UsageError
+from ooc_svm.store.object_building import ObjectBuilding
 from ooc_svm.store.open import is_ours
+from ooc_svm.store.sinks import sink_of
 from ooc_svm.store.zarr_files import StoreFiles
+from ooc_svm.system.address import Address, AnyPath, located
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.folders import Building
 
 _ADVICE = "free some space or check the disk, then run again"
+
+
+def _building(place: AnyPath, overwrite: bool) -> Building | ObjectBuilding:
+    if isinstance(place, Address):
+        return ObjectBuilding(place, is_ours, overwrite=overwrite)
+    return Building(place, is_ours, overwrite=overwrite)
 
 
 class UnpublishedStore:
@@ -25,9 +33,11 @@ class UnpublishedStore:
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool, threads: int) -> None:
         with ExitStack() as stack:
-            self._building = stack.enter_context(Building(Path(path), is_ours, overwrite=overwrite))
-            self.path, self.folder = self._building.target, self._building.folder
-            self.files = stack.enter_context(StoreFiles(self.folder, threads))
+            self._building = _building(located(path), overwrite)
+            stack.callback(self._building.close)
+            self.path: AnyPath = self._building.target
+            self.folder: AnyPath = self._building.folder
+            self.files = stack.enter_context(StoreFiles(sink_of(self.folder), threads))
             self._resources = stack.pop_all()
         self._is_open = True
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -24,6 +23,7 @@ from ooc_svm.store.metadata import read_array
 from ooc_svm.store.open import STORE, find_manifest, open_listed
 from ooc_svm.store.reader import Store
 from ooc_svm.store.storage import ADVICE, Storage, open_storage
+from ooc_svm.system.address import AnyPath
 
 MOST_NAMED = 20
 """Number of damaged chunks that a message names; more are counted."""
@@ -41,7 +41,7 @@ class VerifyReport:
     which of its arrays have no checksums, if any.
     """
 
-    path: Path
+    path: AnyPath
     n_rows: int
     n_nonzeros: int
     n_blocks: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.row_columns import NO_TAIL
 from ooc_svm.store.validate import NOT_FINITE, RuleError, check_rows
+from ooc_svm.system.address import AnyPath
 
 
 def _read_rows(labelled: Any) -> LabelledRows:
@@ -96,7 +96,7 @@ class StoreWriter:
         self._open_tail = NO_TAIL
 
     @property
-    def path(self) -> Path:
+    def path(self) -> AnyPath:
         """Where the store will be."""
         return self._builder.path
 

@@ -20,7 +20,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import google_crc32c
@@ -28,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError
-from ooc_svm.system.files import IrregularFileError, open_to_read
+from ooc_svm.system.files import IrregularFileError, open_size, open_to_read
 from ooc_svm.system.memory import available_memory, format_size, size_available, size_needed
 
 AnyArray = npt.NDArray[Any]
@@ -148,8 +147,8 @@ class _Reader:
     """Reads one open file from front to back; every number is checked before it is used."""
 
     def __init__(self, file: BinaryIO, path: str | os.PathLike[str], kind: FileKind) -> None:
-        self._file, self._path, self._kind = file, Path(path), kind
-        self._size = os.fstat(file.fileno()).st_size
+        self._file, self._path, self._kind = file, os.fspath(path), kind
+        self._size = open_size(file)
         self._position = 0
 
     def read(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:

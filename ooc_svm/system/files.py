@@ -1,6 +1,7 @@
 """Files that are read without waiting, and files that appear whole or not at all.
 
 The latter are written next to the target, forced to the disk and renamed, and then the folder is forced too.
+An address of an object store may stand for a path wherever a function says so.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import BinaryIO
 
 from ooc_svm.errors import DamageError, OocSvmError, StorageError
 from ooc_svm.system import private_folders
+from ooc_svm.system.address import Address, AnyPath, address_of, located
 from ooc_svm.system.descriptors import NamedFile, close_unwritten
 
 _BUFFER_BYTES = 1 << 20
@@ -64,7 +66,11 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> int:
 
 
 def open_to_read(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open a file by `open_regular`; errors of reading it name the path."""
+    """Open a file by `open_regular`, or the object of an address; errors of reading it name the path."""
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.object_files import ObjectReader
+
+        return BufferedReader(ObjectReader(address), _BUFFER_BYTES)
     return BufferedReader(NamedFile(open_regular(path), os.fspath(path)))
 
 
@@ -92,20 +98,51 @@ def status_of(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_r
         raise
 
 
+def exists(path: str | os.PathLike[str], *, follow: bool = True) -> bool:
+    """Whether anything lies under a path, or an object under an address; OSError if that cannot be known."""
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.objects import Bucket
+
+        return Bucket(address).version(address.key) is not None
+    return status_of(path, follow=follow) is not None
+
+
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder lies under a path; OSError if that cannot be known."""
+    """Whether a folder lies under a path, or objects in one of an address; OSError if that cannot be known.
+
+    Of a server that cannot be asked for a list, whether a Zarr store lies there.
+    """
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.objects import Bucket
+
+        bucket = Bucket(address)
+        if address.is_read_only:
+            names = (address / name for name in ("zarr.json", ".zgroup"))
+            return any(bucket.version(each.key) is not None for each in names)
+        return any(bucket.list(address.key))
     status = status_of(path)
     return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def is_same_file(path: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether a file exists and is the same as another, which exists."""
+    """Whether a file exists and is the same as another, which exists; of addresses whether they are equal."""
+    addresses = address_of(path), address_of(other)
+    if addresses != (None, None):
+        return addresses[0] == addresses[1]
     status = status_of(path)
     return status is not None and os.path.samestat(status, os.stat(other))
 
 
+def is_within(path: str | os.PathLike[str], folder: AnyPath) -> bool:
+    """Whether a path leads into a folder, of addresses by their keys alone."""
+    place = located(path)
+    if isinstance(place, Path) and isinstance(folder, Path):
+        return place.resolve().is_relative_to(folder.resolve())
+    return isinstance(place, Address) and place.is_relative_to(folder)
+
+
 @contextmanager
-def storage_errors(action: str, path: Path, advice: str) -> Iterator[None]:
+def storage_errors(action: str, path: AnyPath, advice: str) -> Iterator[None]:
     """Turn errors of the operating system into a StorageError that names the path."""
     try:
         yield
@@ -114,6 +151,57 @@ def storage_errors(action: str, path: Path, advice: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(f"{action} {path} failed: {reason}; {advice}") from error
+
+
+def open_size(file: BinaryIO) -> int:
+    """Bytes of a file that is open for reading; its place stays."""
+    place = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(place)
+    return size
+
+
+def file_size(path: str | os.PathLike[str]) -> int:
+    """Bytes of a file, or of the object of an address; FileNotFoundError if there is none."""
+    with open_to_read(path) as file:
+        return open_size(file)
+
+
+def changed_at(path: str | os.PathLike[str]) -> float | None:
+    """Time of the last change of a file or object, in seconds; None if there is none."""
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.objects import Bucket
+
+        version = Bucket(address).version(address.key)
+        return None if version is None else version.mtime_ns / 1e9
+    status = status_of(path)
+    return None if status is None else status.st_mtime
+
+
+def folders_in(path: AnyPath) -> list[str]:
+    """Names of the folders in a folder; empty if there is none."""
+    if isinstance(path, Path):
+        return [entry.name for entry in path.iterdir() if entry.is_dir()] if is_folder(path) else []
+    from ooc_svm.system.objects import Bucket
+
+    return Bucket(path).list(path.key)[1]
+
+
+def make_folder(path: AnyPath) -> None:
+    """Make a folder and those that it lies in, unless they are there; object stores need none."""
+    if isinstance(path, Path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_file(path: str | os.PathLike[str]) -> None:
+    """Remove a file, or the object of an address, that need not be there; OSError if that fails."""
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.objects import Bucket
+
+        Bucket(address).remove([address.key])
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def sync_folder(folder: Path) -> None:
@@ -156,10 +244,17 @@ def atomic_write(
     At any time, `path` is absent, the old file or the new file, whole and on the disk. Leftovers of killed
     runs are removed first. A symbolic link is followed; a file that is replaced keeps its mode.
 
-    If `write`, which is given the open temporary file, raises, `path` stays as it was. With `durable` False
-    the file is not needed after a failure of the machine and not forced to the disk. StorageError says that
-    the target is not a regular file, or the disk is full, read-only or broken.
+    An object appears whole as well, under its address. If `write`, which is given the open temporary file,
+    raises, `path` stays as it was. With `durable` False the file is not needed after a failure of the machine
+    and not forced to the disk. StorageError says that the target is not a regular file, or the disk is full,
+    read-only or broken.
     """
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.object_files import write_object
+
+        with _write_errors(path):
+            write_object(address, write)
+        return
     target = Path(os.path.realpath(path))
     with _write_errors(path):
         mode = _final_mode(target)
@@ -176,6 +271,11 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
     Raises StorageError if `atomic_write` could not create its temporary file there.
     """
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.objects import Bucket
+
+        Bucket(address).check_writable(address.key)
+        return
     target = Path(os.path.realpath(path))
     with _write_errors(path):
         _final_mode(target)
@@ -184,7 +284,9 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def sweep_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove the temporary folders of `path` that no running process has locked."""
+    """Remove the temporary folders of `path` that no running process has locked; objects have none."""
+    if address_of(path) is not None:
+        return
     target = Path(path)
     private_folders.sweep(target.parent, f".{target.name}.", _SUFFIX)
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.system import private_folders
+from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.descriptors import close_unwritten
-from ooc_svm.system.files import exchange, status_of, storage_errors, sync_folder, write_fully
+from ooc_svm.system.files import atomic_write, exchange, status_of, storage_errors, sync_folder, write_fully
+from ooc_svm.system.objects import Bucket
 
 
 def _remove_renamed(folder: Path, doomed: str) -> None:
@@ -170,15 +175,24 @@ class Building:
         self.close()
 
 
+def default_scratch_folder() -> Path:
+    """``TMPDIR`` if set, else ``/var/tmp`` (``/tmp`` is memory on many machines), else Python's default."""
+    disk = Path("/var/tmp")
+    if "TMPDIR" not in os.environ and os.access(disk, os.W_OK | os.X_OK):
+        return disk
+    return Path(tempfile.gettempdir())
+
+
 class Scratch:
     """A private folder ``<target>.scratch-<id>``, created when it is first needed and removed on exit.
 
-    Enter it while holding the lock of the target.
+    That of an address lies in the folder for temporary files. Enter it while holding the lock of the target.
     """
 
-    def __init__(self, target: Path) -> None:
-        self._target, self._prefix = target, f"{target.name}.scratch-"
-        self.path = target.with_name(private_folders.new_name(self._prefix))
+    def __init__(self, target: AnyPath) -> None:
+        local = target if isinstance(target, Path) else default_scratch_folder() / target.name
+        self._target, self._prefix = local, f"{target.name}.scratch-"
+        self.path = local.with_name(private_folders.new_name(self._prefix))
         self._lock: int | None = None
 
     def make(self) -> Path:
@@ -221,8 +235,49 @@ def private_folder(parent: Path, name: str, advice: str) -> Iterator[Path]:
         close_unwritten(lock)
 
 
-def shared_folder(parent: Path, name: str) -> AbstractContextManager[Path]:
+class ScratchFiles:
+    """Files that a process makes in ``local``, and shares with the others of its run in ``target``."""
+
+    def __init__(self, local: Path, target: AnyPath) -> None:
+        self.local, self._target = local, target
+
+    def share(self, path: Path) -> AnyPath:
+        """Put a file where all processes see it; return its place there."""
+        if path.parent == self._target:
+            return path
+        place = self._target / path.name
+        with open(path, "rb") as file:
+            atomic_write(place, partial(shutil.copyfileobj, file))
+        path.unlink()
+        return place
+
+
+@contextlib.contextmanager
+def scratch_files(target: AnyPath) -> Iterator[ScratchFiles]:
+    """Files for a folder that processes share; for one in an object store they are made on the local disk."""
+    if isinstance(target, Path):
+        yield ScratchFiles(target, target)
+        return
+    advice = "name another folder in TMPDIR, or free space there"
+    with private_folder(default_scratch_folder(), "ooc-svm-shared", advice) as folder:
+        yield ScratchFiles(folder, target)
+
+
+@contextlib.contextmanager
+def _private_prefix(address: Address) -> Iterator[Address]:
+    """A folder of objects that no other run has, removed at the end."""
+    bucket = Bucket(address)
+    bucket.check_writable(address.key)
+    try:
+        yield address
+    finally:
+        bucket.remove(list(bucket.walk(address.key)))
+
+
+def shared_folder(parent: AnyPath, name: str) -> AbstractContextManager[AnyPath]:
     """A `private_folder` for files that other processes of this user read and write."""
+    if isinstance(parent, Address):
+        return _private_prefix(parent / private_folders.new_name(f"{name}-"))
     checkpoint = parameter("checkpoint")
     advice = f"all processes of the run share files in it: give {checkpoint} a folder that can be written"
     return private_folder(parent, name, advice)

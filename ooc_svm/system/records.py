@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import StorageError
+from ooc_svm.system.address import AnyPath
 from ooc_svm.system.files import open_to_read
 
 _ADVICE = "check the disk and its free space, then run again"
@@ -43,7 +44,7 @@ class RecordFile:
     All methods raise StorageError: reading failed, or the content differs from what was written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self._path, self._checksum = path, 0
         try:
             self._file = open_to_read(path)

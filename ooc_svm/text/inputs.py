@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from ooc_svm.errors import InputError, OocSvmError, StorageError
+from ooc_svm.system.address import address_of
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import IrregularFileError, file_status, open_regular, status_of
+from ooc_svm.system.object_files import ObjectReader, matching
+from ooc_svm.system.objects import Bucket, ObjectVersion
 from ooc_svm.text.compression import MAGIC_BYTES, Members, format_of_content, format_of_name
 from ooc_svm.text.decimals import PADDING
 from ooc_svm.text.simd import ByteArray
@@ -52,9 +57,50 @@ class TextChunk:
     bytes_read: int
 
 
+class ByteSource(Protocol):
+    """The bytes of an input from its front."""
+
+    def readinto(self, target: memoryview) -> int:
+        """Fill the target or the first part of it: how many bytes; 0 at the end."""
+
+    def seek(self, place: int) -> object:
+        """Go on at a byte."""
+
+    def close(self) -> None:
+        """Release the file."""
+
+
+class _Descriptor:
+    """An open file of the operating system; standard input stays open."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def readinto(self, target: memoryview) -> int:
+        """See `ByteSource`."""
+        return os.readv(self._descriptor, [target])
+
+    def seek(self, place: int) -> object:
+        """See `ByteSource`."""
+        return os.lseek(self._descriptor, place, os.SEEK_SET)
+
+    def status(self) -> os.stat_result:
+        """The status of the file."""
+        return os.fstat(self._descriptor)
+
+    def close(self) -> None:
+        """See `ByteSource`."""
+        if self._descriptor > _STANDARD_INPUT:
+            close_unwritten(self._descriptor)
+        self._descriptor = -1
+
+
 @dataclass(frozen=True)
 class FileState:
-    """What must not change while a file is read: device and inode, size in bytes, time of the last change."""
+    """What must not change while a file is read: device and inode, size in bytes, time of the last change.
+
+    Of an object the inode stands for its version.
+    """
 
     device: int
     inode: int
@@ -65,6 +111,11 @@ class FileState:
     def of(cls, status: os.stat_result) -> FileState:
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
+    @classmethod
+    def of_object(cls, version: ObjectVersion) -> FileState:
+        tag = hashlib.sha256((version.tag or "").encode()).digest()
+        return cls(0, int.from_bytes(tag[:7], "little"), version.size, version.mtime_ns)
+
     def anywhere(self) -> FileState:
         """The same without what differs between the machines that share the file."""
         return replace(self, device=0, inode=0)
@@ -72,6 +123,9 @@ class FileState:
 
 def current_state(path: str) -> FileState | None:
     """What lies under a name now, if anything does; StorageError if that cannot be known."""
+    if (address := address_of(path)) is not None:
+        version = Bucket(address).version(address.key)
+        return None if version is None else FileState.of_object(version)
     try:
         status = status_of(path)
     except OSError as error:
@@ -112,7 +166,7 @@ class TextInput:
     def __init__(
         self,
         path: str,
-        descriptor: int,
+        source: ByteSource,
         state: FileState | None,
         read_bytes: int,
         extent: tuple[int, int] | None = None,
@@ -121,7 +175,7 @@ class TextInput:
         self.state = state
         self.compression: str | None = None
         self.bytes_read = 0
-        self._path, self._descriptor = path, descriptor
+        self._path, self._source = path, source
         self._read_bytes, self._extent = read_bytes, extent
         self._ended = False
         self._members: Members | None = None
@@ -143,9 +197,7 @@ class TextInput:
 
     def close(self) -> None:
         """Close the file; standard input stays open."""
-        if self.state is not None and self._descriptor >= 0:
-            close_unwritten(self._descriptor)
-        self._descriptor = -1
+        self._source.close()
 
     # Bytes of the file
 
@@ -157,7 +209,9 @@ class TextInput:
         place = start + self.bytes_read
         most = self._read_bytes if stop is None else min(self._read_bytes, stop - place)
         try:
-            n_bytes = os.readv(self._descriptor, [target[:most]])
+            n_bytes = self._source.readinto(target[:most])
+        except StorageError:
+            raise
         except OSError as error:
             raise StorageError(f"{self.name}: reading failed at byte {place}: {error.strerror}") from error
         self.bytes_read += n_bytes
@@ -177,7 +231,7 @@ class TextInput:
         Lines from the middle of a file are plain text, and nothing stands before them.
         """
         if self._extent is not None and self._extent[0] > 0:
-            os.lseek(self._descriptor, self._extent[0], os.SEEK_SET)
+            self._source.seek(self._extent[0])
             return
         head = b""
         while len(head) < MAGIC_BYTES and (data := self._read_raw(MAGIC_BYTES - len(head))):
@@ -287,16 +341,21 @@ class TextInput:
         """Raise InputError if the file is not the one that was opened, or not all of it was read."""
         if self.state is None:
             return
-        try:
-            status = os.fstat(self._descriptor)
-        except OSError as error:
-            raise _unreadable(self._path, error) from error
-        states = [FileState.of(status), current_state(self._path)]
         start, stop = self._extent or (0, self.state.size)
-        if states != [self.state, self.state] or self.bytes_read != stop - start:
+        if not self._is_the_same() or self.bytes_read != stop - start:
             raise InputError(
                 f"{self.name}: the file changed while it was read: start again when it is complete"
             )
+
+    def _is_the_same(self) -> bool:
+        """Whether the open file, and what is under its name, are as they were; all of an object is."""
+        if not isinstance(self._source, _Descriptor):
+            return True
+        try:
+            status = self._source.status()
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+        return FileState.of(status) == self.state == current_state(self._path)
 
 
 def _last_line_end(buffer: ByteArray, filled: int) -> int:
@@ -321,6 +380,18 @@ def display_name(path: str) -> str:
     return path if path.isprintable() else repr(path)
 
 
+def expanded(paths: Iterable[str | os.PathLike[str]]) -> list[str | os.PathLike[str]]:
+    """The paths, with the objects that an address with a pattern names in its place, by their keys.
+
+    InputError if no object matches a pattern.
+    """
+    found: list[str | os.PathLike[str]] = []
+    for path in paths:
+        address = address_of(path)
+        found += [path] if address is None else matching(address)
+    return found
+
+
 def open_input(
     path: str | os.PathLike[str], read_bytes: int = READ_BYTES, extent: tuple[int, int] | None = None
 ) -> TextInput:
@@ -332,10 +403,10 @@ def open_input(
     """
     name = os.fspath(path)
     if name == "-":
-        opened = TextInput(name, _STANDARD_INPUT, None, read_bytes)
+        opened = TextInput(name, _Descriptor(_STANDARD_INPUT), None, read_bytes)
     else:
-        descriptor, state = _open_regular(name)
-        opened = TextInput(name, descriptor, state, read_bytes, extent)
+        source, state = _open_source(name)
+        opened = TextInput(name, source, state, read_bytes, extent)
     try:
         opened.begin()
     except BaseException:
@@ -344,10 +415,13 @@ def open_input(
     return opened
 
 
-def _open_regular(path: str) -> tuple[int, FileState]:
-    """Descriptor and state of a regular file; anything else is refused."""
+def _open_source(path: str) -> tuple[ByteSource, FileState]:
+    """Bytes and state of a regular file or an object; anything else is refused."""
     name = display_name(path)
     try:
+        if (address := address_of(path)) is not None:
+            reader = ObjectReader(address)
+            return reader, FileState.of_object(reader.version)
         descriptor = open_regular(path)
         state = FileState.of(file_status(descriptor, path))
     except IrregularFileError as error:
@@ -356,6 +430,8 @@ def _open_regular(path: str) -> tuple[int, FileState]:
         ) from None
     except FileNotFoundError as error:
         raise InputError(f"{name}: there is no such file") from error
+    except OocSvmError:
+        raise
     except OSError as error:
         raise StorageError(f"{name}: cannot be opened: {error.strerror}") from error
-    return descriptor, state
+    return _Descriptor(descriptor), state

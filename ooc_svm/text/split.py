@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ooc_svm.errors import StorageError, UsageError, parameter
+from ooc_svm.errors import OocSvmError, StorageError, UsageError, parameter
+from ooc_svm.system.address import address_of, located
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import open_regular
+from ooc_svm.system.objects import Bucket
 from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, display_name, open_input
 from ooc_svm.text.reader import InputPath, TextSegment
 
@@ -46,7 +49,7 @@ def split_text(inputs: Sequence[InputPath], readers: int) -> SplitText:
         with open_input(name) as opened:
             assert opened.state is not None
             # Other processes may have other working directories.
-            segments.append(TextSegment(os.path.abspath(name), opened.state.anywhere()))
+            segments.append(TextSegment(os.fspath(located(name).absolute()), opened.state.anywhere()))
             metadata.append(opened.metadata)
     n_bytes = sum(map(segment_bytes, segments))
     length = min(max(n_bytes // (_SEGMENTS_PER_READER * readers), _LEAST_BYTES), _MOST_BYTES)
@@ -69,25 +72,38 @@ def _split(whole: TextSegment, length: int) -> Iterator[TextSegment]:
     """Segments of a plain file of about this length."""
     size = segment_bytes(whole)
     try:
-        descriptor = open_regular(whole.path)
-        try:
+        with _placed_reads(whole.path) as read:
             start = 0
             while start < size:
-                stop = _line_start(descriptor, min(start + length, size), size)
+                stop = _line_start(read, min(start + length, size), size)
                 yield TextSegment(whole.path, whole.state, (start, stop))
                 start = stop
-        finally:
-            close_unwritten(descriptor)
+    except OocSvmError:
+        raise
     except OSError as error:
         raise StorageError(f"{display_name(whole.path)}: reading failed: {error.strerror}") from error
 
 
-def _line_start(descriptor: int, place: int, size: int) -> int:
+@contextmanager
+def _placed_reads(path: str) -> Iterator[Callable[[int], bytes]]:
+    """A function that reads some bytes of a file or object at a place."""
+    if (address := address_of(path)) is not None:
+        bucket = Bucket(address)
+        yield lambda place: bytes(bucket.read(address.key, place, place + _SEARCH_BYTES))
+        return
+    descriptor = open_regular(path)
+    try:
+        yield lambda place: os.pread(descriptor, _SEARCH_BYTES, place)
+    finally:
+        close_unwritten(descriptor)
+
+
+def _line_start(read: Callable[[int], bytes], place: int, size: int) -> int:
     """Where the first line begins that does not begin before a place; the end of the file if none does."""
     place -= 1  # where the line before may end
     limit = place + MAX_LINE_BYTES + 1
     while place < size:
-        found = os.pread(descriptor, _SEARCH_BYTES, place).find(b"\n")
+        found = read(place).find(b"\n")
         if found >= 0:
             return place + found + 1
         place += _SEARCH_BYTES

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
-from pathlib import Path
+from fnmatch import fnmatch
 from typing import Any, BinaryIO
 
 import google_crc32c
@@ -21,8 +21,20 @@ import numpy.typing as npt
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, StorageError, UsageError
 from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
-from ooc_svm.system.files import atomic_write, open_to_read, status_of, storage_errors, sweep_leftovers
+from ooc_svm.system.files import (
+    atomic_write,
+    changed_at,
+    exists,
+    folders_in,
+    make_folder,
+    open_size,
+    open_to_read,
+    remove_file,
+    storage_errors,
+    sweep_leftovers,
+)
 from ooc_svm.training.batches import Batch
 from ooc_svm.training.keys import RunKey
 
@@ -51,7 +63,7 @@ class _Summed:
 class Saved:
     """One whole checkpoint: its states, and the checksum of each of its row vectors, which are in a file."""
 
-    folder: Path
+    folder: AnyPath
     place: int
     content: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
@@ -84,7 +96,7 @@ class Saved:
         path = vectors_path(self.folder, self.place)
         size = 8 * vectors.n_rows
         with storage_errors("reading", path, "check the disk"), open_to_read(path) as file:
-            if saved_name not in self.names or os.fstat(file.fileno()).st_size != size * len(self.names):
+            if saved_name not in self.names or open_size(file) != size * len(self.names):
                 raise DamageError(f"{path}: has other row vectors than this run; start without it")
             number = self.names.index(saved_name)
             file.seek(size * number)
@@ -103,12 +115,12 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str], key: RunKey) -> None:
-        self.folder = Path(folder)
+        self.folder = located(folder)
         self._key = key
         self._next = 0
         self._found: Saved | None = None
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
         except OSError as error:
             raise StorageError(
                 f"{self.folder}: cannot be made for checkpoints: {error.strerror}; give another folder"
@@ -183,14 +195,14 @@ class Checkpoints:
         """Remove the older state, so that it is not seen next to the row vectors of the next one."""
         path = state_path(self.folder, place)
         try:
-            path.unlink(missing_ok=True)
+            remove_file(path)
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be removed: {error.strerror}; check its permissions"
             ) from error
 
 
-def newest_saved(folder: Path, key: RunKey | None = None) -> Saved | None:
+def newest_saved(folder: AnyPath, key: RunKey | None = None) -> Saved | None:
     """The newest whole checkpoint in a folder, or None if there is none.
 
     ``key``: of the run that it must belong to; any run's by default.
@@ -201,7 +213,7 @@ def newest_saved(folder: Path, key: RunKey | None = None) -> Saved | None:
     for place in PLACES:
         for path in (state_path(folder, place), vectors_path(folder, place)):
             sweep_leftovers(path)
-        if status_of(state_path(folder, place)) is None:
+        if not exists(state_path(folder, place)):
             continue
         try:
             whole.append(_read(folder, place))
@@ -224,7 +236,7 @@ def newest_saved(folder: Path, key: RunKey | None = None) -> Saved | None:
     return newest
 
 
-def _read(folder: Path, place: int) -> Saved:
+def _read(folder: AnyPath, place: int) -> Saved:
     path = state_path(folder, place)
     content, arrays = read_arrays(path, CHECKPOINT_FILE)
     kinds = {"key": str, "pass": int, "facts": dict, "texts": dict, "vectors": dict}
@@ -245,7 +257,7 @@ def _read(folder: Path, place: int) -> Saved:
 def _checksums(file: BinaryIO, n_vectors: int) -> tuple[int, list[int]]:
     """Checksums of a whole file, and of each of the row vectors of equal length that are all of it."""
     whole, parts = _Summed(file), []
-    length = os.fstat(file.fileno()).st_size // max(n_vectors, 1)
+    length = open_size(file) // max(n_vectors, 1)
     for _ in range(n_vectors):
         part, missing = 0, length
         while missing and (data := whole.read(min(missing, 1 << 20))):
@@ -263,7 +275,7 @@ def saved_item(metadata: Mapping[str, Any], name: str, kind: type) -> Any:
     return metadata[name]
 
 
-def check_feature_names(saved: Mapping[str, Any], names: FeatureNames | None, folder: Path) -> None:
+def check_feature_names(saved: Mapping[str, Any], names: FeatureNames | None, folder: AnyPath) -> None:
     """UsageError if the state was saved by a run whose features had other names, where both have names."""
     found = saved.get("feature_names")
     if found is not None and names is not None and found != names.digest():
@@ -281,9 +293,10 @@ def saved_parameters(saved: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def batch_folder(folder: str | os.PathLike[str], batch: Batch | None) -> Path:
+def batch_folder(folder: str | os.PathLike[str], batch: Batch | None) -> AnyPath:
     """Where the states of a batch are saved, of those of a run in this folder."""
-    return Path(folder) if batch is None else Path(folder, batch.name.replace(" ", "-"))
+    outer = located(folder)
+    return outer if batch is None else outer / batch.name.replace(" ", "-")
 
 
 def saved_batches(folder: str | os.PathLike[str]) -> int | None:
@@ -292,20 +305,22 @@ def saved_batches(folder: str | os.PathLike[str]) -> int | None:
     Memory may be another now, and the models that were saved stay together.
     """
     newest: dict[int, float] = {}
-    for inner in (Path(folder), *Path(folder).glob("batch-*-of-*")):
-        total = 1 if inner == Path(folder) else int(inner.name.rpartition("-")[2])
-        for found in (status_of(state_path(inner, place)) for place in PLACES):
+    outer = located(folder)
+    batches = [name for name in folders_in(outer) if fnmatch(name, "batch-*-of-*")]
+    for inner in (outer, *(outer / name for name in batches)):
+        total = 1 if inner == outer else int(inner.name.rpartition("-")[2])
+        for found in (changed_at(state_path(inner, place)) for place in PLACES):
             if found is not None:
-                newest[total] = max(newest.get(total, 0.0), found.st_mtime)
+                newest[total] = max(newest.get(total, 0.0), found)
     return max(newest, key=lambda total: newest[total]) if newest else None
 
 
-def state_path(folder: Path, place: int) -> Path:
+def state_path(folder: AnyPath, place: int) -> AnyPath:
     """The file of states."""
     return folder / f"checkpoint-{place}.state"
 
 
-def vectors_path(folder: Path, place: int) -> Path:
+def vectors_path(folder: AnyPath, place: int) -> AnyPath:
     """The file of row vectors."""
     return folder / f"checkpoint-{place}.vectors"
 

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from ooc_svm.problems.base import LabelSet
 from ooc_svm.store import Store, open_store
 from ooc_svm.store.feature_names import check_count, given_names
 from ooc_svm.store.open import names_store
-from ooc_svm.system.files import status_of
+from ooc_svm.system.files import exists
 from ooc_svm.system.malloc import share_freed_memory
 
 # What the data are known by.
@@ -70,7 +69,7 @@ def open_data(
     if isinstance(data, str | os.PathLike | Store):
         share_freed_memory()
     if (inputs := text_inputs(data)) is not None:
-        if absent := [path for path in inputs if path != "-" and status_of(path) is None]:
+        if absent := [path for path in inputs if path != "-" and not exists(path)]:
             raise InputError(f"{absent[0]:.200} does not exist; check the path")
         raise UsageError(
             f"{inputs[0]:.200} is text, whose rows and nonzeros are not known before it is read; convert it "
@@ -78,7 +77,11 @@ def open_data(
         )
     if isinstance(data, str | os.PathLike):
         layer, unlabelled = options.layer, options.unlabelled
-        data = open_store(Path(data), label=options.label, layer=layer, unlabelled=unlabelled)
+        data = open_store(data, label=options.label, layer=layer, unlabelled=unlabelled)
+    if options.cache is not None:
+        if not isinstance(data, Store):
+            raise UsageError(f"{parameter('cache')} keeps chunks of a store; leave it out for a matrix")
+        data.keep_chunks(options.cache, options.cache_size)
     if isinstance(data, Store):
         refuse_columns("a store brings its labels, weights and qids", labels, sample_weight, qid)
         data.require_labels()

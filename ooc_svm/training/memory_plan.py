@@ -39,6 +39,7 @@ class Workload:
     threads: int
     program_bytes: int = TRAINER_BYTES  # Bytes of Python and its libraries
     holds_rows: bool = True  # Whether row vectors are in this process
+    ahead_nbytes: int = 0  # Bytes of chunks that a thread fetches ahead, where that is worth memory
     finished_bytes: int = 0  # Bytes of the weights of all batches, where models are trained in batches
 
 
@@ -52,6 +53,7 @@ class Budget:
     row_vector_bytes: int
     cache_bytes: int
     sorting_bytes: int
+    ahead_bytes: int  # For chunks that are fetched ahead; they take no part in what the bits depend on
     items: tuple[MemoryItem, ...]  # What is needed, the cache left out
 
     @property
@@ -141,8 +143,10 @@ def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
     row_bytes = plan.row_bytes + work.target_bytes if work.holds_rows else 0
     row_vectors = min(left, size.n_rows * row_bytes)
     items.append(_row_vectors(size.n_rows, row_bytes, row_vectors))
-    cache = min(left - row_vectors if work.block_nbytes else 0, work.data_nbytes)
-    budget = Budget(total, plan, row_vectors, cache, sorting, tuple(items))
+    spare = left - row_vectors if work.block_nbytes else 0
+    ahead = min(spare, work.threads * work.ahead_nbytes)
+    cache = min(spare - ahead, work.data_nbytes)
+    budget = Budget(total, plan, row_vectors, cache, sorting, ahead, tuple(items))
     if budget.needed <= usable:
         return budget
     sum_text = " + ".join(f"{item.name} {format_size(item.nbytes)}" for item in budget.items)

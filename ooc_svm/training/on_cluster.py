@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from ooc_svm.cluster.connection import Cluster, Worker
 from ooc_svm.cluster.engine import ClusterEngine
@@ -14,11 +13,11 @@ from ooc_svm.cluster.partition import Partition
 from ooc_svm.cluster.worker import Resources
 from ooc_svm.errors import DamageError, MemoryBudgetError
 from ooc_svm.options import TrainOptions
-from ooc_svm.rowvectors.vector import default_scratch_folder
 from ooc_svm.solvers.base import SolverPlan
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.store import Store, open_store
-from ooc_svm.system.folders import shared_folder
+from ooc_svm.system.address import AnyPath, located
+from ooc_svm.system.folders import default_scratch_folder, shared_folder
 from ooc_svm.training.memory_plan import Budget, Workload, divide, least_plan, room_of, with_plan
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.warmup import warm_up
@@ -28,7 +27,7 @@ from ooc_svm.training.warmup import warm_up
 class StoreOnWorker:
     """Opens a store in a worker's process, and compiles what its rows will need."""
 
-    path: Path
+    path: AnyPath
     shared_id: str  # Of the client's store
     options: TrainOptions
     weighted: bool  # Whether some model sees weights
@@ -46,6 +45,8 @@ class StoreOnWorker:
                 f"{self.path} is another store on a worker than on this machine; put it on a file system "
                 "that all machines share, and run again if it was replaced meanwhile"
             )
+        if options.cache is not None:
+            store.keep_chunks(options.cache, options.cache_size)
         warm_up(self.options, store.value_type, self.weighted, lambda message: None)
         return store
 
@@ -105,7 +106,8 @@ def open_engine(
     assert isinstance(store, Store)
     remote = options.scheduler is not None
     if options.checkpoint is not None:
-        parent = Path(options.checkpoint).absolute()  # workers have working directories of their own
+        # Workers have working directories of their own.
+        parent: AnyPath = located(options.checkpoint).absolute()
     else:
         parent = store.path.absolute().parent if remote else default_scratch_folder()
     context = prepared.context(work.size, None, Stopping())

@@ -8,7 +8,7 @@ from typing import Any
 
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, GRID, checks
+from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, GRID, PRICE, checks
 from ooc_svm.solvers.base import MemoryItem
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
@@ -16,6 +16,7 @@ from ooc_svm.training.memory_plan import divide, note_of, to_json
 from ooc_svm.training.pace import seconds_per_pass
 from ooc_svm.training.prepare import open_prepared
 from ooc_svm.training.progress import seconds_text
+from ooc_svm.training.transfer import Prices, Transfer, transfer_of
 from ooc_svm.training.tuning import NO_GRID, TuneRequest
 from ooc_svm.training.warmup import warm_up
 
@@ -49,6 +50,8 @@ class Plan:
     parameters : dict of str to int
         The solver's own.
     threads : int
+    transfer : Transfer or None
+        Requests, bytes and cost of the whole run, where the store is in a bucket.
     """
 
     items: tuple[MemoryItem, ...]
@@ -66,6 +69,7 @@ class Plan:
     expected_seconds: tuple[float, float]
     parameters: dict[str, int]
     threads: int
+    transfer: Transfer | None = None
 
     @property
     def fits(self) -> bool:
@@ -95,7 +99,7 @@ class Plan:
         spread = "" if least == most else f" to {most}, the harder the rows are to fit, the longer"
         pruning = ", and one for what pruning leaves" if self.pruning_passes else ""
         lines.append(f"about {self.expected_passes} passes to a gap of 1e-3{pruning}: {least}{spread}")
-        return lines
+        return lines if self.transfer is None else [*lines, self.transfer.line()]
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON can hold it."""
@@ -104,10 +108,20 @@ class Plan:
             "items": to_json(self.items),
             "fits": self.fits,
             **{name: getattr(self, name) for name in names},
+            "transfer": None if self.transfer is None else asdict(self.transfer),
         }
 
 
-@checks(TrainOptions, data=ANY_DATA, labels=ARRAY, qid=ARRAY, folds=FOLDS, grid=GRID)
+@checks(
+    TrainOptions,
+    data=ANY_DATA,
+    labels=ARRAY,
+    qid=ARRAY,
+    folds=FOLDS,
+    grid=GRID,
+    price_get=PRICE,
+    price_gb=PRICE,
+)
 def plan(
     data: Any,
     labels: Any = None,
@@ -115,6 +129,8 @@ def plan(
     qid: Any = None,
     folds: int | None = None,
     grid: Mapping[str, Any] = NO_GRID,
+    price_get: float = 0.0,
+    price_gb: float = 0.0,
     **options: Any,
 ) -> Plan:
     """Say what `train` with these arguments would need; a few blocks are read to measure the speed.
@@ -127,6 +143,9 @@ def plan(
         Say what `ooc_svm.tune` with so many folds would need.
     grid : mapping of str to sequence of float, optional
         Say what `ooc_svm.tune` with this grid would need.
+    price_get, price_gb : float
+        For a store in a bucket: what its service takes for a thousand requests that read, and for a gigabyte
+        that leaves it, in any currency.
 
     Raises
     ------
@@ -144,11 +163,14 @@ def plan(
     work, source = prepared.workload, prepared.data.source
     budget = divide(work, prepared.solver, wanted, memory_budget(wanted.memory))
     items = budget.items
+    if budget.ahead_bytes:
+        items += (MemoryItem("fetched ahead", budget.ahead_bytes, "chunks of the next blocks"),)
     if budget.cache_bytes:
         items += (MemoryItem("block cache", budget.cache_bytes, "of {each} decoded", work.data_nbytes),)
-    warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None)
+    warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None, load=True)
     least, most = seconds_per_pass(prepared, work, budget)
     n_batches = 1 + len(others)
+    prices = Prices(price_get, price_gb)
     reads, pruning = budget.plan.expected_reads * n_batches, n_batches * (wanted.prune is not None)
     return Plan(
         items=items,
@@ -166,4 +188,5 @@ def plan(
         expected_seconds=(reads * least + pruning * least, reads * most + pruning * least),
         parameters=asdict(budget.plan.parameters),
         threads=work.threads,
+        transfer=transfer_of(source, wanted, work, budget, reads + pruning, prices),
     )

@@ -98,6 +98,7 @@ class Preparation:
             + (0 if data.labels.sets is None else data.labels.sets.nbytes)
             + validation_bytes(options)
             + fold_bytes(options, self.n_folds),
+            ahead_nbytes=source.ahead_nbytes,
             finished_bytes=0 if self.batch is None else self.batch.finished_bytes(source.n_features),
         )
 

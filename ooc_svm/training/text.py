@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.rowvectors.vector import default_scratch_folder
-from ooc_svm.system.folders import private_folder
+from ooc_svm.system.address import AnyPath, located
+from ooc_svm.system.files import exists, is_folder
+from ooc_svm.system.folders import default_scratch_folder, private_folder
 from ooc_svm.system.memory import format_size
 from ooc_svm.system.signals import ending_at_once
 from ooc_svm.training.progress import Progress, seconds_text
@@ -28,7 +28,7 @@ _SCRATCH = "ooc-svm-text"
 class TextStore(NamedTuple):
     """The store that was made from text, and the time that it took."""
 
-    path: Path
+    path: AnyPath
     seconds: float
 
 
@@ -65,7 +65,7 @@ def _check(store: str | os.PathLike[str] | None, options: TrainOptions) -> None:
     for name, what in (("label", "column"), ("layer", "layer")):
         if getattr(options, name) is not None:
             raise UsageError(f"{parameter(name)} names a {what} of a store; text has none: leave it out")
-    if store is not None and os.path.lexists(store):
+    if store is not None and (is_folder(store) or exists(store, follow=False)):
         raise UsageError(
             f"{os.fspath(store)} exists; train on it if it is the store of this text, or give "
             f"{parameter('store')} another name"
@@ -73,10 +73,10 @@ def _check(store: str | os.PathLike[str] | None, options: TrainOptions) -> None:
 
 
 @contextmanager
-def _place(store: str | os.PathLike[str] | None) -> Iterator[Path]:
+def _place(store: str | os.PathLike[str] | None) -> Iterator[AnyPath]:
     """Where the store is made; without a path, with the other scratch data of a training."""
     if store is not None:
-        yield Path(store)
+        yield located(store)
         return
     advice = f"name another folder in TMPDIR, or keep the store of the text by {parameter('store')}"
     with private_folder(default_scratch_folder(), _SCRATCH, advice) as folder:
@@ -90,7 +90,7 @@ def _place(store: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 def _convert(
     inputs: list[str],
-    path: Path,
+    path: AnyPath,
     reading: Mapping[str, Any],
     options: TrainOptions,
     progress: Callable[[Progress], None] | None,

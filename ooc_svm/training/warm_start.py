@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
@@ -13,7 +12,8 @@ from ooc_svm.model.file import load_model
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import Solver, WarmStarting
-from ooc_svm.system.files import is_folder, status_of
+from ooc_svm.system.address import AnyPath, located
+from ooc_svm.system.files import exists, is_folder
 from ooc_svm.training.checkpoint import (
     Saved,
     check_feature_names,
@@ -39,8 +39,8 @@ def warm_start(run: Run) -> str:
     """
     options = run.prepared.options
     assert options.warm_start is not None
-    place = Path(options.warm_start)
-    if status_of(place) is None:
+    place = located(options.warm_start)
+    if not exists(place) and not is_folder(place):
         raise InputError(f"{place} does not exist; give a model file or a folder of checkpoints")
     if not is_folder(place):
         return _from_model(load_model(place), place, run)
@@ -65,7 +65,7 @@ def warm_start(run: Run) -> str:
     return f"the state in {place}"
 
 
-def _from_model(model: Model, place: Path, run: Run) -> str:
+def _from_model(model: Model, place: AnyPath, run: Run) -> str:
     solvers, models, package = run.solvers, run.models, cast(WarmStarting, run.prepared.solver)
     if model.kernel != run.prepared.options.kernel:
         raise UsageError(
@@ -94,7 +94,7 @@ def _from_model(model: Model, place: Path, run: Run) -> str:
     return f"the model {place}"
 
 
-def _from_state(saved: Saved, place: Path, run: Run) -> None:
+def _from_state(saved: Saved, place: AnyPath, run: Run) -> None:
     models, package = run.models, cast(WarmStarting, run.prepared.solver)
     vectors, blocks = run.engine.vectors, run.engine.source.blocks
     costs, cut = saved.metadata["C"], saved_item(saved.metadata, "cut", list)

@@ -1,0 +1,142 @@
+"""Chunks of a store in a bucket, kept on a local disk and shared by runs.
+
+A stream over the data is a cyclic scan, of which a cache that drops the oldest keeps nothing. So a fixed part
+of the chunks, spread over the store, is kept as long as runs want it: the same part for every run with the
+same size of the cache. Each store has a folder named after its content. Those of other stores make room, the
+one that was used longest ago first, unless a run uses them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+import warnings
+import weakref
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import google_crc32c
+
+from ooc_svm.errors import StorageError
+from ooc_svm.store.chunk_files import CHECKSUM_BYTES
+from ooc_svm.system.files import storage_errors
+
+_PREFIX = "ooc-svm-chunks-"
+_LOCK = "lock"
+_RANGE = 2**32
+
+
+def default_size(folder: Path) -> int:
+    """Bytes that a cache may have by default: half of what is free on its disk, and what it has."""
+    with storage_errors("looking at", folder, "give the cache a folder that is there"):
+        own = sum(_size(each) for each in _folders(folder))
+        return shutil.disk_usage(folder).free // 2 + own
+
+
+class ChunkCache:
+    """The chunks of one store in a cache that may have ``most_bytes``, of ``n_bytes`` in all.
+
+    Any thread may use it. StorageError where the folder cannot be used; a disk that becomes full later ends
+    writing to the cache alone.
+    """
+
+    def __init__(self, parent: Path, store_id: str, n_bytes: int, most_bytes: int) -> None:
+        self._lock = threading.Lock()
+        self._is_full = False
+        self._folder = parent / f"{_PREFIX}{store_id[:32]}"
+        with storage_errors("making", self._folder, "give the cache a folder that can be written"):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            weakref.finalize(self, os.close, descriptor)  # for as long as the store is open
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            os.utime(self._folder)
+        own = min(n_bytes, most_bytes)
+        self._room = max(min(own, most_bytes - _make_room(parent, self._folder, most_bytes - own)), 0)
+        self._share = int(_RANGE * min(self._room / max(n_bytes, 1), 1.0))
+        self._room -= _size(self._folder)
+
+    def _place(self, key: str) -> Path:
+        return self._folder / key.replace("/", ".")
+
+    def keeps(self, key: str) -> bool:
+        """Whether a chunk is one of those that are kept."""
+        return zlib.crc32(key.encode()) < self._share
+
+    def read(self, key: str) -> memoryview | None:
+        """A chunk that is here and whole, else None: each ends with its checksum."""
+        if not self.keeps(key):
+            return None
+        try:
+            content = self._place(key).read_bytes()
+        except OSError:
+            return None
+        if _is_whole(content):
+            return memoryview(content)
+        with suppress(OSError), self._lock:
+            self._place(key).unlink()
+            self._room += len(content)
+        return None
+
+    def write(self, key: str, content: memoryview) -> None:
+        """Keep a chunk, if it is one of those that are kept and there is room."""
+        if not self.keeps(key) or not _is_whole(bytes(content)):
+            return
+        with self._lock:
+            if self._is_full or self._room < len(content):
+                return
+            self._room -= len(content)
+        place = self._place(key)
+        temporary = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            temporary.write_bytes(content)
+            temporary.rename(place)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            self._is_full = True
+            warnings.warn(
+                f"{self._folder}: the cache cannot be written ({error.strerror}), so that more is fetched; "
+                "free space there",
+                stacklevel=2,
+            )
+
+
+def _is_whole(content: bytes) -> bool:
+    expected = int.from_bytes(content[-CHECKSUM_BYTES:], "little")
+    return len(content) > CHECKSUM_BYTES and google_crc32c.value(content[:-CHECKSUM_BYTES]) == expected
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The folders of a cache, the one that was used longest ago first."""
+    if not parent.is_dir():
+        return []
+    found = [each for each in parent.iterdir() if each.name.startswith(_PREFIX) and each.is_dir()]
+    return sorted((each for each in found if (each / _LOCK).exists()), key=lambda each: each.stat().st_mtime)
+
+
+def _size(folder: Path) -> int:
+    with os.scandir(folder) as entries:
+        return sum(entry.stat().st_size for entry in entries)
+
+
+def _make_room(parent: Path, own: Path, allowed: int) -> int:
+    """Remove folders of other stores until they have no more bytes than allowed; return their bytes."""
+    others = [each for each in _folders(parent) if each != own]
+    sizes = {each: _size(each) for each in others}
+    for each in others:
+        if sum(sizes.values()) <= allowed:
+            break
+        with open(each / _LOCK) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            try:
+                shutil.rmtree(each)
+            except OSError as error:
+                raise StorageError(f"{each}: cannot be removed: {error.strerror}; remove it") from error
+            del sizes[each]
+    return sum(sizes.values())

@@ -1,0 +1,318 @@
+"""The client of object stores: obstore, with one rule for time, for repetition, and for what goes wrong.
+
+Credentials are looked for where the clouds' own tools look: in the environment, in profiles, and at the
+service of the machine's role. They never pass through this program.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ooc_svm.errors import DamageError, InputError, OocSvmError, StorageError, UsageError
+from ooc_svm.system.address import Address
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+Result = TypeVar("Result")
+
+REQUEST_SECONDS = 15
+"""Time of one request, its body included, after which it counts as failed."""
+
+REPEATING_SECONDS = 30
+"""Time after which a request that failed is not repeated any more."""
+
+CONNECT_SECONDS = 5
+
+# Bounds of the pause before a repetition, in seconds, and repetitions at most.
+_FIRST_PAUSE, _LONGEST_PAUSE, _MOST_REPETITIONS = 0.1, 4.0, 8
+# Bytes of a part of an upload; what is no longer goes up in one request.
+_PART_BYTES = 16 << 20
+# Keys removed in one call.
+_REMOVED_AT_ONCE = 1000
+
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "az": ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT"),
+}
+# What services answer, and what to do; the first that is found counts.
+_ADVICE = (
+    ("NoSuchBucket|NoSuchContainer|ContainerNotFound", "check the name of the bucket and its region"),
+    ("RequestTimeTooSkewed|RequestExpired|ExpiredToken",
+     "set the clock of this machine, or renew the credentials"),
+    ("PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|redirect without|"
+     "\\b301\\b|\\b307\\b",
+     "set the region of the bucket, for S3 in AWS_REGION"),
+    ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|\\b401\\b|Unauthenticated|credential|169\\.254\\.|"
+     "metadata\\.google|missing.*(key|account|token)|must be specified",
+     "give credentials as the cloud's own tools take them: in the environment, a profile or the role of the "
+     "machine"),
+    ("AccessDenied|Forbidden|\\b403\\b", "see that these credentials may read, write and list there"),
+    ("InsufficientStorage|QuotaExceeded|\\b507\\b", "make room in the bucket"),
+)  # fmt: skip
+# Of what failed for good: a refusal, or what the client has repeated itself.
+_FINAL = re.compile(r"status code: (4(?!08|25|29)\d\d)|, after \d+ retries,|redirect without LOCATION")
+_RUN_AGAIN = "see that the service can be reached from here, then run again"
+
+
+class MissingObject(FileNotFoundError):
+    """There is no object of this key, and the bucket is there."""
+
+
+class ChangedObject(DamageError):
+    """An object is another one than was found before."""
+
+
+class ObjectVersion(NamedTuple):
+    """What is known of an object: ``tag`` is its version as the service names it, ``mtime_ns`` its time."""
+
+    size: int
+    tag: str | None
+    mtime_ns: int
+
+
+def library() -> Any:
+    """The package obstore; InputError where it is not installed."""
+    try:
+        import obstore
+    except ImportError:
+        raise InputError(
+            "the package obstore, which reads and writes object stores, is not installed; install it: "
+            "pip install 'ooc-svm[cloud]'"
+        ) from None
+    return obstore
+
+
+def _store_of(address: Address) -> ObjectStore:
+    """The store of a bucket, with what its service needs; nothing is asked of the service yet."""
+    library()
+    from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
+    retries: Any = {
+        "max_retries": _MOST_REPETITIONS,
+        "backoff": {
+            "init_backoff": timedelta(seconds=_FIRST_PAUSE),
+            "max_backoff": timedelta(seconds=_LONGEST_PAUSE),
+            "base": 2,
+        },
+        "retry_timeout": timedelta(seconds=REPEATING_SECONDS),
+    }
+    endpoints = [os.environ[name] for name in _ENDPOINTS.get(address.scheme, ()) if os.environ.get(name)]
+    client: Any = {
+        "timeout": timedelta(seconds=REQUEST_SECONDS),
+        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+        "allow_http": address.scheme == "http" or any(url.startswith("http:") for url in endpoints),
+    }
+    settings: dict[str, Any] = {"client_options": client, "retry_config": retries}
+    if address.scheme == "s3":
+        endpoint: Any = {"endpoint": endpoints[0]} if endpoints else {}
+        return S3Store(
+            address.bucket, checksum_algorithm="SHA256", **endpoint, **_s3_credentials(), **settings
+        )
+    if address.scheme == "gs":
+        return GCSStore(address.bucket, **settings)
+    if address.scheme == "az":
+        return AzureStore(address.bucket, **settings)
+    return HTTPStore.from_url(f"{address.scheme}://{address.bucket}", **settings)
+
+
+def _s3_credentials() -> Any:
+    """Where keys are not in the environment: the profile, which boto3 reads, if there is one."""
+    profile = os.environ.get("AWS_PROFILE")
+    files = [os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials", "~/.aws/config"]
+    if os.environ.get("AWS_ACCESS_KEY_ID") and not profile:
+        return {}
+    if not profile and not any(os.path.exists(os.path.expanduser(name)) for name in files):
+        return {}
+    try:
+        import boto3
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        if profile is None:
+            return {}
+        raise InputError(
+            f"the profile {profile!r:.80} of AWS_PROFILE is read by the package boto3, which is not "
+            "installed; install it: pip install boto3, or give the keys in the environment"
+        ) from None
+    try:
+        session = boto3.Session()
+        region = {"region": session.region_name} if session.region_name else {}
+        return region | {"credential_provider": Boto3CredentialProvider(session)}
+    except Exception as error:  # what a malformed profile raises
+        raise InputError(
+            f"the profile of AWS cannot be read ({type(error).__name__}); see ~/.aws/config and AWS_PROFILE"
+        ) from None
+
+
+class Bucket:
+    """The objects of one bucket or server; any thread may use it.
+
+    Raises StorageError, with the address, what the service said and what to do, where a request fails for
+    good; it was repeated then for up to `REPEATING_SECONDS` unless the service refused it.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._root = Address(address.scheme, address.bucket, "")
+        self._library = library()
+        try:
+            self._store = _store_of(self._root)
+        except OocSvmError:
+            raise
+        except Exception as error:  # of settings that are missing or cannot be
+            raise _failure(f"opening {self._root}", error) from None
+
+    def _ask(self, action: str, key: str, call: Callable[[], Result]) -> Result:
+        return _call(f"{action} {self._root / key}", call)
+
+    def read(self, key: str, start: int = 0, stop: int | None = None, tag: str | None = None) -> memoryview:
+        """The bytes of an object, or some of them.
+
+        Where an object ends before ``stop``, those that there are. MissingObject where there is none;
+        ChangedObject where it has another tag than the one given.
+        """
+        if stop is not None and stop <= start:
+            return memoryview(b"")
+        options: dict[str, Any] = {} if tag is None else {"if_match": tag}
+        if start or stop is not None:
+            options["range"] = {"offset": start} if stop is None else (start, stop)
+
+        def fetch() -> memoryview:
+            found = self._library.get(self._store, key, options=options)
+            content = memoryview(found.bytes()).cast("B")
+            if len(content) != found.range[1] - found.range[0]:
+                raise ConnectionError("the body was cut")
+            return content
+
+        return self._ask("reading", key, fetch)
+
+    def version(self, key: str) -> ObjectVersion | None:
+        """What is known of an object; None if there is none."""
+        try:
+            return _version(self._ask("looking at", key, lambda: self._library.head(self._store, key)))
+        except MissingObject:
+            return None
+
+    def list(self, folder: str) -> tuple[dict[str, ObjectVersion], list[str]]:
+        """The objects directly in a folder, and the folders in it, by the last part of their keys."""
+        found = self._ask(
+            "listing", folder, lambda: self._library.list_with_delimiter(self._store, folder or None)
+        )
+        objects = {each["path"].rpartition("/")[2]: _version(each) for each in found["objects"]}
+        return objects, [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
+
+    def walk(self, folder: str) -> dict[str, int]:
+        """Sizes of all objects in a folder and the folders in it, by their keys."""
+
+        def collect() -> dict[str, int]:
+            batches = self._library.list(self._store, folder or None, chunk_size=_REMOVED_AT_ONCE)
+            return {each["path"]: each["size"] for batch in batches for each in batch}
+
+        return self._ask("listing", folder, collect)
+
+    def write(self, key: str, content: bytes | memoryview | IO[bytes], size: int) -> None:
+        """Make or replace an object of ``size`` bytes, in one step that the service checks."""
+        self.refuse_read_only(key)
+
+        def put() -> None:
+            if not isinstance(content, bytes | memoryview):
+                content.seek(0)
+            several = size > _PART_BYTES
+            self._library.put(self._store, key, content, use_multipart=several, chunk_size=_PART_BYTES)
+
+        self._ask("writing", key, put)
+
+    def copy(self, key: str, to: str) -> None:
+        """Copy an object inside the service."""
+        self._ask("writing", to, lambda: self._library.copy(self._store, key, to))
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are not there count as removed."""
+        for start in range(0, len(keys), _REMOVED_AT_ONCE):
+            some = list(keys[start : start + _REMOVED_AT_ONCE])
+            try:
+                self._ask("removing", some[0], lambda some=some: self._library.delete(self._store, some))  # type: ignore[misc]
+            except MissingObject:
+                continue
+
+    def check_writable(self, key: str) -> None:
+        """Write and remove a small object next to a key, to fail now rather than after hours."""
+        probe = f"{key}.probe-{secrets.token_hex(8)}"
+        self.write(probe, b"probe", 5)
+        self.remove([probe])
+
+    def refuse_read_only(self, key: str) -> None:
+        """UsageError where nothing can be written."""
+        if self._root.is_read_only:
+            raise UsageError(
+                f"{self._root / key} is on a server that is only read; write to s3://, gs:// or az://"
+            )
+
+
+def _version(found: Mapping[str, Any]) -> ObjectVersion:
+    modified = found["last_modified"]
+    return ObjectVersion(int(found["size"]), found["e_tag"], int(modified.timestamp() * 10**6) * 1000)
+
+
+def _pauses() -> Iterator[float]:
+    """Pauses between repetitions, with jitter, for as long as is repeated."""
+    deadline = time.monotonic() + REPEATING_SECONDS
+    pause = _FIRST_PAUSE
+    for _ in range(_MOST_REPETITIONS):
+        if time.monotonic() + pause > deadline:
+            return
+        yield pause * random.uniform(0.5, 1.0)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _call(action: str, call: Callable[[], Result]) -> Result:
+    """Make a request. The client repeats what fails before a body comes, this what fails in the body."""
+    pauses = _pauses()
+    while True:
+        try:
+            return call()
+        except OocSvmError:
+            raise
+        except FileNotFoundError as error:
+            if re.search("NoSuchBucket|ContainerNotFound", str(error)):
+                raise _failure(action, error) from None
+            raise MissingObject(f"{action} failed: there is no such object") from None
+        except Exception as error:
+            name = type(error).__name__
+            if name in ("PreconditionError", "NotModifiedError"):
+                raise ChangedObject(
+                    f"{action} failed: the object was replaced after it was opened; run again on one that "
+                    "nothing writes to"
+                ) from None
+            repeated = name in ("GenericError", "ConnectionError") and _FINAL.search(str(error)) is None
+            pause = next(pauses, None) if repeated else None
+            if pause is None:
+                raise _failure(action, error) from None
+            time.sleep(pause)
+
+
+def _failure(action: str, error: Exception) -> StorageError:
+    text = f"{type(error).__name__} {error}"
+    advice = next(
+        (advice for pattern, advice in _ADVICE if re.search(pattern, text, re.IGNORECASE)), _RUN_AGAIN
+    )
+    return StorageError(f"{action} failed: {_said(str(error))}; {advice}")
+
+
+def _said(text: str) -> str:
+    """What a service said, in a few words: code and message of its answer, else what the client found."""
+    text = text.partition("\n\nDebug source")[0]
+    code, message = (re.search(f"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
+    if code is not None:
+        words = f"{code[1]}{f': {message[1]}' if message and message[1] else ''}"
+    elif (status := re.search(r"status code: (\d+[^:\n]*)", text)) is not None:
+        words = f"the service answered {status[1].strip()}"
+    else:
+        words = text.rpartition(" - ")[2] or text
+    return " ".join(words.split())[:200].rstrip(".")

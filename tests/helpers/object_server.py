@@ -1,0 +1,188 @@
+"""An S3 server on the loopback, and a proxy that counts requests, slows them down and spoils them."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+PIECE = 1 << 16
+# What the server takes for a signature, for requests of those who have none.
+ANYBODY = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
+ERROR_BODY = b"<Error><Code>InternalError</Code><Message>spoiled</Message></Error>"
+
+
+class Request(NamedTuple):
+    """A request as the proxy saw it; the key is that in the bucket."""
+
+    method: str
+    key: str
+    query: str
+
+
+# What is done to a request: a status to answer, "drop" before the answer, "cut" in the middle of its body.
+Fault = Callable[[Request, int], int | str | None]
+
+
+@dataclass
+class Proxy:
+    """Passes requests on to a server; ``latency`` is in seconds, ``bandwidth`` in bytes a second.
+
+    ``keeps``: answers to GET are kept, and the server is asked once.
+    """
+
+    upstream: str
+    latency: float = 0.0
+    bandwidth: float | None = None
+    fault: Fault | None = None
+    keeps: bool = False
+    requests: list[Request] = field(default_factory=list)
+    n_bytes: int = 0
+    fired: int = 0
+
+    def __post_init__(self) -> None:
+        self._lock, self._free_at = threading.Lock(), 0.0
+        self.kept: dict[tuple[str, str | None], tuple[int, list[tuple[str, str]], bytes]] = {}
+        proxy = self
+
+        class Handler(_Handler):
+            owner = proxy
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def note(self, request: Request) -> int | str | None:
+        """Count a request; what is done to it."""
+        with self._lock:
+            self.requests.append(request)
+            number = len(self.requests)
+            found = None if self.fault is None else self.fault(request, number)
+            self.fired += found is not None
+        return found
+
+    def pace(self, n_bytes: int) -> None:
+        """Wait until so many bytes have passed the line, which all connections share."""
+        with self._lock:
+            self.n_bytes += n_bytes
+            if self.bandwidth is None:
+                return
+            self._free_at = max(self._free_at, time.monotonic()) + n_bytes / self.bandwidth
+            wait = self._free_at - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+
+    @contextmanager
+    def counted(self) -> Iterator[list[Request]]:
+        """The requests made inside."""
+        first, found = len(self.requests), []
+        yield found
+        found += self.requests[first:]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    owner: Proxy
+
+    def log_message(self, *_: object) -> None:
+        return
+
+    def _pass_on(self) -> None:
+        owner, parts = self.owner, urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        key = unquote(parts.path).strip("/").partition("/")[2]
+        fault = owner.note(Request(self.command, key, parts.query))
+        time.sleep(owner.latency)
+        if fault == "drop":
+            self.close_connection = True
+            self.connection.close()
+            return
+        if isinstance(fault, int):
+            self._answer(fault, [], ERROR_BODY)
+            return
+        place = self.path, self.headers.get("Range")
+        if owner.keeps and self.command == "GET" and place in owner.kept:
+            self._answer(*owner.kept[place])
+            return
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+        headers.setdefault("Authorization", ANYBODY)
+        upstream = http.client.HTTPConnection(urlsplit(owner.upstream).netloc)
+        upstream.request(self.command, self.path, body, headers)
+        answer = upstream.getresponse()
+        content = answer.read()
+        upstream.close()
+        if owner.keeps and self.command == "GET" and answer.status in (200, 206):
+            owner.kept[place] = answer.status, answer.getheaders(), content
+        self._answer(answer.status, answer.getheaders(), content, cut=fault == "cut")
+
+    def _answer(
+        self, status: int, headers: list[tuple[str, str]], content: bytes, *, cut: bool = False
+    ) -> None:
+        with suppress(OSError):
+            self.send_response_only(status)
+            for name, value in headers:
+                if name.lower() not in ("content-length", "connection", "transfer-encoding"):
+                    self.send_header(name, value)
+            length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+            self.send_header("Content-Length", length)
+            self.end_headers()
+            if self.command == "HEAD":
+                return
+            sent = len(content) // 2 if cut else len(content)
+            for start in range(0, sent, PIECE):
+                piece = content[start : min(start + PIECE, sent)]
+                self.owner.pace(len(piece))
+                self.wfile.write(piece)
+            if cut:
+                self.wfile.flush()
+                self.close_connection = True
+                self.connection.close()
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815
+
+
+class ObjectServer:
+    """moto's S3 server, with one empty bucket."""
+
+    bucket = "data"
+
+    def __init__(self) -> None:
+        from moto.server import ThreadedMotoServer
+
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        host, port = self._server.get_host_and_port()
+        self.url = f"http://{host}:{port}"
+        self._ask("PUT", f"/{self.bucket}")
+
+    def _ask(self, method: str, path: str) -> None:
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc)
+        connection.request(method, path, headers={"Host": "127.0.0.1"})
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    def close(self) -> None:
+        self._server.stop()
+
+
+def environment(url: str) -> dict[str, str]:
+    """What a process needs to find a server: keys that say nothing, a region, and where it is."""
+    return {
+        "AWS_ACCESS_KEY_ID": "an-id-that-is-no-secret",
+        "AWS_SECRET_ACCESS_KEY": "a-key-that-must-not-be-seen",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": url,
+    }

@@ -1,0 +1,200 @@
+"""How many requests are made, and what becomes of those that go wrong."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from helpers.object_places import Place, same_models, train, write_small
+from helpers.object_server import Request, environment
+
+import ooc_svm
+from ooc_svm.errors import StorageError, UsageError
+from ooc_svm.store import open_store
+from ooc_svm.store.object_storage import PACK
+
+MOST_TO_OPEN = 6
+
+
+@pytest.fixture
+def stored(place: Place, local: Path) -> str:
+    write_small(local / "rows.svm", place / "rows.zarr")
+    return place / "rows.zarr"
+
+
+def test_opening_takes_a_handful_of_requests(place: Place, stored: str):
+    with place.proxy.counted() as found:
+        store = open_store(stored)
+    assert len(store.blocks) > 10
+    assert 3 <= len(found) <= MOST_TO_OPEN, found
+
+
+def test_a_pass_fetches_each_chunk_once(place: Place, stored: str):
+    """Two passes of little memory: twice the chunks that are read, and not one more."""
+    n_chunks = sum(info.n_chunks for info, _ in open_store(stored).parts.chunk_sizes.values())
+    options = {"solver": "ocas", "threads": 2, "tol": 1e-9}
+    counts = {}
+    for passes in (2, 4):
+        with place.proxy.counted() as found:
+            # Nothing is left for a cache of blocks.
+            model = train(stored, max_passes=passes, **options)
+        assert model.report["passes"] == passes
+        counts[passes] = Counter(request.key for request in found if "/c/" in request.key)
+    more = counts[4] - counts[2]
+    assert more == {} or max(more.values()) <= 2
+    elements = [key for key in counts[2] if "/X/" in key]
+    assert len(elements) == n_chunks
+    assert max(counts[2][key] for key in elements) <= 2
+
+
+def test_reading_all_blocks_in_order_fetches_each_chunk_once(place: Place, stored: str):
+    store = open_store(stored)
+    with place.proxy.counted() as found:
+        for span in store.blocks:
+            if span.index + 1 < len(store.blocks):
+                store.announce_block(span.index + 1)
+            store.read_block(span.index)
+    counts = Counter(request.key for request in found)
+    assert max(counts.values()) == 1
+    n_chunks = sum(info.n_chunks for info, _ in store.parts.chunk_sizes.values())
+    assert n_chunks <= len(counts) <= 1.05 * n_chunks + 2  # and the tails
+
+
+def test_a_store_without_its_object_of_copies_is_opened_as_well(place: Place, stored: str):
+    from ooc_svm.system.objects import Bucket
+
+    expected = open_store(stored).id
+    Bucket(place.address()).remove([place.address(f"rows.zarr/{PACK}").key])
+    assert open_store(stored).id == expected
+    place.put(f"rows.zarr/{PACK}", b"damaged beyond repair")
+    assert open_store(stored).id == expected
+
+
+def faults(seed: int, share: float, kinds: tuple[int | str, ...]):
+    """Some of the requests are spoiled, each time in another way."""
+    draw = random.Random(seed)
+
+    def fault(request: Request, number: int) -> int | str | None:
+        kind = draw.choice(kinds)
+        if draw.random() >= share or (kind == "cut" and request.method != "GET"):
+            return None
+        return kind
+
+    return fault
+
+
+@pytest.mark.fault
+def test_requests_that_fail_now_and_then_change_nothing(place: Place, local: Path, tmp_path: Path):
+    """The same bits, from text to labels, with one request of twelve spoiled."""
+    place.put("rows.svm", (local / "rows.svm").read_bytes())
+    place.proxy.fault = faults(3, 1 / 12, (500, 503, 429, "drop", "cut"))
+    write_small(place / "rows.svm", place / "rows.zarr")
+    model = train(place / "rows.zarr", checkpoint=place / "states")
+    ooc_svm.save_model(model, place / "m")
+    ooc_svm.predict(place / "m", place / "rows.zarr", output=place / "labels")
+    fired = place.proxy.fired
+    place.proxy.fault = None
+    assert fired > 20
+    same_models(model, train(local / "rows.zarr"))
+    assert ooc_svm.verify_store(place / "rows.zarr").n_rows == 1500
+    expected = ooc_svm.predict(model, local / "rows.zarr")
+    assert np.array_equal(np.array(place.read("labels").split(), float), expected)
+
+
+@pytest.mark.fault
+@pytest.mark.usefixtures("brief_repeating")
+@pytest.mark.parametrize("kind", [503, "drop", "cut"])
+def test_requests_that_fail_for_ever_end_the_run_with_a_sentence(place: Place, local: Path, kind):
+    write_small(local / "rows.svm", place / "rows.zarr")
+    for call, target in (
+        (lambda: train(place / "rows.zarr"), "rows.zarr/X/indices"),
+        (lambda: write_small(local / "rows.svm", place / "new.zarr"), "new.zarr/X/indices"),
+    ):
+        begun = place.proxy.fired
+
+        def fault(request: Request, number: int, target: str = target) -> int | str | None:
+            spoiled = target in request.key and "/c/1" in request.key and request.method in ("GET", "PUT")
+            return kind if spoiled and (kind != "cut" or request.method == "GET") else None
+
+        if kind == "cut" and "new" in target:
+            continue
+        place.proxy.fault = fault
+        with pytest.raises(StorageError, match=rf"s3://data/\w+/{target}/c/1\d* failed: .*; ") as raised:
+            call()
+        place.proxy.fault = None
+        assert place.proxy.fired > begun
+        assert raised.value.exit_code == 5
+        assert "a-key-that-must-not-be-seen" not in str(raised.value)
+    assert not [key for key in place.keys("new.zarr") if key.endswith("zarr.json")]
+
+
+@pytest.mark.usefixtures("brief_repeating")
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [
+        (403, "AccessDenied", "may read, write and list there"),
+        (403, "RequestTimeTooSkewed", "set the clock of this machine"),
+        (403, "SignatureDoesNotMatch", "give credentials as the cloud's own tools take them"),
+        (301, "redirect", "AWS_REGION"),
+        (404, "NoSuchBucket", "check the name of the bucket"),
+    ],
+)
+def test_what_a_service_refuses_is_said_at_once(place: Place, stored: str, status, code, advice, monkeypatch):
+    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+    monkeypatch.setattr("helpers.object_server.ERROR_BODY", body)
+    place.proxy.fault = lambda request, number: status
+    with place.proxy.counted() as found, pytest.raises(StorageError, match=advice) as raised:
+        open_store(stored)
+    assert f"{stored}/zarr.json failed: " in str(raised.value)
+    assert code in str(raised.value)
+    assert len(found) <= 2
+
+
+@pytest.mark.usefixtures("brief_repeating")
+def test_no_credentials_and_no_server(place: Place, stored: str, monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StorageError, match="see that the service can be reached from here"):
+        open_store(stored)
+    for name in environment(""):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(StorageError, match="give credentials as the cloud's own tools take them"):
+        open_store(stored)
+
+
+def test_a_plan_tells_what_a_run_fetches_and_costs(place: Place, stored: str, local: Path, tmp_path: Path):
+    store = open_store(stored)
+    sizes = [sizes for _, sizes in store.parts.chunk_sizes.values()]
+    n_bytes, n_chunks = sum(int(each.sum()) for each in sizes), sum(map(len, sizes))
+    planned = ooc_svm.plan(stored, price_get=0.4, price_gb=10.0)
+    # The blocks of so little data are in memory after the first read.
+    assert planned.transfer.nbytes == n_bytes
+    assert planned.transfer.requests == n_chunks + MOST_TO_OPEN
+    assert planned.transfer.cost == pytest.approx(planned.transfer.requests * 0.4e-3 + n_bytes * 1e-8)
+    assert planned.to_json()["transfer"]["nbytes"] == n_bytes
+    assert planned.lines()[-1].startswith("from the bucket: ")
+    assert ooc_svm.plan(stored).transfer.cost is None
+    assert ooc_svm.plan(local / "rows.zarr").transfer is None
+    with pytest.raises(UsageError, match="price_get and price_gb are for stores in a bucket"):
+        ooc_svm.plan(local / "rows.zarr", price_gb=1.0)
+
+
+def test_what_is_fetched_again_follows_from_both_caches(place: Place, stored: str, tmp_path: Path):
+    from ooc_svm.options import TrainOptions
+    from ooc_svm.training.transfer import Prices, transfer_of
+
+    store = open_store(stored)
+    n_bytes = sum(int(sizes.sum()) for _, sizes in store.parts.chunk_sizes.values())
+
+    def fetched(cached_share: float, **options) -> float:
+        budget, work = Mock(cache_bytes=1000 * cached_share), Mock(data_nbytes=1000)
+        found = transfer_of(store, TrainOptions(**options), work, budget, 5, Prices())
+        return found.nbytes / n_bytes
+
+    assert fetched(0) == pytest.approx(5, rel=1e-4)
+    assert fetched(0.25) == pytest.approx(4, rel=1e-4)
+    assert fetched(0, cache=tmp_path, cache_size="10MB") == pytest.approx(1)
