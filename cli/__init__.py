@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+PROGRAM = "ooc-svm"
+
 
 def main() -> NoReturn:
     """Run the command line of this process; the entry point of the script ``ooc-svm``."""
@@ -48,9 +50,19 @@ def _end_at_once(code: int) -> NoReturn:
 
 
 def _run() -> object:
+    if sys.argv[1:] == ["--version"]:  # Without the libraries of the command line
+        print_version()
+        return None
     from ooc_svm.cli.app import run
 
     return run()
+
+
+def print_version() -> None:
+    """Print the name of the program and its release."""
+    from importlib.metadata import version
+
+    sys.stdout.write(f"{PROGRAM} {version(PROGRAM)}\n")
 
 
 def _explained(error: BaseException) -> int:

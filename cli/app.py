@@ -1,39 +1,94 @@
 """All commands.
 
-NumPy, Numba and Zarr are not imported here: a command imports what it calls when it runs.
+A command is imported when its name is typed, or when all are listed, and imports what it calls when it runs.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
-from ooc_svm.cli.compiling import compile_notice, warmup
-from ooc_svm.cli.convert import ConvertCommand, convert
+from ooc_svm.catalog import load
+from ooc_svm.cli import PROGRAM, print_version
+from ooc_svm.cli.compiling import compile_notice
 from ooc_svm.cli.exit_codes import exit_code, reader_gone
-from ooc_svm.cli.export import export
-from ooc_svm.cli.habits import PredictsWithHabits, TuneCommand, WithHabits
-from ooc_svm.cli.help import Command
-from ooc_svm.cli.info import info, verify
-from ooc_svm.cli.predict import EvaluateCommand, evaluate, predict
-from ooc_svm.cli.runs import report
-from ooc_svm.cli.train import plan, train
-from ooc_svm.cli.tune import tune
+from ooc_svm.cli.help import keep_text
 from ooc_svm.errors import spell_parameters
 
-PROGRAM = "ooc-svm"
 # Commands whose progress says that they compile.
 _TELL_THEMSELVES = ("train", "tune", "warmup")
 
 
+class _Home(NamedTuple):
+    """Where a command is in this package, in the form of `load`; an example; the class that parses it."""
+
+    function: str
+    example: str
+    parser: str = "help:Command"
+
+
+_HOMES = {
+    "convert": _Home(
+        "convert:convert", "train.svm.gz -o train.zarr --shuffle", parser="convert:ConvertCommand"
+    ),
+    "info": _Home("info:info", "train.zarr"),
+    "verify": _Home("info:verify", "train.zarr"),
+    "train": _Home(
+        "train:train", "train.zarr -o news.model --C 0.1,1 --memory 4GB", parser="habits:WithHabits"
+    ),
+    "tune": _Home(
+        "tune:tune",
+        "train.zarr -o news.model --C 0.01,0.1,1 --folds 5 --metric auc",
+        parser="habits:TuneCommand",
+    ),
+    "predict": _Home(
+        "predict:predict", "news.model test.svm -o labels.txt", parser="habits:PredictsWithHabits"
+    ),
+    "evaluate": _Home(
+        "predict:evaluate",
+        "news.model test.svm --metric accuracy --metric auc",
+        parser="predict:EvaluateCommand",
+    ),
+    "export": _Home("export:export", "news.model -o news.liblinear --to liblinear"),
+    "plan": _Home("train:plan", "train.zarr --C 0.1,1 --memory 4GB", parser="habits:WithHabits"),
+    "report": _Home("runs:report", "first.json second.json -o gaps.svg"),
+    "warmup": _Home("warmup:warmup", "--problem svc"),
+}
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands of Typer by their names; each is made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            home = _HOMES[name]
+            function, parser = (load(f"ooc_svm.cli.{place}") for place in (home.function, home.parser))
+            alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+            alone.command(name, cls=parser, epilog=f"{PROGRAM} {name} {home.example}")(function)
+            self._made[name] = typer.main.get_command(alone)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+
 class CommandLine(TyperGroup):
     """The group of the commands; called by itself it ends the process with a documented exit code."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options | {"commands": _Commands()})
 
     def main(self, *args: Any, standalone_mode: bool = True, **options: Any) -> Any:
         """Run a command line and exit; without the standalone mode, return or raise as the command does."""
@@ -54,6 +109,10 @@ class CommandLine(TyperGroup):
             spell_parameters({each.name: _written(each) for each in found[1].params})
             ctx.with_resource(compile_notice(found[0] in _TELL_THEMSELVES or "--quiet" in args))
         return found
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options before the name of the command."""
+        return [keep_text(each, absent_only=True) for each in super().get_params(ctx)]
 
     # A closed pipe is handled here, before Typer handles it in its own way.
 
@@ -94,9 +153,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"{PROGRAM} {version(PROGRAM)}")
+        print_version()
         raise typer.Exit
 
 
@@ -115,23 +172,6 @@ def _root(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
-
-
-def _add(command: Callable[..., None], example: str, cls: type[Command] = Command) -> None:
-    app.command(cls=cls, epilog=f"{PROGRAM} {command.__name__} {example}")(command)
-
-
-_add(convert, "train.svm.gz -o train.zarr --shuffle", ConvertCommand)
-_add(info, "train.zarr")
-_add(verify, "train.zarr")
-_add(train, "train.zarr -o news.model --C 0.1,1 --memory 4GB", WithHabits)
-_add(tune, "train.zarr -o news.model --C 0.01,0.1,1 --folds 5 --metric auc", TuneCommand)
-_add(predict, "news.model test.svm -o labels.txt", PredictsWithHabits)
-_add(evaluate, "news.model test.svm --metric accuracy --metric auc", EvaluateCommand)
-_add(export, "news.model -o news.liblinear --to liblinear")
-_add(plan, "train.zarr --C 0.1,1 --memory 4GB", WithHabits)
-_add(report, "first.json second.json -o gaps.svg")
-_add(warmup, "--problem svc")
 
 
 def run() -> object:

@@ -13,7 +13,9 @@ def export(
     path: Annotated[str, option(PATH, "--output", "-o", metavar="FILE", help="The file to write.")],
     to: Annotated[
         str,
-        option(EXPORT_FORMAT, metavar="liblinear|svmlight", help="The program that will read the file."),
+        option(
+            EXPORT_FORMAT, metavar="liblinear|libsvm|svmlight", help="The program that will read the file."
+        ),
     ],
     C: SelectedC = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The help of a command: its options in groups, and an example at the end."""
+"""A command: its help has options in groups and an example at the end; its values stay as they are typed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ OTHER = "Options"  # Heading of the options that belong to no group
 
 
 class Command(TyperCommand):
-    """A command whose options are listed by the group that each names, and whose epilog is an example."""
+    """A command whose options are listed by the group that each names, and whose epilog is an example.
+
+    Its values are text, which it leaves as it is typed, or flags.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The arguments and options, ``--help`` as well."""
+        return [keep_text(each) for each in super().get_params(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the options group by group, in the order in which the groups come."""
@@ -29,6 +36,27 @@ class Command(TyperCommand):
         if self.epilog:
             with formatter.section("Example"):
                 formatter.write(f"{'':{formatter.current_indent}}{self.epilog}\n")
+
+
+def keep_text(parameter: Any, *, absent_only: bool = False) -> Any:
+    """Let a parameter give text to its callback as it was typed; with `absent_only`, only what was not typed.
+
+    Typer reads it by Pydantic, whose import takes longer than all else that a command line needs. Returns the
+    parameter.
+    """
+    if "process_value" in vars(parameter):
+        return parameter
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        missing = parameter.required and parameter.value_is_missing(value)
+        if missing or isinstance(value, bool) or (absent_only and value is not None):
+            return by_typer(ctx, value)
+        if value is None and (parameter.multiple or parameter.nargs == -1):
+            value = ()
+        return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
+
+    by_typer, parameter.process_value = parameter.process_value, process_value
+    return parameter
 
 
 def group_of(parameter: Any) -> str:

@@ -95,10 +95,16 @@ def _validation(report: Mapping[str, Any]) -> str:
 
 def chosen_functions(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the report says of the probabilities of each function of the C that predicts."""
+    return _of_chosen_C(report, report["calibration"]["functions"])
+
+
+def _of_chosen_C(  # noqa: N802  (C is the field's name for it)
+    report: Mapping[str, Any], rows: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Those of the C that predicts."""
     found = [report[name]["C"] for name in ("tuning", "validation") if name in report]
-    functions: list[dict[str, Any]] = report["calibration"]["functions"]
-    C = (found or [functions[-1]["C"]])[0]
-    return [each for each in functions if each["C"] == C]
+    C = (found or [rows[-1]["C"]])[0]
+    return [each for each in rows if each["C"] == C]
 
 
 def probabilities(report: Mapping[str, Any]) -> str:
@@ -110,6 +116,9 @@ def probabilities(report: Mapping[str, Any]) -> str:
         where += f", {count(len(models), 'model')}"
     mean = sum(losses) / len(losses)
     loss = f"log-loss {mean:.4g}" if len(losses) == 1 else f"mean log-loss of each label {mean:.4g}"
+    if classes := calibration.get("classes"):
+        [own] = _of_chosen_C(report, classes)
+        loss = f"log-loss {own['log-loss']:.4g} at the temperature {own['temperature']:.3g}"
     return f"{calibration['method']} on {where}: {loss}"
 
 

@@ -273,7 +273,7 @@ GRID = Kind(
     _read_grid,
 )
 RULE = choice("best", "one-standard-error")
-EXPORT_FORMAT = choice("liblinear", "svmlight")
+EXPORT_FORMAT = choice("liblinear", "libsvm", "svmlight")
 INDEX_BASE = choice(0, 1)
 UNLABELLED = choice("error", "skip", "keep")
 

@@ -111,7 +111,8 @@ def nothing_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 @pytest.fixture
 def few_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little data is streamed as large data is: not all of it is resident."""
-    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.FEW_ELEMENTS", 0)
+    for name in ("ALL_ELEMENTS", "FEW_ELEMENTS"):
+        monkeypatch.setattr(f"ooc_svm.solvers.streamed_smo.plan.{name}", 0)
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ WALLS = {
     "prediction": "data model ops parameters store system text",
     "evaluation": "data model ops pairs parameters prediction rowvectors system",
     "estimators": "catalog data evaluation model options parameters prediction training",
-    "training": "catalog cluster conversion data engine evaluation model options pairs parameters passes "
+    "training": "catalog cluster conversion data engine evaluation model ops options pairs parameters passes "
     "problems rowvectors solvers store system",
 }
 # Of a room that may be imported, the modules that may not.
@@ -64,7 +64,19 @@ PURE = {
     "options": {"enum", "numbers", "os"},
     "parameters": {"difflib", "inspect", "json", "numbers", "os", "re", "sys"},
     # With the cache of compiled functions.
-    "ops": {"contextlib", "io", "llvmlite", "numba", "numpy", "os", "pathlib", "shutil", "warnings", "zlib"},
+    "ops": {
+        "contextlib",
+        "io",
+        "llvmlite",
+        "numba",
+        "numpy",
+        "os",
+        "pathlib",
+        "shutil",
+        "sys",
+        "warnings",
+        "zlib",
+    },
     "losses": {"numpy", "numba"},
     "passes": {"numpy"},
     "solvers": {"numpy", "numba", "time"},

@@ -167,13 +167,14 @@ class Decision:
             return probabilities.log_of_two(odds[:, 0])
         if self.predicted == LABEL_SETS:
             return probabilities.log_of_sets(odds)
-        return probabilities.log_of_several(odds)
+        temperatures = None if self.calibration is None else self.calibration.temperatures
+        return probabilities.log_of_several(odds, temperatures)
 
     def probabilities(self, scores: Float64Array) -> Float64Array:
         """Probabilities of the labels, in the order of `labels`, shape (n, labels).
 
-        Those of classes sum up to 1; of several classes each function's is divided by their sum. Of sets that
-        of each label.
+        Those of classes sum up to 1; of several classes each function's is divided by their sum, see
+        `log_of_several`. Of sets that of each label.
         """
         shares: Float64Array = np.exp(self.log_probabilities(scores))
         return shares

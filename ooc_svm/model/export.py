@@ -1,4 +1,4 @@
-"""Models in the text formats of other programs: LIBLINEAR and SVMlight."""
+"""Models in the text formats of other programs: LIBLINEAR, LIBSVM and SVMlight."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import BinaryIO
 import numpy as np
 
 from ooc_svm.catalog import LINEAR
-from ooc_svm.errors import InputError, UsageError, parameter
+from ooc_svm.errors import UsageError, parameter
+from ooc_svm.model.exported_labels import integer_label, labels_of
 from ooc_svm.model.file import MODEL, ModelOrPath, check_no_model, opened_model
+from ooc_svm.model.libsvm import libsvm_parts
 from ooc_svm.model.model import Model
 from ooc_svm.parameters import EXPORT_FORMAT, PATH, checks
 from ooc_svm.system import delimited
@@ -22,8 +24,8 @@ LABELS_SUFFIX = ".labels"
 
 # Features written at a time.
 _SLICE_FEATURES = 1 << 14
-# Largest magnitude of a label that LIBLINEAR reads.
-_LABEL_LIMIT = 2**31 - 1
+# Formats whose labels are numbers.
+_NUMBERED = {"liblinear": "LIBLINEAR", "libsvm": "LIBSVM"}
 
 # LIBLINEAR's names of the solvers for the same objectives (-s 3, 1, 7, 13, 12).
 _LIBLINEAR_SOLVERS = {
@@ -48,33 +50,39 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
     model : Model or path
         Its active functions are written, see :attr:`ooc_svm.model.model.Model.active`.
     path : path
-    to : {"liblinear", "svmlight"}
+    to : {"liblinear", "libsvm", "svmlight"}
         LIBLINEAR: classifiers, one-vs-rest with three labels or more included, and regressors. Its labels are
         numbers: where classes have names, a file with the ending ``.labels`` is written beside it first, with
-        a line for each class: the number, a tab, the name. SVMlight: one decision function, as a linear
-        kernel with a single support vector. The file has no labels and does not say what the function is for:
-        a positive score stands for the positive label, and of a regressor the score is the value. Neither has
-        a form for the probabilities of a calibrated model: a warning says that they are left out.
+        a line for each class: the number, a tab, the name. LIBSVM: one decision function, with a kernel or
+        linear, for two labels or values; names of classes as for LIBLINEAR. SVMlight: one decision function
+        that is linear, as a kernel with a single support vector. The file has no labels and does not say what
+        the function is for: a positive score stands for the positive label, and of a regressor the score is
+        the value. None has a form for the probabilities of a calibrated model: a warning says that they are
+        left out.
 
     Raises
     ------
     UsageError
         If the format is unknown or cannot express the model, or `path` is a model of ours.
     InputError
-        If a label is not one that LIBLINEAR can read (an integer of 32 bits).
+        If a label is not one that LIBLINEAR and LIBSVM can read (an integer of 32 bits).
     StorageError
         If the file cannot be written.
     """
-    writers: dict[str, Callable[[Model], Iterator[str]]] = {"liblinear": _liblinear, "svmlight": _svmlight}
+    writers: dict[str, Callable[[Model], Iterator[str]]] = {
+        "liblinear": _liblinear,
+        "libsvm": libsvm_parts,
+        "svmlight": _svmlight,
+    }
     check_no_model(path)
     model = opened_model(model)
-    if model.kernel != LINEAR:
+    if model.kernel != LINEAR and to != "libsvm":
         raise UsageError(
-            f"the model has the kernel {model.kernel}, and {to} here stands for weights; train one with "
-            f"{parameter('kernel', LINEAR)}"
+            f"the model has the kernel {model.kernel}, and {to} here stands for weights; export to libsvm, "
+            f"or train one with {parameter('kernel', LINEAR)}"
         )
     parts = writers[to](model)
-    if to == "liblinear" and model.label_names is not None:
+    if to in _NUMBERED and model.label_names is not None:
         check_no_model(f"{os.fspath(path)}{LABELS_SUFFIX}")
     start = next(parts)  # fails before a file is touched where the format cannot express the model
     if model.calibration is not None:
@@ -89,22 +97,17 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
         for part in parts:
             file.write(part.encode("ascii"))
 
-    if to == "liblinear" and model.label_names is not None:
-        labels = _names_of_labels(model).encode()
+    if to in _NUMBERED and model.label_names is not None:
+        labels = _names_of_labels(model, _NUMBERED[to]).encode()
         atomic_write(f"{os.fspath(path)}{LABELS_SUFFIX}", lambda file: file.write(labels))
     atomic_write(path, write)
 
 
-def _names_of_labels(model: Model) -> str:
+def _names_of_labels(model: Model, program: str) -> str:
     """A line for each label of the format: the number, a tab, and its name, in quotes where it needs them."""
     names = dict(zip(model.classes, model.label_names or (), strict=True))
-    labels = [label for label in _labels(model) if label in names]
-    return "".join(delimited.line((_integer_label(label), names[label]), "\t") for label in labels)
-
-
-def _labels(model: Model) -> list[float]:
-    """The labels in the order of the format: that of the positive class first."""
-    return [model.positive[k] for k in model.active] + ([] if model.negative is None else [model.negative])
+    labels = [label for label in labels_of(model) if label in names]
+    return "".join(delimited.line((integer_label(label, program), names[label]), "\t") for label in labels)
 
 
 def _liblinear(model: Model) -> Iterator[str]:
@@ -135,23 +138,14 @@ def _liblinear_classes(model: Model) -> str:
             "LIBLINEAR predicts one label a row, and this model sets of labels; train one label as "
             f"{parameter('positive')}, and export to svmlight"
         )
-    labels = _labels(model)
+    labels = labels_of(model)
     if model.negative is None and len(labels) < 3:
         raise UsageError(
             "LIBLINEAR's format has one-vs-rest models for three labels or more, "
             f"this model has {len(labels)}; train on two labels, or export to svmlight one at a time"
         )
-    names = " ".join(_integer_label(label) for label in labels)
+    names = " ".join(integer_label(label, "LIBLINEAR") for label in labels)
     return f"solver_type {solver}\nnr_class {len(labels)}\nlabel {names}\n"
-
-
-def _integer_label(label: float) -> str:
-    if not label.is_integer() or abs(label) > _LABEL_LIMIT:
-        raise InputError(
-            f"the label {label!r} is not an integer of 32 bits, and LIBLINEAR reads no other labels; "
-            "export to svmlight, or convert the data with integer labels"
-        )
-    return str(int(label))
 
 
 def _svmlight(model: Model) -> Iterator[str]:

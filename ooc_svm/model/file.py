@@ -23,9 +23,12 @@ from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arr
 from ooc_svm.system.files import atomic_write, exists
 
 # A model is written in the oldest version that can hold it: version 2 is of models that predict sets of
-# labels, which an older program would take for classes, version 3 of calibrated ones.
-MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=3)
-_PLAIN_FILE, _LABEL_SETS_FILE = replace(MODEL_FILE, version=1), replace(MODEL_FILE, version=2)
+# labels, which an older program would take for classes, version 3 of calibrated ones, and version 4 of those
+# that have temperatures.
+MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=4)
+_PLAIN_FILE, _LABEL_SETS_FILE, _CALIBRATED_FILE = (
+    replace(MODEL_FILE, version=version) for version in (1, 2, 3)
+)
 
 # The names of the features: their text in UTF-8, and the bytes of each name.
 _NAMES_TEXT, _NAMES_LENGTHS = "feature_names", "feature_name_lengths"
@@ -147,7 +150,7 @@ def save_model(model: ModelOrPath, path: str | os.PathLike[str], *, overwrite: b
 def _kind_of(model: Model) -> FileKind:
     """The kind of file that a model is written to."""
     if model.calibration is not None:
-        return MODEL_FILE
+        return _CALIBRATED_FILE if model.calibration.temperatures is None else MODEL_FILE
     return _LABEL_SETS_FILE if model.multilabel else _PLAIN_FILE
 
 

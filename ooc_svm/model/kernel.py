@@ -226,13 +226,13 @@ class KernelScorer:
             squares = np.empty(own.n_rows)
             row_squares(*own.arrays, scale2, np.arange(own.n_rows, dtype=np.uint64), squares)
             self._squares = squares
-        near = np.empty(last - first)
-        row_squares(*rows.arrays, scale2, np.arange(first, last, dtype=np.uint64), near)
+        chosen, near = np.arange(first, last, dtype=np.uint64), np.empty(last - first)
+        row_squares(*rows.arrays, scale2, chosen, near)
         out = np.empty((self.n_scores, last - first))
         out[:] = self.bias[:, None]
         buffers = gram.new_buffers(own.indptr, self.n_features, self._functions.precision)
         gram.add_values(
-            *(self._kernel, *rows.arrays, first, last, near),
+            *(self._kernel, *rows.arrays, chosen, near),
             *(*own.arrays, self._squares, scale2, self.coefficients, *buffers, out),
         )
         return np.ascontiguousarray(out.T)

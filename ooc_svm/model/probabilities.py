@@ -25,9 +25,14 @@ def log_of_two(odds: Float64Array) -> Float64Array:
     return _log_sigmoid(signed)
 
 
-def log_of_several(odds: Float64Array) -> Float64Array:
-    """Logarithms of the functions' probabilities, divided by their sum; shape (n, K)."""
+def log_of_several(odds: Float64Array, temperatures: Float64Array | None = None) -> Float64Array:
+    """Logarithms of the functions' probabilities to the power of 1 / T, divided by their sum; shape (n, K).
+
+    ``temperatures``: T, shape (K,); None: 1.
+    """
     each = _log_sigmoid(odds)
+    if temperatures is not None:
+        each /= temperatures
     # A row may be so far from all classes that the probabilities underflow.
     each -= each.max(axis=1, keepdims=True)
     log: Float64Array = each - np.log(np.exp(each).sum(axis=1, keepdims=True))

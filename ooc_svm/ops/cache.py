@@ -2,6 +2,10 @@
 
 Numba runs what its files hold: of a truncated one it raises what unpickling raises, and a flipped bit is a
 flipped bit of machine code. Here each file ends with a checksum of its name and its content.
+
+Numba also loads all that it can compile before it loads machine code, and with the code each module whose
+functions the code has inlined, some of which import much of SciPy: half a second and 80 MB in all. Neither is
+needed to run the code, so neither is done here; compiling loads what it needs by itself.
 """
 
 from __future__ import annotations
@@ -10,10 +14,14 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from llvmlite import binding  # type: ignore[import-untyped]
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.core.environment import Environment, lookup_environment
+from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]  # it is compiled
 
 _CHECKSUM_BYTES = 4
 
@@ -53,8 +61,57 @@ class _CheckedFiles(IndexDataCacheFile):
             file.write(content.getvalue() + _checksum(filepath, content.getvalue()))
 
 
+@cache
+def _offer_runtime() -> None:
+    """Let machine code find the functions of Numba's runtime.
+
+    Where code is to be compiled, Numba also compiles those parts of the runtime that are put into it.
+    """
+    for name, address in _nrt_python.c_helpers.items():
+        binding.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
+class _Constants(NamedTuple):
+    """An environment of a function as it is kept: the objects that its machine code refers to.
+
+    Numba's own form imports the module by its name. Only code for the interpreter reads the module's globals.
+    """
+
+    module: str
+    constants: list[Any]
+    name: str
+
+    @classmethod
+    def of(cls, found: Environment) -> _Constants:
+        return cls(found.globals["__name__"], found.consts, found.env_name)
+
+    def environment(self) -> Environment:
+        known: Environment | None = lookup_environment(self.name)
+        if known is None:
+            known = Environment({"__name__": self.module})
+            known.consts[:] = self.constants
+            known.env_name = self.name
+            Environment._memo[self.name] = known
+        return known
+
+
+class _Results(CompileResultCacheImpl):
+    """How a compiled function is kept: Numba's tuple, in which other environments stand."""
+
+    def reduce(self, cres: Any) -> tuple[Any, ...]:
+        code, description, own, *middle, others = super().reduce(cres)
+        return code, description, _Constants.of(own), *middle, tuple(map(_Constants.of, others))
+
+    def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
+        code, description, own, *middle, others = payload
+        kept = tuple(each.environment() for each in others)
+        return super().rebuild(target_context, (code, description, own.environment(), *middle, kept))
+
+
 class CheckedCache(FunctionCache):
     """The cache of one function. Raises RuntimeError where no folder can be written."""
+
+    _impl_class = _Results
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -62,6 +119,11 @@ class CheckedCache(FunctionCache):
         self._cache_file = _CheckedFiles(
             self._cache_path, impl.filename_base, impl.locator.get_source_stamp()
         )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load a function; None if it is not there."""
+        _offer_runtime()
+        return self._load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save a function; where that fails, as on a full disk, the next process compiles it again."""

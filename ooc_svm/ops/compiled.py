@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from typing import Any, Literal
 import numba
 from numba import njit
 from numba.core import event
+from numba.core.registry import cpu_target
 
 from ooc_svm.errors import UsageError
 from ooc_svm.ops import compile_events
@@ -116,6 +118,30 @@ def cache_folder() -> Path | None:
     except RuntimeError:
         return None
     return found.parent if str(found.parent) == _CACHE_FOLDER else found
+
+
+def was_compiled(what: str) -> bool:
+    """Whether `keep_compiled` was called for this by any process, for this machine and these versions."""
+    mark = _mark(what)
+    return mark is not None and mark.exists()
+
+
+def keep_compiled(what: str) -> None:
+    """Note that all that is named so is compiled and kept; where no note can be made, none is."""
+    mark = _mark(what)
+    if mark is not None:
+        with suppress(OSError):
+            mark.touch()
+
+
+def _mark(what: str) -> Path | None:
+    """A file whose name stands for this, and for what Numba's own files are looked up by."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    machine = cpu_target.target_context.codegen().magic_tuple()
+    key = zlib.crc32(repr((what, machine, numba.__version__, sys.version_info[:2])).encode())
+    return folder / f"compiled-{key:08x}"
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -2,8 +2,7 @@
 
 `BLOCK` rows of the set at a time are scattered into a dense ``Z[column, row]``, which has the columns that
 these rows have and a first one of zeros for all others; ``columns`` says which is which. A product with a CSR
-row is then a few long loops, four nonzeros at a time. What that costs is less than a look into a cache of
-kernel values.
+row then adds up rows of Z in registers. What that costs is less than a look into a cache of kernel values.
 
 The type of Z is the precision in which products and values are computed, float32 or float64; weighted sums
 are float64 always. Every sum has one fixed order, and `BLOCK` is a number of the algorithm: a result depends
@@ -17,12 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.block_products import SUM_ROUNDINGS, WIDTH, row_products, weighted_sum
+from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.kernel_values import apply
 from ooc_svm.ops.rows import dot
 
-BLOCK = 128  # Rows of the set that are scattered together
-LANES = 16  # Interleaved partial sums of a weighted sum
+BLOCK = WIDTH  # Rows of the set that are scattered together
+ROUNDINGS = SUM_ROUNDINGS + 1  # That a value goes through in the weighted sum of a block
 
 
 def new_buffers(
@@ -64,9 +64,18 @@ def _clear(indptr, indices, first, last, columns):  # type: ignore[no-untyped-de
 
 
 @compiled
-def _products(indices, values, p, end, columns, Z, places, x, out):  # type: ignore[no-untyped-def]
-    """``out = x.Z`` of one row; ``places`` and ``x`` are working space for its nonzeros."""
-    n, one, two, three, four = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+def _longest(indptr, rows):  # type: ignore[no-untyped-def]
+    """Nonzeros of the longest of some rows."""
+    most = np.uint64(0)
+    for i in rows:
+        most = max(most, indptr[i + np.uint64(1)] - indptr[i])
+    return most
+
+
+@inlined
+def _find(indices, values, p, end, columns, places, x):  # type: ignore[no-untyped-def]
+    """Places in Z, and values, of the nonzeros of a row whose columns are there; their number."""
+    n, one = np.uint64(0), np.uint64(1)
     while p < end:
         k = columns[indices[p]]
         places[n] = k
@@ -75,61 +84,42 @@ def _products(indices, values, p, end, columns, Z, places, x, out):  # type: ign
         if k != 0:
             n += one
         p += one
-    out[:] = 0
-    t = np.uint64(0)
-    while t + four <= n:
-        z0, z1, z2, z3 = places[t], places[t + one], places[t + two], places[t + three]
-        if values is None:
-            for k in range(len(out)):
-                out[k] += (Z[z0, k] + Z[z1, k]) + (Z[z2, k] + Z[z3, k])
-        else:
-            x0, x1, x2, x3 = x[t], x[t + one], x[t + two], x[t + three]
-            for k in range(len(out)):
-                out[k] += (x0 * Z[z0, k] + x1 * Z[z1, k]) + (x2 * Z[z2, k] + x3 * Z[z3, k])
-        t += four
-    while t < n:
-        z0 = places[t]
-        if values is None:
-            for k in range(len(out)):
-                out[k] += Z[z0, k]
-        else:
-            x0 = x[t]
-            for k in range(len(out)):
-                out[k] += x0 * Z[z0, k]
-        t += one
+    return n
 
 
-@compiled
-def _longest(indptr, first, last):  # type: ignore[no-untyped-def]
-    """Nonzeros of the longest of some rows."""
-    most = np.uint64(0)
-    for i in range(first, last):
-        most = max(most, indptr[i + np.uint64(1)] - indptr[i])
-    return most
+@inlined
+def _fill_row(kernel, values, n, square, near, base, places, x, Z, found):  # type: ignore[no-untyped-def]
+    """Values of the kernel of a row, with its nonzeros by `_find`, and the rows in Z."""
+    if values is None:
+        row_products(places, None, n, Z, found)
+    else:
+        row_products(places, x, n, Z, found)
+    apply(kernel, found, square, near, base)
 
 
 @compiled
 def add_values(  # type: ignore[no-untyped-def]
-    kernel, indptr, indices, values, first, last, squares,
+    kernel, indptr, indices, values, rows, squares,
     set_indptr, set_indices, set_values, set_squares, scale2, coefficients, columns, Z, out,
 ):  # fmt: skip
-    """``out[k, i - first] += sum_j coefficients[k, j] k(x_i, z_j)`` for the rows ``first <= i < last``.
+    """``out[k, t] += sum_j coefficients[k, j] k(x_i, z_j)`` for the rows ``i = rows[t]``.
 
     ``kernel``: see `ooc_svm.ops.kernels`; its numbers are of the type of Z.
     ``indptr``, ``indices``, ``values``: rows of a block as `ooc_svm.ops.rows` takes them.
-    ``squares``: ``x_i.x_i`` (with scale2), float64 of shape (last - first,).
+    ``rows``: uint64 of shape (n,): numbers of rows of the block.
+    ``squares``: ``x_i.x_i`` (with scale2) of these, float64 of shape (n,).
     ``set_indptr``, ``set_indices``, ``set_values``: the rows z of the set, likewise.
     ``set_squares``: float64 of shape (m,).
     ``scale2``: squares of the columns' scales, or None.
     ``coefficients``: float64 of shape (K, m), contiguous.
     ``columns``, ``Z``: `new_buffers` of the set.
-    ``out``: float64 of shape (K, last - first).
+    ``out``: float64 of shape (K, n).
     """
     one, width, m, n_models = np.uint64(1), np.uint64(BLOCK), np.uint64(len(set_squares)), len(coefficients)
-    longest = _longest(indptr, first, last) + one
+    longest = _longest(indptr, rows) + one
     places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
     found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
-    weights, sums = np.empty((n_models, width)), np.empty(LANES)
+    weights = np.empty((n_models, width))
     for begin in range(np.uint64(0), m, width):
         end = min(begin + width, m)
         own = end - begin
@@ -138,30 +128,27 @@ def add_values(  # type: ignore[no-untyped-def]
         near[own:] = 0
         weights[:, :own] = coefficients[:, begin:end]
         weights[:, own:] = 0.0
-        for i in range(np.uint64(first), np.uint64(last)):
-            _products(indices, values, indptr[i], indptr[i + one], columns, Z, places, x, found)
-            apply(kernel, found, Z.dtype.type(squares[i - np.uint64(first)]), near, base)
+        for t in range(len(rows)):
+            i = rows[t]
+            n = _find(indices, values, indptr[i], indptr[i + one], columns, places, x)
+            _fill_row(kernel, values, n, Z.dtype.type(squares[t]), near, base, places, x, Z, found)
             found[own:] = 0
             for k in range(n_models):
-                sums[:] = 0.0
-                for part in range(np.uint64(0), width, np.uint64(LANES)):
-                    for lane in range(np.uint64(LANES)):
-                        sums[lane] += np.float64(found[part + lane]) * weights[k, part + lane]
-                out[k, i - np.uint64(first)] += sums.sum()
+                out[k, t] += weighted_sum(found, weights, np.uint64(k))
         _clear(set_indptr, set_indices, begin, end, columns)
 
 
 @compiled
 def fill_values(  # type: ignore[no-untyped-def]
-    kernel, indptr, indices, values, first, last, squares,
+    kernel, indptr, indices, values, rows, squares,
     set_indptr, set_indices, set_values, set_squares, scale2, columns, Z, out,
 ):  # fmt: skip
-    """``out[i - first, j] = k(x_i, z_j)`` for the rows ``first <= i < last``, in the type of Z.
+    """``out[t, j] = k(x_i, z_j)`` for the rows ``i = rows[t]``, in the type of Z.
 
-    ``out`` has the shape (last - first, m); the other arguments are those of `add_values`.
+    ``out`` has the shape (n, m); the other arguments are those of `add_values`.
     """
     one, width, m = np.uint64(1), np.uint64(BLOCK), np.uint64(len(set_squares))
-    longest = _longest(indptr, first, last) + one
+    longest = _longest(indptr, rows) + one
     places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
     found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
     for begin in range(np.uint64(0), m, width):
@@ -170,10 +157,11 @@ def fill_values(  # type: ignore[no-untyped-def]
         _scatter(set_indptr, set_indices, set_values, scale2, begin, end, columns, Z)
         near[:own] = set_squares[begin:end]
         near[own:] = 0
-        for i in range(np.uint64(first), np.uint64(last)):
-            _products(indices, values, indptr[i], indptr[i + one], columns, Z, places, x, found)
-            apply(kernel, found, Z.dtype.type(squares[i - np.uint64(first)]), near, base)
-            out[i - np.uint64(first), begin:end] = found[:own]
+        for t in range(len(rows)):
+            i = rows[t]
+            n = _find(indices, values, indptr[i], indptr[i + one], columns, places, x)
+            _fill_row(kernel, values, n, Z.dtype.type(squares[t]), near, base, places, x, Z, found)
+            out[t, begin:end] = found[:own]
         _clear(set_indptr, set_indices, begin, end, columns)
 
 

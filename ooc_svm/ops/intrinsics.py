@@ -82,6 +82,15 @@ def _number_of_bits(_: Any, bits: Any) -> Any:
     return _reinterpreted(bits, types.float32 if bits == types.int32 else types.float64)
 
 
+def _fused(_: Any, factor: Any, other: Any, added: Any) -> Any:
+    """``factor * other + added``, rounded once; all are float32 or all are float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return factor(factor, factor, factor), generate
+
+
 def byte_mask(first: int, last: int, *, outside: bool = False) -> Any:
     """An intrinsic that finds bytes among the `MASK_BYTES` bytes from a position: ``mask(buffer, position)``.
 
@@ -108,3 +117,4 @@ load_bytes: Any = intrinsic(_load_bytes)
 count_trailing_zeros: Any = intrinsic(_count_trailing_zeros)
 bits_of: Any = intrinsic(_bits_of)
 number_of_bits: Any = intrinsic(_number_of_bits)
+fused: Any = intrinsic(_fused)

@@ -17,7 +17,7 @@ from numba import types
 from numba.extending import overload
 
 from ooc_svm.ops.compiled import inlined
-from ooc_svm.ops.intrinsics import bits_of, number_of_bits
+from ooc_svm.ops.intrinsics import bits_of, fused, number_of_bits
 from ooc_svm.ops.kernels import Gaussian, Linear, Polynomial, Sigmoid
 
 EXP_ULPS = 2.0  # What an exponential is off by at most, in units of the last place; a tangent by twice that
@@ -42,23 +42,36 @@ _ONE_32, _TWO_32 = np.float32(1.0), np.float32(2.0)
 def _parts_32(x):  # type: ignore[no-untyped-def]
     """``2^n`` and ``e^r - 1`` of a float32."""
     x = min(max(x, _LEAST_32), _MOST_32)
-    t = x * _LOG2E_32 + _ROUND_32
+    t = fused(x, _LOG2E_32, _ROUND_32)
     n = t - _ROUND_32
-    r = (x - n * _HIGH_32) - n * _LOW_32
-    p = _C32[0] + r * (_C32[1] + r * (_C32[2] + r * (_C32[3] + r * (_C32[4] + r * _C32[5]))))
-    return number_of_bits(np.int32((bits_of(t) << _SHIFT_32) + _BIAS_32)), r + r * r * p
+    r = fused(n, -_LOW_32, fused(n, -_HIGH_32, x))
+    p = fused(r, _C32[5], _C32[4])
+    p = fused(r, p, _C32[3])
+    p = fused(r, p, _C32[2])
+    p = fused(r, p, _C32[1])
+    p = fused(r, p, _C32[0])
+    return number_of_bits(np.int32((bits_of(t) << _SHIFT_32) + _BIAS_32)), fused(r * r, p, r)
 
 
 @inlined
 def _parts_64(x):  # type: ignore[no-untyped-def]
     """``2^n`` and ``e^r - 1`` of a float64."""
     x = min(max(x, _LEAST_64), _MOST_64)
-    t = x * _LOG2E_64 + _ROUND_64
+    t = fused(x, _LOG2E_64, _ROUND_64)
     n = t - _ROUND_64
-    r = (x - n * _HIGH_64) - n * _LOW_64
-    p = _C64[6] + r * (_C64[7] + r * (_C64[8] + r * (_C64[9] + r * (_C64[10] + r * _C64[11]))))
-    p = _C64[0] + r * (_C64[1] + r * (_C64[2] + r * (_C64[3] + r * (_C64[4] + r * (_C64[5] + r * p)))))
-    return number_of_bits((bits_of(t) << _SHIFT_64) + _BIAS_64), r + r * r * p
+    r = fused(n, -_LOW_64, fused(n, -_HIGH_64, x))
+    p = fused(r, _C64[11], _C64[10])
+    p = fused(r, p, _C64[9])
+    p = fused(r, p, _C64[8])
+    p = fused(r, p, _C64[7])
+    p = fused(r, p, _C64[6])
+    p = fused(r, p, _C64[5])
+    p = fused(r, p, _C64[4])
+    p = fused(r, p, _C64[3])
+    p = fused(r, p, _C64[2])
+    p = fused(r, p, _C64[1])
+    p = fused(r, p, _C64[0])
+    return number_of_bits((bits_of(t) << _SHIFT_64) + _BIAS_64), fused(r * r, p, r)
 
 
 def exponential(x):  # type: ignore[no-untyped-def]
@@ -79,11 +92,11 @@ _INLINE: Any = {"forceinline": True, "error_model": "numpy"}
 def _choose_exponential(x: Any) -> Any:
     def single(x):  # type: ignore[no-untyped-def]
         scale, p = _parts_32(x)
-        return scale + scale * p
+        return fused(scale, p, scale)
 
     def double(x):  # type: ignore[no-untyped-def]
         scale, p = _parts_64(x)
-        return scale + scale * p
+        return fused(scale, p, scale)
 
     return {types.float32: single, types.float64: double}.get(x)
 
@@ -93,13 +106,13 @@ def _choose_tangent(x: Any) -> Any:
     # Where |x| is small n is 0, and e^r - 1 keeps its digits.
     def single(x):  # type: ignore[no-untyped-def]
         scale, p = _parts_32(-_TWO_32 * abs(x))
-        e = (scale - _ONE_32) + scale * p
+        e = fused(scale, p, scale - _ONE_32)
         t = -e / (_TWO_32 + e)
         return t if x >= 0 else -t
 
     def double(x):  # type: ignore[no-untyped-def]
         scale, p = _parts_64(-2.0 * abs(x))
-        e = (scale - 1.0) + scale * p
+        e = fused(scale, p, scale - 1.0)
         t = -e / (2.0 + e)
         return t if x >= 0 else -t
 
@@ -148,7 +161,7 @@ def _gaussian(kernel, products, square, squares, base):  # type: ignore[no-untyp
 def _polynomial(kernel, products, square, squares, base):  # type: ignore[no-untyped-def]
     gamma, coef0 = kernel.gamma, kernel.coef0
     for k in range(len(products)):
-        base[k] = gamma * products[k] + coef0
+        base[k] = fused(gamma, products[k], coef0)
         products[k] = base[k]
     for _ in range(1, kernel.degree):
         for k in range(len(products)):
@@ -159,4 +172,4 @@ def _polynomial(kernel, products, square, squares, base):  # type: ignore[no-unt
 def _sigmoid(kernel, products, square, squares, base):  # type: ignore[no-untyped-def]
     gamma, coef0 = kernel.gamma, kernel.coef0
     for k in range(len(products)):
-        products[k] = tangent(gamma * products[k] + coef0)
+        products[k] = tangent(fused(gamma, products[k], coef0))

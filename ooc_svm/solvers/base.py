@@ -236,6 +236,10 @@ class Solver(ABC):
         """What a user should know of the columns, after the first read: sentences by a short code."""
         return {}
 
+    def obstacles(self) -> dict[str, str]:
+        """What keeps the gap from being certified, as far as it is known: sentences by a short code."""
+        return {}
+
 
 class Prunable(Solver):
     """The solver of a model whose weights may be set to 0 in the end: ``prune`` is one of its options."""

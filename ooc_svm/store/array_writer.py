@@ -90,7 +90,7 @@ class GrowingArray:
         if self._filled:
             self._buffer[self._filled :] = self._fill_value
             self._flush()
-        self._array.resize((length,))
+        self._array.resize(length)
         return ListedArray(self.name, self._dtype.name, length, self._chunk)
 
 
@@ -146,5 +146,5 @@ class AdoptedArray:
     def finish(self) -> ListedArray:
         """Return what the manifest must list."""
         assert -1 not in self.sizes, f"{self.name} is not complete"
-        self._array.resize((self._listed.length,))
+        self._array.resize(self._listed.length)
         return self._listed

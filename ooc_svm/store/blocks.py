@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int32Array, Int64Array, Values
-from ooc_svm.ops.compiled import compiled
 from ooc_svm.store.layout import BLOCK_ROWS_SLACK
 
 
@@ -53,31 +52,6 @@ class BlockBuffers:
         return self.indptr.nbytes + self.indices.nbytes + values
 
 
-@compiled
-def _cut(
-    starts: Int64Array, chunk_elements: int, limits: Int64Array, state: Int64Array, cuts: Int64Array
-) -> int:
-    """Write the rows before which a block ends to ``cuts``; return their number.
-
-    ``limits``: chunks in a block, rows of a full block, rows of the largest block. ``state``: rows in the
-    open block, chunk in which it starts, chunk in which the row before starts; updated.
-    """
-    rows, first, last = state[0], state[1], state[2]
-    count = 0
-    for i in range(len(starts)):
-        chunk = starts[i] // chunk_elements
-        full = chunk > last and (chunk - first >= limits[0] or rows >= limits[1])
-        if full or rows >= limits[2]:
-            cuts[count] = i
-            count += 1
-            rows = 0
-            first = chunk
-        rows += 1
-        last = chunk
-    state[0], state[1], state[2] = rows, first, last
-    return count
-
-
 class BlockCutter:
     """Finds the blocks from the row pointers alone, while rows come in.
 
@@ -99,12 +73,14 @@ class BlockCutter:
         (perhaps none). They end at the first element of a row given here, and may belong to the row before
         the first of these.
         """
+        from ooc_svm.store.block_loops import cut
+
         if not len(starts):
             return []
         before = int(self._state[2])
         room = (stop - int(starts[0])) // self.chunk_elements + len(starts) // int(self._limits[2]) + 3
         cuts = np.empty(min(room, len(starts)), np.int64)
-        count = _cut(starts, self.chunk_elements, self._limits, self._state, cuts)
+        count = cut(starts, self.chunk_elements, self._limits, self._state, cuts)
         tails = []
         for row in cuts[:count].tolist():
             end = int(starts[row])

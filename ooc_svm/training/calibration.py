@@ -2,11 +2,12 @@
 
 The scores of each fold are those of the models that it was held out of, made in the reads of training. Where
 a share of the rows is held out of all models, they are the scores of these rows. A map is fitted for each
-model of the model file, to the scores of all folds together.
+model of the model file, to the scores of all folds together, and a temperature for several classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from ooc_svm.system import signals
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.result import fold_certificates, with_certificates
 from ooc_svm.training.score_bins import BinnedScores, FunctionScores, binned_scores
+from ooc_svm.training.temperature import Temperature, fitted_temperature
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -61,21 +63,20 @@ def calibrated(run: Run, model: Model) -> Model:
 
     Interrupted by a signal.
     """
-    prepared = run.prepared
+    prepared, models = run.prepared, model.report["models"]
     method = prepared.options.calibrate
     assert method is not None
-    bins = []
-    for own in binned_scores(run.engine, _functions(run)):
+    functions, bins = _functions(run), list[BinnedScores]()
+    for own in binned_scores(run.engine, functions):
         bins += own
         if not all(each.n_rows for each in own):
             raise InputError(
                 "all rows that probabilities could be fitted to have the weight 0; give them others, or "
                 f"leave {parameter('calibrate')} out"
             )
-        if (signal := signals.stop_requested()) is not None:
-            raise run.interrupted(signal)
+        _heed_signals(run)
     maps = [map_of(method).fit(own.scores, own.negatives, own.positives) for own in bins]
-    models = model.report["models"]
+    temperatures = _temperatures(run, model, functions, maps, bins)
     facts: dict[str, Any] = {
         "method": method,
         "folds": None if prepared.folds is None else prepared.folds.sizes.sum(axis=0).tolist(),
@@ -84,11 +85,43 @@ def calibrated(run: Run, model: Model) -> Model:
             for row, own, counts in zip(models, maps, bins, strict=True)
         ],
     }
+    of_functions = None
+    if temperatures:
+        size = len(prepared.classes)
+        facts["classes"] = [
+            {"C": row["C"], "temperature": own.value, "log-loss": own.log_loss}
+            for row, own in zip(models[::size], temperatures, strict=True)
+        ]
+        of_functions = np.repeat([own.value for own in temperatures], size)
     report = {**model.report, "calibration": facts}
     if prepared.tuning is None:
         facts["models"] = fold_certificates(run)
         report = with_certificates(report, facts["models"])
-    return replace(model, calibration=Calibration(method, tuple(maps)), report=report)
+    return replace(model, calibration=Calibration(method, tuple(maps), of_functions), report=report)
+
+
+def _heed_signals(run: Run) -> None:
+    if (signal := signals.stop_requested()) is not None:
+        raise run.interrupted(signal)
+
+
+def _temperatures(
+    run: Run,
+    model: Model,
+    functions: Sequence[FunctionScores],
+    maps: Sequence[ScoreMap],
+    bins: Sequence[BinnedScores],
+) -> list[Temperature]:
+    """Of several classes that of the functions of each C; none where they are not all here."""
+    batch, n_classes = run.prepared.batch, len(run.prepared.classes)
+    if not model.is_one_vs_rest or model.multilabel or (batch is not None and batch.splits_classes):
+        return []
+    found = []
+    for first in range(0, len(maps), n_classes):
+        own = slice(first, first + n_classes)
+        found.append(fitted_temperature(run.engine, functions[own], maps[own], bins[first].n_rows))
+        _heed_signals(run)
+    return found
 
 
 def _functions(run: Run) -> list[FunctionScores]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from ooc_svm.cluster.connection import connect
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.base import Engine
 from ooc_svm.engine.local import LocalEngine
@@ -31,6 +30,8 @@ def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterat
     work, total = prepared.workload, memory_budget(options.memory)
     with ExitStack() as stack:
         if options.engine == "dask":
+            from ooc_svm.cluster.connection import connect
+
             assert isinstance(source, Store)
             # Before what follows is imported: workers load theirs meanwhile.
             cluster = stack.enter_context(

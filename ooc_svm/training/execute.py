@@ -10,7 +10,6 @@ from ooc_svm.model.model import Model
 from ooc_svm.training import hints
 from ooc_svm.training.checkpoint import Checkpoints, batch_folder, saved_batches
 from ooc_svm.training.division import batches, in_batches
-from ooc_svm.training.joined import JoinedModel
 from ooc_svm.training.keys import key_of
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress
@@ -29,7 +28,11 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
     options = prepared.options
     saved = saved_batches(options.checkpoint) if options.checkpoint is not None and options.resume else None
     parts = batches(prepared) if saved is None else in_batches(prepared, saved)
-    whole, columns, spent = JoinedModel(prepared.n_models), None, 0.0
+    whole, columns, spent = None, None, 0.0
+    if len(parts) > 1:
+        from ooc_svm.training.joined import JoinedModel
+
+        whole = JoinedModel(prepared.n_models)
     for part in parts:
         checkpoints = None
         if options.checkpoint is not None:
@@ -41,12 +44,12 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
                 # It would be taken for all of the models that were asked for.
                 interrupted.model = None
             raise
-        if part.batch is not None:
+        if whole is not None:
             whole.add(model)
             spent += model.report["seconds"]
             # Solvers know each other, so that nothing else frees those of a batch before the next begins.
             gc.collect()
-    if len(parts) > 1:
+    if whole is not None:
         model = whole.model()
     if progress is None:
         hints.warn(model.report, PUBLIC_CALL)

@@ -53,9 +53,8 @@ class JoinedModel:
             report["hints"] = [*(each for each in report["hints"] if each["code"] != EDGE), *hints]
             selected = C.index(report["tuning"]["C"])
         calibration = None
-        if (first := parts[0].calibration) is not None:
-            maps = tuple(own for model in parts if model.calibration for own in model.calibration.maps)
-            calibration = Calibration(first.method, maps)
+        if calibrations := [model.calibration for model in parts if model.calibration is not None]:
+            calibration = Calibration.joined(calibrations)
             report["calibration"] = _calibration([each["calibration"] for each in reports])
         return replace(
             parts[0],
@@ -100,7 +99,7 @@ def _run_report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _calibration(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What was fitted to the scores of the models of all batches."""
-    lists = (name for name in ("functions", "models") if name in found[0])
+    lists = (name for name in ("functions", "classes", "models") if name in found[0])
     return found[0] | {name: [row for each in found for row in each[name]] for name in lists}
 
 

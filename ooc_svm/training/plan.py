@@ -167,7 +167,7 @@ def plan(
         items += (MemoryItem("fetched ahead", budget.ahead_bytes, "chunks of the next blocks"),)
     if budget.cache_bytes:
         items += (MemoryItem("block cache", budget.cache_bytes, "of {each} decoded", work.data_nbytes),)
-    warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None)
+    warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None, load=True)
     least, most = seconds_per_pass(prepared, work, budget)
     n_batches = 1 + len(others)
     prices = Prices(price_get, price_gb)

@@ -12,7 +12,6 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.calibration import announcement, ended_model
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
-from ooc_svm.training.comparison import Comparison
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress, Recorder
@@ -61,8 +60,11 @@ def train_together(
         run = Run(prepared, models, solvers, context, budget, engine, recorder, checkpoints)
         if (remark := announcement(prepared)) is not None:
             recorder.note(remark)
-        comparison = None if prepared.tuning is None else Comparison(run)
-        if comparison is not None:
+        comparison = None
+        if prepared.tuning is not None:
+            from ooc_svm.training.comparison import Comparison
+
+            comparison = Comparison(run)
             comparison.begin()
         if saved is None:
             run.start()

@@ -16,7 +16,6 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.engine.base import Engine
 from ooc_svm.errors import InputError, parameter
-from ooc_svm.evaluation.evaluate import evaluate
 from ooc_svm.pairs.request import PairRows, SwappedPairs
 from ooc_svm.passes.base import Request, RowSlice, union
 from ooc_svm.passes.rowwise import RowPass
@@ -89,6 +88,8 @@ class OtherStore(Measuring):
         self._measured(self._groups[0], self._models[0].C)
 
     def _measured(self, group: slice, C: float) -> Quality:
+        from ooc_svm.evaluation.evaluate import evaluate
+
         options = self._run.prepared.options
         memory = INTERPRETER_BYTES + validation_bytes(options)
         return evaluate(self._run.model(), self._store, threads=options.threads, memory=memory, C=C)

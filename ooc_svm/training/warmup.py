@@ -10,6 +10,7 @@ import numpy as np
 
 from ooc_svm.catalog import PROBLEMS, load
 from ooc_svm.engine.serial import SerialEngine
+from ooc_svm.ops.compiled import keep_compiled, was_compiled
 from ooc_svm.options import TrainOptions
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.stopping import Stopping
@@ -27,18 +28,28 @@ _done: set[tuple[object, ...]] = set()
 """Combinations of problem, loss, solver and kind of data for which this process is warm."""
 
 
-def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callable[[str], None]) -> None:
-    """Run the solver on a few rows of the kind of data it will see, once a process for each combination.
+def warm_up(
+    options: TrainOptions,
+    value_type: str,
+    weighted: bool,
+    note: Callable[[str], None],
+    *,
+    load: bool = False,
+) -> None:
+    """Run the solver on a few rows of the kind of data it will see, unless an earlier run has done so.
+
+    What it compiles is kept: a run that follows loads it when it is called.
 
     ``value_type``: {"ones", "float32", "float64"}.
     ``weighted``: whether rows have weights.
     ``note``: gets a message where this takes longer than loading what an earlier run compiled.
+    ``load``: also load what an earlier process has compiled, so that it takes no part of what is measured.
     """
     kind = (
         *(options.problem, options.resolved_loss, options.resolved_solver, options.resolved_bias),
         *(options.scale != "none", value_type, weighted),
     )
-    if kind in _done:
+    if kind in _done or (not load and was_compiled(repr(kind))):
         return
     timer = threading.Timer(PATIENCE, note, [COMPILING])
     timer.daemon = True
@@ -48,6 +59,7 @@ def warm_up(options: TrainOptions, value_type: str, weighted: bool, note: Callab
     finally:
         timer.cancel()
     _done.add(kind)
+    keep_compiled(repr(kind))
 
 
 def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:

@@ -63,7 +63,8 @@ def shown(printed: str) -> str:
     lines = _TIME_LEFT.sub("", printed).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("pass "))
     last = max(number for number, line in enumerate(lines) if line.startswith("pass "))
-    block = "\n".join(["```text", lines[first], "...", *lines[last:], "```"])
+    left_out = ["..."] if last > first + 1 else []
+    block = "\n".join(["```text", lines[first], *left_out, *lines[last:], "```"])
     bound = float(_found(r"^lower bound D +(\S+)", printed))
     above = 100 * float(_found(r"relative gap ([^\s,]+)", printed))
     least = math.floor(100 * bound) / 100

@@ -12,17 +12,15 @@ report's b has the other sign. A fit of ``seconds ~ n^p`` over the sizes closes 
 from __future__ import annotations
 
 import argparse
-import bz2
-import time
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiment import Data, Run, growth, load, machine, trained
 from scipy import sparse
-
-import ooc_svm
 
 GAUSSIAN = {"kernel": "rbf", "gamma": 0.05}  # A variance of 10
 N_FEATURES, SHARE = 300, 0.1  # Of the artificial sets, and the share of ones in them
@@ -127,20 +125,7 @@ TABLES = {
 ARTIFICIAL = ("separable", "noise-linear", "noise-gaussian")
 
 
-def read(path: Path) -> tuple[sparse.csr_array, np.ndarray]:
-    """Rows of ones and labels of SVMlight text."""
-    labels, ends, ids = [], [0], []
-    with bz2.open(path, "rt") as lines:
-        for line in lines:
-            label, *pairs = line.split()
-            labels.append(float(label))
-            ids += [int(pair.split(":")[0]) - 1 for pair in pairs]
-            ends.append(len(ids))
-    ones = np.ones(len(ids))
-    return sparse.csr_array((ones, np.array(ids), np.array(ends))), np.array(labels)
-
-
-def make(name: str) -> tuple[sparse.csr_array, np.ndarray]:
+def make(name: str) -> Data:
     """An artificial set: random binary rows, separable by a plane with a margin, or of random labels."""
     kind, size = name.split()
     rng = np.random.default_rng(0)
@@ -153,33 +138,27 @@ def make(name: str) -> tuple[sparse.csr_array, np.ndarray]:
         rows.append(x[kept])
         labels.append(np.sign(score[kept]) if kind == "separable" else rng.choice([-1.0, 1.0], len(x)))
         n += int(kept.sum())
-    matrix = sparse.csr_array(np.concatenate(rows)[: int(size)].astype(float))
-    return matrix, np.concatenate(labels)[: int(size)]
+    matrix = sparse.csr_matrix(np.concatenate(rows)[: int(size)].astype(np.float32))
+    return Data(name, matrix, np.concatenate(labels)[: int(size)])
 
 
-def stored_densely(matrix: sparse.csr_array) -> sparse.csr_array:
+def stored_densely(data: Data) -> Data:
     """The same rows with a stored value for each column: zeros are values too small to matter."""
-    dense = matrix.toarray()
-    return sparse.csr_array(np.where(dense == 0.0, 1e-30, dense))
+    dense = data.rows.toarray()
+    return replace(data, rows=sparse.csr_matrix(np.where(dense == 0.0, np.float32(1e-30), dense)))
 
 
-def load(name: str, folder: Path) -> tuple[sparse.csr_array, np.ndarray] | None:
+def find(name: str, folder: Path, stores: Path) -> Data | None:
     """A set; None if its file is missing."""
-    if "/" not in name:
-        return make(name)
-    path = folder / f"{name}.bz2"
-    return read(path) if path.exists() else None
+    return load(name, [folder / f"{name}.bz2"], stores) if "/" in name else make(name)
 
 
-def trained(rows: Any, labels: np.ndarray, table: Table, **options: Any) -> tuple[Any, float]:
-    """A model and the CPU seconds that it took."""
-    began = time.process_time()
-    own = {"solver": "smo", "bias": "free", "C": table.C, "threads": 1, **table.options, **options}
-    model = ooc_svm.train(rows, labels, progress=lambda _: None, **own)
-    return model, time.process_time() - began
+def by_smo(data: Data, table: Table, **options: Any) -> Run:
+    """A run with the options of a table."""
+    return trained(data, **{"solver": "smo", "bias": "free", "C": table.C, **table.options, **options})
 
 
-def lines(table: Table, arguments: argparse.Namespace) -> Iterator[str]:
+def lines(table: Table, arguments: argparse.Namespace, stores: Path) -> Iterator[str]:
     """The lines of a table, in Markdown."""
     has_threshold = any(b is not None for *_, b in table.found.values())
     last = " b (report) | gap |" if has_threshold and arguments.exact else " seconds, stored densely |"
@@ -187,29 +166,25 @@ def lines(table: Table, arguments: argparse.Namespace) -> Iterator[str]:
     yield "|---|--:|--:|--:|--:|--:|--:|" + "--:|" * (last.count("|"))
     sizes, seconds = [], []
     for name in table.sets:
-        data = load(name, arguments.folder)
-        if data is None or len(data[1]) > arguments.largest:
+        data = find(name, arguments.folder, stores)
+        if data is None or len(data) > arguments.largest:
             continue
-        model, took = trained(*data, table)
-        counted = model
-        row, (free, bound, b) = model.report["models"][0], table.found[name]
+        run = by_smo(data, table)
+        row, own = run.report, run.report
+        free, bound, b = table.found[name]
         more = ""
         if b is not None and arguments.exact:
-            counted, _ = trained(*data, table, tol=arguments.exact)
-            own = counted.report["models"][0]
+            own = by_smo(data, table, tol=arguments.exact).report
             more = f" {-own['bias']:.4f} ({b:.4f}) | {own['relative_gap']:.1e} |"
         elif b is None:
-            more = (
-                f" {trained(stored_densely(data[0]), data[1], table)[1]:.2f} |" if arguments.dense else " |"
-            )
-        own = counted.report["models"][0]
+            more = f" {by_smo(stored_densely(data), table).seconds:.2f} |" if arguments.dense else " |"
         support = f"{own['non_bound_support']:.0f} ({free}) | {own['bound_support']:.0f} ({bound})"
         steps = f"{row['steps']:.0f}"
-        yield f"| {name} | {len(data[1])} | {took:.2f} | {row['passes']} | {steps} | {support} |{more}"
-        sizes.append(len(data[1]))
-        seconds.append(max(took, 1e-3))
+        yield f"| {name} | {len(data)} | {run.seconds:.2f} | {run.reads} | {steps} | {support} |{more}"
+        sizes.append(len(data))
+        seconds.append(run.seconds)
     if len(sizes) > 1:
-        power = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
+        power = growth(sizes, seconds)
         yield f"\nCPU seconds grow as n^{power:.1f} here, as n^{table.power} in the report."
 
 
@@ -224,15 +199,13 @@ def main() -> None:
     parser.add_argument("--exact", type=float, metavar="GAP", help="train to this gap as well, for b")
     parser.add_argument("--dense", action="store_true", help="time the artificial sets stored densely, too")
     arguments = parser.parse_args()
-    for name in arguments.only:
-        table = TABLES[name]
-        # What is compiled, before anything is timed.
-        rows, labels = make("noise 100")
-        for each in (rows, stored_densely(rows)) if arguments.dense else (rows,):
-            trained(each, labels, table)
-        print(f"\n## {name}, C = {table.C:g}\n", flush=True)
-        for line in lines(table, arguments):
-            print(line, flush=True)
+    print(machine(), flush=True)
+    with tempfile.TemporaryDirectory() as stores:
+        for name in arguments.only:
+            table = TABLES[name]
+            print(f"\n## {name}, C = {table.C:g}\n", flush=True)
+            for line in lines(table, arguments, Path(stores)):
+                print(line, flush=True)
 
 
 if __name__ == "__main__":

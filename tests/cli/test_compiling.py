@@ -14,7 +14,7 @@ from helpers.processes import COMMAND
 from typer.testing import CliRunner
 
 from ooc_svm.catalog import PROBLEMS
-from ooc_svm.cli import compiling
+from ooc_svm.cli import compiling, warmup
 from ooc_svm.cli.app import app
 from ooc_svm.ops import compile_events, compiled
 
@@ -71,8 +71,8 @@ def test_a_command_says_that_it_compiles_and_the_next_one_does_not(small: SmallD
 def steps(monkeypatch):
     """What is run in place of training and the other commands."""
     found = []
-    monkeypatch.setattr(compiling, "_train", lambda options, values: found.append((options, values)))
-    monkeypatch.setattr(compiling, "_use", found.append)
+    monkeypatch.setattr(warmup, "_train", lambda options, values: found.append((options, values)))
+    monkeypatch.setattr(warmup, "_use", found.append)
     return found
 
 
@@ -113,4 +113,4 @@ def test_warmup_refuses_what_it_cannot_do(steps, monkeypatch):
 
 def test_the_other_commands_run_on_made_up_rows():
     for problem in PROBLEMS:
-        compiling._use(problem)
+        warmup._use(problem)

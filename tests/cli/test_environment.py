@@ -75,22 +75,10 @@ def test_variables_that_nothing_can_be_done_with(
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({"ZARR_ASYNC__CONCURRENCY": "x"}, "ZARR_ASYNC__CONCURRENCY"),
-        ({"ZARR_THREADING__MAX_WORKERS": "-1"}, "ZARR_THREADING__MAX_WORKERS"),
-        ({"ZARR_CODEC_PIPELINE__PATH": "x.y"}, "'x.y', which cannot be loaded"),
-    ],
-)
-def test_settings_of_zarr_matter_where_stores_are_written(
-    environment: dict[str, str], words: str, small: SmallData, tmp_path: Path
-) -> None:
-    process = run_with(environment, "convert", small.text, "-o", tmp_path / "s")
-    assert_one_sentence(process, 2)
-    assert words in process.stderr
-    assert list(tmp_path.iterdir()) == []
-    process = run_with(environment, "info", small.store)
+def test_settings_of_zarr_do_not_matter(small: SmallData, tmp_path: Path) -> None:
+    """Stores are written and read without Zarr."""
+    environment = {"ZARR_ASYNC__CONCURRENCY": "x", "ZARR_CODEC_PIPELINE__PATH": "x.y"}
+    process = run_with(environment, "convert", small.text, "-o", tmp_path / "s", "--quiet")
     assert (process.returncode, process.stderr) == (0, "")
 
 

@@ -65,6 +65,23 @@ def test_a_share_held_out(small: SmallData, tmp_path: Path) -> None:
     assert re.fullmatch(r"isotonic on \d+ rows held out: log-loss [\d.]+", facts(out)["probabilities"])
 
 
+def test_several_classes_have_a_temperature(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).random((300, 3))
+    lines = (f"{row.argmax()} 1:{row[0]} 2:{row[1]} 3:{row[2]}\n" for row in rows)
+    (tmp_path / "a.svm").write_text("".join(lines))
+    wanted = "-o", tmp_path / "m", "--calibrate", "sigmoid", "--C", "0.1,1", "--quiet"
+    out, _ = run("train", tmp_path / "a.svm", *wanted)
+    model = load_model(tmp_path / "m")
+    own = model.report["calibration"]["classes"][1]
+    loss = f"log-loss {own['log-loss']:.4g} at the temperature {own['temperature']:.3g}"
+    for text in (out, run("info", tmp_path / "m")[0]):
+        assert facts(text)["probabilities"].endswith(loss)
+    run("predict", tmp_path / "m", tmp_path / "a.svm", "--probabilities", "-o", tmp_path / "p")
+    found = np.loadtxt(tmp_path / "p", skiprows=1)[:, 1:]
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(found, model.predict_proba(tmp_path / "a.svm"), rtol=1e-12)
+
+
 def test_tuning_by_them(small: SmallData, tmp_path: Path) -> None:
     wanted = "--calibrate", "sigmoid", "--metric", "log-loss", "--C", "0.01,1", "--folds", 3, "--quiet"
     out, _ = run("tune", small.store, "-o", tmp_path / "m", *wanted)

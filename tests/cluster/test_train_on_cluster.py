@@ -119,7 +119,11 @@ BY_NU = [
     {"problem": "nu-svc", "nu": 0.6, "solver": "streamed-smo", "C": 1.0, "scale": "std", "resident": 0.1},
     {"problem": "nu-svr", "nu": 0.3, "solver": "streamed-smo", "C": (0.1, 1.0), "resident": 0.1},
 ]
-CASES = [(options, "many") for options in SMO + CUTS + FREE + BY_NU + PAIRS]
+ALM = [
+    {"solver": solver, "loss": "lp", "p": 1.3, "bias": "free", "C": (0.5, 2.0)}
+    for solver in ("alm", "inexact-alm")
+]
+CASES = [(options, "many") for options in SMO + CUTS + FREE + BY_NU + PAIRS + ALM]
 CASES += [(options, "few") for options in SMO[::5] + CUTS[::3] + FREE[::3] + BY_NU + PAIRS[::2]]
 
 
@@ -166,7 +170,8 @@ def resumed(store, folder, **options):
 
 
 @pytest.mark.parametrize(
-    "options", [{"solver": "ocas", "C": 0.5}, {"solver": "streamed-smo", "C": 0.5}, *BY_NU]
+    "options",
+    [{"solver": "ocas", "C": 0.5}, {"solver": "streamed-smo", "C": 0.5}, *BY_NU, {**ALM[1], "tol": 0.05}],
 )
 def test_a_checkpoint_goes_from_one_engine_to_the_other(on, stores, tmp_path, options):
     store, options = stores[options.get("problem", "svc"), "many"], {"threads": 2, **options}

@@ -18,6 +18,7 @@ FOREIGN = ("v2.zarr", "v3.zarr", "sharded.zarr")
 
 SETTINGS = {
     "ooc_svm.training.run:CHECKPOINT_SHARE": float("inf"),
+    "ooc_svm.solvers.streamed_smo.plan:ALL_ELEMENTS": 0,
     "ooc_svm.solvers.streamed_smo.plan:FEW_ELEMENTS": 0,
 }
 """A checkpoint after every pass, and few rows resident, so that there are some passes."""

@@ -160,6 +160,16 @@ class TestModel:
         with pytest.raises(DamageError, match="format version 3, this release reads up to 1"):
             load_model(tmp_path / "m")
 
+    def test_temperatures_take_another_version(self, tmp_path):
+        own = replace(calibrated("sigmoid", 3), temperatures=np.full(3, 0.7))
+        model = one_vs_rest(RNG.standard_normal((3, 4)), 0.1, (1.0, 2.0, 3.0), calibration=own)
+        save_model(model, tmp_path / "m")
+        again, X = load_model(tmp_path / "m"), RNG.standard_normal((20, 4))
+        assert model_info(again)["format_version"] == 4
+        assert again.predict_proba(X).tobytes() == model.predict_proba(X).tobytes()
+        cold = replace(model, calibration=replace(own, temperatures=None)).predict_proba(X) ** (1.0 / 0.7)
+        np.testing.assert_allclose(again.predict_proba(X), cold / cold.sum(axis=1, keepdims=True), rtol=1e-12)
+
     def test_probabilities_of_several_classes_are_divided_by_their_sum(self):
         model = one_vs_rest(
             RNG.standard_normal((3, 4)), 0.1, (1.0, 2.0, 3.0), calibration=calibrated("sigmoid", 3)
@@ -227,6 +237,11 @@ class TestModel:
         with pytest.raises(ValueError, match=message):
             Calibration(method, maps)
 
+    @pytest.mark.parametrize("temperatures", [[1.0], [1.0, 0.0], [1.0, np.inf], [[1.0, 1.0]], [1.0, -1.0]])
+    def test_what_are_no_temperatures(self, temperatures):
+        with pytest.raises(ValueError, match="temperatures are not a positive number for each function"):
+            replace(calibrated("sigmoid", 2), temperatures=np.array(temperatures))
+
     def test_the_decision_says_that_it_has_probabilities(self):
         plain = linear_model([1.0])
         assert not Decision.of(plain).has_probabilities
@@ -254,6 +269,8 @@ KNOTS, TWO = np.array([[0.0, 0.2], [1.0, 0.4]]), np.array([2], np.int32)
         ("isotonic", {"isotonic_knots": KNOTS, "isotonic_lengths": np.array([[2]], np.int32)}),
         ("isotonic", {"isotonic_knots": KNOTS[::-1], "isotonic_lengths": TWO}),
         ("isotonic", {"isotonic_knots": KNOTS.ravel(), "isotonic_lengths": TWO}),
+        ("sigmoid", {"sigmoids": np.zeros((1, 2)), "temperatures": np.ones(2)}),
+        ("sigmoid", {"sigmoids": np.zeros((1, 2)), "temperatures": np.ones(1, np.float32)}),
         ("plain", {"sigmoids": np.zeros((1, 2))}),
         (7, {"sigmoids": np.zeros((1, 2))}),
     ],

@@ -190,7 +190,7 @@ def test_what_a_format_cannot_express(tmp_path):
         export_model(three, tmp_path / "m", "svmlight")
     with pytest.raises(UsageError, match="three labels or more"):
         export_model(two, tmp_path / "m", "liblinear")
-    with pytest.raises(UsageError, match="to must be 'liblinear' or 'svmlight', not 'onnx'"):
+    with pytest.raises(UsageError, match="to must be one of 'liblinear', 'libsvm', 'svmlight', not 'onnx'"):
         export_model(two, tmp_path / "m", "onnx")
     assert list(tmp_path.iterdir()) == []
 

@@ -6,6 +6,8 @@ import errno
 import importlib.util
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,24 @@ import ooc_svm.ops.compiled as module
 from ooc_svm.ops import compile_events
 
 SOURCE = "def total(values):\n    s = 0.0\n    for v in values:\n        s += v\n    return s\n"
+
+
+MEANS = """
+import numpy as np
+from ooc_svm.ops.compiled import compiled
+
+@compiled
+def mean(values):
+    if len(values) == 0:
+        raise ValueError("empty")
+    return np.ascontiguousarray(values[::-1]).mean()
+
+def outcomes():
+    try:
+        mean(np.empty(0))
+    except ValueError as error:
+        return f"{mean(np.array([1.0, 2.0]))}/{error}"
+"""
 
 
 class Functions:
@@ -114,3 +134,26 @@ def test_there_may_be_no_folder(monkeypatch):
 
     monkeypatch.setattr(module, "CheckedCache", none)
     assert module.cache_folder() is None
+
+
+def test_what_was_compiled_is_known_to_the_next_process(folder, tmp_path):
+    Functions(tmp_path).found_in_cache()
+    assert not module.was_compiled("svc")
+    module.keep_compiled("svc")
+    assert module.was_compiled("svc")
+    assert not module.was_compiled("svr")
+
+
+def test_loading_imports_nothing_that_only_compiling_needs(tmp_path):
+    """A function that raises, and allocates, so that it takes code and constants of Numba's own modules."""
+    (tmp_path / "functions.py").write_text(MEANS)
+    run = "import sys, functions; print(functions.outcomes(), *sys.modules)"
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    for loaded in (False, True):
+        done = subprocess.run(
+            [sys.executable, "-c", run], env=environment, capture_output=True, text=True, check=True
+        )
+        outcome, *modules = done.stdout.split()
+        assert outcome == "1.5/empty"
+        assert ("numba.np.arraymath" in modules) != loaded
+        assert ("scipy.linalg" in modules) != loaded

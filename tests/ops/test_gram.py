@@ -68,7 +68,8 @@ def sums_of(kernel, rows: Rows, of: Rows, coefficients, scale, dtype, first=0, l
     buffers = gram.new_buffers(of.block.indptr, rows.n_features, dtype)
     out = np.zeros((len(coefficients), last - first))
     gram.add_values(
-        in_precision(kernel, dtype), *rows.block.arrays, first, last, rows.squares(scale)[first:last],
+        in_precision(kernel, dtype), *rows.block.arrays, np.arange(first, last, dtype=np.uint64),
+        rows.squares(scale)[first:last],
         *of.block.arrays, of.squares(scale), scale2, coefficients, *buffers, out,
     )  # fmt: skip
     assert not buffers[0].any()
@@ -80,7 +81,8 @@ def values_of(kernel, rows: Rows, of: Rows, scale, dtype):
     buffers = gram.new_buffers(of.block.indptr, rows.n_features, dtype)
     out = np.empty((rows.n_rows, of.n_rows), dtype)
     gram.fill_values(
-        in_precision(kernel, dtype), *rows.block.arrays, 0, rows.n_rows, rows.squares(scale),
+        in_precision(kernel, dtype), *rows.block.arrays, np.arange(rows.n_rows, dtype=np.uint64),
+        rows.squares(scale),
         *of.block.arrays, of.squares(scale), scale2, *buffers, out,
     )  # fmt: skip
     return out

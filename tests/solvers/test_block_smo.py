@@ -14,6 +14,9 @@ import ooc_svm
 from ooc_svm import DamageError, InputError, OocSVC, OocSVR, UsageError
 from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid
 from ooc_svm.solvers.block_smo import bound
+from ooc_svm.system.arrayfile import read_arrays, write_arrays
+from ooc_svm.training.checkpoint import CHECKPOINT_FILE
+from ooc_svm.training.run import Run
 
 EPS = 0.1
 KERNELS = {
@@ -148,7 +151,9 @@ def train(store, **options):
 
 
 def small_sets(monkeypatch, rows=64):
+    """So that many reads are taken, and rows are set aside in some of them."""
     monkeypatch.setattr("ooc_svm.solvers.block_smo.plan.SIZES", (rows,))
+    monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.LEAST_ASIDE", 1e-3)
 
 
 def bits_of(model):
@@ -174,12 +179,51 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(store, tmp_path, monkey
     whole = train(store)
     passes = whole.report["passes"]
     assert passes > 5
-    for most in (1, 3, passes - 1):
+    for most in (1, 3, 4, passes - 1):
         folder = tmp_path / str(most)
         part = train(store, checkpoint=folder, max_passes=most)
         assert part.report["stop_reason"] == "max-passes"
         assert part.report["passes"] == most
         assert bits_of(train(store, checkpoint=folder, resume=True)) == bits_of(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("0/certificate/primal", lambda P: P * 0.9),
+        ("0/certificate/dual", lambda D: D + 50.0),
+        ("0/best_bias", lambda b: b + 5.0),
+        ("0/backlog/change", lambda change: 1.1 * change),
+        ("0/backlog/values", lambda values: 1.1 * values),
+        ("0/working/before", lambda before: before + 0.01),
+        ("0/working/indices", lambda ids: ids[::-1]),
+        ("h", lambda h: h + 0.01),
+        ("best h", lambda h: h - 0.01),
+        ("best v", lambda v: np.where(v > 0.0, 10.0, v)),
+    ],
+)
+def test_a_state_that_no_run_wrote_is_refused(store, tmp_path, monkeypatch, name, change):
+    small_sets(monkeypatch)
+    # A read in which rows are set aside.
+    train(store, checkpoint=tmp_path, max_passes=3)
+    for path in tmp_path.glob("*.state"):
+        content, arrays = read_arrays(path, CHECKPOINT_FILE)
+        if "/" in name:
+            assert len(np.atleast_1d(arrays[name]))
+            arrays[name] = change(arrays[name])
+        with path.open("wb") as file:
+            write_arrays(file, CHECKPOINT_FILE, content, arrays)
+    restore = Run.restore
+
+    def forge(run):
+        restore(run)
+        if "/" not in name:
+            vector = run.engine.vectors[f"model0 {name}"]
+            vector.write(0, change(vector.read(0, run.engine.vectors.n_rows)))
+
+    monkeypatch.setattr(Run, "restore", forge)
+    with pytest.raises(DamageError, match="does not fit the data"):
+        train(store, checkpoint=tmp_path, resume=True)
 
 
 def test_every_value_is_above_every_bound(store, monkeypatch):
@@ -202,7 +246,8 @@ def test_float64_scores_certify_what_float32_cannot(store):
 def test_rounding_that_hides_the_gap_for_long_does_not_end_a_run(store, monkeypatch):
     small_sets(monkeypatch)
     monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.HIDDEN_READS", 2)
-    monkeypatch.setattr("ooc_svm.solvers.certificate.STALL_PASSES", 8)
+    # P and D are found in every fourth read at the latest.
+    monkeypatch.setattr("ooc_svm.solvers.certificate.STALL_PASSES", 16)
     exact = bound.kernel_error
     much = {"float32": 1e-2, "float64": 0.0}
     monkeypatch.setattr(bound, "kernel_error", lambda *of: exact(*of) + much[of[2]])
@@ -286,6 +331,12 @@ def test_values_beyond_float64_are_an_error():
 def test_memory_that_is_too_little_is_refused(store):
     with pytest.raises(MemoryError, match="working sets"):
         train(store, memory="60MB")
+
+
+def test_support_vectors_that_do_not_fit_are_refused_with_the_sum(store, monkeypatch):
+    monkeypatch.setattr("ooc_svm.training.functions.program_bytes", lambda *_, **__: 10**15)
+    with pytest.raises(MemoryError, match=r"the model has \d+ support vectors, which take \d+ MB"):
+        train(store)
 
 
 @pytest.mark.parametrize(

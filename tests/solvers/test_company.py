@@ -9,6 +9,8 @@ from helpers.streamed_data import make_stores
 from helpers.train_data import answers, bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
+from scipy.sparse import linalg
 
 import ooc_svm.training.run
 from ooc_svm import train
@@ -85,6 +87,50 @@ def test_the_rows_worth_most_to_all_are_kept_once(seed, capacity, n_models):
             assert sizes[list(kept)].sum() + sizes[out].max() > capacity
 
 
+def claims_of(data, rows, sets, ids, priorities):
+    """What each model asks for: the same rows, each with priorities of its own."""
+    offers = (candidates(data, ids, rows.ids, np.zeros(N_ROWS), own) for own in priorities)
+    model, share = dual_model(data), 1.0 / len(sets)
+    return [
+        Claim(own, own.priorities(model, 1.0), [offer], 1.0, 0.0, share)
+        for own, offer in zip(sets, offers, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("guests", [0.0, 0.25])
+def test_a_part_of_the_room_is_for_the_newest_rows(guests):
+    rng, data = np.random.default_rng(3), dual_data("hinge", n_rows=N_ROWS, n_features=30)
+    sizes, first, second = np.diff(data.matrix.indptr) + 1, np.arange(60), np.arange(60, 120)
+    rows = ResidentRows(int(sizes[first].sum()), np.empty(0), False)
+    own = WorkingSet(rows)
+    admit(rows, claims_of(data, rows, [own], first, [np.full(N_ROWS, 2.0)]), guests)
+    assert set(rows.ids.tolist()) == set(first.tolist()), "there was room for all"
+    own.stationarity[:] = 0.0
+    worth = own.priorities(dual_model(data), 1.0).min() / 4.0 * rng.uniform(0.2, 1.0, N_ROWS)
+    admit(rows, claims_of(data, rows, [own], second, [worth]), guests)
+    new = np.setdiff1d(rows.ids, first)
+    assert guests * rows.capacity - sizes.max() <= sizes[new].sum() <= guests * rows.capacity
+    assert len(new) == 0 or worth[np.setdiff1d(second, new)].max() <= worth[new].min() + 1e-3
+    assert rows.is_sound(30)
+
+
+@pytest.mark.parametrize("most", [1, 40, 10_000])
+def test_of_too_many_pairs_those_worth_most_are_kept(most):
+    rng, data = np.random.default_rng(4), dual_data("hinge", n_rows=N_ROWS, n_features=30)
+    rows = ResidentRows(10**6, np.empty(0), False, most_pairs=most)
+    sets, ids = [WorkingSet(rows) for _ in range(3)], np.arange(50)
+    priorities = np.round(FREE_PRIORITY * rng.uniform(0.1, 0.9, (3, N_ROWS)), 2)
+    left = admit(rows, claims_of(data, rows, sets, ids, priorities))
+    held = [set(own.ids.tolist()) for own in sets]
+    assert sum(map(len, held)) == min(most, 150)
+    assert set.union(*held) == set(rows.ids.tolist())
+    kept = [own[i] for own, has in zip(priorities, held, strict=True) for i in has]
+    out = [own[i] for own, has in zip(priorities, held, strict=True) for i in ids if i not in has]
+    assert not out or max(out) <= min(kept) + 1e-3
+    assert all(not len(numbers) for numbers, _ in left), "a candidate that is not taken stays where it was"
+    assert all(own.is_sound(30) for own in sets)
+
+
 def as_csr(rows, data):
     """The resident rows as a matrix of SciPy."""
     indptr, indices, values = rows.matrix
@@ -105,6 +151,26 @@ def test_many_models_offer_no_more_together_than_some():
     assert room_of(1) == room_of(MOST_OFFERS) == 1.0
     for n_models in (MOST_OFFERS + 1, 100, 1000):
         assert n_models * room_of(n_models) == pytest.approx(MOST_OFFERS)
+
+
+def test_guests_save_many_models_most_reads(monkeypatch):
+    """Short rows of many classes: the free ones are ten times as many as there is room for."""
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 1)
+    rng, n_rows, n_classes = np.random.default_rng(0), 600, 30
+    classes = rng.integers(0, n_classes, n_rows)
+    own = classes[:, None] * 30 + rng.integers(0, 30, (n_rows, 20))
+    any_word = rng.zipf(1.2, (n_rows, 20)) % 2000
+    words = np.where(rng.random((n_rows, 20)) < 0.3, own, any_word)
+    matrix = sparse.csr_matrix((np.ones(words.size), (np.repeat(np.arange(n_rows), 20), words.ravel())))
+    matrix = sparse.csr_matrix(matrix.multiply(1.0 / linalg.norm(matrix, axis=1)[:, None]))
+
+    def reads(guests):
+        monkeypatch.setattr("ooc_svm.solvers.streamed_smo.company.GUESTS", guests)
+        models = train(matrix, classes, resident=0.1, tol=1e-2).report["models"]
+        assert all(model["converged"] for model in models)
+        return max(model["passes"] for model in models)
+
+    assert 2 * reads(0.25) <= reads(0.0)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from helpers.train_data import answers, bits, make_store, problem_rows
+from scipy.special import expit
 
 from ooc_svm import evaluate, plan, train, tune
 from ooc_svm.errors import InputError, Interrupted, MemoryBudgetError
@@ -107,6 +108,20 @@ def test_a_batch_with_some_of_the_classes_has_no_quality(store, in_batches):
     assert model.report["quality"] == []
     assert all(row["quality"] is None for row in model.report["models"])
     assert evaluate(model, store)["accuracy"] > 0.8
+
+
+def test_temperatures_are_of_classes_whose_scores_are_there(store, in_batches):
+    in_batches(2)
+    costs = train(store, calibrate="sigmoid", C=[0.1, 1.0])
+    assert [own["C"] for own in costs.report["calibration"]["classes"]] == [0.1, 1.0]
+    assert costs.calibration.temperatures.shape == (6,)
+    in_batches(3)
+    classes = train(store, calibrate="sigmoid")
+    assert classes.calibration.temperatures is None
+    assert "classes" not in classes.report["calibration"]
+    maps = zip(classes.calibration.maps, classes.decision_function(store).T, strict=True)
+    each = np.column_stack([expit(own.log_odds(scores)) for own, scores in maps])
+    np.testing.assert_allclose(classes.predict_proba(store), each / each.sum(axis=1, keepdims=True))
 
 
 def test_values_of_all_batches_are_compared(store, in_batches):

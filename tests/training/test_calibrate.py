@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from helpers.label_data import make_labels
 from helpers.scored_data import linear_model
 from helpers.train_data import bits, make_store, problem_rows
 from scipy import sparse
-from scipy.special import expit, logit
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit, logsumexp
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_digits
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -161,6 +164,50 @@ def test_each_label_of_sets(tmp_path, ended):
         expected = np.polyval(sigmoid_of(out, made.Y[:, k]), out)
         np.testing.assert_allclose(own.log_odds(out), expected, atol=1e-4)
         np.testing.assert_allclose(model.predict_proba(made.X)[:, k], expit(own.log_odds(scores[:, k])))
+
+
+class TestSeveralClasses:
+    @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+    def test_their_temperature_is_that_of_the_largest_likelihood(self, method, ended):
+        X, labels = rows_of("three classes")
+        weights = np.random.default_rng(0).integers(0, 4, N_ROWS).astype(np.float64)
+        model = train(X, labels, sample_weight=weights, calibrate=method, C=[0.1, 1.0])
+        counted, target = weights > 0, np.full((N_ROWS, 3), 0.5 / ((weights > 0).sum() + 2.0))
+        codes = np.searchsorted(np.unique(labels), labels)
+        target[np.arange(N_ROWS), codes] = 1.0 - 2.0 * target[0, 0]
+        for number, own in enumerate(model.report["calibration"]["classes"]):
+            maps = enumerate(model.calibration.maps[3 * number : 3 * number + 3])
+            log = np.log(
+                [expit(each.log_odds(ended[0].out_of_fold(X, 3 * number + k))) for k, each in maps]
+            ).T
+
+            def loss(logarithm: float, wanted: Any = target, log: Any = log) -> float:
+                scaled = log / np.exp(logarithm)
+                losses = logsumexp(scaled, axis=1) - (wanted * scaled).sum(axis=1)
+                return float((weights * losses)[counted].sum())
+
+            best = minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded", options={"xatol": 1e-9})
+            assert own["temperature"] == pytest.approx(np.exp(best.x), rel=1e-5)
+            found = loss(np.log(own["temperature"]), np.eye(3)[codes]) / weights.sum()
+            assert (own["C"], own["log-loss"]) == ((0.1, 1.0)[number], pytest.approx(found, rel=1e-9))
+        temperatures = [own["temperature"] for own in model.report["calibration"]["classes"]]
+        np.testing.assert_array_equal(model.calibration.temperatures, np.repeat(temperatures, 3))
+        np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-12)
+
+    @pytest.mark.parametrize("options", [{}, {"validation": 0.3}, {"loss": "logistic"}])
+    def test_they_are_better_than_sigmoids_divided_by_their_sum(self, options):
+        X, labels = load_digits(return_X_y=True)
+        model = train(X[::2] / 16, labels[::2], calibrate="sigmoid", **options)
+        without = replace(model, calibration=replace(model.calibration, temperatures=None))
+        found, divided = (log_loss(labels[1::2], own.predict_proba(X[1::2] / 16)) for own in (model, without))
+        assert found < 0.95 * divided
+
+    def test_scores_that_tell_all_classes_apart(self):
+        """Their probabilities are the targets: a rule of succession for 60 rows."""
+        labels = np.arange(60) % 3
+        model = train(np.eye(3)[labels], labels, calibrate="sigmoid", C=100.0)
+        expected = np.where(np.eye(3)[labels] > 0, 61 / 62, 0.5 / 62)
+        np.testing.assert_allclose(model.predict_proba(np.eye(3)[labels]), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-6])

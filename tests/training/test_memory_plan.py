@@ -22,10 +22,12 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.base import DataSize
 from ooc_svm.solvers.cutting_plane.plan import GROUP_CHOICES, MANY_POINTS, CutParameters
 from ooc_svm.solvers.streamed_smo.plan import (
+    ALL_ELEMENTS,
     FEW_ELEMENTS,
     LITTLE_DATA,
     MOST_OF_LITTLE,
     MOST_TOGETHER,
+    PAIRS_A_ROW,
     SHARES,
     SmoParameters,
 )
@@ -308,19 +310,38 @@ def test_of_little_data_a_smaller_share_is_resident():
 
 
 def test_few_rows_are_all_held_where_they_fit():
-    for n_nonzeros in (6, FEW_ELEMENTS - 10, FEW_ELEMENTS + 10):
+    for n_nonzeros in (6, FEW_ELEMENTS + 10, ALL_ELEMENTS - 10, ALL_ELEMENTS + 10):
         work = changed(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
         capacity = divide(work, STREAMED, 10**12).plan.parameters.resident_elements
-        assert capacity == min(n_nonzeros + 2, FEW_ELEMENTS)
+        few = n_nonzeros < ALL_ELEMENTS
+        assert capacity == (n_nonzeros + 2 if few else math.ceil(MOST_OF_LITTLE * (n_nonzeros + 2)))
         # A share of a few rows holds them all.
         asked = divide(work, replace(STREAMED, resident=0.5), 10**12).plan.parameters.resident_elements
         assert asked == n_nonzeros + 2
         if n_nonzeros > 10**4:
             assert divide(work, STREAMED, fewest(work, STREAMED)).plan.parameters.resident_elements < capacity
+        if n_nonzeros == FEW_ELEMENTS + 10:
             thousand = changed(work, n_models=1000)
             tight = int(1.002 * fewest(thousand, STREAMED))
             many = divide(thousand, STREAMED, tight).plan.parameters.resident_elements
             assert many == math.ceil(MOST_TOGETHER * MOST_OF_LITTLE * (n_nonzeros + 2))
+
+
+def test_where_memory_is_short_each_resident_row_is_held_for_fewer_models():
+    work, options = changed(TEXT, n_models=200), replace(STREAMED, resident=0.1)
+    rows = 100_000
+    assert divide(work, options, 10**13).plan.parameters.resident_pairs == 200 * rows
+    least = fewest(work, options)
+    plan = divide(work, options, least).plan
+    assert plan.parameters.resident_pairs == PAIRS_A_ROW * rows
+    assert plan.parameters.resident_elements == 0.1 * work.size.elements
+    assert any(f"at most {PAIRS_A_ROW * rows:,} pairs" in item.note for item in plan.items)
+    some = divide(work, options, least + 3 * 10**9).plan.parameters.resident_pairs
+    assert PAIRS_A_ROW * rows < some < 200 * rows
+    # Of few models all are counted.
+    assert divide(changed(TEXT, n_models=PAIRS_A_ROW), options, least).plan.parameters.resident_pairs == (
+        PAIRS_A_ROW * rows
+    )
 
 
 def test_a_share_holds_some_rows_at_least():

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.sparse.linalg import lsqr
+from typer.testing import CliRunner
 
 import ooc_svm
 from ooc_svm import UsageError, train
+from ooc_svm.cli.app import app
+from ooc_svm.solvers.alm import directions
 from ooc_svm.solvers.alm import plan as alm_plan
+from ooc_svm.solvers.alm.state import AlmState
 
 RNG = np.random.default_rng(21)
 X = sparse.csr_array(RNG.standard_normal((700, 20)) * (RNG.random((700, 20)) < 0.4))
@@ -66,9 +73,9 @@ def test_threads_company_and_a_pause_change_no_bit(tmp_path, monkeypatch, solver
     ooc_svm.convert_matrix(X, Y, tmp_path / "s.zarr", dtype="float64")
     options = {"solver": solver, "loss": "lp", "p": 1.3, "bias": "free", "tol": 5e-3}
     whole = train(tmp_path / "s.zarr", C=[0.5, 4.0], threads=1, **options)
-    assert train(tmp_path / "s.zarr", C=[0.5, 4.0], threads=3, **options).weights.tobytes() == (
-        whole.weights.tobytes()
-    )
+    for threads in (2, 3):
+        same = train(tmp_path / "s.zarr", C=[0.5, 4.0], threads=threads, **options)
+        assert same.weights.tobytes() == whole.weights.tobytes()
     alone = train(tmp_path / "s.zarr", C=4.0, **options)
     assert alone.weights[0].tobytes() == whole.weights[1].tobytes()
     for stop in (1, 4):
@@ -91,6 +98,98 @@ def test_several_classes_and_folds(tmp_path):
 def test_other_losses_are_refused(loss):
     with pytest.raises(UsageError, match="is for the solver"):
         train(X, Y, solver="alm", loss=loss)
+
+
+def command(*arguments):
+    """Exit code and the lines on standard error of a command line."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert "Traceback" not in done.stderr
+    return done.exit_code, done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_an_overflow_ends_the_command_without_a_model(tmp_path, solver):
+    ooc_svm.convert_matrix(1e160 * X, Y, tmp_path / "s.zarr", dtype="float64")
+    options = ["--solver", solver, "--loss", "squared-hinge", "--C", 1e150]
+    code, lines = command("train", tmp_path / "s.zarr", "-o", tmp_path / "m", *options)
+    assert code == 3
+    assert lines[-1].startswith("ooc-svm: error: non-finite objective in pass 1: ")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--loss", "lp", "--p", "2.5"], "from 1 to 2"),
+        (["--loss", "lp", "--p", "0.9"], "from 1 to 2"),
+        (["--loss", "hinge", "--p", "1.5"], "lp"),
+        (["--loss", "logistic"], "is for the solver"),
+    ],
+)
+def test_a_wrong_power_or_loss_is_refused(tmp_path, options, sentence):
+    ooc_svm.convert_matrix(X, Y, tmp_path / "s.zarr")
+    code, lines = command("train", tmp_path / "s.zarr", "-o", tmp_path / "m", "--solver", "alm", *options)
+    assert code == 2
+    assert sentence in lines[-1]
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_penalty_at_its_limit_is_said(tmp_path):
+    ooc_svm.convert_matrix(X, Y, tmp_path / "s.zarr")
+    options = ["--solver", "inexact-alm", "--bias", "free", "--C", 1e6, "--max-passes", 3]
+    _, lines = command("train", tmp_path / "s.zarr", "-o", tmp_path / "m", *options)
+    [said] = [line for line in lines if "its upper limit of 100000" in line]
+    assert "--solver streamed-smo" in said
+    report = train(X, Y, solver="alm", bias="free", C=[1.0, 1e6], max_passes=2).report
+    assert [hint["code"] for hint in report["hints"]] == ["penalty-limit"]
+    assert report["models"][0]["mu"] < 1.0
+    assert report["models"][1]["mu"] == pytest.approx(1e5)
+
+
+def test_the_report_has_what_the_paper_stops_by():
+    report = train(X, Y, solver="alm", bias="free", tol=1e-5).report
+    [found] = report["models"]
+    values = [row["primal"] for row in report["history"]]
+    falls = [(before - after) / after for before, after in itertools.pairwise(values)]
+    expected = [number for number, fall in enumerate(falls, 2) if 0.0 < fall < 1e-4]
+    assert found["paper_passes"] == expected[0]
+    assert 0.0 <= found["gradient"] <= 0.01 * found["primal"]
+    assert train(X, Y, solver="alm", max_passes=1).report["models"][0]["paper_passes"] == 0
+
+
+def test_the_search_for_a_direction_has_the_iterates_of_lsqr():
+    """Of the least squares problem of the curvature, with the same preconditioner."""
+    rng = np.random.default_rng(5)
+    A, w = rng.normal(size=(90, 8)) + 2.0 * np.eye(8)[3], rng.normal(size=8)
+    slopes, v = rng.uniform(0.1, 1.0, 90), rng.normal(size=90)
+    state = AlmState.fresh(8, 0, 4, 1.0, diagonal=True)
+    state.w, state.plane = w, A.T @ v
+    state.curvature = np.stack([slopes @ A**2, slopes @ A / np.sqrt(slopes.sum())])
+    precondition = directions.Preconditioner.of(state, 8, 0.0)
+    root = np.linalg.cholesky(np.array([precondition(row) for row in np.eye(8)]))
+    system = np.vstack([np.sqrt(slopes)[:, None] * A, np.eye(8)])
+    goal = np.concatenate([v / np.sqrt(slopes), -w])
+    directions.begin_search(state, 8, 0.0)
+    for products in range(1, 9):
+        directions.go_on(state, A.T @ (slopes * (A @ state.search.along)), 8, 0.0)
+        expected = root @ lsqr(system @ root, goal, atol=0.0, btol=0.0, conlim=0.0, iter_lim=products)[0]
+        np.testing.assert_allclose(state.search.found, expected, rtol=1e-7, atol=1e-10)
+    exact = np.linalg.solve(system.T @ system, system.T @ goal)
+    np.testing.assert_allclose(state.search.found, exact, rtol=1e-7)
+
+
+def test_many_models_take_the_reads_of_the_slowest(tmp_path):
+    """All classes and values of C in the same reads, with the bits that each has alone."""
+    ooc_svm.convert_matrix(X, THREE, tmp_path / "s.zarr", dtype="float64")
+    options = {"solver": "inexact-alm", "loss": "lp", "p": 1.5, "bias": "free", "tol": 1e-2}
+    model = train(tmp_path / "s.zarr", C=[0.1, 1.0], **options)
+    passes = [found["passes"] for found in model.report["models"]]
+    assert model.report["passes"] == max(passes)
+    alone = train(tmp_path / "s.zarr", C=1.0, positive=1.0, **options)
+    number = [(found["label"], found["C"]) for found in model.report["models"]].index(("1", 1.0))
+    assert alone.weights[0].tobytes() == model.weights[number].tobytes()
+    assert alone.report["passes"] == passes[number]
+    assert alone.report["bytes_read"] <= model.report["bytes_read"]
 
 
 def test_numbers_that_overflow_end_with_one_sentence():

@@ -42,9 +42,11 @@ KINDS = [
 
 @pytest.fixture
 def runs(monkeypatch):
-    """The runs that warm up, of a process that has not done any."""
-    found = []
+    """The runs that warm up, where no process has done any."""
+    found, kept = [], set()
     monkeypatch.setattr(warmup, "_done", set())
+    monkeypatch.setattr(warmup, "was_compiled", kept.__contains__)
+    monkeypatch.setattr(warmup, "keep_compiled", kept.add)
     monkeypatch.setattr(warmup, "_tiny_run", lambda *arguments: found.append(arguments))
     return found
 
@@ -74,6 +76,17 @@ def test_what_compiles_nothing_new_is_not_run_again(runs):
     # What is resolved is the same, whether it was named or not.
     warm_up(replace(OCAS, loss="hinge"))
     assert len(runs) == 1
+
+
+def test_the_next_process_goes_without_it(runs, monkeypatch):
+    warm_up(OCAS)
+    monkeypatch.setattr(warmup, "_done", set())
+    warm_up(OCAS)
+    warm_up(OCAS, "ones")
+    assert runs == [(OCAS, "float64", False), (OCAS, "ones", False)]
+    monkeypatch.setattr(warmup, "_done", set())
+    plan(*store_rows(60, 10), solver="ocas")  # measures, and loads first
+    assert len(runs) == 3
 
 
 def test_one_that_failed_is_run_again(runs, monkeypatch):

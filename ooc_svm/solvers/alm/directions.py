@@ -8,6 +8,7 @@ With e at its minimum the augmented Lagrangian is a function of w and b alone, w
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from ooc_svm.solvers.alm.state import AlmState, Memory, Search
 # Least curvature of a free parameter, as a share of what it is where all rows have a slope
 LEAST_CURVATURE = 1e-4
 # Least curvature of a parameter next to the largest one, for the preconditioner
-LEAST_SHARE = 1e-3
+LEAST_SHARE = 1e-2
 KEPT_STEPS = 10  # Of a quasi-Newton direction
 # Of the conjugate gradient method: what may be left of the right hand side, and products at most
-LEFT, MOST_PRODUCTS = 0.1, 10
+LEFT, MOST_PRODUCTS = 0.5, 4
 
 
 def gradient(state: AlmState, n_penalized: int) -> Float64Array:
@@ -44,12 +45,34 @@ def newton(state: AlmState, n_penalized: int, least: float) -> Float64Array:
     return np.asarray(direction, np.float64)
 
 
-def scaled(state: AlmState, n_penalized: int, least: float) -> Float64Array:
-    """The diagonal of the curvature, bounded from below."""
-    found: Float64Array = state.curvature.copy()
-    found[:n_penalized] += 1.0
-    found[n_penalized:] += least
-    return np.asarray(np.maximum(found, LEAST_SHARE * found.max()), np.float64)
+@dataclass(frozen=True, slots=True)
+class Preconditioner:
+    """The inverse of the curvature as if columns varied independently of each other about their means.
+
+    With the sum S of the rows' slopes and the means m of the columns, weighted with them, that is
+    ``J + diag(sum_i s_i (x_i - m)^2) + S m m'``. Columns whose means are large next to their spread, and a
+    bias, are nearly the same direction, along which the diagonal alone is wrong by the number of columns.
+    """
+
+    # shape (dimension,): the diagonal, and ``sqrt(S) m``
+    spread: Float64Array
+    common: Float64Array
+
+    @classmethod
+    def of(cls, state: AlmState, n_penalized: int, least: float) -> Preconditioner:
+        """That of a state that has the squares of the columns; ``least``: of a free parameter."""
+        squares, common = state.curvature
+        spread = np.maximum(squares - common * common, 0.0)
+        spread[:n_penalized] += 1.0
+        spread[n_penalized:] += least
+        return cls(np.maximum(spread, LEAST_SHARE * spread.max()), common)
+
+    def __call__(self, vector: Float64Array) -> Float64Array:
+        """The product with a vector (the formula of Sherman and Morrison)."""
+        along = self.common / self.spread
+        share = float(along @ vector) / (1.0 + float(along @ self.common))
+        found: Float64Array = vector / self.spread - share * along
+        return found
 
 
 def remember(memory: Memory, step: Float64Array, change: Float64Array) -> None:
@@ -69,15 +92,15 @@ def quasi_newton(state: AlmState, n_penalized: int, least: float) -> Float64Arra
     """The two loops of limited-memory BFGS (Nocedal and Wright, algorithm 7.4), on the scaled gradient."""
     found, weights = gradient(state, n_penalized), []
     pairs = list(zip(state.memory.steps, state.memory.changes, strict=True))
-    scale = 1.0 / scaled(state, n_penalized, least)
+    precondition = Preconditioner.of(state, n_penalized, least)
     for step, change in reversed(pairs):
         weight = float(step @ found) / float(step @ change)
         found -= weight * change
         weights.append(weight)
+    found = precondition(found)
     if pairs:
         step, change = pairs[-1]
-        scale *= float(step @ change) / float(change @ (scale * change))
-    found *= scale
+        found *= float(step @ change) / float(change @ precondition(change))
     for (step, change), weight in zip(pairs, reversed(weights), strict=True):
         found += (weight - float(change @ found) / float(step @ change)) * step
     return -found
@@ -90,7 +113,7 @@ def begin_search(state: AlmState, n_penalized: int, least: float) -> None:
     are one read here as well.
     """
     rest = -gradient(state, n_penalized)
-    along = rest / scaled(state, n_penalized, least)
+    along = Preconditioner.of(state, n_penalized, least)(rest)
     size = float(rest @ along)
     state.search = Search(np.zeros(len(rest)), rest, along, size, LEFT * LEFT * size, 0, 1)
 
@@ -103,7 +126,7 @@ def go_on(state: AlmState, product: Float64Array, n_penalized: int, least: float
     length = search.size / float(search.along @ product)
     search.found = search.found + length * search.along
     search.rest = search.rest - length * product
-    preconditioned = search.rest / scaled(state, n_penalized, least)
+    preconditioned = Preconditioner.of(state, n_penalized, least)(search.rest)
     size = float(search.rest @ preconditioned)
     search.along = preconditioned + size / search.size * search.along
     search.size, search.products = size, search.products + 1

@@ -6,8 +6,19 @@ from ooc_svm.solvers.alm.state import Penalty
 
 # Of the gradient's norm to ``sqrt(mu) |r - e|``: below the first mu grows fast, below the second slowly; and
 # the two rates. (Measured on four data sets, for p of 1, 1.5 and 2: of Newton's method and of the other one.)
-EXACT, INEXACT = (0.3, 3.0, 4.0, 2.0), (0.5, 5.0, 2.0, 1.2)
+EXACT, INEXACT = (0.3, 3.0, 4.0, 2.0), (1.0, 10.0, 2.0, 1.4)
 MOST = 1e5  # Upper limit of mu, the paper's
+FIRST = 0.3  # The first mu, as a multiple of C: at a score of 0 no multiplier is at a bound
+
+
+def first_ratio(C: float) -> float:
+    """The first penalty as a multiple of C."""
+    return min(FIRST, MOST / C)
+
+
+def is_at_limit(now: Penalty, C: float) -> bool:
+    """Whether mu can grow no further."""
+    return now.ratio >= MOST / C
 
 
 def next_penalty(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
+from ooc_svm.solvers.alm.penalty import first_ratio
 from ooc_svm.solvers.alm.rules import RowModel
 from ooc_svm.solvers.alm.solver import NEWTON_STEPS, QUASI_NEWTON_STEPS, Alm
 from ooc_svm.solvers.alm.state import AlmState
@@ -76,7 +77,9 @@ class AlmPackage(SolverPackage):
         assert spec.targets is not None
         space = replace(context.space, n_free=context.options.n_free)
         by_products = not (self.inexact or parameters.gram)
-        state = AlmState.fresh(space.dimension, space.n_free, KEPT_PLANES, diagonal=not parameters.gram)
+        state = AlmState.fresh(
+            space.dimension, space.n_free, KEPT_PLANES, first_ratio(spec.C), diagonal=not parameters.gram
+        )
         model = RowModel(spec.targets, spec.loss, spec.C, name)
         return Alm(model, space, context.stopping, state, self.inexact, by_products)
 
@@ -108,5 +111,5 @@ class AlmPackage(SolverPackage):
         )
 
 
-EXACT = AlmPackage(inexact=False, reads=15, product_reads=80)
-INEXACT = AlmPackage(inexact=True, reads=60, product_reads=60)
+EXACT = AlmPackage(inexact=False, reads=15, product_reads=60)
+INEXACT = AlmPackage(inexact=True, reads=30, product_reads=30)

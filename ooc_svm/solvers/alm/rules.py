@@ -69,17 +69,18 @@ class Trials(NoCells):
     """Row rule: the scores are products with a new direction; sums at some steps along it.
 
     Sums: see `trial_loops`. The weighted sums of rows are those of the multipliers above and below 0 at each
-    step; the slopes are those of the first.
+    step, and if wanted that of the slopes; the slopes are those of the first.
     """
 
     model: RowModel
     pending: Pending
     ratio: float
     thetas: Float64Array
+    sums_slopes: bool
 
     @property
     def width(self) -> int:
-        return 2 * len(self.thetas)
+        return 2 * len(self.thetas) + self.sums_slopes
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
@@ -110,6 +111,8 @@ class Trials(NoCells):
             model.loss, own, direction, reference, targets, costs, self.ratio, self.thetas, sums,
             coefficients, vectors[model.slopes],
         )  # fmt: skip
+        if self.sums_slopes:
+            coefficients[-1] = vectors[model.slopes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,31 +24,35 @@ the segments to the newest points, found by scores alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import parameter
 from ooc_svm.passes.base import Overlap
 from ooc_svm.passes.columns import NormedMagnitudes
 from ooc_svm.passes.curvature import CurvaturePass, CurvatureSums
 from ooc_svm.passes.linear import LinearSums
 from ooc_svm.solvers.alm import directions, trial_loops
-from ooc_svm.solvers.alm.penalty import next_penalty
+from ooc_svm.solvers.alm.penalty import MOST, is_at_limit, next_penalty
 from ooc_svm.solvers.alm.rounding import AlmRounding
 from ooc_svm.solvers.alm.rules import RowModel, SlopeProducts, Trials
 from ooc_svm.solvers.alm.state import AlmState
 from ooc_svm.solvers.alm.values import N_GROUPS, AlmValues
 from ooc_svm.solvers.base import Sample, Steps
 from ooc_svm.solvers.space import LinearSpace
-from ooc_svm.solvers.stopping import Stopping
+from ooc_svm.solvers.stopping import CERTIFIED, Stopping
 
 # Steps along a direction that a read tries, next to the first one, which the curvature is taken at; 0 is
 # where it is looked from
 NEWTON_STEPS = (1.0, 0.5, 0.25, 0.1, 0.0)
 QUASI_NEWTON_STEPS = (1.0, 0.25, 0.5, 2.0, 4.0, 0.0)
+PAPER_CHANGE = 1e-4  # A change of P that ends the paper's runs, as a share of it
 SHORTER = 0.1  # A direction that leads nowhere is looked along from so much of the first step on
 
 
@@ -86,8 +90,29 @@ class Alm(AlmValues):
         return self.state.is_sound(self.space.dimension, self.space.n_free, diagonal=self.diagonal)
 
     def metadata(self, n_rows: int) -> dict[str, float]:
-        """Part of the report: the penalty at the end."""
-        return {"mu": self.state.penalty.ratio * self.model.C}
+        """Part of the report: the penalty at the end, and what the paper's rules go by.
+
+        ``gradient``: the norm of the gradient of the augmented Lagrangian at the newest point.
+        ``paper_passes``: reads after which one lowered P by less than 1e-4 of it for the first time; 0: none.
+        """
+        state = self.state
+        values = [upper for _, upper, _ in self.certificate.history]
+        falls = [(before - after) / abs(after) if after else 0.0 for before, after in pairwise(values)]
+        small = (number for number, fall in enumerate(falls, 2) if 0.0 < fall < PAPER_CHANGE)
+        gradient = float(np.linalg.norm(directions.gradient(state, self.space.n_penalized)))
+        return {
+            "mu": state.penalty.ratio * self.model.C, "gradient": gradient, "paper_passes": next(small, 0)
+        }  # fmt: skip
+
+    def obstacles(self) -> dict[str, str]:
+        if self.certificate.stop_reason == CERTIFIED or not is_at_limit(self.state.penalty, self.model.C):
+            return {}
+        smaller, columns = parameter("C"), parameter("scale", "maxabs")
+        return {
+            "penalty-limit": f"the penalty mu of the augmented Lagrangian is at its upper limit of {MOST:g}, "
+            f"and the gap is not certified: take a smaller {smaller}, columns of one size ({columns}) or "
+            f"{parameter('solver', 'streamed-smo')}"
+        }
 
     def sample(self) -> Sample:
         return Sample((), (self._trials(),))
@@ -114,7 +139,7 @@ class Alm(AlmValues):
 
     def _trials(self) -> CurvaturePass:
         state = self.state
-        rule = Trials(self.model, state.pending, state.penalty.ratio, self._thetas)
+        rule = Trials(self.model, state.pending, state.penalty.ratio, self._thetas, self.diagonal)
         return CurvaturePass(self._linear(state.direction, rule), self.model.slopes, self.diagonal)
 
     def _look(self) -> Steps:
@@ -154,7 +179,7 @@ class Alm(AlmValues):
         state.score_error = self._rounding.scores(state.score_error, norms[0], step, norms[1])
         state.w, state.plane, state.step = ends[k], planes.sum(axis=0), step
         state.renews, state.before = 0, state.penalty.ratio
-        state.curvature = self._curvature(result.products)
+        state.curvature = self._curvature(result)
         sizes = np.array([own[sides].max(), own[trial_loops.SIZE]])
         state.largest = np.maximum(state.largest, sizes)
         self._add_planes(planes, offsets)
@@ -168,16 +193,17 @@ class Alm(AlmValues):
                 directions.forget(state.memory)
         self._update_penalty(own)
 
-    def _curvature(self, products: Float64Array) -> Float64Array:
-        """The products of the columns in the coordinates of the solver."""
-        space = self.space
-        size = space.dimension
-        scale = np.ones(space.n_features + 1)
+    def _curvature(self, result: CurvatureSums) -> Float64Array:
+        """The products of the columns in the coordinates of the solver, see `AlmState`."""
+        space, products = self.space, result.products
+        size, scale = space.dimension, np.ones(space.n_features + 1)
         if space.scale is not None:
             scale[:-1] = space.scale
         if self.diagonal:
-            diagonal: Float64Array = (products * scale**2)[:size]
-            return diagonal
+            total = float(products[-1])
+            sums = np.append(result.linear.vectors[:, -1, 0], total)
+            common = sums / math.sqrt(total) if total > 0.0 else sums
+            return np.stack([products * scale, common])[:, :size] * scale[:size]
         whole = np.triu(products) + np.triu(products, 1).T
         found: Float64Array = (whole * np.outer(scale, scale))[:size, :size]
         return found

@@ -12,14 +12,12 @@ from ooc_svm.solvers.alm.rules import Pending
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 
-FIRST_RATIO = 0.3  # Of the penalty to the costs: at a score of 0 no multiplier is at a bound
-
 
 @dataclass(slots=True)
 class Penalty:
     """The penalty mu as a multiple of C, and what its limit follows from."""
 
-    ratio: float = FIRST_RATIO
+    ratio: float
     # Of the last update: ``mu |r - e|^2``, and ``|w|^2 / 2`` with the losses at e
     violation: float = 0.0
     value: float = math.inf
@@ -57,8 +55,9 @@ class AlmState:
         The point, the direction that the next read looks along, and the best point.
     plane : ndarray of shape (dimension,)
         The sum of the rows at the point, with the multipliers of the augmented Lagrangian.
-    curvature : ndarray of shape (dimension, dimension) or (dimension,)
-        Of the augmented Lagrangian without ``|w|^2 / 2``, or its diagonal.
+    curvature : ndarray of shape (dimension, dimension) or (2, dimension)
+        Of the augmented Lagrangian without ``|w|^2 / 2``; or its diagonal, and the sum of the rows, weighted
+        with their slopes, over the root of the sum of these.
     reach : float
         The step that the next read tries first.
     step, renews, before : float, int, float
@@ -84,21 +83,21 @@ class AlmState:
     reach: float = 1.0
     step: float = 0.0
     renews: int = 0
-    before: float = FIRST_RATIO
+    before: float = 1.0
     score_error: float = 0.0
     best_error: float = 0.0
     sizes: Float64Array = field(default_factory=lambda: np.zeros(4))
     largest: Float64Array = field(default_factory=lambda: np.zeros(2))
 
     @classmethod
-    def fresh(cls, dimension: int, n_free: int, max_cuts: int, *, diagonal: bool) -> AlmState:
-        """The state before the first read."""
+    def fresh(cls, dimension: int, n_free: int, max_cuts: int, ratio: float, *, diagonal: bool) -> AlmState:
+        """The state before the first read; ``ratio``: of the penalty to the costs."""
         w, direction, best, plane, found, rest, along = (np.zeros(dimension) for _ in range(7))
-        curvature = np.zeros(dimension if diagonal else (dimension, dimension))
+        curvature = np.zeros((2 if diagonal else dimension, dimension))
         memory = Memory(np.empty((0, dimension)), np.empty((0, dimension)))
         bundle = Bundle.fresh(max_cuts, dimension, n_free)
         search = Search(found, rest, along)
-        return cls(w, direction, best, plane, curvature, Penalty(), memory, search, bundle)
+        return cls(w, direction, best, plane, curvature, Penalty(ratio), memory, search, bundle, before=ratio)
 
     @property
     def pending(self) -> Pending:
@@ -109,7 +108,7 @@ class AlmState:
         """Whether the parts fit the model; a saved state may come from anywhere."""
         points = [self.w, self.direction, self.best, self.plane]
         points += [self.search.found, self.search.rest, self.search.along]
-        shape = (dimension,) if diagonal else (dimension, dimension)
+        shape = (2 if diagonal else dimension, dimension)
         past = self.memory.steps.shape == self.memory.changes.shape == (len(self.memory.steps), dimension)
         numbers = [getattr(self, item.name) for item in fields(self) if item.type == "float"]
         return (

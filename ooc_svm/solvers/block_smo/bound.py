@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.ops import gram
 from ooc_svm.ops.kernel_values import EXP_ULPS
 from ooc_svm.ops.kernels import Gaussian, Linear, Polynomial, Sigmoid
 from ooc_svm.solvers.block_smo import set_loops as at
@@ -64,6 +65,20 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
         return _growth(kernel.degree * (m + 7), precision) * _power(inner, kernel.degree)
     assert isinstance(kernel, Sigmoid)
     return float(min(_growth(m + 6, precision) * inner + _growth(4.0 * EXP_ULPS, precision), 2.0))
+
+
+def update_error(
+    kernel: Any, sizes: RowSizes, precision: str, change: Float64Array, weight: float
+) -> tuple[float, float]:
+    """What an update ``h += K change`` adds to the error of each score, and the sum of all ``|change|``.
+
+    ``weight``: the sum of all ``|change|`` before, of the updates that a score is the sum of.
+    """
+    m, largest = len(change), largest_value(kernel, sizes)
+    size = float(np.abs(change).sum()) * (1.0 + gamma(m + 1))
+    # The sum of a block, and what the sums of the blocks are added to.
+    own = size * (kernel_error(kernel, sizes, precision) + gamma(gram.ROUNDINGS) * largest)
+    return own + gamma(m // gram.BLOCK + 2) * largest * (weight + size), size
 
 
 def _power(base: float, exponent: int) -> float:

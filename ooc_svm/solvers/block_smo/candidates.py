@@ -66,9 +66,10 @@ class Choice:
         """Places of the chosen ones, ascending; slopes that are infinite are not chosen."""
         keys = np.empty(len(numbers), np.uint64)
         mix_keys((numbers + (self.seed << 32)).view(np.uint64), keys)
-        sides = [self._of_side(slope, keys) for slope in (up - self.pivot, self.pivot - down)]
-        places: Int64Array = np.union1d(*sides)
-        return places
+        chosen = np.zeros(len(numbers), np.bool_)
+        for slope in (up - self.pivot, self.pivot - down):
+            chosen[self._of_side(slope, keys)] = True
+        return np.flatnonzero(chosen)
 
     def _of_side(self, slope: Float64Array, keys: npt.NDArray[np.uint64]) -> Int64Array:
         if not len(slope) or slope.max() == -np.inf:

@@ -19,7 +19,8 @@ from ooc_svm.solvers.base import (
     SolverPackage,
     SolverPlan,
 )
-from ooc_svm.solvers.block_smo.solver import PARTS, BlockSmo
+from ooc_svm.solvers.block_smo.backlog import Backlog
+from ooc_svm.solvers.block_smo.solver import BACKLOG, PARTS, BlockSmo
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import KernelModel
 from ooc_svm.solvers.block_smo.working_set import WorkingSet
@@ -29,7 +30,8 @@ TINY_SIZE = 16
 SET_PART = 0.5  # Of the room, what working sets may take at most
 SUPPORT_PART = 0.5  # Of what is left, what support vectors may take
 ROW_BYTES = 72  # Of a row of a working set or of candidates, besides its values
-VECTOR_BYTES = 4 * 8  # Of a row and model: multipliers and scores, of the moment and of the best point
+# Of a row and model: multipliers and scores, of the moment and of the best point; whether it is set aside
+VECTOR_BYTES = 5 * 8
 EXPECTED_READS = 30
 # Work besides the passes, as a multiple of their time: steps inside of the sets.
 SWEEPS = (0.1, 0.5)
@@ -84,7 +86,7 @@ class BlockSmoPackage(SolverPackage):
                 model,
                 context.options.resolved_bias,
                 context.stopping,
-                BlockSmoState(WorkingSet(values, ones=ones)),
+                BlockSmoState(WorkingSet(values, ones=ones), Backlog(values, ones=ones)),
                 size=plan.parameters.rows,
                 n_rows=size.n_rows,
                 support_bytes=support,
@@ -107,8 +109,8 @@ def _row_bytes(size: DataSize) -> float:
 def _set_bytes(size: DataSize, room: Room, rows: int) -> int:
     """Bytes of the working sets, their kernel values, and the candidates of all passes."""
     row = ROW_BYTES + _row_bytes(size)
-    # The rows that moved, and those that a model's passes offer.
-    copies = 3 + room.partials * PARTS
+    # The rows that moved, now and earlier, and those that a model's passes offer.
+    copies = 3 + 2 * BACKLOG + room.partials * PARTS
     return int(size.n_models * rows * row * copies) + 8 * rows * rows
 
 

@@ -14,9 +14,11 @@ import math
 
 import numpy as np
 
-from ooc_svm.losses.functions import conjugate, magnitude
+from ooc_svm.losses.functions import conjugate, magnitude, slope
 from ooc_svm.losses.quadratic import dual_box
+from ooc_svm.losses.row_loops import OWN_ERROR
 from ooc_svm.ops.compiled import compiled, inlined
+from ooc_svm.ops.largest import LANES, first_largest
 
 TINY = 1e-12  # Curvature that stands for none: such a step ends at a bound
 
@@ -54,11 +56,41 @@ def slopes(loss, v, h, targets, costs, up, down):  # type: ignore[no-untyped-def
         down[i] = _down(v[i], d, low, high, eps, damping)
 
 
+@compiled
+def mark_losses(loss, v, h, bias, error, targets, costs, marks):  # type: ignore[no-untyped-def]
+    """Mark the rows that have a multiplier, or a slope where their residual is off by ``error`` at most."""
+    for i in range(len(v)):
+        marks[i] = v[i] != 0.0
+        if not marks[i] and costs[i] > 0.0:
+            t, c, r = targets[i], costs[i], targets[i] - h[i] - bias
+            near = error + OWN_ERROR * (abs(t) + abs(h[i]) + abs(bias))
+            marks[i] = slope(loss, r - near, t, c) != 0.0 or slope(loss, r + near, t, c) != 0.0
+
+
 @inlined
 def _reach(v, bound, eps):  # type: ignore[no-untyped-def]
     """Where a step towards a bound has to end: there, or at a kink on the way."""
     kink = eps > 0.0 and ((v < 0.0 and bound > 0.0) or (v > 0.0 and bound < 0.0))
     return 0.0 if kink else bound
+
+
+@inlined
+def padded(m):  # type: ignore[no-untyped-def]
+    """Length of an array that `first_largest` can take."""
+    return max((m + LANES - 1) // LANES, 1) * LANES
+
+
+@inlined(error_model="numpy")
+def _gain(slope, curvature):  # type: ignore[no-untyped-def]
+    """What a step gains: without a test of the divisor, which would keep loops from being vectorised."""
+    return slope * (slope / curvature)
+
+
+@inlined
+def _offsets(k, v, boxes, upward, downward):  # type: ignore[no-untyped-def]
+    """What d exceeds the slopes of a row by: they are ``d - upward`` and ``d - downward``."""
+    upward[k] = -_up(v[k], 0.0, boxes[0, k], boxes[1, k], boxes[2, k], boxes[3, k])
+    downward[k] = -_down(v[k], 0.0, boxes[0, k], boxes[1, k], boxes[2, k], boxes[3, k])
 
 
 @compiled
@@ -75,37 +107,40 @@ def solve_pairs(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
     """
     m, least, target = len(v), math.inf, -1.0
     low, high, eps, damping = boxes[0], boxes[1], boxes[2], boxes[3]
-    down = np.empty(m)
+    diagonal, upward, downward = np.empty(m), np.empty(m), np.empty(m)
+    for k in range(m):
+        diagonal[k] = np.float64(K[k, k]) + damping[k]
+        _offsets(k, v, boxes, upward, downward)
+    # Slopes, those downwards with the other sign, and the gain of a second multiplier.
+    up, lost = np.full(padded(m), -math.inf), np.full(padded(m), -math.inf)
+    gain = np.full(padded(m), -np.float32(math.inf), np.float32)
     for step in range(most):
-        i, best, lowest = 0, -math.inf, math.inf
         for k in range(m):
-            slope = _up(v[k], d[k], low[k], high[k], eps[k], damping[k])
-            if slope > best:
-                i, best = k, slope
-            down[k] = _down(v[k], d[k], low[k], high[k], eps[k], damping[k])
-            lowest = min(lowest, down[k])
-        violation = best - lowest
+            up[k] = d[k] - upward[k]
+            lost[k] = downward[k] - d[k]
+        i = first_largest(up)
+        best, violation = up[i], up[i] + lost[first_largest(lost)]
         if target < 0.0:
             target = share * violation
         if not violation > target:
             return step, least
-        row, own = K[i], np.float64(K[i, i]) + damping[i]
-        j, gain = 0, -1.0
+        row, own = K[i], diagonal[i]
         for k in range(m):
-            difference = best - down[k]
-            if difference > 0.0:
-                curvature = max(own + K[k, k] + damping[k] - 2.0 * row[k], TINY)
-                worth = difference * difference / curvature
-                if worth > gain:
-                    j, gain = k, worth
-        curvature = own + K[j, j] + damping[j] - 2.0 * np.float64(row[j])
+            # What is chosen follows from these alone: float32 will do.
+            difference = np.float32(max(best + lost[k], 0.0))
+            curvature = np.float32(max(own + diagonal[k] - 2.0 * np.float64(row[k]), TINY))
+            gain[k] = _gain(difference, curvature)
+        j = first_largest(gain)
+        curvature = own + diagonal[j] - 2.0 * np.float64(row[j])
         least = min(least, curvature)
         end_i, end_j = _reach(v[i], high[i], eps[i]), _reach(v[j], low[j], eps[j])
         room_i, room_j = end_i - v[i], v[j] - end_j
-        change = min((best - down[j]) / max(curvature, TINY), room_i, room_j)
+        change = min((best + lost[j]) / max(curvature, TINY), room_i, room_j)
         # At a bound it is exactly there.
         v[i] = end_i if change == room_i else v[i] + change
         v[j] = end_j if change == room_j else v[j] - change
+        _offsets(i, v, boxes, upward, downward)
+        _offsets(j, v, boxes, upward, downward)
         other = K[j]
         for k in range(m):
             d[k] -= change * (np.float64(row[k]) - np.float64(other[k]))
@@ -120,29 +155,35 @@ def solve_singles(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
     """
     m, least, target = len(v), math.inf, -1.0
     low, high, eps, damping = boxes[0], boxes[1], boxes[2], boxes[3]
+    diagonal, upward, downward = np.empty(m), np.empty(m), np.empty(m)
+    for k in range(m):
+        diagonal[k] = np.float64(K[k, k]) + damping[k]
+        _offsets(k, v, boxes, upward, downward)
+    sizes, gain = np.full(padded(m), -math.inf), np.full(padded(m), -math.inf)
     for step in range(most):
-        i, best, gain, worst = 0, 0.0, -1.0, 0.0
         for k in range(m):
-            up = _up(v[k], d[k], low[k], high[k], eps[k], damping[k])
-            down = _down(v[k], d[k], low[k], high[k], eps[k], damping[k])
-            slope = up if up > 0.0 else min(down, 0.0)
-            worth = slope * slope / max(K[k, k] + damping[k], TINY)
-            worst = max(worst, abs(slope))
-            if worth > gain:
-                i, best, gain = k, slope, worth
+            # At most one of them is above 0.
+            size = max(d[k] - upward[k], downward[k] - d[k], 0.0)
+            sizes[k] = size
+            gain[k] = _gain(size, max(diagonal[k], TINY))
+        worst = sizes[first_largest(sizes)]
         if target < 0.0:
             target = share * worst
         if not worst > target:
             return step, least
-        row, curvature = K[i], np.float64(K[i, i]) + damping[i]
+        i = first_largest(gain)
+        rises = d[i] - upward[i] > 0.0
+        best = d[i] - (upward[i] if rises else downward[i])
+        row, curvature = K[i], diagonal[i]
         least = min(least, curvature)
-        end = _reach(v[i], high[i] if best > 0.0 else low[i], eps[i])
+        end = _reach(v[i], high[i] if rises else low[i], eps[i])
         change = best / max(curvature, TINY)
         if abs(change) >= abs(end - v[i]):
             change = end - v[i]
             v[i] = end
         else:
             v[i] += change
+        _offsets(i, v, boxes, upward, downward)
         for k in range(m):
             d[k] -= change * np.float64(row[k])
     return most, least

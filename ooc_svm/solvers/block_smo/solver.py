@@ -2,8 +2,11 @@
 
     repeat
         working set: half of the last one (rows that moved and are free), the rest violators
-        steps of two multipliers inside of the set, to a tenth of the violation
-        one read: h += K change, for all rows; the same read finds the next violators
+        steps of two multipliers inside of the set, to a small share of the violation
+        one read: h += K change; the same read finds the next violators
+
+Rows that are far from violating their condition are set aside: their scores follow in every fourth read at
+the latest, by all that has changed meanwhile. P and D are known where all rows have followed.
 
 No kernel value is kept but those of the set. With a penalized bias the kernel is ``k + 1``; there, and
 without a bias, steps are of one multiplier.
@@ -20,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array, RowBlock
-from ooc_svm.errors import InputError, MemoryBudgetError, parameter
-from ooc_svm.ops import gram
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
 from ooc_svm.ops.rows import row_squares
 from ooc_svm.passes.base import UNCOUNTED, Overlap
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
@@ -30,9 +32,19 @@ from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, St
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
+from ooc_svm.solvers.block_smo.check import comparison, damages
 from ooc_svm.solvers.block_smo.state import BlockSmoState
-from ooc_svm.solvers.block_smo.update import Found, KeepBest, KernelModel, LossesAt, Moved, Sums, UpdatePass
-from ooc_svm.solvers.rounding import gamma
+from ooc_svm.solvers.block_smo.update import (
+    Aside,
+    Found,
+    KeepBest,
+    KernelModel,
+    LossesAt,
+    Moved,
+    Sums,
+    UpdatePass,
+)
+from ooc_svm.solvers.definite import indefinite_hints
 from ooc_svm.solvers.stopping import CERTIFIED, Stopping
 
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
@@ -44,7 +56,17 @@ LARGEST_ERROR = 1e-3
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
 HIDDEN_READS = 30  # In which rounding was more than the gap, after which float64 is worth its two reads, too
 NEGATIVE = 1e-5  # Curvature below 0, as a share of the largest kernel value, that no rounding explains
-NONE_KEPT = np.empty(0, np.int64)
+NONE_KEPT, NONE_MOVED = np.empty(0, np.int64), np.empty(0)
+# A row is set aside if it violates its condition only where its score moves by more than this share of the
+# violation of the moment.
+ASIDE_SHARE = 0.5
+LEAST_ASIDE = 0.1  # Of the rows: with fewer set aside, all are brought up to date in every read
+PARTIAL_READS = 3  # Reads that rows are set aside in, one after another
+SETTLED = 0.1  # Of the violation of all rows: where it has fallen to that, rows set aside are due
+BACKLOG = 4  # Rows that moved since all were brought up to date, as a multiple of those of a working set
+BIAS_REACH = (
+    2.0  # How far a bias may be from the one that scores were rebuilt for, as a multiple of their error
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,11 +83,13 @@ class BlockSmo(Solver):
     row_bytes: float  # Of a row in memory, on the average
     nonzeros_a_row: int
     seed: int = 0
+    _origin: str | None = None  # The checkpoint that the state came from
 
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         model = self.model
-        return dict.fromkeys((model.v, model.h, model.best_v, model.best_h), np.float64)
+        names = model.v, model.h, model.best_v, model.best_h, model.aside
+        return dict.fromkeys(names, np.float64)
 
     def solution(self) -> KernelExpansion:
         return KernelExpansion(self.model.best_v, self.state.best_bias, self.precision)
@@ -75,11 +99,17 @@ class BlockSmo(Solver):
 
     def is_sound(self) -> bool:
         state = self.state
-        numbers = [state.total, state.score_error, state.best_bias, state.square]
-        sound = bool(np.isfinite(numbers).all()) and min(state.score_error, state.square) >= 0.0
+        numbers = [state.total, state.best_bias, state.pivot]
+        sizes = [state.score_error, state.far_error - state.score_error, state.square, state.weight]
+        sound = bool(np.isfinite(numbers + sizes).all()) and min(sizes) >= 0.0
         working = state.working
         known = not len(working.numbers) or 0 <= working.numbers.min() <= working.numbers.max() < self.n_rows
-        return sound and known and state.certificate.is_sound() and working.is_sound(self.model.n_features)
+        sound = sound and known and working.is_sound(self.model.n_features)
+        return (
+            sound
+            and state.certificate.is_sound()
+            and state.backlog.is_sound(self.model.n_features, self.n_rows)
+        )
 
     def metadata(self, n_rows: int) -> dict[str, float]:
         """Part of the report: support vectors, kernel values as a multiple of the rows, steps."""
@@ -102,96 +132,161 @@ class BlockSmo(Solver):
         # Beyond what float32 has, one does not know.
         return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
 
+    def distrust(self, origin: str) -> None:
+        self._origin = origin
+
+    def hints(self) -> dict[str, str]:
+        return indefinite_hints(self.model.kernel)
+
     def steps(self) -> Steps:
         state = self.state
+        if self._origin is not None:
+            yield from self._check_saved(self._origin)
         while state.certificate.stop_reason is None:
+            kept, hidden = NONE_KEPT, False
             if state.waits_for_exact:
-                kept, found = NONE_KEPT, (yield from self._exact_read())
+                found = yield from self._exact_read()
             else:
                 kept, found = yield from self._read()
-            hidden = yield from self._measure(found)
-            if hidden:
+            if not state.partial:
+                hidden = yield from self._measure(found)
+            elif state.hidden:
+                state.hidden += 1
+            state.certificate.record(self.stopping)
+            if hidden and state.certificate.stop_reason != CERTIFIED:
                 state.waits_for_exact, state.working = 1, state.working.emptied()
             elif state.certificate.stop_reason != CERTIFIED:
                 # Also at a limit: a run that goes on from there is one that was never stopped.
                 self._solve(kept, found)
 
     def _read(self) -> Requests:
-        """All rows follow the steps of the working set; the rows of it that stay, and what was found."""
-        working = self.state.working
+        """Rows follow the steps of the working set; the rows of it that stay, and what was found."""
+        state, working = self.state, self.state.working
         kept = working.kept(self.model, self.size)
         places, rows, numbers = working.changes()
         change = (working.v - working.before)[places]
         moved = Moved(numbers, rows, working.squares(self.model)[places], change, working.v[places])
-        found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision)
+        state.backlog.add(numbers, rows, change)
+        whole = self._all_are_due()
+        state.partial = 0 if whole else state.partial + 1
+        aside = self._aside() if whole else None
+        found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision, aside)
+        self._count(moved, self.precision)
+        if whole:
+            state.backlog.clear()
         working.settle(kept, found.known_h)
         return kept, found
 
+    def _all_are_due(self) -> bool:
+        """Whether the next read brings up to date the rows that are set aside, too."""
+        state = self.state
+        return (
+            state.n_aside < LEAST_ASIDE * self.n_rows
+            or state.partial >= PARTIAL_READS
+            or state.violation <= SETTLED * state.whole_violation
+            or state.backlog.n_rows + self.size > BACKLOG * self.size
+        )
+
+    def _aside(self) -> Aside:
+        """Which rows are set aside from here on, and what those until now have missed."""
+        backlog, squares = self.state.backlog, np.empty(self.state.backlog.n_rows)
+        places = np.arange(len(squares), dtype=np.uint64)
+        row_squares(*backlog.rows.arrays, self.model.scale2, places, squares)
+        late = Moved(backlog.numbers, backlog.rows, squares, backlog.change, NONE_MOVED)
+        return Aside(ASIDE_SHARE * self.state.violation, late)
+
     def _exact_read(self) -> Requests:
-        """Compute all scores again, with values of float64; the rows are fetched by a read of its own."""
+        """Compute scores again, with values of float64; the rows are fetched by a read of its own.
+
+        Those of rows that have neither a multiplier nor a slope, wherever their scores are in their error,
+        add nothing to P and D as they are.
+        """
         state, model = self.state, self.model
-        needed = int(self.row_bytes * state.certificate.n_support)
-        if needed > self.support_bytes:
-            raise MemoryBudgetError(
-                f"{state.certificate.n_support} support vectors take {needed / 1e6:.0f} MB of memory, and "
-                f"{self.support_bytes / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
-                needed,
-            )
-        parts = yield GatherPass(NonzeroRows((model.v,)), (model.v,), UNCOUNTED)
-        support = join_gathered(parts, (model.v,))
+        support = yield from self._gather((model.v,), state.certificate.n_support)
         v, squares = support.vectors[model.v], np.empty(len(support.numbers))
         row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
         moved = Moved(support.numbers, support.rows, squares, v, v)
-        found = yield from self._update(moved, NONE_KEPT, "float64", rebuilt=True)
+        rebuilt = (1.0 + BIAS_REACH) * state.far_error
+        found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
+        state.score_error, _ = bound.update_error(model.kernel, self.sizes, "float64", v, 0.0)
+        state.values += float(len(v)) * self.n_rows
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
 
-    def _update(self, moved: Moved, excluded: Int64Array, precision: str, rebuilt: bool = False) -> Requests:
+    def _gather(self, names: tuple[str, ...], count: int) -> Requests:
+        """The rows with a multiplier in one of some row vectors, ``count`` or so, by an uncounted read."""
+        needed = int(self.row_bytes * count)
+        if needed > self.support_bytes:
+            raise MemoryBudgetError(
+                f"{count} support vectors take {needed / 1e6:.0f} MB of memory, and "
+                f"{self.support_bytes / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
+                needed,
+            )
+        parts = yield GatherPass(NonzeroRows(names), names, UNCOUNTED)
+        return join_gathered(parts, names)
+
+    def _check_saved(self, origin: str) -> Steps:
+        """Before a resumed run goes on: refuse a state that is none of these data."""
+        model, state = self.model, self.state
+        names = model.v, model.best_v
+        support = yield from self._gather(names, state.certificate.n_support)
+        found = yield comparison(model, state, support)
+        weight = max(float(np.abs(support.vectors[name]).sum()) for name in names)
+        for damage in damages(model, state, found, weight, self.bias, self.n_rows, self.precision):
+            raise DamageError(
+                f"the checkpoint in {origin} does not fit the data: {damage}; start the run again"
+            )
+
+    def _update(
+        self,
+        moved: Moved,
+        excluded: Int64Array,
+        precision: str,
+        aside: Aside | None,
+        rebuilt: float | None = None,
+    ) -> Requests:
         """One read, in several passes."""
         count, state = max((self.size - len(excluded)) // 2, 1), self.state
         pivot = state.total if self.bias == "penalized" else state.pivot
         choice = Choice(count, pivot, self.seed + state.certificate.passes)
         passes = [
-            UpdatePass(self.model, moved, excluded, choice, precision, rebuilt, part, PARTS)
+            UpdatePass(self.model, moved, excluded, choice, precision, aside, rebuilt, part, PARTS)
             for part in range(PARTS)
         ]
         found, *others = yield Overlap(tuple(passes))
         for other in others:
             found.add(other, choice)
         state.square, state.nonzeros = found.square, found.nonzeros
-        self._count(moved, precision, rebuilt)
+        state.violation = found.up - found.down
+        if self.bias != "free":
+            state.violation = max(found.up - pivot, pivot - found.down)
+        if aside is not None:
+            state.n_aside, state.whole_violation = found.n_aside, state.violation
         return found
 
-    def _count(self, moved: Moved, precision: str, rebuilt: bool) -> None:
+    def _count(self, moved: Moved, precision: str) -> None:
         """Take the rounding of an update into account."""
-        state, m = self.state, len(moved.numbers)
-        change = float(np.abs(moved.change).sum()) * (1.0 + gamma(m + 1))
-        error = bound.kernel_error(self.model.kernel, self.sizes, precision)
-        largest = bound.largest_value(self.model.kernel, self.sizes)
-        blocks = m // gram.BLOCK + 1
-        # Sums of a block and of its lanes; what the sums of the blocks are added to.
-        own = change * (error + gamma(gram.BLOCK // gram.LANES + gram.LANES + 2) * largest)
-        before = 0.0 if rebuilt else state.score_error
-        weight = 0.0 if rebuilt else state.weight
-        state.score_error = before + own + gamma(blocks) * largest * (weight + change)
-        state.values += float(m) * self.n_rows
+        state = self.state
+        own, size = bound.update_error(self.model.kernel, self.sizes, precision, moved.change, state.weight)
+        state.far_error += own
+        state.score_error = state.far_error
+        state.weight += size
+        state.values += float(len(moved.numbers)) * (self.n_rows - (state.n_aside if state.partial else 0))
 
     def _measure(self, found: Found) -> Requests:
         """P, D and the best point, by passes over row vectors; whether rounding alone hides a small gap."""
         state, certificate = self.state, self.state.certificate
         bias = yield from self._best_bias(found)
-        sums = yield RowPass(Sums(self.model, bias, state.score_error))
+        sums = yield RowPass(Sums(self.model, bias, state.far_error))
         largest = bound.largest_value(self.model.kernel, self.sizes)
         values = bound.values(sums, bias, self.bias, state.score_error, largest, self.n_rows)
-        state.pivot = bias
-        state.total, state.weight = float(sums[set_loops.V]), float(sums[set_loops.ABS_V])
+        state.pivot, state.total = bias, float(sums[set_loops.V])
         certificate.offer_dual(values.dual, values.dual_rounding)
         if certificate.offer_primal(values.primal, values.primal_rounding):
             state.best_bias, certificate.n_support = bias, values.support
             yield RowPass(KeepBest(self.model))
-        certificate.record(self.stopping)
-        return certificate.stop_reason != CERTIFIED and self._hides(values)
+        return self._hides(values)
 
     def _hides(self, values: Values) -> bool:
         """Whether rounding hides a small gap, or for long what is reached, and float64 would tell."""
@@ -208,7 +303,11 @@ class BlockSmo(Solver):
         low, high = sorted((found.down, found.up))
         if not (math.isfinite(low) and math.isfinite(high)):
             # All multipliers are at bounds on one side.
-            return low if math.isfinite(low) else high if math.isfinite(high) else 0.0
+            low = high = low if math.isfinite(low) else high if math.isfinite(high) else 0.0
+        if self.state.score_error < self.state.far_error:
+            # So far from the one that scores were rebuilt for, other rows have no slope.
+            reach = BIAS_REACH * self.state.far_error
+            low, high = np.clip((low, high), self.state.pivot - reach, self.state.pivot + reach)
         biases = np.append(np.linspace(low, high, BIASES), 0.5 * (low + high))
         losses = yield RowPass(LossesAt(self.model, tuple(biases.tolist())))
         return float(biases[int(np.argmin(losses))])
@@ -231,7 +330,9 @@ class BlockSmo(Solver):
         values = None if self.state.working.ones else np.ones(m * length, self.state.working.values.dtype)
         rows = RowBlock(0, np.arange(m + 1, dtype=np.int64) * length, np.tile(columns, m), values)
         moved = Moved(np.arange(m, dtype=np.int64) - m, rows, np.ones(m), np.ones(m), np.ones(m))
-        return Sample((), (UpdatePass(self.model, moved, NONE_KEPT, Choice(m // 2, 0.0, 0), "float32"),))
+        return Sample(
+            (), (UpdatePass(self.model, moved, NONE_KEPT, Choice(m // 2, 0.0, 0), "float32", None),)
+        )
 
     def _require_curvature(self, least: float) -> None:
         if least < -NEGATIVE * bound.largest_value(self.model.kernel, self.sizes):

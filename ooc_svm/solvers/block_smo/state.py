@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from ooc_svm.solvers.block_smo.backlog import Backlog
 from ooc_svm.solvers.block_smo.working_set import WorkingSet
 from ooc_svm.solvers.certificate import Certificate
 
@@ -13,10 +15,13 @@ class BlockSmoState:
     """Everything the solver knows between two reads, besides the row vectors."""
 
     working: WorkingSet
+    backlog: Backlog
     certificate: Certificate = field(default_factory=Certificate)
     total: float = 0.0  # Sum of the multipliers, those of the working set as they are to be
-    weight: float = 0.0  # Sum of their magnitudes, at the last read
-    score_error: float = 0.0  # Of each score
+    weight: float = 0.0  # Sum of the magnitudes of all changes of the multipliers
+    # Of each score; and of each of a row that had neither a multiplier nor a slope when others were rebuilt
+    score_error: float = 0.0
+    far_error: float = 0.0
     best_bias: float = 0.0
     pivot: float = 0.0  # The bias of the last read
     square: float = 0.0  # Of `RowSizes`, after the first read
@@ -25,4 +30,8 @@ class BlockSmoState:
     values: float = 0.0  # Kernel values computed so far
     exact: int = 0  # Computations of the scores in float64 so far
     hidden: int = 0  # Reads in a row whose gap was less than its rounding
+    partial: int = 0  # Reads since all rows were brought up to date
+    n_aside: int = 0  # Rows that are set aside
+    violation: float = math.inf  # Between the extreme slopes, at the last read
+    whole_violation: float = math.inf  # And of all rows, when they were brought up to date
     waits_for_exact: int = 0  # 1 if the next read is such a computation

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
+from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock
 from ooc_svm.losses.row_loops import losses_along, slope_sizes
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
@@ -45,6 +46,11 @@ class KernelModel:
         return f"{self.name} h"
 
     @property
+    def aside(self) -> str:
+        """1 where the scores of a row are not brought up to date in every read."""
+        return f"{self.name} aside"
+
+    @property
     def best_v(self) -> str:
         """The multipliers of the best point."""
         return f"{self.name} best v"
@@ -70,6 +76,7 @@ class Found:
     down: float = math.inf  # Smallest slope downwards
     square: float = 0.0  # Largest squared norm of a row
     nonzeros: int = 0  # Of the longest row
+    n_aside: int = 0  # Rows that are set aside
 
     def add(self, other: Found, choice: Choice) -> None:
         """Add what was found in other rows."""
@@ -77,6 +84,7 @@ class Found:
         self.candidates = choice.better_of(self.candidates, other.candidates)
         self.up, self.down = max(self.up, other.up), min(self.down, other.down)
         self.square, self.nonzeros = max(self.square, other.square), max(self.nonzeros, other.nonzeros)
+        self.n_aside += other.n_aside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,12 +98,36 @@ class Moved:
     v: Float64Array  # The new multipliers
 
 
+def add_kernel_values(
+    model: KernelModel, precision: str, block: RowBlock,
+    places: npt.NDArray[np.uint64], squares: Float64Array, moved: Moved, out: Float64Array,
+) -> None:  # fmt: skip
+    """``out += K change`` for some rows of a block; ``squares`` are theirs."""
+    if not len(moved.numbers) or not len(places):
+        return
+    dtype = np.dtype(precision)
+    gram.add_values(
+        *(in_precision(model.kernel, dtype), *block.arrays, places, squares),
+        *(*moved.rows.arrays, moved.squares, model.scale2, moved.change.reshape(1, -1)),
+        *(*gram.new_buffers(moved.rows.indptr, model.n_features, dtype), out.reshape(1, -1)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Which rows are set aside: those that violate their condition only if their score moves by more."""
+
+    margin: float
+    late: Moved  # What has moved since these rows were brought up to date
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdatePass:
     """Scores follow the multipliers of some rows, and the most promising rows are offered.
 
-    ``h += K change`` for all rows, and v is set for those that have moved. A read is asked for in
-    several passes, each of which visits its part of every block: they can be served at the same time.
+    ``h += K change``, and v is set for the rows that have moved. Rows that are set aside follow in some
+    reads only, by all that has moved meanwhile, and are chosen again there. A read is asked for in several
+    passes, each of which visits its part of every block: they can be served at the same time.
     """
 
     model: KernelModel
@@ -103,7 +135,10 @@ class UpdatePass:
     excluded: Int64Array  # Numbers of rows that are not to be offered, ascending
     choice: Choice  # Of the rows that are offered
     precision: str  # {"float32", "float64"}: of kernel values
-    rebuilt: bool = False  # Whether the scores are begun with 0
+    aside: Aside | None  # None: the rows that are set aside are left out
+    # Scores of the rows with a multiplier, or a slope where their scores are off by this at most, are begun
+    # with 0; None: scores follow.
+    rebuilt: float | None = None
     part: int = 0
     parts: int = 1
     position: Position = WHOLE
@@ -117,7 +152,7 @@ class UpdatePass:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return self.model.v, self.model.h
+        return self.model.v, self.model.h, self.model.aside
 
     def empty(self) -> Found:
         return Found(np.zeros(len(self.excluded)))
@@ -128,38 +163,51 @@ class UpdatePass:
         first, last = (n_rows * part // self.parts for part in (self.part, self.part + 1))
         if first == last:
             return
-        own, inside = (
-            rows.part(first, last),
-            RowBlock(0, block.indptr[at + first :], block.indices, block.values),
-        )
-        squares = np.empty(last - first)
-        row_squares(*inside.arrays, self.model.scale2, np.arange(last - first, dtype=np.uint64), squares)
-        self._follow(inside, own, squares)
+        own = rows.part(first, last)
+        squares = self._follow(block, at + first, own)
         found = self._offered(block, own)
         found.square = float(squares.max())
         found.nonzeros = int(np.diff(block.indptr[at + first : at + last + 1]).max())
         partial.add(found, self.choice)
 
-    def _follow(self, block: RowBlock, rows: RowSlice, squares: Float64Array) -> None:
-        """Bring scores and multipliers of the first rows of a block up to date."""
+    def _follow(self, block: RowBlock, first: int, rows: RowSlice) -> Float64Array:
+        """Bring rows of a block, from the first one, up to date; returns their squared norms."""
         v, h = rows.vectors[self.model.v], rows.vectors[self.model.h]
-        if self.rebuilt:
-            h[:] = 0.0
-        moved, dtype = self.moved, np.dtype(self.precision)
-        if not len(moved.numbers):
-            return
-        gram.add_values(
-            *(in_precision(self.model.kernel, dtype), *block.arrays, 0, len(h), squares),
-            *(*moved.rows.arrays, moved.squares, self.model.scale2, moved.change.reshape(1, -1)),
-            *(*gram.new_buffers(moved.rows.indptr, self.model.n_features, dtype), h.reshape(1, -1)),
-        )
-        here = slice(*np.searchsorted(moved.numbers, (rows.start, rows.stop)))
-        v[moved.numbers[here] - rows.start] = moved.v[here]
+        squares, chosen = np.empty(len(v)), np.arange(first, first + len(v), dtype=np.uint64)
+        row_squares(*block.arrays, self.model.scale2, chosen, squares)
+        for marks, moved in self._updates(rows):
+            places = np.flatnonzero(marks)
+            added = np.zeros(len(places)) if self.rebuilt is not None else h[places]
+            add_kernel_values(
+                self.model, self.precision, block, chosen[places], squares[places], moved, added
+            )
+            h[places] = added
+        here = slice(*np.searchsorted(self.moved.numbers, (rows.start, rows.stop)))
+        v[self.moved.numbers[here] - rows.start] = self.moved.v[here]
+        return squares
+
+    def _updates(self, rows: RowSlice) -> list[tuple[BoolArray, Moved]]:
+        """Which rows follow which others."""
+        if self.rebuilt is not None:
+            v, h, t, costs = self.model.rows(rows)
+            marks = np.empty(len(v), np.bool_)
+            pivot = self.choice.pivot
+            set_loops.mark_losses(self.model.loss, v, h, pivot, self.rebuilt, t, costs, marks)
+            return [(marks, self.moved)]
+        aside = rows.vectors[self.model.aside] != 0.0
+        found = [(~aside, self.moved)]
+        return found if self.aside is None else [*found, (aside, self.aside.late)]
 
     def _offered(self, block: RowBlock, rows: RowSlice) -> Found:
         v, h, t, costs = self.model.rows(rows)
         up, down = np.empty((2, len(v)))
         set_loops.slopes(self.model.loss, v, h, t, costs, up, down)
+        aside = rows.vectors[self.model.aside]
+        if self.aside is None:
+            up[aside != 0.0], down[aside != 0.0] = -np.inf, np.inf
+        else:
+            pivot, margin = self.choice.pivot, self.aside.margin
+            aside[:] = (up < pivot - margin) & (down > pivot + margin)
         extremes = float(up.max()), float(down.min())
         here = slice(*np.searchsorted(self.excluded, (rows.start, rows.stop)))
         known, known_h = self.excluded[here] - rows.start, np.zeros(len(self.excluded))
@@ -169,7 +217,7 @@ class UpdatePass:
         taken = take_rows(block, places + (rows.start - block.start))
         own = v[places], h[places], t[places], costs[places], up[places], down[places]
         offered = Candidates(places + rows.start, *own, taken)
-        return Found(known_h, offered, *extremes)
+        return Found(known_h, offered, *extremes, n_aside=int(np.count_nonzero(aside)))
 
     def merge(self, left: Found, right: Found) -> Found:
         left.add(right, self.choice)
@@ -204,6 +252,15 @@ class LossesAt(_OfModel):
         losses_along(self.model.loss, h, h, t, costs, points, sums)
 
 
+def add_point(
+    loss: Any, v: Float64Array, h: Float64Array, t: Float64Array, costs: Float64Array,
+    bias: float, error: float, sums: Float64Array,
+) -> None:  # fmt: skip
+    """Add what P and D of some rows are made of, see `Sums`."""
+    set_loops.add_sums(loss, v, h, t, costs, sums[: set_loops.N_SUMS])
+    slope_sizes(loss, h, bias, error, t, costs, sums[set_loops.N_SUMS :])
+
+
 @dataclass(frozen=True, slots=True)
 class Sums(_OfModel):
     """Rule on row vectors: what P and D at a bias, and their rounding, are made of.
@@ -216,9 +273,7 @@ class Sums(_OfModel):
     sums_shape: ClassVar[tuple[int, ...]] = (set_loops.N_SUMS + N_SIZES,)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        v, h, t, costs = self.model.rows(rows)
-        set_loops.add_sums(self.model.loss, v, h, t, costs, sums[: set_loops.N_SUMS])
-        slope_sizes(self.model.loss, h, self.bias, self.error, t, costs, sums[set_loops.N_SUMS :])
+        add_point(self.model.loss, *self.model.rows(rows), self.bias, self.error, sums)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from ooc_svm.ops.kernels import in_precision
 from ooc_svm.ops.rows import row_squares
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.solvers.block_smo import set_loops
+from ooc_svm.solvers.block_smo.backlog import are_rows
 from ooc_svm.solvers.block_smo.candidates import Candidates
 from ooc_svm.solvers.block_smo.update import KernelModel
 
 KEPT_SHARE = 0.5  # Of the rows of a set, those that stay for the next one at most
-SHARE = 0.005  # Of the violation at the start of a solve, at which it ends
+SHARE = 0.05  # Of the violation at the start of a solve, at which it ends
 STEPS_A_ROW = 50  # Steps of a solve at most, for each row of the set
 
 
@@ -104,7 +105,7 @@ class WorkingSet:
         m, dtype = len(self.numbers), np.dtype(precision)
         K, squares = np.empty((m, m), dtype), self.squares(model)
         gram.fill_values(
-            *(in_precision(model.kernel, dtype), *self.rows.arrays, 0, m, squares),
+            *(in_precision(model.kernel, dtype), *self.rows.arrays, np.arange(m, dtype=np.uint64), squares),
             *(*self.rows.arrays, squares, model.scale2),
             *(*gram.new_buffers(self.ends, model.n_features, dtype), K),
         )
@@ -123,12 +124,7 @@ class WorkingSet:
 
     def is_sound(self, n_features: int) -> bool:
         """Whether its parts fit each other; a saved one may come from anywhere."""
-        m, nonzeros = len(self.numbers), len(self.indices)
+        m, values = len(self.numbers), None if self.ones else self.values
         vectors: list[Any] = [self.before, self.v, self.h, self.targets, self.costs]
-        ends = self.ends
-        fits = all(len(each) == m for each in vectors) and len(ends) == m + 1
-        if not fits or ends[0] != 0 or ends[-1] != nonzeros or (np.diff(ends) < 0).any():
-            return False
-        if not self.ones and len(self.values) != nonzeros:
-            return False
-        return not nonzeros or (int(self.indices.min()) >= 0 and int(self.indices.max()) < n_features)
+        fits = all(len(each) == m for each in vectors)
+        return fits and are_rows(self.ends, self.indices, values, m, n_features)

@@ -86,12 +86,13 @@ class ColumnsPass:
         assert block is not None
         first, last, n = rows.start - block.start, rows.stop - block.start, rows.stop - rows.start
         near, far = np.empty(n), np.empty(self.support.n_rows)
-        row_squares(*block.arrays, self.scale2, np.arange(first, last, dtype=np.uint64), near)
+        own = np.arange(first, last, dtype=np.uint64)
+        row_squares(*block.arrays, self.scale2, own, near)
         row_squares(*self.support.arrays, self.scale2, np.arange(len(far), dtype=np.uint64), far)
         out = np.zeros((len(self.to), n))
         buffers = gram.new_buffers(self.support.indptr, self.n_features, PRECISION)
         gram.add_values(
-            self.kernel, *block.arrays, first, last, near, *self.support.arrays, far, self.scale2,
+            self.kernel, *block.arrays, own, near, *self.support.arrays, far, self.scale2,
             self.coefficients, *buffers, out,
         )  # fmt: skip
         for k, name in enumerate(self.to):

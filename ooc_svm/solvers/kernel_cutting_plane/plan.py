@@ -22,11 +22,11 @@ from ooc_svm.solvers.base import (
     SolverPlan,
 )
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
+from ooc_svm.solvers.definite import is_definite
 from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import SidedLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
 from ooc_svm.solvers.kernel_cutting_plane.solver import KernelCutState, KernelCuttingPlane
-from ooc_svm.solvers.smo.objective import is_definite
 from ooc_svm.solvers.space import LinearSpace
 
 MAX_CUTS = 128  # Cuts kept: each takes two row vectors

@@ -22,8 +22,9 @@ from ooc_svm.passes.base import UNCOUNTED, RowSlice
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.base import KernelExpansion, Steps
+from ooc_svm.solvers.definite import indefinite_hints, is_definite
 from ooc_svm.solvers.smo.examine_pass import SIZE, SQUARE, Examined
-from ooc_svm.solvers.smo.objective import KernelObjective, KernelPoint, is_definite
+from ooc_svm.solvers.smo.objective import KernelObjective, KernelPoint
 from ooc_svm.solvers.smo.rows import ALPHA, OUTPUT, START, HeldRows, Y
 from ooc_svm.solvers.smo.scorers import PRECISION, KernelScorer
 from ooc_svm.solvers.smo.solver import Smo, columns_of
@@ -67,12 +68,7 @@ class KernelSmo(Smo):
         return is_definite(self.kernel)
 
     def hints(self) -> dict[str, str]:
-        if self.is_definite:
-            return {}
-        return {
-            "indefinite-kernel": "the kernel is not positive semi-definite on all data: the gap tells how "
-            "far the model is from the KKT conditions, not from an optimum, which need not exist"
-        }
+        return indefinite_hints(self.kernel)
 
     def solution(self) -> KernelExpansion:
         return KernelExpansion(self.model.coefficients, self.state.best_b, PRECISION, self.rows)

@@ -97,11 +97,6 @@ class KernelObjective:
         return value, of_scores + gamma(self._n + FEW) * reach
 
 
-def is_definite(kernel: Any) -> bool:
-    """Whether the kernel is positive semi-definite on all data: then, and only then, D bounds an optimum."""
-    return isinstance(kernel, Gaussian) or (isinstance(kernel, Polynomial) and kernel.coef0 >= 0.0)
-
-
 def farthest_bias(longest: float, upper: float) -> float:
     """Of an optimum, whose value is at most P, the bias is among the ``y_i - s_i``, or no farther from 0."""
     return 1.01 * (1.0 + longest * math.sqrt(2.0 * max(upper, 0.0)))

@@ -11,7 +11,6 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.ops import gram
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.columns import Magnitudes
-from ooc_svm.passes.gather import take_rows
 
 PRECISION = "float64"  # Of kernel values: P and D are of the kernel itself then
 
@@ -61,13 +60,13 @@ class KernelScorer:
     n_weights: int = 0
 
     def scores(self, block: RowBlock, own: Int64Array) -> tuple[Float64Array, Float64Array]:
-        rows, near = take_rows(block, own), np.empty(len(own))
+        near = np.empty(len(own))
         row_ops.row_squares(*block.arrays, self.scale2, own, near)
         out = np.zeros((2, len(own)))
         buffers = gram.new_buffers(self.support.indptr, self.n_features, PRECISION)
         gram.add_values(
-            self.kernel, *rows.arrays, 0, len(own), near, *self.support.arrays, self.squares, self.scale2,
-            self.coefficients, *buffers, out,
+            self.kernel, *block.arrays, own.view(np.uint64), near,
+            *self.support.arrays, self.squares, self.scale2, self.coefficients, *buffers, out,
         )  # fmt: skip
         return out[0], out[1]
 

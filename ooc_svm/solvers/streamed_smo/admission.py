@@ -4,7 +4,13 @@ What a row is worth is the sum over the models of their shares in the decision t
 each: `ooc_svm.losses.functions.priority`. Rows that are not free count less, by the model's
 share once more: most rows are near the margin of many models, and together that would outweigh being free for
 one. (To keep the rows that are worth most to any one model takes more reads.) A row that is kept belongs to
-the models that have it already or that offer it.
+the models that have it already or that offer it; where these pairs of a row and a model would be too many,
+to those that it is worth most to.
+
+Where most rows that matter are elsewhere, a part of the room is for guests: the best of the last round's
+rows, however little they are worth next to those here. They are solved together with these once, which
+reading them does not come up to, and hold their own after that or leave. (172 classes of texts, a tenth of
+the rows resident: 10 reads to a gap of 1e-2 with a quarter of the room for guests, more than 20 without.)
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import numpy as np
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
 from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, by_falling_priority
+from ooc_svm.solvers.streamed_smo.sweep import HIGHEST_PRIORITY, CandidateRows, by_falling_priority
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 Leaving = tuple[Int64Array, Float64Array]  # Row numbers, and their multipliers
@@ -36,8 +42,11 @@ class Claim:
     share: float = 1.0  # In the decision
 
 
-def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
-    """Keep the best of the rows here and of the candidates; what leaves each of the models."""
+def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> list[Leaving]:
+    """Keep the best of the rows here and of the candidates; what leaves each of the models.
+
+    ``guests``: the part of the room that is for candidates, if there is no room for all.
+    """
     copies = [part for claim in claims for part in claim.candidates]
     if not len(rows.ids) and not any(part.n_copied for part in copies):
         # Candidates that are not copied were resident when they were offered, and have left.
@@ -45,7 +54,7 @@ def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
     numbers, firsts = _number(rows, copies)
     sizes = np.concatenate([rows.sizes, *(np.diff(part.indptr)[own] + 1 for part, own in firsts)])
     worth, wanted = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
-    asked: list[tuple[Int64Array, BoolArray]] = []
+    asked: list[tuple[Int64Array, BoolArray, Float64Array]] = []
     at = 0
     for claim in claims:
         parts = numbers[at : at + len(claim.candidates)]
@@ -53,22 +62,31 @@ def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
         own = np.concatenate([claim.working_set.places, *parts])
         priority = np.concatenate([claim.priority, *(part.priority for part in claim.candidates)])
         is_wanted = (priority >= claim.min_priority) & (own >= 0)
-        asked.append((own, is_wanted))
-        weight = np.where(priority >= FREE_PRIORITY, claim.share, claim.share**2)
-        worth[own[is_wanted]] += (weight * priority)[is_wanted]
+        pair_worth = np.where(priority >= FREE_PRIORITY, claim.share, claim.share**2) * priority
+        asked.append((own, is_wanted, pair_worth))
+        worth[own[is_wanted]] += pair_worth[is_wanted]
         wanted[own[is_wanted]] = True
     kept = wanted & (sizes <= rows.capacity)
     if full := int(sizes[kept].sum()) > rows.capacity:
-        order = by_falling_priority(worth)
+        order = by_falling_priority(_spread(worth) if guests else worth)
         order = order[kept[order]]
+        if guests:
+            is_guest = order >= len(rows.ids)
+            hosts, order = order[~is_guest], order[is_guest]
+            order = order[np.cumsum(sizes[order]) <= guests * rows.capacity]
+            order = np.concatenate([order, hosts])
         kept = np.zeros(len(kept), dtype=np.bool_)
         kept[order[np.cumsum(sizes[order]) <= rows.capacity]] = True
     if copies:
         rows.cutoff = float(worth[kept].min()) if full else 0.0
+    pairs = _best_pairs([(is_wanted & kept[own], of) for own, is_wanted, of in asked], rows.most_pairs)
+    kept = np.zeros(len(kept), dtype=np.bool_)
+    for (own, _, _), taken in zip(asked, pairs, strict=True):
+        kept[own[taken]] = True
     places = np.cumsum(kept) - 1
     leaving = [
-        _share_out(claim, own, is_wanted & kept[own], places)
-        for claim, (own, is_wanted) in zip(claims, asked, strict=True)
+        _share_out(claim, own, taken, places)
+        for claim, (own, _, _), taken in zip(claims, asked, pairs, strict=True)
     ]
     at = len(rows.ids)
     rows.drop(kept[:at])
@@ -76,6 +94,23 @@ def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
         rows.append(part, own[kept[at : at + len(own)]])
         at += len(own)
     return leaving
+
+
+def _best_pairs(asked: Sequence[tuple[BoolArray, Float64Array]], most: int) -> list[BoolArray]:
+    """Of each model's rows those kept for it: the pairs that are worth most, if they are too many."""
+    wanted = np.concatenate([taken for taken, _ in asked])
+    if np.count_nonzero(wanted) > most:
+        worth = np.concatenate([of for _, of in asked])[wanted]
+        order = by_falling_priority(_spread(worth))
+        places = np.flatnonzero(wanted)
+        wanted[places[order[most:]]] = False
+    return np.split(wanted, np.cumsum([len(taken) for taken, _ in asked])[:-1])
+
+
+def _spread(worth: Float64Array) -> Float64Array:
+    """The same, as multiples that fill the range of priorities: of many models each adds little."""
+    most = worth.max(initial=0.0)
+    return worth * (HIGHEST_PRIORITY / most) if most > 0.0 else worth
 
 
 def _share_out(claim: Claim, own: Int64Array, kept: BoolArray, places: Int64Array) -> Leaving:

@@ -49,8 +49,6 @@ from ooc_svm.solvers.streamed_smo.nu_check import check_again, nu_model, value_a
 from ooc_svm.solvers.streamed_smo.nu_state import NuState
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 
-N_VECTORS = 3  # Row vectors besides those of the models
-
 EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
 TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
 MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs

@@ -23,6 +23,9 @@ WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.01, 0.02, 1.0
 # same, but each brings copies. (With 16 models and a room of 2 there are twice as many reads.)
 MOST_OFFERS = 8
 
+# Of more models than that, the part of the room for rows of the last round, see `admission`.
+GUESTS = 0.25
+
 
 def room_of(n_models: int) -> float:
     """What one of so many models may offer, as a share of what one alone may."""
@@ -83,9 +86,18 @@ class Company:
             # None came up to it: what is held may be worth less by now.
             rows.cutoff = 0.0
         self.rounds = 0
-        for member, leaving in zip((*running, *ended), admit(rows, claims), strict=True):
+        left = admit(rows, claims, self._guests(running))
+        for member, leaving in zip((*running, *ended), left, strict=True):
             member.part_with(*leaving)
         rows.measure(self.members[0].model.space.scale2)
+
+    def _guests(self, running: list[Member]) -> float:
+        """The part of the room that is for rows of the last round: some if most free rows are elsewhere."""
+        if len(self.members) <= MOST_OFFERS:
+            return 0.0
+        here = sum(_set_of(member).count_free(member.model) for member in running)
+        elsewhere = sum(member.state.free_elsewhere for member in running)
+        return GUESTS if elsewhere > here else 0.0
 
 
 def _set_of(member: Member) -> WorkingSet:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ooc_svm.passes.base import Pass
-from ooc_svm.solvers.streamed_smo.bracket import Member
 from ooc_svm.solvers.streamed_smo.placement import RHO, place_rows, place_targets
 
+if TYPE_CHECKING:
+    from ooc_svm.solvers.streamed_smo.bracket import Member
+
 N_MODELS = 6
+N_VECTORS = 3  # Row vectors besides those of the models
 
 # The values of epsilon, as multiples of the mean distance of the values from their center. The largest C, as
 # a multiple of 1 over the mean squared norm of a row; the smallest is 1 over the sum of those norms.

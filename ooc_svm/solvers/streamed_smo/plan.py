@@ -12,11 +12,10 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
-from ooc_svm.solvers.streamed_smo.by_nu import N_VECTORS, build_by_nu
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
-from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS
+from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
@@ -33,9 +32,10 @@ SHARES = (
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
 # Several models hold at most so many times the rows of one: many rows matter to most of them.
 MOST_TOGETHER = 4
-# Nonzeros and rows together that are all held, if there are no more: that saves reads. But they may take no
-# more than this part of what resident rows could.
-FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
+# Nonzeros and rows together: if there are no more all are held, which halves the work of one model and saves
+# much more of many; of more data, those that are held in any case. But they may take no more than this part
+# of what resident rows could.
+ALL_ELEMENTS, FEW_ELEMENTS, FEW_PART = 1 << 22, 1 << 16, 0.25
 
 # Rows of mean length that are held at least, even by a smaller share: with one or none the bound of a free
 # bias would stay at 0, and with fewer than there are free rows each read undoes a part of what the one before
@@ -45,12 +45,16 @@ LEAST_ROWS, USEFUL_ROWS = 8, 1024
 # A smaller share of the data, where that is also few rows, takes several times the reads of a larger one.
 CROWDED = 0.02
 
+# Of many models, a resident row is held for at least so many on average where memory is short: few rows are
+# near the margin of more. (172 classes of texts: 5 to 7.)
+PAIRS_A_ROW = 16
+
 # Part of the memory left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
 
-# Bytes of a resident row besides its nonzeros: of the row as a candidate, of the copy while the two are put
-# together, and of the row when it has left.
-RESIDENT_ROW_BYTES = 352
+# Bytes of a resident row for each model that it is held for: of the row as a candidate, of the copy while the
+# two are put together, and of the row when it has left.
+PAIR_BYTES = 352
 
 EXPECTED_READS = 5  # Reads to a gap of 1e-3
 
@@ -63,6 +67,7 @@ class SmoParameters:
     """
 
     resident_elements: int  # Held in memory, for all models together
+    resident_pairs: int  # Of a resident row and a model that it is held for
     # What the rounds are cut for: as many, but of a run begun when each model had its own
     elements_cut_for: int
 
@@ -83,20 +88,22 @@ class StreamedSmoPackage(SmoWarmStarting):
         if kept is not None:
             cut_for = kept.get("elements_cut_for", kept.get("capacity", 0))
             capacity = kept.get("resident_elements", kept.get("capacity", 0) * size.n_models)
-            if min(capacity, cut_for) < 1:
-                raise ValueError(f"no run on these data has a working set of {min(capacity, cut_for)}")
+            pairs = kept.get("resident_pairs", _pairs(size, capacity, size.n_models))
+            if min(capacity, cut_for, pairs) < 1:
+                raise ValueError(f"no run on these data has a working set of {min(capacity, cut_for, pairs)}")
         elif options.resident is not None:
             capacity = max(math.ceil(options.resident * size.elements), _least_capacity(size))
             capacity = min(capacity, size.elements)
+            pairs = _fitting_pairs(size, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
-            capacity = _best_capacity(size, RESIDENT_PART * max(left, 0))
-        return _plan(size, options, room, SmoParameters(capacity, cut_for or capacity))
+            capacity, pairs = _best_capacity(size, RESIDENT_PART * max(left, 0))
+        return _plan(size, options, room, SmoParameters(capacity, pairs, cut_for or capacity))
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""
         few = size.n_nonzeros // 4
         size = _with_members(size, options)
-        return _plan(size, options, NO_ROOM, SmoParameters(few, few))
+        return _plan(size, options, NO_ROOM, SmoParameters(few, _pairs(size, few, size.n_models), few))
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """The lanes are those of all the data; candidates are in the worker before they are sent."""
@@ -106,7 +113,9 @@ class StreamedSmoPackage(SmoWarmStarting):
 
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
         """No more rows are resident than the smallest worker can offer."""
-        return asdict(min(own.parameters, worker.parameters, key=lambda found: found.resident_elements))
+        both = own.parameters, worker.parameters
+        fewest = min(both, key=lambda found: found.resident_elements)
+        return asdict(replace(fewest, resident_pairs=min(found.resident_pairs for found in both)))
 
     def rounds(self, plan: SolverPlan, context: Context) -> Sequence[RowSet]:
         return [each.rows for each in _rounds(plan, context)]
@@ -121,7 +130,9 @@ class StreamedSmoPackage(SmoWarmStarting):
         ones = context.value_type == "ones"
         values = np.empty(0, np.float32 if ones else context.value_type)
         effort = _effort(size, options, plan.parameters)
-        rows, company = ResidentRows(plan.parameters.resident_elements, values, ones), Company()
+        held = plan.parameters
+        rows = ResidentRows(held.resident_elements, values, ones, most_pairs=held.resident_pairs)
+        company = Company()
 
         def solver(spec: ModelSpec, name: str) -> StreamedSmo:
             assert spec.targets is not None
@@ -135,6 +146,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             solvers = [solver(spec, f"model{number}") for number, spec in enumerate(models)]
             _join_paths(models, solvers)
             return list(solvers)
+        from ooc_svm.solvers.streamed_smo.by_nu import build_by_nu
+
         return [build_by_nu(spec, f"model{number}", solver, context) for number, spec in enumerate(models)]
 
 
@@ -175,7 +188,10 @@ def _plan(
     """The plan for these parameters; ``resident``: the share of the resident rows in all rows, if more."""
     share = parameters.resident_elements / size.elements
     note = f"{100 * share:.3g} % of the data for {size.n_models} model(s)"
-    rows = MemoryItem("resident rows", _rows_nbytes(size, parameters.resident_elements, resident), note)
+    elements, pairs = parameters.resident_elements, parameters.resident_pairs
+    if pairs < _pairs(size, elements, size.n_models):
+        note += f", at most {pairs:,} pairs of a row and a model"
+    rows = MemoryItem("resident rows", _rows_nbytes(size, elements, pairs, resident), note)
     effort = _effort(size, options, parameters)
     return SolverPlan(
         parameters,
@@ -194,27 +210,46 @@ def _least_capacity(size: DataSize) -> int:
     return math.ceil(max(LEAST_ROWS * row, min(USEFUL_ROWS * row, FEW_ELEMENTS)))
 
 
-def _best_capacity(size: DataSize, nbytes: float) -> int:
-    """The largest of the shares worth holding that fits."""
+def _pairs(size: DataSize, capacity: int, a_row: int) -> int:
+    """Pairs of a row and a model, where each resident row is held for so many of them."""
+    return math.ceil(capacity * size.n_rows / size.elements * min(a_row, size.n_models))
+
+
+def _fitting_pairs(size: DataSize, capacity: int, nbytes: float) -> int | None:
+    """The most pairs of so many resident rows that fit; None if too few do."""
+    a_row = size.n_models
+    while True:
+        pairs = _pairs(size, capacity, a_row)
+        if _rows_nbytes(size, capacity, pairs) <= nbytes:
+            return pairs
+        if a_row <= PAIRS_A_ROW:
+            return None
+        a_row = max(a_row // 2, PAIRS_A_ROW)
+
+
+def _best_capacity(size: DataSize, nbytes: float) -> tuple[int, int]:
+    """The largest of the shares worth holding that fits, and the pairs that fit with it."""
     most = MOST_OF_LITTLE if size.n_nonzeros < LITTLE_DATA else 1.0
     together = min(size.n_models, MOST_TOGETHER)
     shares = (together * share for share in SHARES if share <= most)
     capacities = [min(math.ceil(share * size.elements), size.elements) for share in shares]
-    fitting = (capacity for capacity in capacities if _rows_nbytes(size, capacity) <= nbytes)
-    capacity = next(fitting, capacities[-1])
-    few = min(size.elements, FEW_ELEMENTS)
-    return max(capacity, few) if _rows_nbytes(size, few) <= FEW_PART * nbytes else capacity
+    tried = ((capacity, _fitting_pairs(size, capacity, nbytes)) for capacity in capacities)
+    capacity, pairs = next((each for each in tried if each[1]), (capacities[-1], None))
+    wanted = [size.elements] if size.elements <= ALL_ELEMENTS else []
+    for few in (*wanted, min(size.elements, FEW_ELEMENTS)):
+        few_pairs = _fitting_pairs(size, few, FEW_PART * nbytes)
+        if few > capacity and few_pairs:
+            return few, few_pairs
+    return capacity, pairs or _pairs(size, capacity, PAIRS_A_ROW)
 
 
-def _rows_nbytes(size: DataSize, capacity: int, resident: float | None = None) -> int:
+def _rows_nbytes(size: DataSize, capacity: int, pairs: int, resident: float | None = None) -> int:
     """Bytes of the resident rows, and of the candidates that a round brings on top of them."""
     share = min(1.0, capacity / size.elements)
     effort = effort_for(size.n_nonzeros, share if resident is None else resident)
     offered = size.n_models * room_of(size.n_models) * effort.offered
     element = (1 + offered) * (4 + size.value_bytes)
-    # Each model knows something of its own of the row.
-    row = RESIDENT_ROW_BYTES * size.n_models * size.n_rows / size.elements
-    return int(share * size.elements * (element + row))
+    return int(share * size.elements * element + PAIR_BYTES * pairs)
 
 
 def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> tuple[MemoryItem, ...]:

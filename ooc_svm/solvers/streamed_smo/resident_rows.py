@@ -11,6 +11,7 @@ from ooc_svm.errors import parameter
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 
+NO_LIMIT = 1 << 62
 LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 _SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
 
@@ -25,6 +26,8 @@ class ResidentRows:
     ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # shape (m,): row numbers
     indptr: Int64Array = field(default_factory=lambda: np.zeros(1, dtype=np.int64))  # shape (m + 1,)
     indices: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    # Rows of all models together, each of which has something of its own of a row
+    most_pairs: int = field(default=NO_LIMIT, metadata={"saved": False})
     # The lowest worth that was kept when there was no room for all rows, else 0; rows below it need not be
     # candidates
     cutoff: float = field(default=0.0, metadata={"saved_as": "least"})

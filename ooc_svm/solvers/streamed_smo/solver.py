@@ -83,6 +83,10 @@ SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
 # Nonzeros and rows that a solve may always look at: a few milliseconds, which no read takes less than.
 WORTHWHILE = 1_000_000
 
+# The step of b that is best for the resident rows does not know that others answer to it. It is taken by the
+# share of the free rows that are resident, times this at most: twice as long a step would not come nearer.
+RELAXED = 1.5
+
 # A read that leaves so much of the sum of the multipliers makes rho so many times as large.
 FIRMER = 4.0
 
@@ -163,12 +167,13 @@ class StreamedSmo(Prunable):
         return Sample((), (sweep, scores), sweeps=self.effort.expected_sweeps)
 
     @property
-    def _room(self) -> int:
-        """Nonzeros and rows together that the candidates of a lane may have."""
-        capacity = self.state.multipliers.working_set.rows.capacity
+    def _room(self) -> tuple[int, int]:
+        """Nonzeros and rows together that the candidates of a lane may have, and how many they may be."""
+        rows = self.state.multipliers.working_set.rows
         # Where all rows are held, a lane may have most of them.
         lanes = self.effort.lanes if self.effort.offered < 1.0 else 1
-        return math.ceil(self.effort.offered * capacity * self.company.room / lanes)
+        share = self.effort.offered * self.company.room / lanes
+        return math.ceil(share * rows.capacity), math.ceil(share * rows.most_pairs)
 
     def steps(self) -> Steps:
         state = self.state
@@ -259,17 +264,18 @@ class StreamedSmo(Prunable):
         """D at the multipliers of the moment, and a bound of its rounding."""
         return lower_bound(self.model, self.state, count_rows(self.rows), self._log_odds)
 
-    def _answering(self, r: int, free: float) -> float:
-        """Share of the free rows that have answered to the last b, round r having so many of them.
+    def _answering(self, r: int) -> tuple[float, float]:
+        """Shares of the free rows that have answered to the last b, in the round r.
 
-        b follows the multipliers as far as they follow b: all of them have where all free rows are resident.
+        Of the resident rows, and of these and the round's. b follows the multipliers as far as they follow b:
+        all of them have where all free rows are resident.
         """
-        state, working_set = self.state, self.state.multipliers.working_set
-        state.free[r] = free
-        seen = state.free[state.free >= 0.0]
-        resident = dual_loops.count_free(self.model.loss, working_set.dual, working_set.targets)
-        everywhere = resident + seen.mean() * len(state.free)
-        return float((resident + free) / everywhere) if everywhere > 0.0 else 1.0
+        state = self.state
+        resident = state.multipliers.working_set.count_free(self.model)
+        everywhere = resident + state.free_elsewhere
+        if not everywhere > 0.0:
+            return 1.0, 1.0
+        return float(resident / everywhere), float((resident + state.free[r]) / everywhere)
 
     def _read(self, reference: Float64Array, scored: bool) -> Steps:
         """One read of the data, with all rows scored by the reference."""
@@ -311,7 +317,8 @@ class StreamedSmo(Prunable):
                 rebuilt += answer.rebuilt
             rate = self._join(r, answer)
             if model.free_bias:
-                rate *= self._answering(r, float(answer.sums[dual_loops.FREE]))
+                resident, answering = self._answering(r)
+                rate = max(state.rho * answering, rate * min(answering, RELAXED * resident))
                 state.b += self._limited(rate * multipliers.total)
         if rebuild:
             # Many small steps leave a residue, and larger ones on the way a larger one.
@@ -449,7 +456,7 @@ class StreamedSmo(Prunable):
         dual_loops.add_change(state.w, theta, before, answer.w)
         multipliers.linear += theta * linear - 0.5 * theta**2 * quadratic
         multipliers.total += theta * moved
-        multipliers.thetas[r], state.gaps[r] = theta, s[dual_loops.GAP]
+        multipliers.thetas[r], state.gaps[r], state.free[r] = theta, s[dual_loops.GAP], s[dual_loops.FREE]
         state.visited += float(s[dual_loops.ROWS])
         state.rounding.moved(s, self.model.space.norm(state.w))
         self._candidates, self._theta = answer.candidates, theta

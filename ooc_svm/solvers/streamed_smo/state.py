@@ -69,6 +69,12 @@ class SmoState:
         return self.mean if len(self.mean) else None
 
     @property
+    def free_elsewhere(self) -> float:
+        """About how many rows are free and not resident: rounds not known yet have as many as the others."""
+        seen = self.free[self.free >= 0.0]
+        return float(seen.mean() * len(self.free)) if len(seen) else 0.0
+
+    @property
     def scale(self) -> float:
         """What the losses amount to where all scores are 0, at least; 0 before the first read."""
         # The mean of squared residuals is at least the square of their mean.

@@ -19,6 +19,7 @@ from ooc_svm.passes.base import Position, RowSet, RowSlice, StridedRange
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 
+HIGHEST_PRIORITY = 4.0
 _MASK = (1 << 64) - 1
 
 
@@ -95,7 +96,8 @@ class SweepPass:
     residency: Residency
     visits: int  # Times that each row is moved
     seed: np.uint64
-    room: int  # Nonzeros and rows together that the candidates of a lane may have
+    # Nonzeros and rows together that the candidates of a lane may have, and how many they may be
+    room: tuple[int, int]
     min_priority: float  # Of a candidate
     rows: RowSet  # A segment for each lane
     position: Position
@@ -137,8 +139,9 @@ class SweepPass:
         is_resident = np.zeros(n_rows, dtype=np.bool_)
         is_resident[places(self.residency.anywhere, rows)[1]] = True
         sizes[is_resident] = 1
-        room = self.room * n_rows // self._rows_of_lane(rows.start)
-        chosen = _best_rows(priority, sizes, self.min_priority, room)
+        in_lane = self._rows_of_lane(rows.start)
+        room, most = (part * n_rows // in_lane for part in self.room)
+        chosen = _best_rows(priority, sizes, self.min_priority, room, most)
         if len(chosen):
             copied = ~is_resident[chosen]
             chosen = np.concatenate([chosen[copied], chosen[~copied]])
@@ -257,18 +260,18 @@ class NormPass:
 def by_falling_priority(priority: Float64Array) -> Int64Array:
     """Positions by falling priority, those of nearly equal ones in their order.
 
-    Priorities lie between 0 and 4; 16 bits of them are sorted by radix, twelve times as fast as all.
+    16 bits of them are sorted by radix, twelve times as fast as all.
     """
-    levels = (np.clip(4.0 - priority, 0.0, 4.0) * 16383.0).astype(np.uint16)
+    levels = (np.clip(HIGHEST_PRIORITY - priority, 0.0, HIGHEST_PRIORITY) * 16383.0).astype(np.uint16)
     return np.argsort(levels, kind="stable")
 
 
-def _best_rows(priority: Float64Array, sizes: Int64Array, least: float, room: int) -> Int64Array:
+def _best_rows(priority: Float64Array, sizes: Int64Array, least: float, room: int, most: int) -> Int64Array:
     """The rows of the highest priorities that fit the room together, ascending; a held row has -1."""
     free = np.flatnonzero((priority >= least) & (sizes <= room))
-    if sizes[free].sum() > room:
+    if sizes[free].sum() > room or len(free) > most:
         free = free[by_falling_priority(priority[free])]
-        free = np.sort(free[np.cumsum(sizes[free]) <= room])
+        free = np.sort(free[np.cumsum(sizes[free]) <= room][:most])
     return free
 
 

@@ -150,6 +150,10 @@ class WorkingSet:
         self._add_rows(model, self.dual, total)
         return total
 
+    def count_free(self, model: DualModel) -> int:
+        """Number of rows here that are free."""
+        return int(dual_loops.count_free(model.loss, self.dual, self.targets))
+
     def takes_up(self, model: DualModel, excess: float, least: float) -> bool:
         """Whether rows of at least this priority could take away an excess of the multipliers' sum."""
         m = len(self.dual)

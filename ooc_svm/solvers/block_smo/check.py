@@ -1,0 +1,175 @@
+"""Whether a saved state of block SMO is one of these data: its scores are computed again, in float64.
+
+A bound would follow from whatever scores and rows a checkpoint has. So a resumed run first compares them with
+the data, by two reads that are not counted. A state as the solver saved it does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
+from ooc_svm.ops.rows import row_squares
+from ooc_svm.passes.base import UNCOUNTED, Position, RowSlice, union
+from ooc_svm.passes.gather import GatheredRows, join_rows, take_rows
+from ooc_svm.solvers.block_smo import bound, set_loops
+from ooc_svm.solvers.block_smo.bound import RowSizes, Values
+from ooc_svm.solvers.block_smo.state import BlockSmoState
+from ooc_svm.solvers.block_smo.update import N_SIZES, KernelModel, Moved, add_kernel_values, add_point
+
+N_SUMS = set_loops.N_SUMS + N_SIZES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedRows:
+    """Rows of a checkpoint, in the order of their numbers, and the multipliers that it says they have."""
+
+    numbers: Int64Array
+    rows: RowBlock
+    v: Float64Array | None = None
+
+    def differ(self, block: RowBlock, rows: RowSlice, v: Float64Array) -> bool:
+        """Whether those among some rows of the data are other ones."""
+        here = np.arange(*np.searchsorted(self.numbers, (rows.start, rows.stop)))
+        numbers = self.numbers[here]
+        saved, own = take_rows(self.rows, here), take_rows(block, numbers - block.start)
+        if self.v is not None and not np.array_equal(self.v[here], v[numbers - rows.start]):
+            return True
+        pairs = zip(saved.arrays, own.arrays, strict=True)
+        return not all(np.array_equal(a, b) for a, b in pairs if a is not None and b is not None)
+
+
+@dataclass(slots=True)
+class Compared:
+    """What a comparison found."""
+
+    now: Float64Array = field(default_factory=lambda: np.zeros(N_SUMS))  # Sums of the point of the moment
+    best: Float64Array = field(default_factory=lambda: np.zeros(N_SUMS))  # And of the best one
+    difference: float = 0.0  # Of a score of the moment, from what it is
+    best_difference: float = 0.0
+    n_outside: int = 0  # Multipliers outside of their bounds
+    n_other: int = 0  # Parts of blocks of which saved rows are other ones
+    square: float = 0.0  # Of `RowSizes`
+    nonzeros: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparePass:
+    """Compare scores with those computed from the multipliers, and saved rows with those of the data."""
+
+    model: KernelModel
+    points: tuple[
+        Moved, ...
+    ]  # The multipliers of now, those that rows set aside have followed, the best ones
+    biases: tuple[float, float]  # Of now and of the best point
+    saved: tuple[SavedRows, ...]
+    rows: ClassVar[None] = None
+    position: ClassVar[Position] = UNCOUNTED
+    prefetch: ClassVar[tuple[int, ...]] = ()
+    needs_data: ClassVar[bool] = True
+    writes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        model = self.model
+        names = model.v, model.h, model.aside, model.best_v, model.best_h
+        return union((model.targets.reads, names))
+
+    def empty(self) -> Compared:
+        return Compared()
+
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Compared) -> None:
+        assert block is not None
+        model, vectors, n = self.model, rows.vectors, rows.stop - rows.start
+        chosen, squares = np.arange(n, dtype=np.uint64) + np.uint64(rows.start - block.start), np.empty(n)
+        row_squares(*block.arrays, model.scale2, chosen, squares)
+        exact = np.zeros((len(self.points), n))
+        for point, out in zip(self.points, exact, strict=True):
+            add_kernel_values(model, "float64", block, chosen, squares, point, out)
+        v, h, t, costs = model.rows(rows)
+        boxes = np.empty((4, n))
+        set_loops.fill_boxes(model.loss, t, costs, boxes)
+        for own in (v, vectors[model.best_v]):
+            partial.n_outside += int(np.count_nonzero(~((own >= boxes[0]) & (own <= boxes[1]))))
+        followed = np.where(vectors[model.aside] != 0.0, exact[1], exact[0])
+        partial.difference = _largest(partial.difference, h - followed)
+        partial.best_difference = _largest(partial.best_difference, vectors[model.best_h] - exact[2])
+        add_point(model.loss, v, exact[0], t, costs, self.biases[0], 0.0, partial.now)
+        add_point(model.loss, vectors[model.best_v], exact[2], t, costs, self.biases[1], 0.0, partial.best)
+        partial.n_other += sum(each.differ(block, rows, v) for each in self.saved)
+        lengths = np.diff(block.indptr)[chosen.view(np.int64)]
+        partial.square = max(partial.square, float(squares.max(initial=0.0)))
+        partial.nonzeros = max(partial.nonzeros, int(lengths.max(initial=0)))
+
+    def merge(self, left: Compared, right: Compared) -> Compared:
+        left.now += right.now
+        left.best += right.best
+        left.n_outside += right.n_outside
+        left.n_other += right.n_other
+        for name in ("difference", "best_difference", "square", "nonzeros"):
+            setattr(left, name, _largest(getattr(left, name), getattr(right, name)))
+        return left
+
+
+def _largest(known: Any, found: Any) -> Any:
+    """The largest magnitude; what is no number counts as infinite."""
+    most = np.max(np.abs(found), initial=known)
+    return most.item() if np.isfinite(most) else np.inf
+
+
+def comparison(model: KernelModel, state: BlockSmoState, found: GatheredRows) -> ComparePass:
+    """The pass for a state, given the rows of the data that have a multiplier, now or at the best point."""
+    working, backlog = state.working, state.backlog
+    both = join_rows([part for part in (found.rows, backlog.rows) if part.n_rows])
+    squares, numbers = np.empty(both.n_rows), np.concatenate([found.numbers, backlog.numbers])
+    row_squares(*both.arrays, model.scale2, np.arange(len(squares), dtype=np.uint64), squares)
+    v, best = found.vectors[model.v], found.vectors[model.best_v]
+    none = np.zeros(backlog.n_rows)
+    changes = [(v, none), (v, -backlog.change), (best, none)]
+    points = tuple(Moved(numbers, both, squares, np.concatenate(each), squares) for each in changes)
+    places = np.argsort(working.numbers)
+    own = SavedRows(working.numbers[places], take_rows(working.rows, places), working.before[places])
+    saved = own, SavedRows(backlog.numbers, backlog.rows)
+    return ComparePass(model, points, (state.pivot, state.best_bias), saved)
+
+
+def damages(
+    model: KernelModel,
+    state: BlockSmoState,
+    found: Compared,
+    weight: float,
+    kind: str,
+    n_rows: int,
+    precision: str,
+) -> Generator[str, None, None]:
+    """What of a state cannot be true.
+
+    ``weight``: the sum of the magnitudes of all multipliers. ``kind``: of the bias.
+    """
+    sizes, certificate = RowSizes(found.square, found.nonzeros), state.certificate
+    fine, coarse = (
+        bound.update_error(model.kernel, sizes, each, np.array([weight]), n_rows * weight)[0]
+        for each in ("float64", precision)
+    )
+    largest = bound.largest_value(model.kernel, sizes)
+
+    def of(sums: Float64Array, bias: float) -> Values:
+        return bound.values(sums, bias, kind, fine, largest, n_rows)
+
+    if found.n_outside:
+        yield f"{found.n_outside} multipliers are outside their bounds"
+    if found.n_other:
+        yield "rows that it holds are other ones"
+    difference = max(found.difference, found.best_difference)
+    if not difference <= state.far_error + fine:
+        yield f"a score is off by {difference:.3g}"
+    best, now = of(found.best, state.best_bias), of(found.now, state.pivot)
+    if not abs(best.primal - certificate.primal) <= best.primal_rounding + certificate.primal_rounding:
+        yield f"it says that P is {certificate.primal!r}, and it is {best.primal!r}"
+    # Steps in the precision of the search can lose that much of D.
+    if not certificate.lower <= now.dual + now.dual_rounding + coarse * weight:
+        yield f"it says that D is {certificate.dual!r}, and it is {now.dual!r}"
