@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from ooc_svm.catalog import LOSSES
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
@@ -24,8 +25,9 @@ from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 
-# Shares of the data that may be held in memory; larger ones take more time than they save, and of little data
-# the first ones do too.
+# Shares of the data that may be held in memory; larger ones take more time than they save. Of little data the
+# first ones do too, unless no row is ever without a loss (measured on covtype with the logistic loss: three
+# quarters of the time).
 SHARES = (
     *(0.2, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.015, 0.01),
     *(0.007, 0.005, 0.003, 0.002, 0.001, 1e-4, 1e-5, 1e-6),
@@ -89,7 +91,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             capacity = max(math.ceil(options.resident * size.elements), _least_capacity(size))
             capacity = min(capacity, size.elements)
         else:
-            capacity = _best_capacity(size, RESIDENT_PART * max(left, 0))
+            has_end = LOSSES[options.resolved_loss].has_end
+            capacity = _best_capacity(size, RESIDENT_PART * max(left, 0), has_end=has_end)
         return _plan(size, options, room, SmoParameters(capacity, cut_for or capacity))
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
@@ -194,9 +197,9 @@ def _least_capacity(size: DataSize) -> int:
     return math.ceil(max(LEAST_ROWS * row, min(USEFUL_ROWS * row, FEW_ELEMENTS)))
 
 
-def _best_capacity(size: DataSize, nbytes: float) -> int:
-    """The largest of the shares worth holding that fits."""
-    most = MOST_OF_LITTLE if size.n_nonzeros < LITTLE_DATA else 1.0
+def _best_capacity(size: DataSize, nbytes: float, *, has_end: bool) -> int:
+    """The largest of the shares worth holding that fits; ``has_end``: of the loss."""
+    most = MOST_OF_LITTLE if has_end and size.n_nonzeros < LITTLE_DATA else 1.0
     together = min(size.n_models, MOST_TOGETHER)
     shares = (together * share for share in SHARES if share <= most)
     capacities = [min(math.ceil(share * size.elements), size.elements) for share in shares]
