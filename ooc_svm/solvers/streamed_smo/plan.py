@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ooc_svm.catalog import LOSSES
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
@@ -91,8 +90,7 @@ class StreamedSmoPackage(SmoWarmStarting):
             capacity = max(math.ceil(options.resident * size.elements), _least_capacity(size))
             capacity = min(capacity, size.elements)
         else:
-            has_end = LOSSES[options.resolved_loss].has_end
-            capacity = _best_capacity(size, RESIDENT_PART * max(left, 0), has_end=has_end)
+            capacity = _best_capacity(size, RESIDENT_PART * max(left, 0), has_end=options.has_end)
         return _plan(size, options, room, SmoParameters(capacity, cut_for or capacity))
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
