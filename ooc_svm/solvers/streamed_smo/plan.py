@@ -47,8 +47,8 @@ LEAST_ROWS, USEFUL_ROWS = 8, 1024
 CROWDED = 0.02
 
 # Of many models, a resident row is held for at least so many on average where memory is short: few rows are
-# near the margin of more. (172 classes of texts: 5 to 7.)
-PAIRS_A_ROW = 16
+# near the margin of more. (172 classes of texts: 5 to 8.)
+PAIRS_A_ROW = 12
 
 # Part of the memory left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
