@@ -77,7 +77,7 @@ def pass_seconds(store, threads, **options):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", default="250MB", help="of the rows in memory")
+    parser.add_argument("--size", default="500MB", help="of the rows in memory")
     parser.add_argument("--latency", type=float, default=0.05, help="seconds")
     parser.add_argument("--bandwidth", default="50MB", help="bytes a second")
     parser.add_argument("--threads", type=int, default=2)
