@@ -30,11 +30,13 @@ class LossEntry(NamedTuple):
     """A loss; its home is ``"module:name"``, see `load`.
 
     `options` belong to it and the other losses that name them: they are the numbers of its formula.
+    `has_end`: whether rows may be without a loss, so that most multipliers rest at a bound.
     """
 
     home: str
     properties: tuple[LossProperty, ...]
     options: tuple[str, ...] = ()
+    has_end: bool = True
 
 
 class ProblemEntry(NamedTuple):
@@ -101,7 +103,7 @@ LOSSES = {
         home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=(*_PARABOLAS, "power")
     ),
     "lp": LossEntry(home="ooc_svm.losses.lp:lp_hinge", properties=("dual", "power"), options=("p",)),
-    "logistic": LossEntry(home="ooc_svm.losses.logistic:Logistic", properties=("dual",)),
+    "logistic": LossEntry(home="ooc_svm.losses.logistic:Logistic", properties=("dual",), has_end=False),
     "epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",
         properties=_LINES,

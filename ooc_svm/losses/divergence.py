@@ -10,14 +10,17 @@ NEAR = 0.1  # Relative distance of two numbers up to which a series has all digi
 TINY = 1e-300  # Where a number that underflows is not one yet
 
 
-@inlined
-def divergence(a, p, more):  # type: ignore[no-untyped-def]
-    """``a log(a / p) - (a - p)``, which is 0 or more; a and p are. ``more``: log(p), where p underflows."""
+@inlined(error_model="numpy")
+def divergence(a, p, unit, power):  # type: ignore[no-untyped-def]
+    """``a log(a / p) - (a - p)``, which is 0 or more; a and p are.
+
+    ``unit``, ``power``: p is ``unit exp(power)``, where it may underflow.
+    """
     d = a - p
     if abs(d) > NEAR * p:
         if not a > 0.0:
             return p
-        return a * (math.log(a / p) if p > TINY else math.log(a) - more) - d
+        return a * (math.log(a / p) if p > TINY else math.log(a) - math.log(unit) - power) - d
     if d == 0.0:
         return 0.0
     # log(a / p) is 2 artanh(s).

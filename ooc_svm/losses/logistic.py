@@ -22,7 +22,7 @@ from ooc_svm.losses.divergence import TINY, divergence
 from ooc_svm.losses.functions import implements
 from ooc_svm.ops.compiled import inlined
 
-NEWTON_STEPS, SMALL_STEP = 24, 1e-4  # Of a search for a root: the error is the square of the last step
+NEWTON_STEPS, SMALL_STEP = 24, 0.02  # Of a search for a root: the error is the square of the last step
 FAR = 1.0  # Newton's first step from the score beyond which another start is nearer
 
 # Rounding moves alpha by this share of c at least where it is near c, and the slope of the entropy, which is
@@ -34,7 +34,7 @@ class Logistic(NamedTuple):
     """Every row has a loss, and the multiplier of each lies between its bounds."""
 
 
-@inlined
+@inlined(error_model="numpy")
 def _sigmoid(u):  # type: ignore[no-untyped-def]
     """``1 / (1 + exp(-u))``."""
     e = math.exp(-abs(u))
@@ -95,7 +95,7 @@ def row_gap(loss, v, r, t, c):  # type: ignore[no-untyped-def]
     e = math.exp(-abs(u))
     less, more = c * e / (1.0 + e), c / (1.0 + e)
     near, far = (alpha, c - alpha) if u < 0.0 else (c - alpha, alpha)
-    return divergence(near, less, math.log(c) - abs(u)) + divergence(far, more, 0.0)
+    return divergence(near, less, c, -abs(u)) + divergence(far, more, c, 0.0)
 
 
 @implements(Logistic)
@@ -123,7 +123,8 @@ def gain(loss, v, new, t, c):  # type: ignore[no-untyped-def]
     change, rest = end - alpha, c - alpha
     if not (alpha > TINY and abs(change) < 0.5 * min(alpha, rest)):
         return _entropy(end, c) - _entropy(alpha, c)
-    return change * math.log(rest / alpha) - divergence(end, alpha, 0.0) - divergence(c - end, rest, 0.0)
+    slope = change * math.log(rest / alpha)
+    return slope - divergence(end, alpha, alpha, 0.0) - divergence(c - end, rest, rest, 0.0)
 
 
 @implements(Logistic)
@@ -164,7 +165,7 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
     return t * (c * _sigmoid(-_root(behind, curvature * c, -u)))
 
 
-@inlined
+@inlined(error_model="numpy")
 def _root(goal, scale, start):  # type: ignore[no-untyped-def]
     """The x that is 0 or less with ``x + scale sigma(x) = goal``; NaN if a number overflows."""
     x = min(start, 0.0)
@@ -182,7 +183,7 @@ def _root(goal, scale, start):  # type: ignore[no-untyped-def]
     return x
 
 
-@inlined
+@inlined(error_model="numpy")
 def _lambert(x):  # type: ignore[no-untyped-def]
     """Roughly the w with ``w + log(w) = x``."""
     if x > 1.0:

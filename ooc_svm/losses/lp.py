@@ -65,7 +65,7 @@ def _distance(p, alpha, u, a, c):  # type: ignore[no-untyped-def]
         return c * x * (k * a - p * u)
     d = u - a
     if abs(d) <= NEAR * a:
-        rest = divergence(u, a, 0.0)
+        rest = divergence(u, a, 1.0, 0.0)
         return c * x * (u * _excess(k * (rest + d) / u) + k * rest)
     return c * x * max(u * math.expm1(k * math.log(u) - math.log(x)) - k * d, 0.0)
 

@@ -402,6 +402,11 @@ class TrainOptions:
         return PROBLEMS[self.problem].losses[0] if self.loss is None else self.loss
 
     @property
+    def has_end(self) -> bool:
+        """Whether rows may be without a loss."""
+        return LOSSES[self.resolved_loss].has_end
+
+    @property
     def resolved_bias(self) -> str:
         """The bias, the problem's own if none was named."""
         return PROBLEMS[self.problem].bias if self.bias is None else self.bias

@@ -16,11 +16,10 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 
 from ooc_svm.errors import DamageError, InputError, StorageError, UsageError, parameter, shown
 from ooc_svm.store.layout import ARRAY_ATTRIBUTES, CHUNK_ROWS, METADATA, STRING_ATTRIBUTES
@@ -30,6 +29,9 @@ from ooc_svm.store.storage import LocalStorage
 from ooc_svm.system import private_folders
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import status_of, storage_errors, sync_folder
+
+if TYPE_CHECKING:
+    import zarr
 
 _ADVICE = "free some space or check the disk, then run again"
 _SUFFIX = ".columns"
@@ -104,6 +106,8 @@ class ObsColumns:
 
     def _create(self, name: str, categories: Sequence[str] | None) -> zarr.Array[Any]:
         """Create the arrays of a column; returns that with an entry for each row."""
+        import zarr
+
         with warnings.catch_warnings(action="ignore"):  # Zarr on its own plans
             if categories is None:
                 return self._array(name, (self._n_rows,), np.float64)
@@ -116,6 +120,8 @@ class ObsColumns:
             return self._array(f"{name}/codes", (self._n_rows,), kind)
 
     def _array(self, name: str, shape: tuple[int], dtype: Any) -> zarr.Array[Any]:
+        import zarr
+
         return zarr.create_array(
             self._folder / name,
             shape=shape,

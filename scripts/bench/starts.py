@@ -125,7 +125,8 @@ def _imports(words: Sequence[str]) -> tuple[Counter[str], Counter[str]]:
         if line.startswith("import time:") and "self [us]" not in line:
             own, _, name = line.removeprefix("import time:").split("|")
             owner = OWNERS.get(name.strip().partition(".")[0], OTHERS)
-            times[owner] += int(own) / 1e3
+            # Where threads import, that of one is subtracted from another.
+            times[owner] += max(int(own), 0) / 1e3
             modules[owner] += 1
     return times, modules
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import SmallData
 
-from ooc_svm import convert, save_model, train
+from ooc_svm import convert, predict, save_model, train
 
 RUN = """
 import sys
@@ -35,7 +35,8 @@ def compiled(small: SmallData, tmp_path_factory: pytest.TempPathFactory) -> dict
     """What commands are given; the functions that they call are in the cache."""
     folder = tmp_path_factory.mktemp("imports")
     convert(small.text, folder / "made.zarr")
-    save_model(train(small.store), folder / "model")
+    save_model(model := train(small.store), folder / "model")
+    predict(model, small.store)
     names = {"TEXT": small.text, "STORE": small.store, "MODEL": folder / "model"}
     return {name: str(path) for name, path in names.items()}
 
@@ -48,6 +49,10 @@ def compiled(small: SmallData, tmp_path_factory: pytest.TempPathFactory) -> dict
         ("info STORE", {"numpy"}),
         ("report MODEL", {"numpy"}),
         ("convert TEXT -o OUT", CONVERTS),
+        (
+            "predict MODEL STORE -o OUT",
+            {"numpy", "numba", "ooc_svm.prediction.predict", "ooc_svm.text.reader"},
+        ),
         ("train STORE -o OUT", TRAINS),
         ("train TEXT -o OUT", TRAINS | CONVERTS),
     ],

@@ -265,7 +265,6 @@ def sweep(  # type: ignore[no-untyped-def]
                     changes += 1
                     size += abs(t * change) + magnitude(loss, v, t, c) + magnitude(loss, new, t, c)
                     step[i] = new - was
-                    far = max(far, violation(loss, new, r - curvature * change, t, c))
             free += is_free(loss, new, t, c)
             keys[i] = priority(loss, new, far * per_unit, t, c)
         building = before = False
