@@ -10,7 +10,7 @@ import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -264,8 +264,3 @@ def number(value: float | None, digits: int = 2) -> str:
     if value is None or not np.isfinite(value):
         return "-"
     return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
-
-
-def powers_line(found: Mapping[str, float], what: str) -> str:
-    """A sentence on fitted powers of n."""
-    return f"{what}: " + ", ".join(f"{name} {power:.2f}" for name, power in found.items()) + "."

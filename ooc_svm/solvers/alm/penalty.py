@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ooc_svm.errors import parameter
 from ooc_svm.solvers.alm.state import Penalty
 
 # Of the gradient's norm to ``sqrt(mu) |r - e|``: below the first mu grows fast, below the second slowly; and
@@ -16,9 +17,16 @@ def first_ratio(C: float) -> float:
     return min(FIRST, MOST / C)
 
 
-def is_at_limit(now: Penalty, C: float) -> bool:
-    """Whether mu can grow no further."""
-    return now.ratio >= MOST / C
+def obstacles(now: Penalty, C: float) -> dict[str, str]:
+    """What to do where mu can grow no further, see `ooc_svm.solvers.base.Solver`."""
+    if now.ratio < MOST / C:
+        return {}
+    smaller, columns = parameter("C"), parameter("scale", "maxabs")
+    return {
+        "penalty-limit": f"the penalty mu of the augmented Lagrangian is at its upper limit of {MOST:g}, "
+        f"and the gap is not certified: take a smaller {smaller}, columns of one size ({columns}) or "
+        f"{parameter('solver', 'streamed-smo')}"
+    }
 
 
 def next_penalty(

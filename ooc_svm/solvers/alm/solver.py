@@ -33,13 +33,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import parameter
 from ooc_svm.passes.base import Overlap
 from ooc_svm.passes.columns import NormedMagnitudes
 from ooc_svm.passes.curvature import CurvaturePass, CurvatureSums
 from ooc_svm.passes.linear import LinearSums
 from ooc_svm.solvers.alm import directions, trial_loops
-from ooc_svm.solvers.alm.penalty import MOST, is_at_limit, next_penalty
+from ooc_svm.solvers.alm.penalty import next_penalty, obstacles
 from ooc_svm.solvers.alm.rounding import AlmRounding
 from ooc_svm.solvers.alm.rules import RowModel, SlopeProducts, Trials
 from ooc_svm.solvers.alm.state import AlmState
@@ -105,14 +104,8 @@ class Alm(AlmValues):
         }  # fmt: skip
 
     def obstacles(self) -> dict[str, str]:
-        if self.certificate.stop_reason == CERTIFIED or not is_at_limit(self.state.penalty, self.model.C):
-            return {}
-        smaller, columns = parameter("C"), parameter("scale", "maxabs")
-        return {
-            "penalty-limit": f"the penalty mu of the augmented Lagrangian is at its upper limit of {MOST:g}, "
-            f"and the gap is not certified: take a smaller {smaller}, columns of one size ({columns}) or "
-            f"{parameter('solver', 'streamed-smo')}"
-        }
+        certified = self.certificate.stop_reason == CERTIFIED
+        return {} if certified else obstacles(self.state.penalty, self.model.C)
 
     def sample(self) -> Sample:
         return Sample((), (self._trials(),))
