@@ -324,12 +324,9 @@ class TrainOptions:
     def __post_init__(self) -> None:
         self._check_problem()
         self._check_solver()
-        if self.cache_size is not None and self.cache is None:
-            raise UsageError(f"{parameter('cache_size')} needs {parameter('cache')}: add it")
-        if self.resume and self.checkpoint is None:
-            raise UsageError(
-                f"{parameter('resume')} needs {parameter('checkpoint')}, the folder to go on from; add it"
-            )
+        for name, needed, what in (("cache_size", "cache", ""), ("resume", "checkpoint", " to go on from")):
+            if getattr(self, name) and getattr(self, needed) is None:
+                raise UsageError(f"{parameter(name)} needs {parameter(needed)}, the folder{what}; add it")
         check_engine(self.engine, self.scheduler, self.insecure_cluster)
 
     def _check_problem(self) -> None:
@@ -455,13 +452,12 @@ class TrainOptions:
     def to_json(self) -> dict[str, Any]:
         """The options as JSON can hold them."""
         record = asdict(self)
-        record["nu"] = self.resolved_nu if self.by_nu else None
-        record["p"] = self.resolved_p
+        record |= {"nu": self.resolved_nu if self.by_nu else None, "p": self.resolved_p}
         record |= {"loss": self.resolved_loss, "epsilon": self.resolved_epsilon, "bias": self.resolved_bias}
         record |= self.kernel_numbers
         if isinstance(self.class_weight, Mapping):
             record["class_weight"] = [[label, weight] for label, weight in self.class_weight.items()]
-        for name in ("checkpoint", "warm_start", "validation"):
+        for name in ("checkpoint", "warm_start", "validation", "cache"):
             place = record[name]
             record[name] = str(place) if isinstance(place, PathLike) else place
         record["C"], record["positive"] = list(self.C), list(self.positive)

@@ -176,14 +176,14 @@ def _weights(model):
 
 
 def sweep_pass(
-    model, rows, position=WHOLE, prefetch=(), *, rebuild=True, theta=0.6, held=None, room=10**9, seed=5,
-    min_priority=0.0, mean=None, unit=1.0,
+    model, rows, position=WHOLE, prefetch=(), *, rebuild=True, theta=0.6, held=None, room=10**9,
+    most=10**9, seed=5, min_priority=0.0, mean=None, unit=1.0,
 ):  # fmt: skip
     """The dual steps of a round, from some weights."""
     bias = np.array([0.1, 0.4 if model.space.penalized_bias else 0.0, 0.0 if mean is None else 0.7])
     return SweepPass(
         model, _weights(model)[0], mean, rebuild, bias, unit, theta, held or Residency(*NOBODY), 1, seed,
-        room, min_priority, rows, position, prefetch,
+        (room, most), min_priority, rows, position, prefetch,
     )  # fmt: skip
 
 
