@@ -78,7 +78,8 @@ def test_reads_of_the_logistic_loss(stores, name, C, most, most_to_four_digits, 
         options = {"C": C, "resident": 0.1, "bias": bias, "tol": tol}
         [found] = ooc_svm.train(stores(name), loss="logistic", **options).report["models"]
         assert found["converged"]
-        assert found["passes"] <= reads
+        # A free bias takes one read more at most.
+        assert found["passes"] <= reads + (bias == "free")
 
 
 @pytest.mark.parametrize("bias", ["none", "free"])

@@ -129,10 +129,11 @@ def test_the_sigmoid_is_that_of_the_scores_of_rows_held_out(problem, options, tm
         sides = np.isin(labels, options["positive"]) if "positive" in options else labels == model.positive[k]
         scores = ended[0].out_of_fold(X, k)
         found, expected = own.log_odds(scores), np.polyval(sigmoid_of(scores, sides), scores)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        # Rows of both classes whose scores are next to each other may share a bin.
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
         report = model.report["calibration"]["functions"][k]
-        assert report["log-loss"] == pytest.approx(log_loss(sides, expit(expected)), rel=1e-5)
-        assert report["brier-score"] == pytest.approx(np.mean((sides - expit(expected)) ** 2), rel=1e-5)
+        assert report["log-loss"] == pytest.approx(log_loss(sides, expit(expected)), rel=1e-4)
+        assert report["brier-score"] == pytest.approx(np.mean((sides - expit(expected)) ** 2), rel=1e-4)
         assert report["rows"] == N_ROWS
         assert (report["slope"], report["offset"]) == own
     folds = model.report["calibration"]["folds"]

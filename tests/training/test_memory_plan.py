@@ -283,7 +283,7 @@ def test_groups_asked_for_are_given_or_refused(groups):
 
 def test_the_parameters_of_a_saved_state_are_kept_or_refused():
     cuts = (CutParameters(groups=2, points=7, max_cuts=300), CutParameters(max_cuts=57))
-    sets = (SmoParameters(3 * 10**7, 10**6), SmoParameters(10**4, 10**4))
+    sets = (SmoParameters(3 * 10**7, 10**6, 10**6), SmoParameters(10**4, 50, 10**4))
     for options, keep in [(OCAS, kept) for kept in cuts] + [(STREAMED, kept) for kept in sets]:
         least = fewest(TEXT, options, keep=keep)
         for total in (least, 10**12):
@@ -330,7 +330,7 @@ def test_few_rows_are_all_held_where_they_fit():
 def test_where_memory_is_short_each_resident_row_is_held_for_fewer_models():
     work, options = changed(TEXT, n_models=200), replace(STREAMED, resident=0.1)
     rows = 100_000
-    assert divide(work, options, 10**13).plan.parameters.resident_pairs == 200 * rows
+    assert divide(work, options, 10**13).plan.parameters.resident_pairs == 200 * work.size.n_rows
     least = fewest(work, options)
     plan = divide(work, options, least).plan
     assert plan.parameters.resident_pairs == PAIRS_A_ROW * rows
@@ -339,9 +339,8 @@ def test_where_memory_is_short_each_resident_row_is_held_for_fewer_models():
     some = divide(work, options, least + 3 * 10**9).plan.parameters.resident_pairs
     assert PAIRS_A_ROW * rows < some < 200 * rows
     # Of few models all are counted.
-    assert divide(changed(TEXT, n_models=PAIRS_A_ROW), options, least).plan.parameters.resident_pairs == (
-        PAIRS_A_ROW * rows
-    )
+    few = divide(changed(TEXT, n_models=PAIRS_A_ROW), options, least).plan
+    assert few.parameters.resident_pairs == PAIRS_A_ROW * work.size.n_rows
 
 
 def test_a_share_holds_some_rows_at_least():

@@ -190,7 +190,7 @@ def _plan(
     share = parameters.resident_elements / size.elements
     note = f"{100 * share:.3g} % of the data for {size.n_models} model(s)"
     elements, pairs = parameters.resident_elements, parameters.resident_pairs
-    if pairs < _pairs(size, elements, size.n_models):
+    if pairs < size.n_rows * size.n_models:
         note += f", at most {pairs:,} pairs of a row and a model"
     rows = MemoryItem("resident rows", _rows_nbytes(size, elements, pairs, resident), note)
     effort = _effort(size, options, parameters)
@@ -212,8 +212,13 @@ def _least_capacity(size: DataSize) -> int:
 
 
 def _pairs(size: DataSize, capacity: int, a_row: int) -> int:
-    """Pairs of a row and a model, where each resident row is held for so many of them."""
-    return math.ceil(capacity * size.n_rows / size.elements * min(a_row, size.n_models))
+    """The limit of the pairs of a row and a model, if resident rows are held for so many models on average.
+
+    Where that is all of them there is no limit: rows are short or long.
+    """
+    if a_row >= size.n_models:
+        return size.n_rows * size.n_models
+    return math.ceil(capacity * size.n_rows / size.elements * a_row)
 
 
 def _fitting_pairs(size: DataSize, capacity: int, nbytes: float) -> int | None:
@@ -250,7 +255,8 @@ def _rows_nbytes(size: DataSize, capacity: int, pairs: int, resident: float | No
     effort = effort_for(size.n_nonzeros, share if resident is None else resident)
     offered = size.n_models * room_of(size.n_models) * effort.offered
     element = (1 + offered) * (4 + size.value_bytes)
-    return int(share * size.elements * element + PAIR_BYTES * pairs)
+    of_mean_length = share * size.n_rows * size.n_models
+    return int(share * size.elements * element + PAIR_BYTES * min(pairs, of_mean_length))
 
 
 def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> tuple[MemoryItem, ...]:
