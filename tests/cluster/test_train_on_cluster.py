@@ -24,7 +24,7 @@ from ooc_svm.cluster.connection import connect
 from ooc_svm.cluster.processes import local_workers
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.solvers.streamed_smo import effort
-from ooc_svm.training import engines, on_cluster, progress
+from ooc_svm.training import on_cluster, progress
 
 pytestmark = pytest.mark.usefixtures("few_held")
 
@@ -96,7 +96,7 @@ def on(cluster, monkeypatch):
         def connected(*arguments, **options):
             yield Some(cluster, members) if isinstance(members, int) else members
 
-        monkeypatch.setattr(engines, "connect", connected)
+        monkeypatch.setattr("ooc_svm.cluster.connection.connect", connected)
 
     return use
 

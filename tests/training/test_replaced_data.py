@@ -72,7 +72,7 @@ class TestStore:
         def connected(*arguments, **options):
             yield Some(cluster, 2)
 
-        monkeypatch.setattr(engines, "connect", connected)
+        monkeypatch.setattr("ooc_svm.cluster.connection.connect", connected)
         replaced = Replace(lambda: put_another(store))
         with pytest.raises(DamageError, match=r"X/data/c/\d+ is not the one written there"):
             train(store, engine="dask", tol=1e-9, progress=replaced)
