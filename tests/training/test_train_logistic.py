@@ -55,7 +55,7 @@ class TestOptimum:
     @pytest.mark.parametrize(("C", "size"), [(1e-8, 1.0), (1e8, 1.0), (1.0, 1e6), (1e8, 1e-3), (1e-8, 1e6)])
     def test_extreme_values_have_true_bounds(self, C, size, bias):
         matrix = size * X[:200]
-        model = train(matrix, Y[:200], loss="logistic", C=C, bias=bias, max_passes=60)
+        model = train(matrix, Y[:200], loss="logistic", C=C, bias=bias, max_passes=20)
         found = model.report["models"][0]
         assert found["primal"] == pytest.approx(value(model, Y[:200], matrix=matrix, bias=bias), rel=1e-9)
         assert 0.0 <= found["dual"] <= found["primal"] + found["rounding"]
