@@ -74,6 +74,16 @@ def open_to_read(path: str | os.PathLike[str]) -> BufferedReader:
     return BufferedReader(NamedFile(open_regular(path), os.fspath(path)))
 
 
+def read_head(path: str | os.PathLike[str], n_bytes: int) -> bytes:
+    """The first bytes of a file, or by one request of an object; errors are those of `open_to_read`."""
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.objects import Bucket
+
+        return bytes(Bucket(address).read(address.key, 0, n_bytes))
+    with open_to_read(path) as file:
+        return file.read(n_bytes)
+
+
 def file_status(descriptor: int, path: str | os.PathLike[str]) -> os.stat_result:
     """The status of an open file; an error names its path."""
     try:
