@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 PIECE = 1 << 16
 HANGING_SECONDS = 60
@@ -106,6 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         owner, parts = self.owner, urlsplit(self.path)
+        self.path = urlunsplit(parts._replace(scheme="", netloc=""))  # of a client that takes it for a proxy
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         key = unquote(parts.path).strip("/").partition("/")[2]
         fault = owner.note(Request(self.command, key, parts.query))
@@ -125,8 +126,11 @@ class _Handler(BaseHTTPRequestHandler):
         if owner.keeps and self.command == "GET" and place in owner.kept:
             self._answer(*owner.kept[place])
             return
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+        headers = {
+            name: value for name, value in self.headers.items() if name.lower() not in ("connection", "host")
+        }
         headers.setdefault("Authorization", ANYBODY)
+        headers["Host"] = "127.0.0.1"
         upstream = http.client.HTTPConnection(urlsplit(owner.upstream).netloc)
         upstream.request(self.command, self.path, body, headers)
         answer = upstream.getresponse()
