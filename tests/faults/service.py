@@ -18,7 +18,7 @@ from helpers.object_server import ANYBODY, ObjectServer, Proxy, Request, environ
 
 STORAGE = 5
 WAYS = (500, 503, 429, "drop", "cut", "hang")
-SHARES = (0.02, 0.1, 0.3)
+SHARES = (0.05, 0.2, 0.5)
 BRIEF = {"ooc_svm.system.objects:REPEATING_SECONDS": 2.0, "ooc_svm.system.objects:REQUEST_SECONDS": 2}
 """What does not end within two seconds has failed."""
 
