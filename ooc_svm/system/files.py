@@ -135,12 +135,12 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def is_same_file(path: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether a file exists and is the same as another, which exists; of addresses whether they are equal."""
+    """Whether two paths lead to the same file, which is there; of addresses whether they are equal."""
     addresses = address_of(path), address_of(other)
     if addresses != (None, None):
         return addresses[0] == addresses[1]
-    status = status_of(path)
-    return status is not None and os.path.samestat(status, os.stat(other))
+    one, two = status_of(path), status_of(other)
+    return one is not None and two is not None and os.path.samestat(one, two)
 
 
 def is_within(path: str | os.PathLike[str], folder: AnyPath) -> bool:
