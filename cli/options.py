@@ -226,6 +226,8 @@ def takes_training(command: Callable[..., None]) -> Callable[..., None]:
 Label = Annotated[str | None, train_option("label")]
 Layer = Annotated[str | None, train_option("layer")]
 Unlabelled = Annotated[str, train_option("unlabelled")]
+Cache = Annotated[str | None, train_option("cache")]
+CacheSize = Annotated[str | None, train_option("cache_size")]
 Memory = Annotated[str | None, train_option("memory")]
 Threads = Annotated[Any, train_option("threads")]
 Scheduler = Annotated[str | None, train_option("scheduler")]

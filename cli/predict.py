@@ -14,6 +14,8 @@ from ooc_svm.cli.format import block, count, printable, shortened, table
 from ooc_svm.cli.habits import PredictsWithHabits
 from ooc_svm.cli.json_output import check_csv_target, check_json_target, write_json
 from ooc_svm.cli.options import (
+    Cache,
+    CacheSize,
     FeatureNames,
     Label,
     Layer,
@@ -87,6 +89,8 @@ def predict(
     missing_features: MissingFeatures = "error",
     threads: Threads = None,
     memory: Memory = None,
+    cache: Cache = None,
+    cache_size: CacheSize = None,
 ) -> None:
     """Predict the label or the value of each row.
 
@@ -113,6 +117,8 @@ def predict(
         C=C,
         feature_names=feature_names,
         missing_features=cast(Literal["error", "zero"], missing_features),
+        cache=cache,
+        cache_size=cache_size,
     )
     ignored = written.ignored
     if ignored.entries and not written.extra:  # whose columns were told
@@ -167,6 +173,8 @@ def evaluate(
     missing_features: MissingFeatures = "error",
     threads: Threads = None,
     memory: Memory = None,
+    cache: Cache = None,
+    cache_size: CacheSize = None,
 ) -> None:
     """Compare predictions with the labels of the data.
 
@@ -193,6 +201,8 @@ def evaluate(
         C=C,
         feature_names=feature_names,
         missing_features=cast(Literal["error", "zero"], missing_features),
+        cache=cache,
+        cache_size=cache_size,
     )
     if confusion is not None:
         found.write_confusion(confusion)

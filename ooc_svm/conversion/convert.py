@@ -25,12 +25,14 @@ from ooc_svm.store.feature_names import given_names
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import located
 from ooc_svm.system.folders import Scratch
-from ooc_svm.text.inputs import expanded
+from ooc_svm.text.inputs import expanded, require_local
 
 __all__ = ["ConvertReport", "convert", "convert_matrix"]
 
 # Size of rows in memory relative to the input on disk: between 0.7 for plain text and 3 for compressed text.
 _USUAL_GROWTH = 2
+# What messages call the formats that are no text.
+_KINDS = {"npz": "an archive of SciPy (.npz)", "parquet": "Parquet"}
 
 
 @checks(**CONVERT_KINDS, inputs=INPUTS, progress=CALLBACK)
@@ -271,6 +273,8 @@ def _convert_files(
             raise UsageError(
                 f"{parameter(name)} is for text, and {os.fspath(names[0])} is none; leave it out"
             )
+    for path in names:
+        require_local(path, _KINDS[format_name])
     if format_name == "npz":
         if len(names) > 1:
             raise UsageError(f"{os.fspath(names[0])} and {len(names) - 1} more: give one file of SciPy")

@@ -15,7 +15,7 @@ from ooc_svm.conversion.plan import ConversionPlan
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.text import TextBlocks
 from ooc_svm.system.address import address_of
-from ooc_svm.system.files import open_to_read
+from ooc_svm.system.files import read_head
 from ooc_svm.text.inputs import InputMetadata, check_text, display_name
 from ooc_svm.text.reader import TextCounts
 
@@ -74,8 +74,7 @@ def _head(path: str | os.PathLike[str]) -> bytes:
     if address_of(path) is None and not os.path.isfile(path):
         return b""
     try:
-        with open_to_read(path) as file:
-            return file.read(4)
+        return read_head(path, 4)
     except OSError:
         return b""
 

@@ -21,15 +21,16 @@ from ooc_svm.conversion.anndata_rows import Layout, MatrixBlocks, matrix_layout
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
 from ooc_svm.conversion.report import ConvertReport, Progress
-from ooc_svm.errors import DamageError, InputError, UsageError, parameter
+from ooc_svm.errors import DamageError, UsageError, parameter
 from ooc_svm.store.anndata_writer import AnnDataWriter
 from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.layout import CHUNK_ROWS
 from ooc_svm.store.open import has_manifest
 from ooc_svm.store.storage import open_storage
 from ooc_svm.store.trees import Hdf5Tree, Tree, ZarrTree, is_hdf5
-from ooc_svm.system.address import Address, AnyPath, located
+from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.folders import Scratch
+from ooc_svm.text.inputs import require_local
 from ooc_svm.text.reader import InputPath
 
 # Columns of several arrays: what each encoding consists of.
@@ -83,8 +84,8 @@ def convert_anndata(
 
 
 def _opened(path: AnyPath) -> Tree:
-    if isinstance(path, Address) and path.suffix == ".h5ad":
-        raise InputError(f"{path} is HDF5, which is read from a local disk alone; copy it to one first")
+    if path.suffix == ".h5ad":
+        require_local(path, "HDF5 (AnnData)")
     if isinstance(path, Path) and path.is_file() and (path.suffix == ".h5ad" or is_hdf5(path)):
         return Hdf5Tree(path)
     storage = open_storage(path)

@@ -12,9 +12,11 @@ import numpy as np
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.store.layout import CHUNK_ELEMENTS
+from ooc_svm.store.sinks import UPLOADS_AT_ONCE
+from ooc_svm.system.address import Address
 from ooc_svm.system.malloc import return_freed_memory
 from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget, size_needed
-from ooc_svm.text.compression import window_bytes
+from ooc_svm.text.ahead import max_window_bytes, memory_for_objects
 from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES
 from ooc_svm.text.reader import InputPath
 
@@ -54,6 +56,15 @@ def _writer_bytes(threads: int, value_bytes: int) -> int:
     return CHUNK_ELEMENTS * per_element + _FIXED_BYTES
 
 
+def _object_bytes(options: ConvertOptions, inputs: Sequence[InputPath]) -> int:
+    """Memory for objects on their way: text that is fetched ahead, chunks that are sent or wait for it."""
+    fetched = memory_for_objects(inputs)
+    if not isinstance(options.output, Address):
+        return fetched
+    chunk_bytes = CHUNK_ELEMENTS * max(4, np.dtype(options.dtype).itemsize)
+    return fetched + (UPLOADS_AT_ONCE + _MOST_WRITE_THREADS) * chunk_bytes
+
+
 def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
     """Memory for each byte of a chunk of text, on the worst text: features and rows as short as can be.
 
@@ -79,7 +90,8 @@ def plan_conversion(
         threads=options.thread_count,
         value_bytes=np.dtype(options.dtype).itemsize,
         reorder=options.reorders or sorts,
-        window=max(map(window_bytes, inputs), default=0),
+        window=max_window_bytes(inputs),
+        objects=_object_bytes(options, inputs),
     )
     plan = divide(budget)
     if names:  # which are a part of what the least plan leaves, or of its memory for metadata
@@ -91,19 +103,20 @@ def plan_conversion(
 
 
 def divide_memory(
-    budget: int, threads: int, value_bytes: int, *, reorder: bool, window: int = 0
+    budget: int, threads: int, value_bytes: int, *, reorder: bool, window: int = 0, objects: int = 0
 ) -> ConversionPlan:
     """Divide memory: as many of the threads as fit, then chunks of text as large as fit.
 
-    `budget` is in bytes for the whole process, `value_bytes` is 4 or 8, and `window` is what decompressing
-    the text needs (`ooc_svm.text.compression.window_bytes`). `reorder` says that rows are put into another
-    order. Raises MemoryBudgetError where not even one thread fits; the message holds the sum.
+    `budget` is in bytes for the whole process, `value_bytes` is 4 or 8, `window` is what decompressing the
+    text needs (`ooc_svm.text.compression.window_bytes`), and `objects` what is on its way from or to an
+    object store. `reorder` says that rows are put into another order. Raises MemoryBudgetError where not
+    even one thread fits; the message holds the sum.
     """
     reorder_least = _SMALLEST_REORDER if reorder else 0
     for count in range(threads, 0, -1):
         write_threads = min(count, _MOST_WRITE_THREADS)
         writer, per_byte = _writer_bytes(write_threads, value_bytes), _text_bytes_per_byte(count, value_bytes)
-        fixed = INTERPRETER_BYTES + window + writer
+        fixed = INTERPRETER_BYTES + window + objects + writer
         free = budget - fixed - reorder_least
         text = free // 2 if reorder else free
         if text < _SMALLEST_CHUNK * per_byte:
@@ -112,15 +125,18 @@ def divide_memory(
         max_line_bytes = min(text // per_byte, MAX_LINE_BYTES)
         rest = budget - fixed - max(chunk_bytes, max_line_bytes) * per_byte
         return ConversionPlan(count, write_threads, chunk_bytes, max_line_bytes, rest if reorder else 0)
-    raise _too_little(budget, writer, _SMALLEST_CHUNK * per_byte, reorder_least, window)
+    raise _too_little(budget, writer, _SMALLEST_CHUNK * per_byte, reorder_least, window, objects)
 
 
-def _too_little(budget: int, writer: int, text: int, reorder: int, window: int) -> MemoryBudgetError:
+def _too_little(
+    budget: int, writer: int, text: int, reorder: int, window: int, objects: int
+) -> MemoryBudgetError:
     parts = {
         "program": INTERPRETER_BYTES,
         "chunks being written": writer,
         "text": text,
         "decompressing": window,
+        "objects on their way": objects,
         "another order of the rows": reorder and text + reorder,
     }
     listed = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in parts.items() if nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -68,6 +69,8 @@ def evaluate(
     C: float | None = None,
     feature_names: Any = None,
     missing_features: MissingFeatures = "error",
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: str | int | None = None,
 ) -> dict[str, float]:
     """Score labelled data and compare the predictions with the labels.
 
@@ -80,6 +83,8 @@ def evaluate(
     ----------
     model, data, labels, qid, threads, memory, index_base, label, layer, C, feature_names, missing_features
         See `ooc_svm.decision_scores`. Scores that do not fit the memory go to scratch files.
+    cache, cache_size
+        See `ooc_svm.decision_scores`.
     unlabelled : {"error", "skip"}
         Whether rows without a label, and rows of a class that the model was not trained on, are an error or
         left out. Of sets, labels that the model was not trained on count as not predicted with "error", and
@@ -110,6 +115,7 @@ def evaluate(
     given = {"labels": labels, "qid": qid, "threads": threads, "memory": memory, "index_base": index_base}
     given |= {"label": label, "layer": layer, "unlabelled": unlabelled, "C": C}
     given |= {"feature_names": feature_names, "missing_features": missing_features}
+    given |= {"cache": cache, "cache_size": cache_size}
     return evaluation_report(model, data, metrics, **given).metrics
 
 
@@ -131,6 +137,8 @@ def evaluation_report(
     C: float | None = None,
     feature_names: Any = None,
     missing_features: MissingFeatures = "error",
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: str | int | None = None,
 ) -> EvaluationReport:
     """Score labelled data and compare the predictions with the labels, class by class.
 
@@ -138,7 +146,7 @@ def evaluation_report(
     ----------
     model, data, metrics, labels, qid, threads, memory, index_base, label, layer, unlabelled, C
         See `ooc_svm.evaluate`.
-    feature_names, missing_features
+    feature_names, missing_features, cache, cache_size
         See `ooc_svm.evaluate`.
     confusion : bool
         Whether to count the rows of each class that are predicted as each other one; for classes only.
@@ -171,6 +179,8 @@ def evaluation_report(
         C=C,
         feature_names=feature_names,
         missing_features=missing_features,
+        cache=cache,
+        cache_size=cache_size,
         spare_share=0.5,
     )
     with stream:

@@ -63,6 +63,8 @@ def predict(
     C: float | None = None,
     feature_names: Any = None,
     missing_features: MissingFeatures = "error",
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: str | int | None = None,
 ) -> npt.NDArray[Any]: ...
 
 
@@ -82,6 +84,8 @@ def predict(
     C: float | None = None,
     feature_names: Any = None,
     missing_features: MissingFeatures = "error",
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: str | int | None = None,
 ) -> Predicted: ...
 
 
@@ -120,6 +124,8 @@ def predict(
     C: float | None = None,
     feature_names: Any = None,
     missing_features: MissingFeatures = "error",
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: str | int | None = None,
 ) -> npt.NDArray[Any] | Predicted:
     """Predict the label of every row, or of a regressor the value.
 
@@ -130,6 +136,8 @@ def predict(
     Parameters
     ----------
     model, data, threads, memory, index_base, label, layer, C, feature_names, missing_features
+        See `ooc_svm.decision_scores`.
+    cache, cache_size
         See `ooc_svm.decision_scores`.
     output : path or binary stream, optional
         One line is written for each row: the label as in text (``1``, ``-1``, ``0.5``), the name of the
@@ -194,6 +202,8 @@ def predict(
         C=C,
         feature_names=feature_names,
         missing_features=missing_features,
+        cache=cache,
+        cache_size=cache_size,
     )
     with stream:
         details = Details(stream.decision, scores, probabilities)

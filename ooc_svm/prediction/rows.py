@@ -277,6 +277,17 @@ def _selected(
     return StreamBlock(rows, labels, Ignored(n_rows, n_entries), qids)
 
 
+def _keep_chunks(data: Any, cache: str | os.PathLike[str] | None, cache_size: int | str | None) -> None:
+    """Keep chunks of a store on a local disk, where a folder is named for them."""
+    if cache is None:
+        if cache_size is not None:
+            raise UsageError(f"{parameter('cache_size')} needs {parameter('cache')}")
+    elif isinstance(data, Store):
+        data.keep_chunks(cache, cache_size)
+    else:
+        raise UsageError(f"{parameter('cache')} keeps chunks of a store; leave it out for other data")
+
+
 def open_rows(
     data: Any,
     labels: Any = None,
@@ -290,6 +301,8 @@ def open_rows(
     layer: str | None = None,
     trained_layer: str | None = None,
     label_columns: Sequence[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: int | str | None = None,
 ) -> RowStream:
     """Open any data: a path or paths, a Store, a Source, or a sparse matrix or 2-d ndarray.
 
@@ -298,7 +311,8 @@ def open_rows(
     with the rows, by default `trained_layer` of the model. How text is read (`index_base`, `dtype`): see
     `ooc_svm.text.reader.TextRows`; `label_kind` says what its labels are. `unlabelled`: see
     `ooc_svm.open_store`; a matrix has labels for all rows, or none, unless others are skipped. Labels may be
-    an indicator matrix, with a column for each of `label_columns`.
+    an indicator matrix, with a column for each of `label_columns`. For `cache` and `cache_size` see
+    `ooc_svm.Store.keep_chunks`.
 
     UsageError if labels or query ids are given for data that have their own, a label column is named for data
     without columns, or `data` is of no known kind. InputError if there is no such file or store, or it cannot
@@ -312,6 +326,7 @@ def open_rows(
             layer = trained_layer
         data = open_store(data[0], label=label, layer=layer, unlabelled=unlabelled)
         is_text, label, layer = False, None, None
+    _keep_chunks(data, cache, cache_size)
     matrix: dict[str, Any] = {
         "names": ("data", "weights"),
         "skip_unlabelled": unlabelled == "skip",

@@ -24,6 +24,7 @@ from ooc_svm.parameters import (
     COST,
     FEATURE_NAMES,
     INDEX_BASE,
+    LOCAL_PATH,
     MISSING_FEATURES,
     SIZE,
     TEXT,
@@ -212,6 +213,8 @@ SCORING = {
     "C": COST,
     "feature_names": FEATURE_NAMES,
     "missing_features": MISSING_FEATURES,
+    "cache": LOCAL_PATH,
+    "cache_size": SIZE,
 }
 """Kinds of what all functions take that score rows."""
 
@@ -232,6 +235,8 @@ def decision_scores(
     C: float | None = None,
     feature_names: Any = None,
     missing_features: MissingFeatures = "error",
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: str | int | None = None,
     spare_share: float = 0.0,
 ) -> ScoreStream:
     """Scores of every row, such as ``f_k(x) = w_k.x + b_k``, block after block in row order.
@@ -277,6 +282,10 @@ def decision_scores(
         must have as many as the model, or with "zero" any number: columns beyond the model's are ignored.
         Text, and stores made from it, may have any number always. With "zero" a warning says how many
         features are missing.
+    cache : path, optional
+        Folder that keeps chunks of a store in a bucket, see `ooc_svm.Store.keep_chunks`.
+    cache_size : int or str, optional
+        Size of that cache; by default half of what is free on the disk.
     spare_share : float
         Share of the memory that is not needed for scoring to leave to the caller, as ``spare_bytes``.
 
@@ -313,6 +322,8 @@ def decision_scores(
         layer=layer,
         trained_layer=model.options.get("layer"),
         label_columns=tuple(decision.sides) if model.multilabel else None,
+        cache=cache,
+        cache_size=cache_size,
     )
     workers = threads or len(os.sched_getaffinity(0))
     columns = match_columns(model, rows, feature_names, missing_features)

@@ -30,10 +30,14 @@ _RANGE = 2**32
 
 
 def default_size(folder: Path) -> int:
-    """Bytes that a cache may have by default: half of what is free on its disk, and what it has."""
-    with storage_errors("looking at", folder, "give the cache a folder that is there"):
+    """Bytes that a cache may have by default: half of what is free on its disk, and what it has.
+
+    The folder need not be there yet.
+    """
+    with storage_errors("looking at", folder, "check the path of the cache"):
+        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
         own = sum(_size(each) for each in _folders(folder))
-        return shutil.disk_usage(folder).free // 2 + own
+        return shutil.disk_usage(there).free // 2 + own
 
 
 class ChunkCache:

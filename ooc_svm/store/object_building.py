@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.parameters import PATH, checks
 from ooc_svm.store.layout import METADATA
+from ooc_svm.store.object_storage import keys_of_store
 from ooc_svm.system.address import Address, address_of
 from ooc_svm.system.objects import Bucket
 
@@ -31,6 +32,8 @@ ABANDONED_SECONDS = 300
 
 _CONTENT = b"A store is being written here by ooc-svm; see its documentation, convert --sweep.\n"
 _COPIES_AT_ONCE = 16
+# Listings that may leave out some objects before removing them fails.
+_MOST_LISTINGS = 40
 
 
 class ObjectBuilding:
@@ -43,11 +46,12 @@ class ObjectBuilding:
         self._ended = threading.Event()
         self._published = False
         objects, folders = self._bucket.list(target.key)
-        if MARK in objects and METADATA not in objects:
+        complete = self._bucket.version((target / METADATA).key) is not None
+        if MARK in objects and not complete:
             self._refuse_running()
             self._bucket.check_writable((target / MARK).key)
             remove_all(self._bucket, target)
-        elif objects or folders:
+        elif objects or folders or complete:
             self._refuse_existing()
             self.folder = target.with_name(f"{target.name}.building-{secrets.token_hex(8)}")
         self._write_mark(self.folder)
@@ -93,7 +97,7 @@ class ObjectBuilding:
 
     def _replace(self) -> None:
         self._refuse_running()
-        old, new = (set(self._relative(place)) for place in (self.target, self.folder))
+        old, new = (complete_listing(self._bucket, place) for place in (self.target, self.folder))
         self._write_mark(self.target)
         self._bucket.remove([(self.target / METADATA).key])
         with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="copy") as pool:
@@ -106,9 +110,6 @@ class ObjectBuilding:
 
     def _copy(self, key: str) -> None:
         self._bucket.copy((self.folder / key).key, (self.target / key).key)
-
-    def _relative(self, place: Address) -> list[str]:
-        return [key[len(place.key) + 1 :] for key in self._bucket.walk(place.key)]
 
     def _end(self) -> None:
         """Remove the mark of the run."""
@@ -141,13 +142,36 @@ def mark_age(bucket: Bucket, place: Address) -> float | None:
     return None if now is None else (now.mtime_ns - mark.mtime_ns) / 1e9
 
 
+def complete_listing(bucket: Bucket, place: Address) -> set[str]:
+    """Keys of the objects of a store, from its address on; StorageError where the service leaves some out."""
+    found = {key[len(place.key) + 1 :] for key in bucket.walk(place.key)}
+    expected = keys_of_store(bucket, place)
+    if missing := sorted(expected - found):
+        raise StorageError(
+            f"listing {place} failed: {len(missing)} of its {len(expected)} objects were left out, the first "
+            f"is {missing[0]}; the store that was there is as it was; see that these credentials may list "
+            "the bucket, then run again"
+        )
+    return found
+
+
 def remove_all(bucket: Bucket, place: Address) -> int:
-    """Remove all objects under an address, the mark last; return their number."""
-    keys, mark = list(bucket.walk(place.key)), (place / MARK).key
-    bucket.remove([key for key in keys if key != mark])
-    if mark in keys:
-        bucket.remove([mark])
-    return len(keys)
+    """Remove all objects under an address, the mark last; return their number.
+
+    The service lists them again until it names none: it may leave some out.
+    """
+    mark, removed = (place / MARK).key, 0
+    for _ in range(_MOST_LISTINGS):
+        listed = bucket.walk(place.key)
+        if not listed:
+            return removed
+        keys = [key for key in listed if key != mark] or [mark]
+        bucket.remove(keys)
+        removed += len(keys)
+    raise StorageError(
+        f"removing {place} failed: the service lists objects that were removed; remove the rest later: "
+        f"ooc-svm convert --sweep {place}"
+    )
 
 
 @checks(path=PATH)
@@ -190,7 +214,8 @@ def sweep_store(path: str | os.PathLike[str]) -> int:
         objects = bucket.list(place.key)[0]
         if MARK not in objects:
             continue
-        if METADATA in objects and place == target:  # complete: the run was killed before it removed its mark
+        complete = bucket.version((place / METADATA).key) is not None
+        if complete and place == target:  # the run was killed before it removed its mark
             bucket.remove([(place / MARK).key])
             removed += 1
         else:

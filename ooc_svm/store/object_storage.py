@@ -7,6 +7,7 @@ Smaller chunks belong to several blocks: the last ones are kept.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import threading
 from collections import OrderedDict
@@ -69,6 +70,26 @@ def unpacked(content: bytes) -> dict[str, memoryview]:
         files[key] = view[place : place + size]
         place += size
     return files
+
+
+def keys_of_store(bucket: Bucket, place: Address) -> set[str]:
+    """The keys that a store must have, as its own metadata say: its arrays have all of their chunks.
+
+    None where it lacks `PACK`, or that is damaged.
+    """
+    try:
+        files = unpacked(bytes(bucket.read((place / PACK).key)))
+    except MissingObject:
+        return set()
+    keys = {PACK, METADATA, *files} if files else set()
+    for key, content in files.items():
+        metadata = json.loads(bytes(content)) if key.endswith(f"/{METADATA}") else {}
+        if metadata.get("node_type") == "array":
+            chunk = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+            grid = [range(-(-size // each)) for size, each in zip(metadata["shape"], chunk, strict=True)]
+            folder = key.removesuffix(METADATA)
+            keys |= {"/".join([f"{folder}c", *map(str, index)]) for index in itertools.product(*grid)}
+    return keys
 
 
 class ObjectStorage:

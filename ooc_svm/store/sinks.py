@@ -101,7 +101,9 @@ class ObjectSink:
         """See `Sink`."""
         self.write(PACK, packed(self._packed))
         self.wait()
-        self._put(METADATA, content)
+        # By a thread that is waited for before what an interrupted run has left is removed.
+        self._calls.put(self._put, METADATA, content)
+        self.wait()
 
     def __enter__(self) -> ObjectSink:
         return self

@@ -74,6 +74,16 @@ def open_to_read(path: str | os.PathLike[str]) -> BufferedReader:
     return BufferedReader(NamedFile(open_regular(path), os.fspath(path)))
 
 
+def read_head(path: str | os.PathLike[str], n_bytes: int) -> bytes:
+    """The first bytes of a file, or by one request of an object; errors are those of `open_to_read`."""
+    if (address := address_of(path)) is not None:
+        from ooc_svm.system.objects import Bucket
+
+        return bytes(Bucket(address).read(address.key, 0, n_bytes))
+    with open_to_read(path) as file:
+        return file.read(n_bytes)
+
+
 def file_status(descriptor: int, path: str | os.PathLike[str]) -> os.stat_result:
     """The status of an open file; an error names its path."""
     try:
@@ -125,12 +135,12 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def is_same_file(path: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether a file exists and is the same as another, which exists; of addresses whether they are equal."""
+    """Whether two paths lead to the same file, which is there; of addresses whether they are equal."""
     addresses = address_of(path), address_of(other)
     if addresses != (None, None):
         return addresses[0] == addresses[1]
-    status = status_of(path)
-    return status is not None and os.path.samestat(status, os.stat(other))
+    one, two = status_of(path), status_of(other)
+    return one is not None and two is not None and os.path.samestat(one, two)
 
 
 def is_within(path: str | os.PathLike[str], folder: AnyPath) -> bool:

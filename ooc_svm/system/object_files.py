@@ -23,6 +23,9 @@ RANGE_BYTES = 4 << 20
 RANGES_AHEAD = 4
 """Ranges in the air or waiting, of each object that is read."""
 
+HEAD_BYTES = 1 << 16
+"""Bytes of a range where only the first bytes of an object are looked at."""
+
 # Bytes of an object to be that are kept in memory; longer ones go through a file on the local disk.
 _KEPT_BYTES = 16 << 20
 
@@ -30,17 +33,19 @@ _KEPT_BYTES = 16 << 20
 class ObjectReader(io.RawIOBase):
     """An object as a file that is open for reading; all of it is of one version.
 
-    ``bucket`` is shared by readers. FileNotFoundError where there is no such object.
+    Nothing from the byte ``stop`` on is fetched. FileNotFoundError where there is no such object.
     """
 
-    def __init__(self, address: Address, bucket: Bucket | None = None) -> None:
+    def __init__(self, address: Address, stop: int | None = None, range_bytes: int = RANGE_BYTES) -> None:
         super().__init__()
         self.address = address
-        self._bucket = Bucket(address) if bucket is None else bucket
+        self._bucket = Bucket(address)
         version = self._bucket.version(address.key)
         if version is None:
             raise MissingObject(f"{address}: there is no such object")
         self.version: ObjectVersion = version
+        self._stop = version.size if stop is None else min(stop, version.size)
+        self._range_bytes = range_bytes
         self._place = 0
         self._ahead: deque[tuple[int, Future[memoryview]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
@@ -71,7 +76,7 @@ class ObjectReader(io.RawIOBase):
     def readinto(self, target: Any) -> int:
         """See `io.RawIOBase`."""
         view = memoryview(target).cast("B")
-        if self._place >= self.version.size or not len(view):
+        if self._place >= self._stop or not len(view):
             return 0
         start, content = self._range()
         part = content[self._place - start : self._place - start + len(view)]
@@ -83,13 +88,13 @@ class ObjectReader(io.RawIOBase):
 
     def _range(self) -> tuple[int, memoryview]:
         """The range that the next byte lies in, with the ranges behind it on their way."""
-        while self._ahead and not self._ahead[0][0] <= self._place < self._ahead[0][0] + RANGE_BYTES:
+        while self._ahead and not self._ahead[0][0] <= self._place < self._ahead[0][0] + self._range_bytes:
             self._ahead.popleft()[1].cancel()
         if not self._ahead:
             self._fetch(self._place)
         while len(self._ahead) < RANGES_AHEAD:
-            start = self._ahead[-1][0] + RANGE_BYTES
-            if start >= self.version.size:
+            start = self._ahead[-1][0] + self._range_bytes
+            if start >= self._stop:
                 break
             self._fetch(start)
         start, coming = self._ahead[0]
@@ -98,7 +103,7 @@ class ObjectReader(io.RawIOBase):
     def _fetch(self, start: int) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(RANGES_AHEAD, thread_name_prefix="object")
-        stop = min(start + RANGE_BYTES, self.version.size)
+        stop = min(start + self._range_bytes, self._stop)
         coming = self._pool.submit(self._bucket.read, self.address.key, start, stop, self.version.tag)
         self._ahead.append((start, coming))
 

@@ -10,9 +10,12 @@ import os
 import random
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
+from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ooc_svm.errors import DamageError, InputError, OocSvmError, StorageError, UsageError
@@ -57,8 +60,13 @@ _ADVICE = (
     ("AccessDenied|Forbidden|\\b403\\b", "see that these credentials may read, write and list there"),
     ("InsufficientStorage|QuotaExceeded|\\b507\\b", "make room in the bucket"),
 )  # fmt: skip
+# Of a range that begins after the end of an object.
+_BEYOND_END = re.compile("InvalidRange|status code: 416")
 # Of what failed for good: a refusal, or what the client has repeated itself.
 _FINAL = re.compile(r"status code: (4(?!08|25|29)\d\d)|, after \d+ retries,|redirect without LOCATION")
+# Variables that clients are made from.
+_OF_CLIENTS = re.compile("AWS_|AZURE_|GOOGLE_|HOME$|.*_PROXY$", re.IGNORECASE)
+_MOST_CLIENTS = 8
 _RUN_AGAIN = "see that the service can be reached from here, then run again"
 
 
@@ -90,8 +98,19 @@ def library() -> Any:
     return obstore
 
 
-def _store_of(address: Address) -> ObjectStore:
-    """The store of a bucket, with what its service needs; nothing is asked of the service yet."""
+def _surroundings() -> tuple[tuple[str, str], ...]:
+    """The variables of the environment that a client depends on."""
+    return tuple(sorted((name, value) for name, value in os.environ.items() if _OF_CLIENTS.match(name)))
+
+
+@lru_cache(_MOST_CLIENTS)
+def _store_of(
+    address: Address, surroundings: tuple[tuple[str, str], ...], repeating_seconds: float
+) -> ObjectStore:
+    """The store of a bucket, with what its service needs; nothing is asked of the service yet.
+
+    All that read or write a bucket share its connections, until one fails for good.
+    """
     library()
     from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
@@ -102,7 +121,7 @@ def _store_of(address: Address) -> ObjectStore:
             "max_backoff": timedelta(seconds=_LONGEST_PAUSE),
             "base": 2,
         },
-        "retry_timeout": timedelta(seconds=REPEATING_SECONDS),
+        "retry_timeout": timedelta(seconds=repeating_seconds),
     }
     endpoints = [os.environ[name] for name in _ENDPOINTS.get(address.scheme, ()) if os.environ.get(name)]
     client: Any = {
@@ -162,7 +181,7 @@ class Bucket:
         self._root = Address(address.scheme, address.bucket, "")
         self._library = library()
         try:
-            self._store = _store_of(self._root)
+            self._store = _store_of(self._root, _surroundings(), REPEATING_SECONDS)
         except OocSvmError:
             raise
         except Exception as error:  # of settings that are missing or cannot be
@@ -184,7 +203,12 @@ class Bucket:
             options["range"] = {"offset": start} if stop is None else (start, stop)
 
         def fetch() -> memoryview:
-            found = self._library.get(self._store, key, options=options)
+            try:
+                found = self._library.get(self._store, key, options=options)
+            except Exception as error:
+                if _BEYOND_END.search(str(error)) is not None:
+                    return memoryview(b"")
+                raise
             content = memoryview(found.bytes()).cast("B")
             if len(content) != found.range[1] - found.range[0]:
                 raise ConnectionError("the body was cut")
@@ -276,7 +300,7 @@ def _call(action: str, call: Callable[[], Result]) -> Result:
     pauses = _pauses()
     while True:
         try:
-            return call()
+            return _interruptibly(call)
         except OocSvmError:
             raise
         except FileNotFoundError as error:
@@ -297,7 +321,29 @@ def _call(action: str, call: Callable[[], Result]) -> Result:
             time.sleep(pause)
 
 
+def _interruptibly(call: Callable[[], Result]) -> Result:
+    """The result of a call that signals interrupt.
+
+    Python handles signals in the main thread, and not while the client waits there: another thread makes the
+    call then, and is left to end by itself if a signal comes first.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    result: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="object").start()
+    return result.result()
+
+
 def _failure(action: str, error: Exception) -> StorageError:
+    """What is raised for good. The next request has a new client: credentials may be renewed by then."""
+    _store_of.cache_clear()
     text = f"{type(error).__name__} {error}"
     advice = next(
         (advice for pattern, advice in _ADVICE if re.search(pattern, text, re.IGNORECASE)), _RUN_AGAIN

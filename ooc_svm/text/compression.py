@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_svm.errors import InputError
-from ooc_svm.system.files import IrregularFileError, open_to_read
+from ooc_svm.system.files import IrregularFileError, read_head
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -147,8 +147,7 @@ def window_bytes(path: str | os.PathLike[str]) -> int:
     cannot be read take none; reading says what is wrong with it.
     """
     try:
-        with open_to_read(path) as file:
-            head = file.read(_HEAD_BYTES)
+        head = read_head(path, _HEAD_BYTES)
     except (OSError, IrregularFileError):
         return 0
     format_ = format_of_content(head)

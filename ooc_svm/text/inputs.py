@@ -6,17 +6,17 @@ import hashlib
 import os
 import shlex
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from ooc_svm.errors import InputError, OocSvmError, StorageError
-from ooc_svm.system.address import address_of
+from ooc_svm.system.address import Address, address_of
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import IrregularFileError, file_status, open_regular, status_of
-from ooc_svm.system.object_files import ObjectReader, matching
+from ooc_svm.system.object_files import HEAD_BYTES, ObjectReader, matching
 from ooc_svm.system.objects import Bucket, ObjectVersion
 from ooc_svm.text.compression import MAGIC_BYTES, Members, format_of_content, format_of_name
 from ooc_svm.text.decimals import PADDING
@@ -147,10 +147,20 @@ class InputMetadata:
     compression: str | None
 
 
+def require_local(path: str | os.PathLike[str], kind: str) -> None:
+    """Raise InputError for an object of a kind that is read from a local disk alone."""
+    if address_of(path) is not None:
+        raise InputError(
+            f"{os.fspath(path)} is {kind}, which is read from a local disk alone; copy it to one, and give "
+            "its path"
+        )
+
+
 def check_text(head: bytes, name: str, path: str) -> None:
     """Raise InputError for the first bytes of a file that is converted, but is no text."""
     for magic, kind in _NO_TEXT.items():
         if head.startswith(magic):
+            require_local(path, kind)
             raise InputError(
                 f"{name}: is {kind}, no text; make a store: ooc-svm convert {shlex.quote(path)} -o NEW.zarr"
             )
@@ -403,10 +413,21 @@ def open_input(
     """
     name = os.fspath(path)
     if name == "-":
-        opened = TextInput(name, _Descriptor(_STANDARD_INPUT), None, read_bytes)
-    else:
-        source, state = _open_source(name)
-        opened = TextInput(name, source, state, read_bytes, extent)
+        return _begun(TextInput(name, _Descriptor(_STANDARD_INPUT), None, read_bytes))
+    stop = None if extent is None else extent[1]
+    source, state = _open_source(name, lambda address: ObjectReader(address, stop))
+    return _begun(TextInput(name, source, state, read_bytes, extent))
+
+
+def inspect_input(path: str, read_bytes: int = READ_BYTES) -> TextInput:
+    """Open a file or an object as `open_input` does, with few bytes fetched, and close it."""
+    source, state = _open_source(path, lambda address: ObjectReader(address, range_bytes=HEAD_BYTES))
+    opened = _begun(TextInput(path, source, state, read_bytes))
+    opened.close()
+    return opened
+
+
+def _begun(opened: TextInput) -> TextInput:
     try:
         opened.begin()
     except BaseException:
@@ -415,12 +436,12 @@ def open_input(
     return opened
 
 
-def _open_source(path: str) -> tuple[ByteSource, FileState]:
+def _open_source(path: str, reader_of: Callable[[Address], ObjectReader]) -> tuple[ByteSource, FileState]:
     """Bytes and state of a regular file or an object; anything else is refused."""
     name = display_name(path)
     try:
         if (address := address_of(path)) is not None:
-            reader = ObjectReader(address)
+            reader = reader_of(address)
             return reader, FileState.of_object(reader.version)
         descriptor = open_regular(path)
         state = FileState.of(file_status(descriptor, path))

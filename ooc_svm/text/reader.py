@@ -14,6 +14,7 @@ from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, OocSvmError, StorageError, UsageError
 from ooc_svm.system.files import is_same_file
 from ooc_svm.text import svmlight
+from ooc_svm.text.ahead import inspected, opened_in_order
 from ooc_svm.text.chunk_parser import BadLine, ChunkParser, Parsed
 from ooc_svm.text.inputs import (
     CHUNK_BYTES,
@@ -26,7 +27,6 @@ from ooc_svm.text.inputs import (
     TextInput,
     current_state,
     display_name,
-    open_input,
 )
 from ooc_svm.text.label_names import LabelNames
 from ooc_svm.text.label_set_names import LabelSetNames
@@ -238,12 +238,10 @@ class TextRows:
             # One thread more for reading; without threads everything happens in the caller's.
             pool = stack.enter_context(ThreadPoolExecutor(self._threads + 1)) if self._threads > 1 else None
             bytes_before = 0
-            for segment in self._segments:
+            opened = stack.enter_context(opened_in_order(self._segments, self._read_bytes))
+            for segment, text in zip(self._segments, opened, strict=True):
                 self.segment = segment
-                with (
-                    open_input(segment.path, self._read_bytes, segment.extent) as text,
-                    closing(self._steps(text, pool)) as steps,
-                ):
+                with text, closing(self._steps(text, pool)) as steps:
                     if not _is_same(text.state, segment.state):
                         raise InputError(f"{text.name}: the file changed after the start: start again")
                     self.opened.append(text.metadata)
@@ -385,17 +383,18 @@ def _find_segments(
         raise UsageError("no input: name at least one file, or - for standard input")
     if inputs.count("-") > 1:
         raise UsageError("standard input (-) is named twice, but can be read only once")
-    segments = []
-    for each in inputs:
-        if isinstance(each, TextSegment):
-            segments.append(each)
-            continue
-        path = os.fspath(each)
-        if path == "-":
-            segments.append(TextSegment(path, None))
-            continue
-        with open_input(path, read_bytes) as text:
-            segments.append(TextSegment(path, text.state))
+    named = [os.fspath(each) for each in inputs if not isinstance(each, TextSegment) and each != "-"]
+    texts = iter(inspected(named, read_bytes))
+    for path in named:
         if reject_file is not None and is_same_file(reject_file, path):
-            raise UsageError(f"{text.name} is an input, so the bad lines cannot go there: name another file")
-    return segments
+            raise UsageError(
+                f"{display_name(path)} is an input, so the bad lines cannot go there: name another file"
+            )
+    return [
+        each
+        if isinstance(each, TextSegment)
+        else TextSegment("-", None)
+        if each == "-"
+        else TextSegment(os.fspath(each), next(texts).state)
+        for each in inputs
+    ]

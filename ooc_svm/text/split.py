@@ -12,7 +12,8 @@ from ooc_svm.system.address import address_of, located
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import open_regular
 from ooc_svm.system.objects import Bucket
-from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, display_name, open_input
+from ooc_svm.text.ahead import inspected
+from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, display_name
 from ooc_svm.text.reader import InputPath, TextSegment
 
 # Sizes of the smallest and of the largest segment, in bytes.
@@ -41,16 +42,16 @@ def split_text(inputs: Sequence[InputPath], readers: int) -> SplitText:
     """
     if not inputs:
         raise UsageError("no input: name at least one file")
+    names = [os.fspath(each) for each in inputs]
+    if "-" in names:
+        advice = f"write it to a file, or leave out {parameter('engine', 'dask')}"
+        raise UsageError(f"standard input (-) can be read by one process alone: {advice}")
     segments, metadata = [], []
-    for name in [os.fspath(each) for each in inputs]:
-        if name == "-":
-            advice = f"write it to a file, or leave out {parameter('engine', 'dask')}"
-            raise UsageError(f"standard input (-) can be read by one process alone: {advice}")
-        with open_input(name) as opened:
-            assert opened.state is not None
-            # Other processes may have other working directories.
-            segments.append(TextSegment(os.fspath(located(name).absolute()), opened.state.anywhere()))
-            metadata.append(opened.metadata)
+    for name, opened in zip(names, inspected(names), strict=True):
+        assert opened.state is not None
+        # Other processes may have other working directories.
+        segments.append(TextSegment(os.fspath(located(name).absolute()), opened.state.anywhere()))
+        metadata.append(opened.metadata)
     n_bytes = sum(map(segment_bytes, segments))
     length = min(max(n_bytes // (_SEGMENTS_PER_READER * readers), _LEAST_BYTES), _MOST_BYTES)
     shorter = [

@@ -53,6 +53,7 @@ class Campaign:
         try:
             result = run(world, kind, number)
             what, fired, early, findings = result.what, result.fired, result.early, result.findings
+            n_faults = result.n_faults if fired else 0
         except Skipped as skip:
             with self._lock:
                 self.skipped[kind] = str(skip)
@@ -60,8 +61,10 @@ class Campaign:
             return
         except Exception:
             what, fired, early, findings = "the harness failed", False, False, [traceback.format_exc()]
+            n_faults = 0
         with self._lock:
-            self.counts[kind].update(run=1, fired=int(fired), early=int(early), findings=int(bool(findings)))
+            counted = {"fired": fired, "early": early, "findings": bool(findings)}
+            self.counts[kind].update(run=1, faults=n_faults, **{k: int(v) for k, v in counted.items()})
             if findings:
                 self.findings += 1
                 say(f"\nFINDING {what}\n  repeat: scripts/faults --repeat {kind}:{number}")
@@ -70,7 +73,7 @@ class Campaign:
 
     def table(self) -> str:
         """The counts for each kind."""
-        columns = ("run", "fired", "early", "findings", "skipped")
+        columns = ("run", "fired", "faults", "early", "findings", "skipped")
         rows = [(kind, *(counts[name] for name in columns)) for kind, counts in self.counts.items()]
         rows.append(("all", *(sum(row[i + 1] for row in rows) for i in range(len(columns)))))
         lines = [f"{'kind':12}" + "".join(f"{name:>10}" for name in columns)]

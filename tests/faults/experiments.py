@@ -18,6 +18,7 @@ from faults.calls import FOREVER, KINDS, CallFault
 from faults.data import FOREIGN, NATIVE, SETTINGS
 from faults.processes import cache, random_time, scheduler
 from faults.scenes import ABSENT, DAMAGED, READING, SCENES, STDOUT, WRITING, Scene
+from faults.service import service
 from faults.world import Result, Skipped, World, digest, own_disk, require_library
 
 Experiment = Callable[[World, random.Random], Result]
@@ -426,6 +427,7 @@ EXPERIMENTS: dict[str, tuple[Experiment, int]] = {
     "cache": (cache, 1),
     "time": (random_time, 2),
     "scheduler": (scheduler, 1),
+    "service": (service, 4),
 }
 """By name: what makes an experiment, and how often it is drawn."""
 

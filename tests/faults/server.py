@@ -101,14 +101,15 @@ class ForkServer:
         out: str | Path = os.devnull,
         stdin: str | Path = os.devnull,
         settings: dict[str, Any] | None = None,
+        environment: dict[str, str] | None = None,
         plain: bool = False,
         on_stop: Callable[[int], None] | None = None,
         timeout: float = TIMEOUT,
     ) -> Ended:
         """Run a job with a fault in the calls on the files below the folder ``within``.
 
-        ``settings`` are values of attributes, by "module:attribute". With ``plain`` the permissions of files
-        hold for root as well. With ``on_stop`` the fault may stop the
+        ``settings`` are values of attributes, by "module:attribute", ``environment`` variables. With
+        ``plain`` the permissions of files hold for root as well. With ``on_stop`` the fault may stop the
         process (SIGSTOP): the function is then called with its process id, and the process goes on.
         """
         names = {name: os.path.join(self._folder.name, name) for name in ("err", "record", "answer")}
@@ -117,6 +118,7 @@ class ForkServer:
         plan = "" if fault is None else fault.plan(names["record"], os.fspath(within))
         job |= {"plan": plan, "cwd": os.fspath(cwd), "out": os.fspath(out), "stdin": os.fspath(stdin)}
         job |= {"err": names["err"], "answer": names["answer"], "settings": settings or {}, "plain": plain}
+        job |= {"environment": environment or {}}
         begin = time.monotonic()
         self._tell(job)
         pid = self._hear(timeout)["pid"]
@@ -212,6 +214,7 @@ def _become(job: dict[str, Any]) -> None:
         os.close(descriptor)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     os.chdir(job["cwd"])
+    os.environ.update(job["environment"])
     for name, value in job["settings"].items():
         module, attribute = name.split(":")
         setattr(import_module(module), attribute, value)

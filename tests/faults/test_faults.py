@@ -11,7 +11,7 @@ pytestmark = pytest.mark.fault
 # Experiments of each kind whose faults have to fire.
 SAMPLE = {
     "kill": 5, "error": 10, "half": 2, "signal": 4, "disk": 3, "damage": 8, "permission": 3, "name": 4,
-    "source": 4, "import": 2, "cache": 1, "time": 1, "scheduler": 1,
+    "source": 4, "import": 2, "cache": 1, "time": 1, "scheduler": 1, "service": 3,
 }  # fmt: skip
 # How many experiments may not fire, for one that does.
 TRIES = 5

@@ -36,13 +36,15 @@ def require_library() -> None:
 class Result:
     """An experiment: whether its fault has fired, and what is wrong with what followed.
 
-    ``early``: Python itself was interrupted, before it ran anything of the package.
+    ``early``: Python itself was interrupted, before it ran anything of the package. ``n_faults``: how many
+    faults there were, where they fired.
     """
 
     what: str
     fired: bool
     findings: list[str] = field(default_factory=list)
     early: bool = False
+    n_faults: int = 1
 
 
 class World:

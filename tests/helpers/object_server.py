@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 PIECE = 1 << 16
+HANGING_SECONDS = 60
 # What the server takes for a signature, for requests of those who have none.
 ANYBODY = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
 ERROR_BODY = b"<Error><Code>InternalError</Code><Message>spoiled</Message></Error>"
@@ -27,7 +29,8 @@ class Request(NamedTuple):
     query: str
 
 
-# What is done to a request: a status to answer, "drop" before the answer, "cut" in the middle of its body.
+# What is done to a request: a status to answer, "drop" before the answer, "cut" in the middle of its body,
+# "hang" without one, "half": of what is listed, every second object is left out.
 Fault = Callable[[Request, int], int | str | None]
 
 
@@ -48,6 +51,7 @@ class Proxy:
     fired: int = 0
 
     def __post_init__(self) -> None:
+        self.closed = threading.Event()
         self._lock, self._free_at = threading.Lock(), 0.0
         self.kept: dict[tuple[str, str | None], tuple[int, list[tuple[str, str]], bytes]] = {}
         proxy = self
@@ -61,6 +65,7 @@ class Proxy:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
+        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -101,6 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         owner, parts = self.owner, urlsplit(self.path)
+        self.path = urlunsplit(parts._replace(scheme="", netloc=""))  # of a client that takes it for a proxy
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         key = unquote(parts.path).strip("/").partition("/")[2]
         fault = owner.note(Request(self.command, key, parts.query))
@@ -109,6 +115,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
             return
+        if fault == "hang":
+            owner.closed.wait(HANGING_SECONDS)
+            self.close_connection = True
+            return
         if isinstance(fault, int):
             self._answer(fault, [], ERROR_BODY)
             return
@@ -116,13 +126,20 @@ class _Handler(BaseHTTPRequestHandler):
         if owner.keeps and self.command == "GET" and place in owner.kept:
             self._answer(*owner.kept[place])
             return
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+        headers = {
+            name: value for name, value in self.headers.items() if name.lower() not in ("connection", "host")
+        }
         headers.setdefault("Authorization", ANYBODY)
+        headers["Host"] = "127.0.0.1"
         upstream = http.client.HTTPConnection(urlsplit(owner.upstream).netloc)
         upstream.request(self.command, self.path, body, headers)
         answer = upstream.getresponse()
         content = answer.read()
         upstream.close()
+        if fault == "half":
+            listed = re.findall(rb"<Contents>.*?</Contents>", content, re.DOTALL)
+            for each in listed[1::2]:
+                content = content.replace(each, b"")
         if owner.keeps and self.command == "GET" and answer.status in (200, 206):
             owner.kept[place] = answer.status, answer.getheaders(), content
         self._answer(answer.status, answer.getheaders(), content, cut=fault == "cut")

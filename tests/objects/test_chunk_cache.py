@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.object_places import Place, same_models, train, write_small
 
+import ooc_svm
 from ooc_svm.errors import UsageError
 from ooc_svm.store import open_store
 
@@ -87,3 +88,22 @@ def test_a_cache_is_for_stores_in_a_bucket(local: Path, tmp_path: Path):
         train(local / "rows.zarr", cache_size="1GB")
     with pytest.raises(UsageError, match="in an object store, and a path on a local disk is needed"):
         train(local / "rows.zarr", cache="s3://bucket/cache")
+
+
+def test_predictions_and_evaluations_keep_chunks_too(
+    place: Place, stored: str, local: Path, tmp_path: Path, monkeypatch
+):
+    ooc_svm.save_model(train(local / "rows.zarr"), tmp_path / "m")
+    folder = tmp_path / "cache"
+    expected = ooc_svm.predict(tmp_path / "m", local / "rows.zarr")
+    with place.proxy.counted() as first:
+        assert np.array_equal(ooc_svm.predict(tmp_path / "m", stored, cache=folder), expected)
+    with place.proxy.counted() as second:
+        report = ooc_svm.evaluate(tmp_path / "m", stored, cache=folder, cache_size="1GB")
+    assert report == ooc_svm.evaluate(tmp_path / "m", local / "rows.zarr")
+    assert element_requests(first) > 20
+    assert element_requests(second) == 0
+    with pytest.raises(UsageError, match="cache keeps chunks of a store"):
+        ooc_svm.predict(tmp_path / "m", local / "rows.svm", cache=folder)
+    with pytest.raises(UsageError, match="cache_size needs cache"):
+        ooc_svm.evaluate(tmp_path / "m", stored, cache_size="1GB")

@@ -198,3 +198,31 @@ def test_what_is_fetched_again_follows_from_both_caches(place: Place, stored: st
     assert fetched(0) == pytest.approx(5, rel=1e-4)
     assert fetched(0.25) == pytest.approx(4, rel=1e-4)
     assert fetched(0, cache=tmp_path, cache_size="10MB") == pytest.approx(1)
+
+
+@pytest.mark.usefixtures("brief_repeating")
+def test_proxies_of_the_environment_are_asked(place: Place, stored: str, monkeypatch):
+    expected = open_store(stored).id
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://no-such-service.invalid")
+    monkeypatch.setenv("HTTP_PROXY", place.proxy.url)
+    monkeypatch.setenv("http_proxy", place.proxy.url)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with place.proxy.counted() as found:
+        assert open_store(stored).id == expected
+    assert len(found) >= 2
+    monkeypatch.setenv("NO_PROXY", "no-such-service.invalid")
+    with pytest.raises(StorageError, match="see that the service can be reached from here"):
+        open_store(stored)
+
+
+def test_a_bucket_that_is_not_there(place: Place, local: Path):
+    for call in (
+        lambda: open_store("s3://no-such-bucket/a.zarr"),
+        lambda: ooc_svm.convert(local / "rows.svm", "s3://no-such-bucket/new.zarr"),
+        lambda: ooc_svm.convert("s3://no-such-bucket/*.gz", local / "no.zarr"),
+    ):
+        with pytest.raises(
+            StorageError, match=r"s3://no-such-bucket.* failed: .*check the name of the bucket"
+        ):
+            call()

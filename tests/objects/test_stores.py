@@ -15,7 +15,8 @@ import ooc_svm
 from ooc_svm.errors import DamageError, InputError, StorageError, UsageError
 from ooc_svm.store import open_store, sweep_store
 from ooc_svm.store.object_building import MARK
-from ooc_svm.store.object_storage import PACK
+from ooc_svm.store.object_storage import PACK, keys_of_store
+from ooc_svm.system.objects import Bucket
 
 
 def test_a_store_has_the_bytes_of_a_local_one(place: Place, local: Path):
@@ -87,6 +88,30 @@ def test_an_existing_store_is_replaced_when_the_new_one_is_complete(place: Place
         ooc_svm.convert(local / "rows.svm", place / "mine", overwrite=True)
 
 
+def test_a_bucket_that_lists_half_of_its_keys(place: Place, local: Path, tmp_path: Path):
+    """What is listed is checked before it is trusted: the old store stays, and nothing is left behind."""
+    write_small(local / "rows.svm", place / "rows.zarr")
+    before, keys = open_store(place / "rows.zarr").id, place.keys("rows.zarr")
+    assert keys_of_store(Bucket(place.address()), place.address("rows.zarr")) == set(keys)
+
+    def half(request, number):
+        return "half" if request.method == "GET" and "list-type" in request.query else None
+
+    place.proxy.fault = half
+    with pytest.raises(StorageError, match=r"listing .* objects were left out, .*; .* as it was; ") as raised:
+        ooc_svm.convert(local / "rows.svm", place / "rows.zarr", overwrite=True)
+    assert raised.value.exit_code == 5
+    place.put(f"left.zarr/{MARK}", b"")
+    for number in range(9):
+        place.put(f"left.zarr/X/data/c/{number}", b"left")
+    assert sweep_store(place / "left.zarr") == 10
+    place.proxy.fault = None
+    assert place.proxy.fired > 5
+    assert place.keys() == [f"rows.zarr/{key}" for key in keys]
+    assert open_store(place / "rows.zarr").id == before
+    ooc_svm.verify_store(place / "rows.zarr")
+
+
 def test_leftovers_open_as_no_store_and_are_swept(place: Place, local: Path, monkeypatch):
     from ooc_svm.store.sinks import ObjectSink
 
@@ -139,6 +164,9 @@ def test_a_store_of_anndata_is_trained_on_as_it_is(place: Place, local: Path, tm
     store = open_store(place / "a.zarr")
     assert store.format_version is None
     assert np.array_equal(train(store).weights, train(place / "a.zarr").weights)
+    for _ in range(2):
+        ooc_svm.convert(place / "a.zarr", place / "b.zarr", overwrite=True)
+    assert not keys_of_store(Bucket(place.address()), place.address("b.zarr")) - set(place.keys("b.zarr"))
     place.put("a.zarr/X/data/c/0", place.read("a.zarr/X/data/c/0"))
     changed = place.read("a.zarr/X/data/c/1")
     place.put("a.zarr/X/data/c/0", changed)

@@ -1,0 +1,101 @@
+"""Text in a bucket: many small objects, empty ones, and formats that are read from a disk alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from helpers.object_places import Place
+from helpers.object_server import Request
+
+import ooc_svm
+from ooc_svm.errors import InputError
+from ooc_svm.store import open_store
+from ooc_svm.text.ahead import OPENED_AT_ONCE
+from ooc_svm.text.reader import TextRows
+
+
+@contextmanager
+def in_the_air(place: Place):
+    """The largest number of requests for text that wait for an answer at a time, as a list of one."""
+    most, lock, waiting = [0], threading.Lock(), [0]
+
+    def fault(request: Request, number: int) -> None:
+        with lock:
+            waiting[0] += ".svm" in request.key
+            most[0] = max(most[0], waiting[0])
+
+        def answered() -> None:
+            with lock:
+                waiting[0] -= ".svm" in request.key
+
+        threading.Timer(place.proxy.latency, answered).start()
+
+    place.proxy.latency, place.proxy.fault = 0.02, fault
+    yield most
+    time.sleep(2 * place.proxy.latency)
+    place.proxy.latency, place.proxy.fault = 0.0, None
+
+
+def test_small_objects_are_opened_ahead(place: Place, text: bytes, local: Path, tmp_path: Path):
+    lines = text.splitlines(keepends=True)
+    names = [f"many/{number:03}.svm" for number in range(60)]
+    for number, name in enumerate(names):
+        place.put(name, b"".join(lines[25 * number : 25 * (number + 1)]))
+    with place.proxy.counted() as found:
+        ooc_svm.convert(place / "many/*.svm", tmp_path / "many.zarr")
+    assert len([request for request in found if "many/0" in request.key]) <= 5 * len(names) + 1
+    with in_the_air(place) as looking:
+        rows = TextRows([place / name for name in names])
+    with in_the_air(place) as reading:
+        assert sum(block.rows.n_rows for block in rows) == len(lines)
+    assert 4 < looking[0] <= OPENED_AT_ONCE
+    assert 4 < reading[0] <= OPENED_AT_ONCE + 1
+    ooc_svm.convert(local / "rows.svm", tmp_path / "one.zarr")
+    assert open_store(tmp_path / "many.zarr").id == open_store(tmp_path / "one.zarr").id
+
+
+def test_the_first_bad_object_is_named(place: Place, text: bytes, tmp_path: Path):
+    for number in range(5):
+        place.put(f"many/{number}.svm", b"" if number in (2, 4) else text)
+    with pytest.raises(InputError, match=r"many/2\.svm: the file is empty"):
+        ooc_svm.convert(place / "many/*.svm", tmp_path / "many.zarr")
+    with pytest.raises(InputError, match=r"many/9\.svm: there is no such file"):
+        ooc_svm.convert([place / "many/1.svm", place / "many/9.svm"], tmp_path / "many.zarr")
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "kind"),
+    [
+        ("m.npz", b"PK\x03\x04", r"\(\.npz\)"),
+        ("p.parquet", b"PAR1", "Parquet"),
+        ("a.h5ad", b"\x89HDF\r\n\x1a\n", "HDF5"),
+        ("a.other", b"\x89HDF\r\n\x1a\n", "HDF5"),
+    ],
+)
+def test_other_files_are_read_from_a_disk_alone(place: Place, tmp_path: Path, name, head, kind):
+    place.put(name, head + bytes(100))
+    for call in (
+        lambda: ooc_svm.convert(place / name, tmp_path / "new.zarr"),
+        lambda: ooc_svm.train(place / name),
+    ):
+        with pytest.raises(InputError, match=f"{name}:? is .*{kind}.* copy it to one, and give its path"):
+            call()
+
+
+def test_no_memory_is_left_out_of_the_plan(place: Place, text: bytes, tmp_path: Path):
+    from ooc_svm.conversion.options import ConvertOptions
+    from ooc_svm.conversion.plan import plan_conversion
+    from ooc_svm.errors import MemoryBudgetError
+    from ooc_svm.system.address import located
+
+    place.put("rows.svm", text)
+    with pytest.raises(MemoryBudgetError, match=r"objects on their way 101 MB") as remote:
+        plan_conversion(ConvertOptions(located(place / "new.zarr"), memory="200MB"), [place / "rows.svm"])
+    with pytest.raises(MemoryBudgetError) as near:
+        plan_conversion(ConvertOptions(tmp_path / "new.zarr", memory="200MB"), [])
+    assert "objects" not in str(near.value)
+    assert str(remote.value) != str(near.value)
