@@ -56,6 +56,7 @@ GIVEN = {
     "degree": 2,
     "coef0": 1.0,
     "sparse_cuts": True,
+    "landmarks": 10,
 }
 
 

@@ -140,6 +140,7 @@ ALLOWED = {
     "probabilities": FLAG,
     "resume": FLAG,
     "sparse_cuts": FLAG,
+    "polish": FLAG,
     "rule": set(),
     "scale": set(),
     "scheduler": NAMES,

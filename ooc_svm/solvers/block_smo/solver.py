@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Int64Array, RowBlock
+from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
 from ooc_svm.ops.rows import row_squares
 from ooc_svm.passes.base import UNCOUNTED, Overlap
@@ -33,6 +33,7 @@ from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
+from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, balanced
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import (
     Aside,
@@ -45,7 +46,7 @@ from ooc_svm.solvers.block_smo.update import (
     UpdatePass,
 )
 from ooc_svm.solvers.definite import indefinite_hints
-from ooc_svm.solvers.stopping import CERTIFIED, Stopping
+from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, Stopping
 
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
 
@@ -83,6 +84,7 @@ class BlockSmo(Solver):
     row_bytes: float  # Of a row in memory, on the average
     nonzeros_a_row: int
     seed: int = 0
+    only_begins: bool = False  # Whether a run ends where the points that it begins with are known
     _origin: str | None = None  # The checkpoint that the state came from
 
     @property
@@ -142,9 +144,13 @@ class BlockSmo(Solver):
         state = self.state
         if self._origin is not None:
             yield from self._check_saved(self._origin)
+        if state.certificate.stop_reason == LANDMARKS and not self.only_begins:
+            state.certificate.stop_reason = None
         while state.certificate.stop_reason is None:
             kept, hidden = NONE_KEPT, False
-            if state.waits_for_exact:
+            if state.begins:
+                found = yield from self._first_read()
+            elif state.waits_for_exact:
                 found = yield from self._exact_read()
             else:
                 kept, found = yield from self._read()
@@ -153,6 +159,8 @@ class BlockSmo(Solver):
             elif state.hidden:
                 state.hidden += 1
             state.certificate.record(self.stopping)
+            if self.only_begins and state.certificate.stop_reason is None:
+                state.certificate.stop_reason = LANDMARKS
             if hidden and state.certificate.stop_reason != CERTIFIED:
                 state.waits_for_exact, state.working = 1, state.working.emptied()
             elif state.certificate.stop_reason != CERTIFIED:
@@ -202,17 +210,62 @@ class BlockSmo(Solver):
         add nothing to P and D as they are.
         """
         state, model = self.state, self.model
-        support = yield from self._gather((model.v,), state.certificate.n_support)
-        v, squares = support.vectors[model.v], np.empty(len(support.numbers))
-        row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
-        moved = Moved(support.numbers, support.rows, squares, v, v)
+        moved = yield from self._support(model, state.certificate.n_support)
         rebuilt = (1.0 + BIAS_REACH) * state.far_error
         found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
-        state.score_error, _ = bound.update_error(model.kernel, self.sizes, "float64", v, 0.0)
-        state.values += float(len(v)) * self.n_rows
+        state.score_error, _ = bound.update_error(model.kernel, self.sizes, "float64", moved.v, 0.0)
+        state.values += float(len(moved.v)) * self.n_rows
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
+
+    def _first_read(self) -> Requests:
+        """Find P of the point of landmarks and the scores of the multipliers that a run begins with.
+
+        Values of the kernel are of float64, since all that is known later is a sum that begins here. The read
+        for the landmarks is not counted.
+        """
+        state, model, point = self.state, self.model, BestPoint.of(self.model)
+        yield RowPass(IntoBounds(model))
+        sums = yield RowPass(Sums(model, 0.0, 0.0))
+        if self.bias == "free":
+            yield RowPass(balanced(model, sums))
+        moved = yield from self._support(point, state.begins)
+        choice = Choice(1, 0.0, 0)
+        found = yield from self._together(
+            [
+                UpdatePass(point, moved, NONE_KEPT, choice, "float64", None, None, part, PARTS, UNCOUNTED)
+                for part in range(PARTS)
+            ],
+            choice,
+        )
+        yield from self._offer(point, moved.v, RowSizes(found.square, found.nonzeros))
+        moved = yield from self._support(model, int(sums[set_loops.SUPPORT]))
+        state.total = float(moved.v.sum())
+        found = yield from self._update(moved, NONE_KEPT, "float64", None)
+        self._count(moved, "float64")
+        state.begins = 0
+        return found
+
+    def _offer(self, point: BestPoint, coefficients: Float64Array, sizes: RowSizes) -> Requests:
+        """Take P of the point of landmarks, whose scores are known, for the best value."""
+        state, kernel = self.state, self.model.kernel
+        error, _ = bound.update_error(kernel, sizes, "float64", coefficients, 0.0)
+        sums = yield RowPass(Sums(point, state.best_bias, error))
+        largest = bound.largest_value(kernel, sizes)
+        values = bound.values(sums, state.best_bias, self.bias, error, largest, self.n_rows)
+        if not state.certificate.offer_primal(values.primal, values.primal_rounding):
+            raise InputError(
+                f"the scores of the landmarks overflow; scale the columns ({parameter('scale', 'maxabs')})"
+            )
+        state.certificate.n_support, state.unbounded = values.support, 1
+
+    def _support(self, model: KernelModel, count: int) -> Requests:
+        """The rows that a model has multipliers of, ``count`` or so, as those that move to these from 0."""
+        support = yield from self._gather((model.v,), count)
+        v, squares = support.vectors[model.v], np.empty(len(support.numbers))
+        row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
+        return Moved(support.numbers, support.rows, squares, v, v)
 
     def _gather(self, names: tuple[str, ...], count: int) -> Requests:
         """The rows with a multiplier in one of some row vectors, ``count`` or so, by an uncounted read."""
@@ -254,15 +307,20 @@ class BlockSmo(Solver):
             UpdatePass(self.model, moved, excluded, choice, precision, aside, rebuilt, part, PARTS)
             for part in range(PARTS)
         ]
-        found, *others = yield Overlap(tuple(passes))
-        for other in others:
-            found.add(other, choice)
+        found = yield from self._together(passes, choice)
         state.square, state.nonzeros = found.square, found.nonzeros
         state.violation = found.up - found.down
         if self.bias != "free":
             state.violation = max(found.up - pivot, pivot - found.down)
         if aside is not None:
             state.n_aside, state.whole_violation = found.n_aside, state.violation
+        return found
+
+    def _together(self, passes: list[UpdatePass], choice: Choice) -> Requests:
+        """What the passes of one read have found."""
+        found, *others = yield Overlap(tuple(passes))
+        for other in others:
+            found.add(other, choice)
         return found
 
     def _count(self, moved: Moved, precision: str) -> None:
@@ -283,8 +341,9 @@ class BlockSmo(Solver):
         values = bound.values(sums, bias, self.bias, state.score_error, largest, self.n_rows)
         state.pivot, state.total = bias, float(sums[set_loops.V])
         certificate.offer_dual(values.dual, values.dual_rounding)
-        if certificate.offer_primal(values.primal, values.primal_rounding):
-            state.best_bias, certificate.n_support = bias, values.support
+        # A model of landmarks is kept for being small.
+        if not self.only_begins and certificate.offer_primal(values.primal, values.primal_rounding):
+            state.best_bias, certificate.n_support, state.unbounded = bias, values.support, 0
             yield RowPass(KeepBest(self.model))
         return self._hides(values)
 
