@@ -115,6 +115,7 @@ ALLOWED = {
     "label": NAMES,
     "labelled": set(),
     "labels_file": TEXT,
+    "landmarks": set(),
     "lanes": set(),
     "layer": NAMES,
     "loss": set(),

@@ -12,7 +12,7 @@ from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, GRID, PRICE, checks
 from ooc_svm.solvers.base import MemoryItem
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
-from ooc_svm.training.landmarks import feature_budget
+from ooc_svm.training.landmark_features import feature_budget
 from ooc_svm.training.memory_plan import divide, note_of, to_json
 from ooc_svm.training.pace import seconds_per_pass
 from ooc_svm.training.prepare import open_prepared

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import ooc_svm
 from ooc_svm import MemoryBudgetError, OocSVC, UsageError
-from ooc_svm.training.landmarks import landmark_numbers
+from ooc_svm.training.landmark_draw import landmark_numbers
 
 GAMMA, EPS, K = 0.03, 0.1, 250
 RBF = {"kernel": "rbf", "gamma": GAMMA}

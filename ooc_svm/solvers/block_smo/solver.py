@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
-from ooc_svm.ops.rows import row_squares
 from ooc_svm.passes.base import UNCOUNTED, Overlap
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import RowPass
@@ -197,10 +196,8 @@ class BlockSmo(Solver):
 
     def _aside(self) -> Aside:
         """Which rows are set aside from here on, and what those until now have missed."""
-        backlog, squares = self.state.backlog, np.empty(self.state.backlog.n_rows)
-        places = np.arange(len(squares), dtype=np.uint64)
-        row_squares(*backlog.rows.arrays, self.model.scale2, places, squares)
-        late = Moved(backlog.numbers, backlog.rows, squares, backlog.change, NONE_MOVED)
+        backlog = self.state.backlog
+        late = Moved.of(backlog.numbers, backlog.rows, backlog.change, NONE_MOVED, self.model.scale2)
         return Aside(ASIDE_SHARE * self.state.violation, late)
 
     def _exact_read(self) -> Requests:
@@ -263,9 +260,8 @@ class BlockSmo(Solver):
     def _support(self, model: KernelModel, count: int) -> Requests:
         """The rows that a model has multipliers of, ``count`` or so, as those that move to these from 0."""
         support = yield from self._gather((model.v,), count)
-        v, squares = support.vectors[model.v], np.empty(len(support.numbers))
-        row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
-        return Moved(support.numbers, support.rows, squares, v, v)
+        v = support.vectors[model.v]
+        return Moved.of(support.numbers, support.rows, v, v, model.scale2)
 
     def _gather(self, names: tuple[str, ...], count: int) -> Requests:
         """The rows with a multiplier in one of some row vectors, ``count`` or so, by an uncounted read."""
