@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.source import Source
+from ooc_svm.errors import InputError, parameter
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
 from ooc_svm.ops.rows import row_squares
@@ -31,6 +32,7 @@ Float32Array = npt.NDArray[np.float32]
 # Eigenvalues below this share of the largest one are left out: features are float32, and smaller ones would
 # be made of rounding.
 LEAST_EIGENVALUE = 1e-6
+NEGATIVE = 1e-5  # Eigenvalue below 0, as a share of the largest one, that no rounding explains
 BLOCK_ELEMENTS = 1 << 21  # Features of a block at most
 
 
@@ -47,7 +49,10 @@ class Landmarks:
 
     @classmethod
     def of(cls, kernel: Any, rows: RowBlock, n_features: int, scale2: Float64Array | None) -> Landmarks:
-        """The landmarks with their features, at least one."""
+        """The landmarks with their features, at least one.
+
+        InputError if kernel values overflow or cannot be.
+        """
         squares, places = np.empty(rows.n_rows), np.arange(rows.n_rows, dtype=np.uint64)
         row_squares(*rows.arrays, scale2, places, squares)
         values = np.empty((rows.n_rows, rows.n_rows))
@@ -55,7 +60,18 @@ class Landmarks:
             *(kernel, *rows.arrays, places, squares, *rows.arrays, squares, scale2),
             *(*gram.new_buffers(rows.indptr, n_features, np.float64), values),
         )
+        if not np.isfinite(values).all():
+            raise InputError(
+                "kernel values of the landmarks overflow; scale the columns "
+                f"({parameter('scale', 'maxabs')}), or choose a smaller {parameter('gamma')}"
+            )
         eigenvalues, vectors = np.linalg.eigh(0.5 * (values + values.T))
+        if eigenvalues[0] < -NEGATIVE * np.abs(eigenvalues).max():
+            raise InputError(
+                "the kernel is not positive semi-definite on the landmarks (an eigenvalue is "
+                f"{eigenvalues[0]:.3g}), so no bound holds; choose other numbers ({parameter('gamma')}, "
+                f"{parameter('coef0')}) or {parameter('kernel', 'rbf')}"
+            )
         kept = eigenvalues > LEAST_EIGENVALUE * max(float(eigenvalues[-1]), 0.0)
         kept[-1] = True
         roots = np.sqrt(np.maximum(eigenvalues[kept], np.finfo(np.float32).tiny))

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.errors import Interrupted
-from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.vector import row_slices
-from ooc_svm.solvers.base import PointStarting, Start, WarmStarting
+from ooc_svm.solvers.base import LinearFunction, PointStarting, Start, WarmStarting
 from ooc_svm.training.checkpoint import Checkpoints, part_folder
 from ooc_svm.training.keys import key_of
 from ooc_svm.training.landmark_draw import Drawn, draw
@@ -50,28 +49,27 @@ def train_on_landmarks(
             own = None
             if checkpoints is not None:
                 own = Checkpoints(part_folder(checkpoints.folder, "landmarks"), key_of(of_features))
-            linear = _train_features(of_features, progress, own, drawn.report["seconds"], handed)
-        assert isinstance(linear.functions, LinearFunctions)
-        weights, bias = linear.functions.weights, linear.bias
-        spent = drawn.report["seconds"] + linear.report["seconds"]
+            linear, functions = _train_features(of_features, progress, own, drawn.report["seconds"], handed)
+        spent = drawn.report["seconds"] + linear["seconds"]
 
         def start(run: Run) -> None:
             assert isinstance(prepared.solver, PointStarting)
             run.recorder.note(
                 "the model of the features is trained; one read more finds the gap of the kernel"
             )
-            for number, solver in enumerate(run.solvers):
-                found = drawn.landmarks.coefficients(weights[number])
-                point = Start(drawn.numbers, found, float(bias[number]), handed[str(number)])
+            for number, (solver, function) in enumerate(zip(run.solvers, functions, strict=True)):
+                coefficients = drawn.landmarks.coefficients(function.weights)
+                point = Start(drawn.numbers, coefficients, float(function.bias), handed[str(number)])
                 prepared.solver.begin_with(solver, run.engine.vectors, point)
 
         if checkpoints is not None:
             # States that follow from another end of the linear part are none of this run.
-            name = f"kernel-{hashlib.sha256(weights.tobytes() + bias.tobytes()).hexdigest()[:16]}"
+            end = b"".join(np.append(each.weights, each.bias).tobytes() for each in functions)
+            name = f"kernel-{hashlib.sha256(end).hexdigest()[:16]}"
             checkpoints = Checkpoints(part_folder(checkpoints.folder, name), key_of(prepared))
-        told = None if progress is None else _after(progress, linear.report)
+        told = None if progress is None else _after(progress, linear)
         model, _ = train_together(prepared, told, checkpoints, drawn.columns, spent, start)
-    return replace(model, report=_joined(model.report, linear.report, drawn))
+    return replace(model, report=_joined(model.report, linear, drawn))
 
 
 def _train_features(
@@ -80,8 +78,12 @@ def _train_features(
     checkpoints: Checkpoints | None,
     spent: float,
     handed: RowVectors,
-) -> Model:
-    """Train the linear model, and keep its multipliers: those of the k-th model as ``str(k)``."""
+) -> tuple[dict[str, Any], list[LinearFunction]]:
+    """Train the linear models, and keep their multipliers: those of the k-th model as ``str(k)``.
+
+    Returns the report, and what the models are; those that a fold is held out of are among them.
+    """
+    found: list[LinearFunction] = []
 
     def end(run: Run) -> Model:
         package, vectors = prepared.solver, run.engine.vectors
@@ -90,6 +92,9 @@ def _train_features(
             settled, kept = vectors[package.settle(solver, vectors)], handed.create(str(number), np.float64)
             for first, last in row_slices(settled.n_rows):
                 kept.write(first, settled.read(first, last))
+            solution = solver.solution()
+            assert isinstance(solution, LinearFunction)
+            found.append(solution)
         return run.model()
 
     def tell(event: Progress) -> None:
@@ -99,11 +104,12 @@ def _train_features(
 
     told = None if progress is None else tell
     try:
-        return train_together(prepared, told, checkpoints, None, spent, end=end)[0]
+        model, _ = train_together(prepared, told, checkpoints, None, spent, end=end)
     except Interrupted as interrupted:
         # It would be a model of features that no data have.
         interrupted.model = None
         raise
+    return model.report, found
 
 
 def _after(progress: Callable[[Progress], None], report: dict[str, Any]) -> Callable[[Progress], None]:
@@ -125,4 +131,7 @@ def _joined(report: dict[str, Any], linear: dict[str, Any], drawn: Drawn) -> dic
     own = {"landmarks": drawn.landmarks.n_rows, "features": linear["n_features"]}
     peak = max(report["peak_memory_bytes"], linear["peak_memory_bytes"])
     own |= {name: linear[name] for name in _KEPT}
+    if not report["converged"] and not linear["converged"]:
+        reasons = f"{linear['stop_reason']}, {report['stop_reason']}".split(", ")
+        report["stop_reason"] = ", ".join(dict.fromkeys(reasons))
     return report | sums | {"peak_memory_bytes": peak, "history": history, "landmarks": own}

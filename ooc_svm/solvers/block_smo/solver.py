@@ -32,7 +32,7 @@ from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
-from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, balanced
+from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, Shrink, balanced
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import (
     Aside,
@@ -158,11 +158,11 @@ class BlockSmo(Solver):
             elif state.hidden:
                 state.hidden += 1
             state.certificate.record(self.stopping)
-            if self.only_begins and state.certificate.stop_reason is None:
+            if self.only_begins and state.certificate.stop_reason != CERTIFIED:
                 state.certificate.stop_reason = LANDMARKS
             if hidden and state.certificate.stop_reason != CERTIFIED:
                 state.waits_for_exact, state.working = 1, state.working.emptied()
-            elif state.certificate.stop_reason != CERTIFIED:
+            elif not self.only_begins and state.certificate.stop_reason != CERTIFIED:
                 # Also at a limit: a run that goes on from there is one that was never stopped.
                 self._solve(kept, found)
 
@@ -241,8 +241,29 @@ class BlockSmo(Solver):
         state.total = float(moved.v.sum())
         found = yield from self._update(moved, NONE_KEPT, "float64", None)
         self._count(moved, "float64")
+        if self.only_begins:
+            yield from self._shrink()
         state.begins = 0
         return found
+
+    def _shrink(self) -> Requests:
+        """Multiply all multipliers by the share of them that is best for D.
+
+        They are those of the features' kernel: the rest of the kernel counts in ``v.K.v`` alone, so that less
+        of them is better. D is a parabola along them, and two of its values tell where it is largest.
+        """
+        state, kernel = self.state, self.model.kernel
+        largest, found = bound.largest_value(kernel, self.sizes), list[float]()
+        for share in (1.0, 0.5):
+            yield RowPass(Shrink(self.model, share))
+            sums = yield RowPass(Sums(self.model, 0.0, 0.0))
+            found.append(bound.values(sums, 0.0, self.bias, 0.0, largest, self.n_rows).dual)
+        curvature = 4.0 * found[1] - 2.0 * found[0]
+        slope = found[0] + curvature
+        best = min(max(0.5 * slope / curvature, 0.0), 1.0) if curvature > 0.0 else 1.0
+        yield RowPass(Shrink(self.model, 2.0 * best))
+        state.far_error += bound.scaling_error(largest, state.weight)
+        state.score_error = state.far_error
 
     def _offer(self, point: BestPoint, coefficients: Float64Array, sizes: RowSizes) -> Requests:
         """Take P of the point of landmarks, whose scores are known, for the best value."""

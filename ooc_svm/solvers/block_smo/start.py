@@ -64,6 +64,27 @@ class IntoBounds:
         np.clip(v, boxes[0], boxes[1], out=v)
 
 
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """Rule on row vectors: multipliers and scores become a share of what they are."""
+
+    model: KernelModel
+    share: float
+    sums_shape: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.model.v, self.model.h
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.reads
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        for name in self.writes:
+            rows.vectors[name][:] *= self.share
+
+
 def balanced(model: KernelModel, sums: Float64Array) -> IntoBounds:
     """The rule that makes multipliers sum up to 0, by a smaller share of the heavier side."""
     positive = float(sums[set_loops.POSITIVE])
