@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import ooc_svm
-from ooc_svm import MemoryBudgetError, OocSVC, UsageError
+from ooc_svm import InputError, MemoryBudgetError, OocSVC, UsageError
 from ooc_svm.training.landmark_draw import landmark_numbers
 
 GAMMA, EPS, K = 0.03, 0.1, 250
@@ -143,6 +143,31 @@ def test_several_classes_and_estimators():
         fitted = OocSVC(kernel="rbf", gamma=GAMMA, C=10.0, landmarks=K).fit(X, names)
     assert fitted.score(X, names) > 0.8
     assert len(fitted.model_.report["landmarks"]["models"]) == 3
+
+
+def test_few_landmarks_have_a_bound_above_nothing():
+    found = ooc_svm.train(X, np.sign(VALUES), **RBF, landmarks=1).report["models"][0]
+    assert 0.0 < found["dual"] < found["primal"]
+
+
+def test_folds_and_limits():
+    options = {**RBF, "landmarks": K, "calibrate": "sigmoid"}
+    model = ooc_svm.train(X, np.sign(VALUES), **options, max_passes=1)
+    assert model.report["stop_reason"].split(", ") == ["max-passes", "landmarks"]
+    assert sum(model.report["calibration"]["folds"]) == len(X)
+    assert model.predict_proba(X).shape == (len(X), 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "sigmoid", "gamma": 1.0}, "the kernel is not positive semi-definite on the landmarks"),
+        ({"kernel": "poly", "gamma": 1e3, "degree": 300}, "kernel values of the landmarks overflow"),
+    ],
+)
+def test_what_is_no_kernel_on_the_landmarks(options, message):
+    with pytest.raises(InputError, match=message):
+        ooc_svm.train(X, np.sign(VALUES), **options, landmarks=50)
 
 
 @pytest.mark.parametrize(
