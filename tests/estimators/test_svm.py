@@ -52,8 +52,11 @@ OF_KERNELS = {"gamma", "degree", "coef0", "sparse_cuts", "landmarks", "polish"}
 LEFT_OUT = {
     OocSVC: {"problem", "epsilon", "nu"},
     OocSVR: {"problem", "p", "class_weight", "positive", "nu", "calibrate"},
-    OocNuSVC: {"problem", "p", "epsilon", "C"},
-    OocNuSVR: {"problem", "p", "class_weight", "positive", "epsilon", "calibrate"},
+    OocNuSVC: {"problem", "p", "epsilon", "C", "landmarks", "polish"},
+    OocNuSVR: {
+        *("problem", "p", "class_weight", "positive", "epsilon", "calibrate"),
+        *("landmarks", "polish"),
+    },
     OocRanker: {
         *("problem", "p", "epsilon", "nu", "class_weight", "positive", "calibrate"),
         *("resident", "lanes", "warm_start"),
