@@ -8,7 +8,7 @@ can be sent to another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeGuard
 
@@ -142,6 +142,25 @@ class Pass(Protocol):
 
     def merge(self, left: Any, right: Any) -> Any:
         """The partial of two neighbouring segments; may reuse ``left``."""
+
+
+class Fusible(Pass, Protocol):
+    """A pass that is cheaper served as one with others of its kind, which ask the same of other models."""
+
+    @property
+    def kind(self) -> Hashable | None:
+        """What those that can be served as one have in common; None: it is served alone."""
+
+    @staticmethod
+    def fuse(parts: Sequence[Any]) -> Fused:
+        """One pass that serves several of a kind."""
+
+
+class Fused(Pass, Protocol):
+    """Several passes as one."""
+
+    def split(self, result: Any) -> list[Any]:
+        """The result of each of them."""
 
 
 class VectorRequest(Protocol):

@@ -18,7 +18,7 @@ from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, room_of
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, SweepPass
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE, state_path
@@ -171,6 +171,39 @@ def test_guests_save_many_models_most_reads(monkeypatch):
         return max(model["passes"] for model in models)
 
     assert 2 * reads(0.25) <= reads(0.0)
+
+
+@pytest.mark.parametrize("blocks", ["few", "many"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": "hinge", "bias": "none", "scale": "std"},
+        {"loss": "squared-hinge", "bias": "free", "lanes": 2, "threads": 2},
+        {"loss": "logistic", "C": [*COSTS, 20.0, 30.0]},
+        {"problem": "svr", "C": [*COSTS, 20.0]},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_passes_served_as_one_change_no_bit(stores, options, blocks, monkeypatch):
+    """The products of several models at a time, and of each by itself."""
+    served, fuse = [], SweepPass.fuse
+
+    def counted(parts):
+        served.append(len(parts))
+        return fuse(parts)
+
+    monkeypatch.setattr(SweepPass, "fuse", staticmethod(counted))
+    options = {"C": COSTS, "resident": 0.1, "max_passes": 4, **options}
+    found = []
+    for least, most in ((2, 3), (10**9, 10**9)):
+        monkeypatch.setattr("ooc_svm.passes.fuse.LEAST_FUSED", least)
+        monkeypatch.setattr("ooc_svm.passes.fuse.MOST_FUSED", most)
+        served.clear()
+        found.append(train(stores[options.get("problem", "svc"), blocks], **options))
+        assert (max(served, default=0) in (2, 3)) if least == 2 else not served
+    together, apart = found
+    assert bits(together) == bits(apart)
+    assert answers(together.report) == answers(apart.report)
 
 
 @pytest.fixture

@@ -138,10 +138,11 @@ def _number(
     is_first = np.zeros(len(ids), dtype=np.bool_)
     is_first[first] = True
     new = len(rows.ids) + np.cumsum(is_first)[first[which]] - 1
-    numbers, firsts, at = [], [], 0
+    here = rows.find(np.concatenate([np.empty(0, np.int64), *(part.ids[part.n_copied :] for part in copies)]))
+    numbers, firsts, at, at_here = [], [], 0, 0
     for part in copies:
-        own = slice(at, at + part.n_copied)
-        at = own.stop
-        numbers.append(np.concatenate([new[own], rows.find(part.ids[part.n_copied :])]))
+        own, resident = slice(at, at + part.n_copied), slice(at_here, at_here + len(part.ids) - part.n_copied)
+        at, at_here = own.stop, resident.stop
+        numbers.append(np.concatenate([new[own], here[resident]]))
         firsts.append((part, np.flatnonzero(is_first[own])))
     return numbers, firsts

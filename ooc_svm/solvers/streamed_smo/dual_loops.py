@@ -55,7 +55,7 @@ B, RHO, TOTAL = range(3)  # Entries of ``bias``: b, rho, and V
 # A row's curvature is at least this share of its squared norm: that of a row near the mean is a difference.
 LEAST_CURVATURE = 1e-12
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 # Steps come in a random order, but in windows that fit a core's own cache: rows anywhere in memory in random
 # order take three to five times as long.
@@ -78,7 +78,7 @@ def shuffle(order, seed):  # type: ignore[no-untyped-def]
     """Put the entries of an array in a random order: Fisher and Yates, with splitmix64."""
     state = mix(seed)
     for i in range(len(order) - 1, 0, -1):
-        state += _GOLDEN
+        state += GOLDEN
         # The upper half of a product with 32 random bits: a division would take longer than a row's step.
         j = np.int64((mix(state) >> np.uint64(32)) * np.uint64(i + 1) >> np.uint64(32))
         order[i], order[j] = order[j], order[i]
@@ -99,13 +99,13 @@ def packets(rows, seed):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _window(n_rows, n_elements):  # type: ignore[no-untyped-def]
+def window_of(n_rows, n_elements):  # type: ignore[no-untyped-def]
     """Rows that fit a core's own cache together."""
     return max(16, min(4096, WINDOW_ELEMENTS * n_rows // max(n_elements, 1)))
 
 
 @compiled
-def _random_order(rows, window, seed):  # type: ignore[no-untyped-def]
+def random_order(rows, window, seed):  # type: ignore[no-untyped-def]
     """The rows in a random order: neighbours stay near each other, within so many places."""
     order = packets(rows, seed)
     for start in range(0, len(order), window):
@@ -114,7 +114,7 @@ def _random_order(rows, window, seed):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _prefetch_row(indptr, indices, values, row):  # type: ignore[no-untyped-def]
+def prefetch_row(indptr, indices, values, row):  # type: ignore[no-untyped-def]
     """Ask for the elements of a row: its first ones, and the last."""
     p, end = indptr[row], indptr[row + np.uint64(1)]
     last, end = end - np.uint64(1), min(end, p + MOST_AHEAD)
@@ -209,11 +209,11 @@ def sweep(  # type: ignore[no-untyped-def]
     step[:] = 0.0
     m = len(dual)
     last = indptr[first + every * np.uint64(m - 1) + np.uint64(1)]
-    window = _window(m, np.int64((last - indptr[first]) // every))
+    window = window_of(m, np.int64((last - indptr[first]) // every))
     far_weights = len(w) > NEAR_WEIGHTS
     before = True
     for _ in range(visits):
-        order = _random_order(np.arange(m), window, seed)
+        order = random_order(np.arange(m), window, seed)
         free = 0
         for k in range(m):
             i, following, later = order[k], order[min(k + 1, m - 1)], order[min(k + AHEAD, m - 1)]
@@ -221,7 +221,7 @@ def sweep(  # type: ignore[no-untyped-def]
             prefetch(dual, later)
             prefetch(step, later)
             prefetch(keys, later)
-            _prefetch_row(indptr, indices, values, first + every * np.uint64(later))
+            prefetch_row(indptr, indices, values, first + every * np.uint64(later))
             if far_weights:
                 _prefetch_weights(indptr, indices, w, first + every * np.uint64(following))
             row = first + every * np.uint64(i)
@@ -268,7 +268,7 @@ def sweep(  # type: ignore[no-untyped-def]
             free += is_free(loss, new, t, c)
             keys[i] = priority(loss, new, far * per_unit, t, c)
         building = before = False
-        seed += _GOLDEN
+        seed += GOLDEN
     bias[B], bias[TOTAL] = b, total
     sums[GAP] += gap
     sums[LINEAR] += linear
@@ -308,9 +308,9 @@ def solve(  # type: ignore[no-untyped-def]
     active, farthest = np.arange(m), np.inf
     aside = np.zeros(m, dtype=np.bool_)
     n_rows, far_weights = len(indptr) - 1, len(w) > NEAR_WEIGHTS
-    window = _window(n_rows, np.int64(indptr[n_rows]))
+    window = window_of(n_rows, np.int64(indptr[n_rows]))
     while True:
-        order = _random_order(active, window, seed)
+        order = random_order(active, window, seed)
         gap = largest = 0.0
         last = len(order) - 1
         for k in range(len(order)):
@@ -320,7 +320,7 @@ def solve(  # type: ignore[no-untyped-def]
             prefetch(stationarity, later)
             row, row_later = places[i], places[later]
             prefetch(squares, row_later)
-            _prefetch_row(indptr, indices, values, row_later)
+            prefetch_row(indptr, indices, values, row_later)
             if far_weights:
                 _prefetch_weights(indptr, indices, w, places[following])
             p, end = indptr[row], indptr[row + np.uint64(1)]
@@ -347,7 +347,7 @@ def solve(  # type: ignore[no-untyped-def]
                     dual[i] = new
             elif -far > farthest:
                 aside[i] = True
-        seed += _GOLDEN
+        seed += GOLDEN
         whole = len(active) == m
         if elements + rows >= most_elements or (whole and (gap <= wanted or largest == 0.0)):
             break

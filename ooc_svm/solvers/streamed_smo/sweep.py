@@ -7,15 +7,16 @@ the seed, with a copy of the weights of its own, and keeps the rows best worth h
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, RowBlock, Values
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.passes.base import Position, RowSet, RowSlice, StridedRange
+from ooc_svm.passes.base import Fused, Position, RowSet, RowSlice, StridedRange
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 
@@ -82,6 +83,17 @@ class LaneSums:
     candidates: list[CandidateRows]  # The rows best worth keeping, in the order of the lanes
 
 
+class Piece(NamedTuple):
+    """What a model knows of some rows, as `dual_loops.sweep` takes it."""
+
+    targets: Float64Array  # shape (m, 2)
+    marks: npt.NDArray[np.uint8]
+    # shape (m,); the priority is found by the steps
+    dual: Float64Array
+    step: Float64Array
+    priority: Float64Array
+
+
 @dataclass(frozen=True, slots=True)
 class SweepPass:
     """The dual steps of one round."""
@@ -116,22 +128,44 @@ class SweepPass:
         rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
         return LaneSums(self.w.copy(), rebuilt, np.zeros(dual_loops.N_SUMS), [])
 
+    @property
+    def kind(self) -> Hashable | None:
+        """Sweeps over the same rows in the same order, with weights as they are."""
+        if self.mean is not None:
+            return None
+        scale2 = self.model.space.scale2
+        return self.model.loss, id(scale2), self.rebuild, self.visits, int(self.seed), self.position.before
+
+    @staticmethod
+    def fuse(parts: Sequence[SweepPass]) -> Fused:
+        """One pass over the rows for all of them."""
+        from ooc_svm.solvers.streamed_smo.many import ManySweeps  # it is made of these
+
+        return ManySweeps(tuple(parts))
+
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: LaneSums) -> None:
         assert block is not None
+        piece = self.piece(rows, partial)
+        dual_loops.sweep(
+            self.model.loss, *block.arrays, np.uint64(rows.start - block.start), np.uint64(rows.step),
+            self.visits, seed_of(self.seed, rows.start), self.model.space.scale2, self.mean, partial.w,
+            partial.rebuilt, self.bias_of(partial), self.unit, *piece, partial.sums,
+        )  # fmt: skip
+        self.offer(block, rows, piece, partial)
+
+    def piece(self, rows: RowSlice, partial: LaneSums) -> Piece:
+        """What the steps of some rows need and change, the last round's steps taken."""
         dual, step = rows.vectors[self.model.dual], rows.vectors[self.model.step]
-        n_rows = len(dual)
         add_steps(dual, step, self.theta, self.residency, rows)
-        targets, priority = np.column_stack(self.model.target_costs(rows)), np.empty(n_rows)
-        marks = self.residency.marks(rows)
+        targets, marks = np.column_stack(self.model.target_costs(rows)), self.residency.marks(rows)
         if self.rebuild:
             dual_loops.count_before(self.model.loss, dual, targets, marks, partial.sums)
-        first = rows.start - block.start
-        dual_loops.sweep(
-            self.model.loss, *block.arrays, np.uint64(first), np.uint64(rows.step),
-            self.visits, seed_of(self.seed, rows.start), self.model.space.scale2, self.mean, partial.w,
-            partial.rebuilt, self._bias_of(partial), self.unit, targets, marks, dual, step, priority,
-            partial.sums,
-        )  # fmt: skip
+        return Piece(targets, marks, dual, step, np.empty(len(dual)))
+
+    def offer(self, block: RowBlock, rows: RowSlice, piece: Piece, partial: LaneSums) -> None:
+        """Copy the rows best worth keeping, after the steps."""
+        targets, _, dual, step, priority = piece
+        n_rows, first = len(dual), rows.start - block.start
         # Rows that cost nothing have no multiplier to be found.
         priority[targets[:, 1] == 0.0] = -1.0
         own = first + rows.step * np.arange(n_rows)
@@ -148,7 +182,7 @@ class SweepPass:
             taken = targets[chosen], dual[chosen], step[chosen], priority[chosen]
             partial.candidates.append(candidate_rows(block, own[chosen], taken, int(copied.sum())))
 
-    def _bias_of(self, lane: LaneSums) -> Float64Array:
+    def bias_of(self, lane: LaneSums) -> Float64Array:
         """The bias of a lane: it follows from the lane's own steps since its start."""
         bias, moved = self.bias.copy(), lane.sums[dual_loops.MOVED]
         bias[dual_loops.B] += bias[dual_loops.RHO] * moved - lane.sums[dual_loops.MOMENT]
@@ -185,6 +219,18 @@ class ScorePass:
     @property
     def writes(self) -> tuple[str, ...]:
         return (self.model.newest,)
+
+    @property
+    def kind(self) -> Hashable | None:
+        """Scores of the same rows."""
+        return self.position.before
+
+    @staticmethod
+    def fuse(parts: Sequence[ScorePass]) -> Fused:
+        """One pass over the rows for all of them."""
+        from ooc_svm.solvers.streamed_smo.many import ManyScores  # it is made of these
+
+        return ManyScores(tuple(parts))
 
     def empty(self) -> Float64Array:
         return np.empty(0)
