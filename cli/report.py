@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ooc_svm.cli.format import block, bound, count, objective, seconds, short, table
-from ooc_svm.solvers.stopping import PRUNED
+from ooc_svm.solvers.stopping import LANDMARKS, PRUNED
 from ooc_svm.system.memory import format_size
 
 MOST_MODELS = 20
@@ -204,7 +204,7 @@ def _verdict(report: Mapping[str, Any], tol: float) -> str:
         which = "" if len(everything) == 1 else " of the worst model"
         gap = f"relative gap {bound(worst)}{which}, asked for {short(tol)}"
     reason = report["stop_reason"]
-    why = f"because of {reason}" if PRUNED in reason else f"stopped by {reason}"
+    why = f"because of {reason}" if reason in (PRUNED, LANDMARKS) else f"stopped by {reason}"
     return f"yes, {gap}" if report["converged"] else f"no, {why}: {gap}"
 
 

@@ -210,6 +210,7 @@ SOLVERS = {
         forms=("classes", "values"),
         needs="quadratic dual",
         biases=BIASES,
+        options=("landmarks", "polish"),
         kernels=CURVED,
     ),
     "smo": SolverEntry(

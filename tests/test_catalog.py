@@ -56,7 +56,10 @@ GIVEN = {
     "degree": 2,
     "coef0": 1.0,
     "sparse_cuts": True,
+    "landmarks": 10,
+    "polish": True,
 }
+NEEDED = {"polish": {"landmarks": 10}}  # What goes with them
 
 
 def test_its_names():
@@ -127,6 +130,7 @@ def test_an_option_is_taken_by_its_owners_alone(name):
             with pytest.raises(UsageError, match=f"^problem '{problem}' has nu in place of {name}"):
                 TrainOptions(**options)
         elif chosen[kind] in names:
+            options |= NEEDED.get(name, {})
             assert getattr(TrainOptions(**options), name) == GIVEN[name]
         else:
             with pytest.raises(UsageError, match=rf"^{name} is for the {kind}.* not '{chosen[kind]}'$"):

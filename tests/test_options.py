@@ -54,7 +54,7 @@ class TestRoles:
                 "insecure_cluster",
             ],
             Role.ROWS: ["unlabelled"],
-            Role.LIMIT: ["tol", "max_passes", "time_limit"],
+            Role.LIMIT: ["polish", "tol", "max_passes", "time_limit"],
             Role.RESULT: ["calibrate", "prune"],
             Role.PLACE: ["layer", "checkpoint", "resume", "warm_start"],
         }

@@ -34,6 +34,14 @@ from ooc_svm.options.option import (
     name_option,
     train_option,
 )
+from ooc_svm.options.resolved import (
+    DEFAULT_COEF0,
+    DEFAULT_DEGREE,
+    DEFAULT_EPSILON,
+    DEFAULT_NU,
+    DEFAULT_P,
+    ResolvedOptions,
+)
 from ooc_svm.parameters import (
     CLASS_WEIGHT,
     COSTS,
@@ -63,15 +71,11 @@ from ooc_svm.parameters import (
 )
 
 ENGINES = ("local", "dask")
-DEFAULT_EPSILON = 0.1
-DEFAULT_NU = 0.5
-DEFAULT_GAMMA, DEFAULT_DEGREE, DEFAULT_COEF0 = "scale", 3, 0.0
-DEFAULT_P = 1.5
 
 
 @checked_fields
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class TrainOptions(ResolvedOptions):
     """Options of `ooc_svm.train`, with the names of the command line.
 
     Raises
@@ -143,6 +147,19 @@ class TrainOptions:
     )
     coef0: float | None = train_option(
         FINITE, None, Role.IDENTITY, f"Constant in the kernel; by default {DEFAULT_COEF0:g}.", "FLOAT"
+    )
+    landmarks: int | None = train_option(
+        COUNT,
+        None,
+        Role.IDENTITY,
+        "For millions of rows: a model of the kernel values with so many rows, which the seed draws; its gap "
+        "is that of the kernel. By default all rows are used.",
+        "K",
+        heading=SOLVER_HEADING,
+    )
+    polish: bool = train_option(
+        *(FLAG, False, Role.LIMIT, "Go on from the model of landmarks until the gap is certified."),
+        heading=SOLVER_HEADING,
     )
     bias: str | None = name_option(
         BIASES,
@@ -324,10 +341,19 @@ class TrainOptions:
     def __post_init__(self) -> None:
         self._check_problem()
         self._check_solver()
-        for name, needed, what in (("cache_size", "cache", ""), ("resume", "checkpoint", " to go on from")):
+        for name, needed, what in (
+            ("cache_size", "cache", "the folder"),
+            ("resume", "checkpoint", "the folder to go on from"),
+            ("polish", "landmarks", "the number of rows to begin with"),
+        ):
             if getattr(self, name) and getattr(self, needed) is None:
-                raise UsageError(f"{parameter(name)} needs {parameter(needed)}, the folder{what}; add it")
+                raise UsageError(f"{parameter(name)} needs {parameter(needed)}, {what}; add it")
         check_engine(self.engine, self.scheduler, self.insecure_cluster)
+        if self.landmarks is not None and self.engine != "local":
+            raise UsageError(
+                f"{parameter('landmarks')} are for one machine; leave {parameter('engine')} out, or train on "
+                "all rows"
+            )
 
     def _check_problem(self) -> None:
         """Refuse what does not go with the problem or the loss; no option is ignored silently."""
@@ -387,67 +413,6 @@ class TrainOptions:
         form, rules = PROBLEMS[self.problem].form, self._solver_rules()
         takers = [solver for solver in SOLVERS if objection(solver, rules) is None]
         return min(takers, key=lambda solver: form in SOLVERS[solver].second_choice)
-
-    @property
-    def over_pairs(self) -> bool:
-        """Whether losses are of pairs of rows."""
-        return PROBLEMS[self.problem].form == "pairs"
-
-    @property
-    def resolved_loss(self) -> str:
-        """The loss, the problem's first one if none was named."""
-        return PROBLEMS[self.problem].losses[0] if self.loss is None else self.loss
-
-    @property
-    def has_end(self) -> bool:
-        """Whether rows may be without a loss."""
-        return LOSSES[self.resolved_loss].has_end
-
-    @property
-    def resolved_bias(self) -> str:
-        """The bias, the problem's own if none was named."""
-        return PROBLEMS[self.problem].bias if self.bias is None else self.bias
-
-    @property
-    def resolved_epsilon(self) -> float:
-        """Deviation from a value that costs nothing: 0 for losses that have no such number, or find it."""
-        if "epsilon" not in LOSSES[self.resolved_loss].options or self.by_nu:
-            return 0.0
-        return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
-
-    @property
-    def resolved_p(self) -> float | None:
-        """The power of the slack; None for losses that have no such number."""
-        if "p" not in LOSSES[self.resolved_loss].options:
-            return None
-        return DEFAULT_P if self.p is None else self.p
-
-    @property
-    def resolved_nu(self) -> float:
-        """The nu of the nu problems."""
-        return DEFAULT_NU if self.nu is None else self.nu
-
-    @property
-    def kernel_numbers(self) -> dict[str, Any]:
-        """The numbers of the kernel's formula, by name; gamma may be a rule instead."""
-        defaults = {"gamma": DEFAULT_GAMMA, "degree": DEFAULT_DEGREE, "coef0": DEFAULT_COEF0}
-        given = {name: getattr(self, name) for name in KERNELS[self.kernel].options}
-        return {name: defaults[name] if value is None else value for name, value in given.items()}
-
-    @property
-    def n_free(self) -> int:
-        """Parameters without penalty: a free bias; by nu the margin or the width of the tube as well."""
-        return int(self.resolved_bias == "free") + int(self.by_nu)
-
-    @property
-    def by_nu(self) -> bool:
-        """Whether the margin or the width of the tube is found by training."""
-        return PROBLEMS[self.problem].form.endswith("by nu")
-
-    @property
-    def held_out_share(self) -> float | None:
-        """The share of the rows that is held out of training, if any is."""
-        return self.validation if isinstance(self.validation, float) else None
 
     def to_json(self) -> dict[str, Any]:
         """The options as JSON can hold them."""

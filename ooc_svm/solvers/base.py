@@ -6,14 +6,14 @@ Training, memory division, checkpoints and clusters know solvers by this alone, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.source import Span
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import Overlap, Pass, Request, RowSet, VectorRequest
@@ -310,12 +310,43 @@ class SolverPackage(ABC):
         return ()
 
 
+SLICE_ROWS = 1 << 16  # Rows at a time where a solver goes through a whole row vector
+
+
+def row_ranges(n_rows: int) -> Iterator[tuple[int, int]]:
+    """Ranges ``(first, last)`` of the rows, one after another."""
+    for first in range(0, n_rows, SLICE_ROWS):
+        yield first, min(first + SLICE_ROWS, n_rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """Two points to begin with: a function of some rows' kernel values, and multipliers of all rows."""
+
+    numbers: Int64Array  # Of the rows of the function, ascending
+    coefficients: Float64Array
+    bias: float
+    multipliers: Any  # RowVector
+
+
+class PointStarting(SolverPackage):
+    """An algorithm for kernels that can begin with points: ``landmarks`` is one of its options."""
+
+    @abstractmethod
+    def begin_with(self, solver: Any, vectors: Any, start: Start) -> None:
+        """Let a fresh solver, with these row vectors, begin with some points."""
+
+
 class WarmStarting(SolverPackage):
     """An algorithm whose runs can begin where others ended: ``warm_start`` is one of its options."""
 
     @abstractmethod
     def begin_at(self, solver: Any, w: Float64Array, b: float) -> None:
         """Let a fresh solver begin at the weights of a model."""
+
+    @abstractmethod
+    def settle(self, solver: Any, vectors: Any) -> str:
+        """Put the multipliers of all rows into one row vector; its name. The run has ended."""
 
     @abstractmethod
     def take_over(

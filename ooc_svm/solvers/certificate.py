@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import InputError, InternalError, parameter
-from ooc_svm.solvers.stopping import CERTIFIED, PRUNED, STALLED, Stopping
+from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, PRUNED, STALLED, Stopping
 
 STALL_PASSES = 100
 NOTHING = (
@@ -139,7 +139,7 @@ class Certificate:
     def reopen(self, stopping: Stopping) -> None:
         """Decide again whether the run ends: a limit or a gap that ended it before may be another one now."""
         reason = self._reason(stopping)
-        if reason is not None or self.stop_reason != STALLED:
+        if reason is not None or self.stop_reason not in (STALLED, LANDMARKS):
             self.stop_reason = reason
 
     def amend(self, stopping: Stopping) -> None:

@@ -50,6 +50,8 @@ class Data:
     conversion_seconds: float | None = None  # Time in which text was made into a store
     feature_names: FeatureNames | None = None
     n_held_out: int = 0  # Rows that are held out of training
+    thread_nbytes: int = 0  # What reading needs besides blocks, for each thread
+    shared_nbytes: int = 0  # And for all threads
 
     @property
     def in_memory(self) -> bool:

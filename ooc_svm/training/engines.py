@@ -54,8 +54,8 @@ def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterat
         if isinstance(source, MatrixSource):
             yield SerialEngine(source, vectors), budget
             return
-        assert isinstance(source, Store)
-        source.limit_ahead(budget.ahead_bytes)
+        if isinstance(source, Store):
+            source.limit_ahead(budget.ahead_bytes)
         engine = stack.enter_context(
             LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
         )

@@ -38,7 +38,12 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
         if options.checkpoint is not None:
             checkpoints = Checkpoints(batch_folder(options.checkpoint, part.batch), key_of(part))
         try:
-            model, columns = train_together(part, progress, checkpoints, columns, spent)
+            if options.landmarks is None:
+                model, columns = train_together(part, progress, checkpoints, columns, spent)
+            else:
+                from ooc_svm.training.landmarks import train_on_landmarks
+
+                model = train_on_landmarks(part, progress, checkpoints)
         except Interrupted as interrupted:
             if part.batch is not None:
                 # It would be taken for all of the models that were asked for.

@@ -79,8 +79,9 @@ def _keys(
     record = {name: value for name, value in options.to_json().items() if name in counted}
     # Version 0.1.0 held no rows out. A store that is only looked at changes no answer.
     record.pop("validation")
-    # Version 0.2.0 had neither nu nor p, no numbers of a kernel and no sparse cuts.
-    later = {"nu", "p", "sparse_cuts", *(name for name in record if "kernel" in owners(name))}
+    # Version 0.2.0 had neither nu nor p, no numbers of a kernel, no sparse cuts and no landmarks.
+    kernels = (name for name in record if "kernel" in owners(name))
+    later = {"nu", "p", "sparse_cuts", "landmarks", *kernels}
     record = {
         name: value
         for name, value in record.items()

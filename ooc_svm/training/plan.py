@@ -12,6 +12,7 @@ from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, GRID, PRICE, checks
 from ooc_svm.solvers.base import MemoryItem
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
+from ooc_svm.training.landmark_features import feature_budget
 from ooc_svm.training.memory_plan import divide, note_of, to_json
 from ooc_svm.training.pace import seconds_per_pass
 from ooc_svm.training.prepare import open_prepared
@@ -162,7 +163,11 @@ def plan(
     prepared, *others = batches(whole)
     work, source = prepared.workload, prepared.data.source
     budget = divide(work, prepared.solver, wanted, memory_budget(wanted.memory))
-    items = budget.items
+    reads, parts = budget.plan.expected_reads, [budget]
+    if wanted.landmarks is not None:
+        parts.append(feature_budget(prepared))
+        reads = parts[1].plan.expected_reads + (reads if wanted.polish else 1)
+    items = max(parts, key=lambda part: part.needed).items
     if budget.ahead_bytes:
         items += (MemoryItem("fetched ahead", budget.ahead_bytes, "chunks of the next blocks"),)
     if budget.cache_bytes:
@@ -171,7 +176,7 @@ def plan(
     least, most = seconds_per_pass(prepared, work, budget)
     n_batches = 1 + len(others)
     prices = Prices(price_get, price_gb)
-    reads, pruning = budget.plan.expected_reads * n_batches, n_batches * (wanted.prune is not None)
+    reads, pruning = reads * n_batches, n_batches * (wanted.prune is not None)
     return Plan(
         items=items,
         total=sum(item.nbytes for item in items),

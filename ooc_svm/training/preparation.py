@@ -72,6 +72,7 @@ class Preparation:
         """The sizes that a run's memory follows from."""
         data, options, source = self.data, self.options, self.data.source
         in_memory = data.in_memory
+        threads = 1 if in_memory else options.threads or len(os.sched_getaffinity(0))
         marks = int(options.held_out_share is not None or self.n_folds > 0)
         if options.over_pairs:  # see `Problem.fold_pairs`
             marks += 8 * self.n_folds
@@ -92,12 +93,14 @@ class Preparation:
             target_bytes=self.problem.target_bytes + 8 * self.has_weight + marks,
             block_nbytes=0 if in_memory else max(span.nbytes for span in source.blocks),
             data_nbytes=0 if in_memory else sum(span.nbytes for span in source.blocks),
-            threads=1 if in_memory else options.threads or len(os.sched_getaffinity(0)),
+            threads=threads,
             program_bytes=program_bytes(options, converted=data.conversion_seconds is not None)
             + (0 if data.feature_names is None else data.feature_names.nbytes)
             + (0 if data.labels.sets is None else data.labels.sets.nbytes)
             + validation_bytes(options)
-            + fold_bytes(options, self.n_folds),
+            + fold_bytes(options, self.n_folds)
+            + threads * data.thread_nbytes
+            + data.shared_nbytes,
             ahead_nbytes=source.ahead_nbytes,
             finished_bytes=0 if self.batch is None else self.batch.finished_bytes(source.n_features),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -37,6 +38,12 @@ CHECKPOINT_SHARE = 0.1  # Share of the time that writing checkpoints may take
 def _libraries() -> ThreadpoolController:
     """The linear algebra libraries of this process; finding them takes milliseconds."""
     return ThreadpoolController()
+
+
+def one_thread_a_product() -> AbstractContextManager[Any]:
+    """Let products of matrices be made by one thread: a library adds in another order on more processors."""
+    limited: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    return limited
 
 
 @dataclass(slots=True)
@@ -118,9 +125,8 @@ class Run:
 
     def drive(self, solvers: Sequence[Drivable], between: Callable[[], None]) -> None:
         """Drive solvers, or what they do after their end; ``between`` is called before each read."""
-        # What overflows is reported by the certificate. The master problem's products are made by one
-        # thread: a linear algebra library adds in another order on another number of processors.
-        with np.errstate(over="ignore", invalid="ignore"), _libraries().limit(limits=1, user_api="blas"):
+        # What overflows is reported by the certificate.
+        with np.errstate(over="ignore", invalid="ignore"), one_thread_a_product():
             self.engine.run(solvers, between)
 
     def between(self) -> None:

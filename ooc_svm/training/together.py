@@ -26,11 +26,16 @@ def train_together(
     checkpoints: Checkpoints | None,
     columns: ColumnSums | None,
     spent: float,
+    start: Callable[[Run], None] = Run.start,
+    end: Callable[[Run], Model] = ended_model,
 ) -> tuple[Model, ColumnSums | None]:
     """Train models that share the reads, from prepared data to the model.
 
-    ``columns``: the statistics that a batch before has found, and ``spent``: the seconds it took. Returns the
-    statistics as well, if any are needed.
+    ``columns``: the statistics that a batch before has found, and ``spent``: the seconds it took.
+    ``start``: gives a run that goes on from no checkpoint what it begins with.
+    ``end``: makes the model of a run that has ended.
+
+    Returns the statistics as well, if any are needed.
     """
     options = prepared.options
     saved = checkpoints.newest_metadata() if checkpoints is not None and options.resume else None
@@ -67,13 +72,13 @@ def train_together(
             comparison = Comparison(run)
             comparison.begin()
         if saved is None:
-            run.start()
+            start(run)
         else:
             run.restore()
         run.run()
         if options.prune is not None:
             prune(run, options.prune)
-        return (ended_model(run) if comparison is None else comparison.concluded()), columns
+        return (end(run) if comparison is None else comparison.concluded()), columns
 
 
 def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:

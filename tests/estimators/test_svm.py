@@ -48,12 +48,15 @@ NAMES = np.array(["eggs", "ham", "spam"])[np.digitize(VALUES, [-3.0, 3.0])]
 GRADES, QID = np.digitize(VALUES, [-3.0, 3.0]), np.repeat(np.arange(20), 10)
 
 # Options of training that an estimator does not have, as another problem has them.
-OF_KERNELS = {"gamma", "degree", "coef0", "sparse_cuts"}
+OF_KERNELS = {"gamma", "degree", "coef0", "sparse_cuts", "landmarks", "polish"}
 LEFT_OUT = {
     OocSVC: {"problem", "epsilon", "nu"},
     OocSVR: {"problem", "p", "class_weight", "positive", "nu", "calibrate"},
-    OocNuSVC: {"problem", "p", "epsilon", "C"},
-    OocNuSVR: {"problem", "p", "class_weight", "positive", "epsilon", "calibrate"},
+    OocNuSVC: {"problem", "p", "epsilon", "C", "landmarks", "polish"},
+    OocNuSVR: {
+        *("problem", "p", "class_weight", "positive", "epsilon", "calibrate"),
+        *("landmarks", "polish"),
+    },
     OocRanker: {
         *("problem", "p", "epsilon", "nu", "class_weight", "positive", "calibrate"),
         *("resident", "lanes", "warm_start"),

@@ -81,6 +81,14 @@ def update_error(
     return own + gamma(m // gram.BLOCK + 2) * largest * (weight + size), size
 
 
+def scaling_error(largest: float, weight: float) -> float:
+    """What multiplying multipliers and scores apart adds to the error of each score.
+
+    ``largest``: kernel value. ``weight``: the sum of the magnitudes of the multipliers before.
+    """
+    return gamma(4) * largest * weight
+
+
 def _power(base: float, exponent: int) -> float:
     try:
         return float(base**exponent)

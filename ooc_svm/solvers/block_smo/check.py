@@ -67,6 +67,7 @@ class ComparePass:
     ]  # The multipliers of now, those that rows set aside have followed, the best ones
     biases: tuple[float, float]  # Of now and of the best point
     saved: tuple[SavedRows, ...]
+    bounded: tuple[str, ...]  # Row vectors whose multipliers have bounds
     rows: ClassVar[None] = None
     position: ClassVar[Position] = UNCOUNTED
     prefetch: ClassVar[tuple[int, ...]] = ()
@@ -93,7 +94,7 @@ class ComparePass:
         v, h, t, costs = model.rows(rows)
         boxes = np.empty((4, n))
         set_loops.fill_boxes(model.loss, t, costs, boxes)
-        for own in (v, vectors[model.best_v]):
+        for own in (vectors[name] for name in self.bounded):
             partial.n_outside += int(np.count_nonzero(~((own >= boxes[0]) & (own <= boxes[1]))))
         followed = np.where(vectors[model.aside] != 0.0, exact[1], exact[0])
         partial.difference = _largest(partial.difference, h - followed)
@@ -134,7 +135,8 @@ def comparison(model: KernelModel, state: BlockSmoState, found: GatheredRows) ->
     places = np.argsort(working.numbers)
     own = SavedRows(working.numbers[places], take_rows(working.rows, places), working.before[places])
     saved = own, SavedRows(backlog.numbers, backlog.rows)
-    return ComparePass(model, points, (state.pivot, state.best_bias), saved)
+    bounded = (model.v,) if state.unbounded else (model.v, model.best_v)
+    return ComparePass(model, points, (state.pivot, state.best_bias), saved, bounded)
 
 
 def damages(

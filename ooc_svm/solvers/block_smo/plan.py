@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +15,15 @@ from ooc_svm.solvers.base import (
     Context,
     DataSize,
     MemoryItem,
+    PointStarting,
     Room,
     Solver,
-    SolverPackage,
     SolverPlan,
+    Start,
 )
 from ooc_svm.solvers.block_smo.backlog import Backlog
 from ooc_svm.solvers.block_smo.solver import BACKLOG, PARTS, BlockSmo
+from ooc_svm.solvers.block_smo.start import set_start
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import KernelModel
 from ooc_svm.solvers.block_smo.working_set import WorkingSet
@@ -45,7 +48,7 @@ class BlockSmoParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockSmoPackage(SolverPackage):
+class BlockSmoPackage(PointStarting):
     """The solver package (`ooc_svm.solvers.base.SolverPackage`)."""
 
     def plan(
@@ -72,6 +75,9 @@ class BlockSmoPackage(SolverPackage):
         """The rows of a set fit the client and the smallest worker."""
         return asdict(min(own.parameters, worker.parameters, key=lambda found: found.rows))
 
+    def begin_with(self, solver: Any, vectors: Any, start: Start) -> None:
+        set_start(solver, vectors, start)
+
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
         size, ones = context.size, context.value_type == "ones"
         values = np.empty(0, np.float32 if ones else context.value_type)
@@ -93,6 +99,7 @@ class BlockSmoPackage(SolverPackage):
                 row_bytes=_row_bytes(size),
                 nonzeros_a_row=size.n_nonzeros // max(size.n_rows, 1),
                 seed=context.options.seed % 2**16,
+                only_begins=context.options.landmarks is not None and not context.options.polish,
             )
 
         return [solver(spec, f"model{number}") for number, spec in enumerate(models)]

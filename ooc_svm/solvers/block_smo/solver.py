@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Int64Array, RowBlock
+from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
-from ooc_svm.ops.rows import row_squares
 from ooc_svm.passes.base import UNCOUNTED, Overlap
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import RowPass
@@ -33,6 +32,7 @@ from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
+from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, Shrink, balanced
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import (
     Aside,
@@ -45,7 +45,7 @@ from ooc_svm.solvers.block_smo.update import (
     UpdatePass,
 )
 from ooc_svm.solvers.definite import indefinite_hints
-from ooc_svm.solvers.stopping import CERTIFIED, Stopping
+from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, Stopping
 
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
 
@@ -83,6 +83,7 @@ class BlockSmo(Solver):
     row_bytes: float  # Of a row in memory, on the average
     nonzeros_a_row: int
     seed: int = 0
+    only_begins: bool = False  # Whether a run ends where the points that it begins with are known
     _origin: str | None = None  # The checkpoint that the state came from
 
     @property
@@ -142,9 +143,13 @@ class BlockSmo(Solver):
         state = self.state
         if self._origin is not None:
             yield from self._check_saved(self._origin)
+        if state.certificate.stop_reason == LANDMARKS and not self.only_begins:
+            state.certificate.stop_reason = None
         while state.certificate.stop_reason is None:
             kept, hidden = NONE_KEPT, False
-            if state.waits_for_exact:
+            if state.begins:
+                found = yield from self._first_read()
+            elif state.waits_for_exact:
                 found = yield from self._exact_read()
             else:
                 kept, found = yield from self._read()
@@ -153,9 +158,11 @@ class BlockSmo(Solver):
             elif state.hidden:
                 state.hidden += 1
             state.certificate.record(self.stopping)
+            if self.only_begins and state.certificate.stop_reason != CERTIFIED:
+                state.certificate.stop_reason = LANDMARKS
             if hidden and state.certificate.stop_reason != CERTIFIED:
                 state.waits_for_exact, state.working = 1, state.working.emptied()
-            elif state.certificate.stop_reason != CERTIFIED:
+            elif not self.only_begins and state.certificate.stop_reason != CERTIFIED:
                 # Also at a limit: a run that goes on from there is one that was never stopped.
                 self._solve(kept, found)
 
@@ -189,10 +196,8 @@ class BlockSmo(Solver):
 
     def _aside(self) -> Aside:
         """Which rows are set aside from here on, and what those until now have missed."""
-        backlog, squares = self.state.backlog, np.empty(self.state.backlog.n_rows)
-        places = np.arange(len(squares), dtype=np.uint64)
-        row_squares(*backlog.rows.arrays, self.model.scale2, places, squares)
-        late = Moved(backlog.numbers, backlog.rows, squares, backlog.change, NONE_MOVED)
+        backlog = self.state.backlog
+        late = Moved.of(backlog.numbers, backlog.rows, backlog.change, NONE_MOVED, self.model.scale2)
         return Aside(ASIDE_SHARE * self.state.violation, late)
 
     def _exact_read(self) -> Requests:
@@ -202,17 +207,82 @@ class BlockSmo(Solver):
         add nothing to P and D as they are.
         """
         state, model = self.state, self.model
-        support = yield from self._gather((model.v,), state.certificate.n_support)
-        v, squares = support.vectors[model.v], np.empty(len(support.numbers))
-        row_squares(*support.rows.arrays, model.scale2, np.arange(len(v), dtype=np.uint64), squares)
-        moved = Moved(support.numbers, support.rows, squares, v, v)
+        moved = yield from self._support(model, state.certificate.n_support)
         rebuilt = (1.0 + BIAS_REACH) * state.far_error
         found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
-        state.score_error, _ = bound.update_error(model.kernel, self.sizes, "float64", v, 0.0)
-        state.values += float(len(v)) * self.n_rows
+        state.score_error, _ = bound.update_error(model.kernel, self.sizes, "float64", moved.v, 0.0)
+        state.values += float(len(moved.v)) * self.n_rows
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
+
+    def _first_read(self) -> Requests:
+        """Find P of the point of landmarks and the scores of the multipliers that a run begins with.
+
+        Values of the kernel are of float64, since all that is known later is a sum that begins here. The read
+        for the landmarks is not counted.
+        """
+        state, model, point = self.state, self.model, BestPoint.of(self.model)
+        yield RowPass(IntoBounds(model))
+        sums = yield RowPass(Sums(model, 0.0, 0.0))
+        if self.bias == "free":
+            yield RowPass(balanced(model, sums))
+        moved = yield from self._support(point, state.begins)
+        choice = Choice(1, 0.0, 0)
+        found = yield from self._together(
+            [
+                UpdatePass(point, moved, NONE_KEPT, choice, "float64", None, None, part, PARTS, UNCOUNTED)
+                for part in range(PARTS)
+            ],
+            choice,
+        )
+        yield from self._offer(point, moved.v, RowSizes(found.square, found.nonzeros))
+        moved = yield from self._support(model, int(sums[set_loops.SUPPORT]))
+        state.total = float(moved.v.sum())
+        found = yield from self._update(moved, NONE_KEPT, "float64", None)
+        self._count(moved, "float64")
+        if self.only_begins:
+            yield from self._shrink()
+        state.begins = 0
+        return found
+
+    def _shrink(self) -> Requests:
+        """Multiply all multipliers by the share of them that is best for D.
+
+        They are those of the features' kernel: the rest of the kernel counts in ``v.K.v`` alone, so that less
+        of them is better. D is a parabola along them, and two of its values tell where it is largest.
+        """
+        state, kernel = self.state, self.model.kernel
+        largest, found = bound.largest_value(kernel, self.sizes), list[float]()
+        for share in (1.0, 0.5):
+            yield RowPass(Shrink(self.model, share))
+            sums = yield RowPass(Sums(self.model, 0.0, 0.0))
+            found.append(bound.values(sums, 0.0, self.bias, 0.0, largest, self.n_rows).dual)
+        curvature = 4.0 * found[1] - 2.0 * found[0]
+        slope = found[0] + curvature
+        best = min(max(0.5 * slope / curvature, 0.0), 1.0) if curvature > 0.0 else 1.0
+        yield RowPass(Shrink(self.model, 2.0 * best))
+        state.far_error += bound.scaling_error(largest, state.weight)
+        state.score_error = state.far_error
+
+    def _offer(self, point: BestPoint, coefficients: Float64Array, sizes: RowSizes) -> Requests:
+        """Take P of the point of landmarks, whose scores are known, for the best value."""
+        state, kernel = self.state, self.model.kernel
+        error, _ = bound.update_error(kernel, sizes, "float64", coefficients, 0.0)
+        sums = yield RowPass(Sums(point, state.best_bias, error))
+        largest = bound.largest_value(kernel, sizes)
+        values = bound.values(sums, state.best_bias, self.bias, error, largest, self.n_rows)
+        if not state.certificate.offer_primal(values.primal, values.primal_rounding):
+            raise InputError(
+                f"the scores of the landmarks overflow; scale the columns ({parameter('scale', 'maxabs')})"
+            )
+        state.certificate.n_support, state.unbounded = values.support, 1
+
+    def _support(self, model: KernelModel, count: int) -> Requests:
+        """The rows that a model has multipliers of, ``count`` or so, as those that move to these from 0."""
+        support = yield from self._gather((model.v,), count)
+        v = support.vectors[model.v]
+        return Moved.of(support.numbers, support.rows, v, v, model.scale2)
 
     def _gather(self, names: tuple[str, ...], count: int) -> Requests:
         """The rows with a multiplier in one of some row vectors, ``count`` or so, by an uncounted read."""
@@ -254,15 +324,20 @@ class BlockSmo(Solver):
             UpdatePass(self.model, moved, excluded, choice, precision, aside, rebuilt, part, PARTS)
             for part in range(PARTS)
         ]
-        found, *others = yield Overlap(tuple(passes))
-        for other in others:
-            found.add(other, choice)
+        found = yield from self._together(passes, choice)
         state.square, state.nonzeros = found.square, found.nonzeros
         state.violation = found.up - found.down
         if self.bias != "free":
             state.violation = max(found.up - pivot, pivot - found.down)
         if aside is not None:
             state.n_aside, state.whole_violation = found.n_aside, state.violation
+        return found
+
+    def _together(self, passes: list[UpdatePass], choice: Choice) -> Requests:
+        """What the passes of one read have found."""
+        found, *others = yield Overlap(tuple(passes))
+        for other in others:
+            found.add(other, choice)
         return found
 
     def _count(self, moved: Moved, precision: str) -> None:
@@ -283,8 +358,9 @@ class BlockSmo(Solver):
         values = bound.values(sums, bias, self.bias, state.score_error, largest, self.n_rows)
         state.pivot, state.total = bias, float(sums[set_loops.V])
         certificate.offer_dual(values.dual, values.dual_rounding)
-        if certificate.offer_primal(values.primal, values.primal_rounding):
-            state.best_bias, certificate.n_support = bias, values.support
+        # A model of landmarks is kept for being small.
+        if not self.only_begins and certificate.offer_primal(values.primal, values.primal_rounding):
+            state.best_bias, certificate.n_support, state.unbounded = bias, values.support, 0
             yield RowPass(KeepBest(self.model))
         return self._hides(values)
 

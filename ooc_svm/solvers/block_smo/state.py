@@ -35,3 +35,6 @@ class BlockSmoState:
     violation: float = math.inf  # Between the extreme slopes, at the last read
     whole_violation: float = math.inf  # And of all rows, when they were brought up to date
     waits_for_exact: int = 0  # 1 if the next read is such a computation
+    unbounded: int = 0  # 1 if the best point is that of landmarks, whose coefficients have no bounds
+    # Landmarks whose point the run begins with
+    begins: int = field(default=0, metadata={"saved": False})

@@ -97,6 +97,20 @@ class Moved:
     change: Float64Array  # Of the multipliers
     v: Float64Array  # The new multipliers
 
+    @classmethod
+    def of(
+        cls,
+        numbers: Int64Array,
+        rows: RowBlock,
+        change: Float64Array,
+        v: Float64Array,
+        scale2: Float64Array | None,
+    ) -> Moved:
+        """The rows with their squared norms; ``scale2``: squares of the columns' scales."""
+        squares = np.empty(len(numbers))
+        row_squares(*rows.arrays, scale2, np.arange(len(squares), dtype=np.uint64), squares)
+        return cls(numbers, rows, squares, change, v)
+
 
 def add_kernel_values(
     model: KernelModel, precision: str, block: RowBlock,

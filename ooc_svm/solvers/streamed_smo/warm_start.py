@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.data.source import Span
-from ooc_svm.solvers.base import WarmStarting
+from ooc_svm.solvers.base import WarmStarting, row_ranges
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds
 from ooc_svm.solvers.streamed_smo.state import SmoState
 
@@ -26,6 +26,15 @@ class SmoWarmStarting(WarmStarting):
     def begin_at(self, solver: Any, w: Float64Array, b: float) -> None:
         """Let the first read score the rows with these weights."""
         solver.state.start, solver.state.start_b = w.copy(), b
+
+    def settle(self, solver: Any, vectors: Any) -> str:
+        multipliers, name = solver.state.multipliers, str(solver.model.dual)
+        dual, step = vectors[name], vectors[solver.model.step]
+        for each, theta in zip(solver.rounds, multipliers.thetas.tolist(), strict=True):
+            _take_steps(each, theta, dual, step)
+        _write(dual, multipliers.returned, multipliers.multipliers)
+        _write(dual, multipliers.working_set.ids, multipliers.working_set.dual)
+        return name
 
     def take_over(
         self,
@@ -73,3 +82,15 @@ def _take_steps(of: Round, theta: float, dual: Any, step: Any) -> None:
         multipliers = dual.read(part.start, part.stop).copy()
         multipliers[:: part.step] += theta * step.read(part.start, part.stop)[:: part.step]
         dual.write(part.start, multipliers)
+
+
+def _write(vector: Any, numbers: Int64Array, entries: Float64Array) -> None:
+    """Set the entries of some rows."""
+    order = np.argsort(numbers)
+    numbers, entries = numbers[order], entries[order]
+    for first, last in row_ranges(vector.n_rows):
+        here = slice(*np.searchsorted(numbers, (first, last)))
+        if here.start < here.stop:
+            own = vector.read(first, last).copy()
+            own[numbers[here] - first] = entries[here]
+            vector.write(first, own)

@@ -1,0 +1,61 @@
+"""The linear problem that has the features of landmarks in place of columns, and the memory that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ooc_svm.catalog import LINEAR, SOLVERS, load
+from ooc_svm.data.landmarks import Landmarks, LandmarkSource
+from ooc_svm.system.memory import memory_budget
+from ooc_svm.training.grid import variants_of
+from ooc_svm.training.memory_plan import Budget, divide
+from ooc_svm.training.preparation import Preparation
+
+FEATURE_SOLVER = "streamed-smo"  # It has a multiplier of each row, which D of the kernel follows from
+
+
+def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Preparation:
+    """The linear problem that has the features of landmarks in place of columns.
+
+    ``landmarks``: None where they are not known yet; there are no more features than landmarks.
+    """
+    options, data = prepared.options, prepared.data
+    assert options.landmarks is not None
+    count = min(options.landmarks, data.source.n_rows)
+    linear = replace(
+        options, kernel=LINEAR, gamma=None, degree=None, coef0=None, solver=FEATURE_SOLVER, scale="none",
+        landmarks=None, polish=False, calibrate=None, validation=options.held_out_share,
+    )  # fmt: skip
+    source = LandmarkSource(data.source, landmarks, count)
+    longest = -(-4 * data.source.n_nonzeros // max(data.source.n_rows, 1))
+    features = replace(
+        data,
+        source=source,
+        id=lambda: _id_of(data.id(), options.seed, landmarks),
+        value_type=source.value_type,
+        index_base=0,
+        feature_names=None,
+        thread_nbytes=source.thread_nbytes(count, longest),
+        shared_nbytes=source.shared_nbytes(count, longest),
+    )
+    return replace(
+        prepared,
+        data=features,
+        options=linear,
+        solver=load(SOLVERS[FEATURE_SOLVER].home),
+        variants=list(variants_of({}, linear)),
+    )
+
+
+def feature_budget(prepared: Preparation) -> Budget:
+    """The division of the memory for the linear part of a run; MemoryBudgetError if it does not fit."""
+    of_features = with_features(prepared, None)
+    allowed = memory_budget(prepared.options.memory)
+    return divide(of_features.workload, of_features.solver, of_features.options, allowed)
+
+
+def _id_of(data_id: str, seed: int, landmarks: Landmarks | None) -> str:
+    """What tells features from others."""
+    assert landmarks is not None
+    scaled = landmarks.scale2 is not None
+    return f"{data_id} landmarks {landmarks.n_rows} {seed} {landmarks.kernel} {scaled}"
