@@ -6,6 +6,7 @@ import functools
 import http.client
 import random
 import re
+import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,7 @@ class Service:
         self._server = ObjectServer()
         self.url, self._lock = self._server.url, threading.Lock()
         self._expected: dict[str, tuple[str, int]] = {}
+        self._own = secrets.token_hex(4)  # servers of one process share their buckets
         for name in ("text.svm", "plain.zarr", "model"):
             self.put_files(base / name, f"base/{name}")
 
@@ -70,7 +72,7 @@ class Service:
         """What a command gives without a fault, and how many requests it makes."""
         with self._lock:
             if name not in self._expected:
-                proxy, folder = Proxy(self.url), f"reference-{name}"
+                proxy, folder = Proxy(self.url), f"reference-{self._own}-{name}"
                 ended = start(world, name, folder, proxy.url)
                 assert ended.code == 0, ended.err
                 self._expected[name] = outcome(world, self, name, folder), len(proxy.requests)
