@@ -153,16 +153,20 @@ def test_many_models_offer_no_more_together_than_some():
         assert n_models * room_of(n_models) == pytest.approx(MOST_OFFERS)
 
 
-def test_guests_save_many_models_most_reads(monkeypatch):
+def short_rows(n_rows, n_classes):
     """Short rows of many classes: the free ones are ten times as many as there is room for."""
-    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 1)
-    rng, n_rows, n_classes = np.random.default_rng(0), 600, 30
+    rng = np.random.default_rng(0)
     classes = rng.integers(0, n_classes, n_rows)
     own = classes[:, None] * 30 + rng.integers(0, 30, (n_rows, 20))
     any_word = rng.zipf(1.2, (n_rows, 20)) % 2000
     words = np.where(rng.random((n_rows, 20)) < 0.3, own, any_word)
     matrix = sparse.csr_matrix((np.ones(words.size), (np.repeat(np.arange(n_rows), 20), words.ravel())))
-    matrix = sparse.csr_matrix(matrix.multiply(1.0 / linalg.norm(matrix, axis=1)[:, None]))
+    return sparse.csr_matrix(matrix.multiply(1.0 / linalg.norm(matrix, axis=1)[:, None])), classes
+
+
+def test_guests_save_many_models_most_reads(monkeypatch):
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 1)
+    matrix, classes = short_rows(600, 30)
 
     def reads(guests):
         monkeypatch.setattr("ooc_svm.solvers.streamed_smo.company.GUESTS", guests)
@@ -171,6 +175,18 @@ def test_guests_save_many_models_most_reads(monkeypatch):
         return max(model["passes"] for model in models)
 
     assert 2 * reads(0.25) <= reads(0.0)
+
+
+@pytest.mark.parametrize("bias", ["penalized", "free"])
+def test_with_guests_a_run_goes_on_to_the_bit(bias, tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 1)
+    rows, options = short_rows(300, 10), {"resident": 0.1, "bias": bias, "tol": 1e-4}
+    whole = train(*rows, max_passes=5, **options)
+    train(*rows, max_passes=2, checkpoint=tmp_path, **options)
+    resumed = train(*rows, max_passes=5, checkpoint=tmp_path, resume=True, **options)
+    assert whole.report["passes"] == 5
+    assert bits(resumed) == bits(whole)
+    assert answers(resumed.report) == answers(whole.report)
 
 
 @pytest.mark.parametrize("blocks", ["few", "many"])
