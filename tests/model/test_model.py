@@ -481,7 +481,7 @@ def test_a_newer_version_says_so(tmp_path):
     path = tmp_path / "m"
     save_model(binary_model(), path)
     rewrite_header(path, lambda header: header.update(format_version=7))
-    with pytest.raises(DamageError, match=r"format version 7, this release reads up to 3"):
+    with pytest.raises(DamageError, match=r"format version 7, this release reads up to 4"):
         load_model(path)
 
 
