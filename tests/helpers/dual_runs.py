@@ -14,7 +14,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 def order_of_steps(m, n_elements, seed):
     """The order in which a sweep takes its rows."""
     order = dual_loops.packets(np.arange(m), seed)
-    window = dual_loops._window(m, n_elements)
+    window = dual_loops.window_of(m, n_elements)
     for start in range(0, m, window):
         dual_loops.shuffle(order[start : start + window], np.uint64((int(seed) + start) % 2**64))
     return order, window
@@ -70,7 +70,7 @@ class Sweep:
         priority, sums = np.full(len(v), -1.0), np.zeros(dual_loops.N_SUMS)
         held = self.marks & dual_loops.HELD != 0
         for visit in range(self.visits):
-            seed = np.uint64((int(self.seed) + visit * int(dual_loops._GOLDEN)) % 2**64)
+            seed = np.uint64((int(self.seed) + visit * int(dual_loops.GOLDEN)) % 2**64)
             order, window = order_of_steps(len(self.own), elements, seed)
             for i in order[~held[order]]:
                 x, (t, low, high, damping) = dense[self.own[i]] - mean, self.box[i]
