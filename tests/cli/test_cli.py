@@ -109,6 +109,8 @@ def test_help_says_what_an_option_is_by_default(command: str) -> None:
         "feature_names",
         "labels_file",
         "store",
+        "cache",
+        "output",
     }
     for each in COMMANDS[command].params:
         if each.param_type_name == "option" and not (each.is_flag or each.required or each.name in places):

@@ -112,7 +112,9 @@ def test_a_cache_that_cannot_be_one_does_not_matter(small: SmallData, model: Pat
 
 @pytest.mark.fault
 @pytest.mark.parametrize("warnings", ["", "error"])
-def test_without_a_folder_for_a_cache_there_is_a_warning(warnings: str, small: SmallData) -> None:
+def test_without_a_folder_for_a_cache_there_is_a_warning(
+    warnings: str, small: SmallData, tmp_path: Path
+) -> None:
     program = (
         "import sys\n"
         "from numba.core import caching\n"
@@ -121,7 +123,7 @@ def test_without_a_folder_for_a_cache_there_is_a_warning(warnings: str, small: S
         "main()\n"
     )
     process = subprocess.run(
-        [sys.executable, "-c", program, "info", str(small.store)],
+        [sys.executable, "-c", program, "train", str(small.store), "-o", str(tmp_path / "m"), "--quiet"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONWARNINGS": warnings},
