@@ -171,9 +171,11 @@ class Engine(ABC):
             main = next((request for request in alike if request.position.ends), alike[0])
             position, ahead = main.position, main.prefetch
             part = self._all_rows if rows is None else rows
-            results = self._stream(Stream([p for p, _ in fused], part, data, position, ahead, own))
+            results = self._stream(
+                Stream([each.request for each, _ in fused], part, data, position, ahead, own)
+            )
             self.counters.passes += data and position.ends
-            for i, answer in zip(places, split(alike, fused, results), strict=True):
+            for i, answer in zip(places, split(fused, results), strict=True):
                 answers[i] = answer
         return answers
 

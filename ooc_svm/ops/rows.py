@@ -50,6 +50,48 @@ def dot(indices, values, w, p, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def products(indices, values, W, p, end, sums):  # type: ignore[no-untyped-def]
+    """``x.W`` of one row with the weights (n_features, K) of K models: the partial sums, shape (4, K).
+
+    They are the four that `dot` has for one alone: company never changes a product's bits.
+    """
+    K = W.shape[1]
+    sums[:] = 0.0
+    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
+    a0, a1, a2, a3 = sums[0], sums[1], sums[2], sums[3]
+    while p + four <= end:
+        w0, w1 = W[indices[p]], W[indices[p + one]]
+        w2, w3 = W[indices[p + two]], W[indices[p + three]]
+        if values is None:
+            for k in range(K):
+                a0[k] += w0[k]
+                a1[k] += w1[k]
+                a2[k] += w2[k]
+                a3[k] += w3[k]
+        else:
+            x0, x1 = np.float64(values[p]), np.float64(values[p + one])
+            x2, x3 = np.float64(values[p + two]), np.float64(values[p + three])
+            for k in range(K):
+                a0[k] += x0 * w0[k]
+                a1[k] += x1 * w1[k]
+                a2[k] += x2 * w2[k]
+                a3[k] += x3 * w3[k]
+        p += four
+    while p < end:
+        w0 = W[indices[p]]
+        x = 1.0 if values is None else np.float64(values[p])
+        for k in range(K):
+            a0[k] += x * w0[k]
+        p += one
+
+
+@inlined
+def product_of(sums, k):  # type: ignore[no-untyped-def]
+    """The product of one of the models, from its partial sums."""
+    return (sums[0, k] + sums[1, k]) + (sums[2, k] + sums[3, k])
+
+
+@inlined
 def _term(indices, values, scale2, p):  # type: ignore[no-untyped-def]
     """What one element adds to ``x.x``."""
     if scale2 is None:
@@ -111,39 +153,11 @@ def scores_of_models(indptr, indices, values, first, last, W, b, out):  # type: 
         for i in range(first, last):
             out[i - first, 0] = dot(indices, values, w, indptr[i], indptr[i + 1]) + b[0]
         return
-    # The same four partial sums for each model as for one alone: company never changes a score's bits.
-    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
     sums = np.empty((4, K))
-    a0, a1, a2, a3 = sums[0], sums[1], sums[2], sums[3]
     for i in range(first, last):
-        sums[:] = 0.0
-        p, end = indptr[i], indptr[i + 1]
-        while p + four <= end:
-            w0, w1 = W[indices[p]], W[indices[p + one]]
-            w2, w3 = W[indices[p + two]], W[indices[p + three]]
-            if values is None:
-                for k in range(K):
-                    a0[k] += w0[k]
-                    a1[k] += w1[k]
-                    a2[k] += w2[k]
-                    a3[k] += w3[k]
-            else:
-                x0, x1 = np.float64(values[p]), np.float64(values[p + one])
-                x2, x3 = np.float64(values[p + two]), np.float64(values[p + three])
-                for k in range(K):
-                    a0[k] += x0 * w0[k]
-                    a1[k] += x1 * w1[k]
-                    a2[k] += x2 * w2[k]
-                    a3[k] += x3 * w3[k]
-            p += four
-        while p < end:
-            w0 = W[indices[p]]
-            x = 1.0 if values is None else np.float64(values[p])
-            for k in range(K):
-                a0[k] += x * w0[k]
-            p += one
+        products(indices, values, W, indptr[i], indptr[i + 1], sums)
         for k in range(K):
-            out[i - first, k] = ((a0[k] + a1[k]) + (a2[k] + a3[k])) + b[k]
+            out[i - first, k] = product_of(sums, k) + b[k]
 
 
 @compiled

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeGuard
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
 from ooc_svm.data.blocks import RowBlock
 
@@ -144,8 +144,20 @@ class Pass(Protocol):
         """The partial of two neighbouring segments; may reuse ``left``."""
 
 
+ANY_NUMBER = 1 << 62  # Of passes that are served as one, at most
+
+
 class Fusible(Pass, Protocol):
-    """A pass that is cheaper served as one with others of its kind, which ask the same of other models."""
+    """A pass that is cheaper served as one with others of its kind, which ask the same of other models.
+
+    Attributes
+    ----------
+    fewest, most : int
+        How many are served as one.
+    """
+
+    fewest: ClassVar[int]
+    most: ClassVar[int]
 
     @property
     def kind(self) -> Hashable | None:
@@ -153,14 +165,14 @@ class Fusible(Pass, Protocol):
 
     @staticmethod
     def fuse(parts: Sequence[Any]) -> Fused:
-        """One pass that serves several of a kind."""
+        """Several of a kind as one."""
 
 
-class Fused(Pass, Protocol):
-    """Several passes as one."""
+class Fused(NamedTuple):
+    """One pass that serves several."""
 
-    def split(self, result: Any) -> list[Any]:
-        """The result of each of them."""
+    request: Pass
+    split: Callable[[Any], Sequence[Any]]  # The result of each of them, from its own
 
 
 class VectorRequest(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.passes.base import WHOLE, Position, RowSlice, WholeRead
+from ooc_svm.passes.base import ANY_NUMBER, WHOLE, Fused, Position, RowSlice, WholeRead
 
 LEAST_VARIANCE = 1e-10  # Variance of a column, as a share of its mean square, that counts as none
 
@@ -106,6 +107,18 @@ class MagnitudeSums(_MagnitudePass):
     """Sums of ``|x_ij|`` over the rows, with their weights; equal requests are answered once."""
 
     weight: str | None = None  # Name of the row vector of weights
+    fewest: ClassVar[int] = 2
+    most: ClassVar[int] = ANY_NUMBER
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal requests."""
+        return self
+
+    @staticmethod
+    def fuse(parts: Sequence[MagnitudeSums]) -> Fused:
+        """One of them, whose result is that of all."""
+        return Fused(parts[0], lambda result: [result] * len(parts))
 
     @property
     def reads(self) -> tuple[str, ...]:

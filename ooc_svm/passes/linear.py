@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, RowBlock, tiles
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.passes.base import WHOLE, Position, RowSlice, union
+from ooc_svm.passes.base import ANY_NUMBER, WHOLE, Fused, Position, RowSlice, union
 from ooc_svm.passes.rowwise import RowRule
 
 # Elements of one tile: scores and the sum of rows of a tile are computed while its rows are in the cache.
@@ -42,6 +44,26 @@ class LinearPass:
     rows: ClassVar[None] = None
     prefetch: ClassVar[tuple[int, ...]] = ()
     needs_data: ClassVar[bool] = True
+    fewest: ClassVar[int] = 2
+    most: ClassVar[int] = ANY_NUMBER
+
+    @property
+    def kind(self) -> Hashable:
+        """Sums of the same groups of rows, which share one decode and one cache line."""
+        return self.groups, self.query_starts
+
+    @staticmethod
+    def fuse(parts: Sequence[LinearPass]) -> Fused:
+        """The models of all of them."""
+        joined = LinearPass(
+            np.concatenate([part.weights for part in parts], axis=1),
+            np.concatenate([part.intercepts for part in parts]),
+            tuple(rule for part in parts for rule in part.rules),
+            parts[0].groups,
+            parts[0].query_starts,
+            next((part.position for part in parts if part.position.ends), parts[0].position),
+        )
+        return Fused(joined, partial(_split, parts))
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -88,3 +110,14 @@ class LinearPass:
         for a, b in zip(left.sums + left.tables, right.sums + right.tables, strict=True):
             a += b
         return left
+
+
+def _split(parts: Sequence[LinearPass], result: LinearSums) -> list[LinearSums]:
+    """What each of some passes has of the result of all."""
+    found, model, column = [], 0, 0
+    for part in parts:
+        vectors = result.vectors[:, column : column + part.width]
+        own = slice(model, model + len(part.rules))
+        found.append(LinearSums(vectors, result.sums[own], result.tables[own]))
+        model, column = own.stop, column + part.width
+    return found

@@ -18,7 +18,7 @@ from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, room_of
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, SweepPass
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, ScorePass, SweepPass
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE, state_path
@@ -212,8 +212,9 @@ def test_passes_served_as_one_change_no_bit(stores, options, blocks, monkeypatch
     options = {"C": COSTS, "resident": 0.1, "max_passes": 4, **options}
     found = []
     for least, most in ((2, 3), (10**9, 10**9)):
-        monkeypatch.setattr("ooc_svm.passes.fuse.LEAST_FUSED", least)
-        monkeypatch.setattr("ooc_svm.passes.fuse.MOST_FUSED", most)
+        for kind in (SweepPass, ScorePass):
+            monkeypatch.setattr(kind, "fewest", least)
+            monkeypatch.setattr(kind, "most", most)
         served.clear()
         found.append(train(stores[options.get("problem", "svc"), blocks], **options))
         assert (max(served, default=0) in (2, 3)) if least == 2 else not served

@@ -6,14 +6,14 @@ one model after another. Each model has the bits that it has alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
-from ooc_svm.passes.base import Position, RowSet, RowSlice
+from ooc_svm.passes.base import Position, RowSet, RowSlice, union
 from ooc_svm.solvers.streamed_smo import many_loops
 from ooc_svm.solvers.streamed_smo.dual_loops import N_SUMS
 from ooc_svm.solvers.streamed_smo.sweep import LaneSums, Piece, ScorePass, SweepPass, seed_of
@@ -28,20 +28,23 @@ class ManyLanes:
     lanes: list[LaneSums]  # Of each model, without weights
 
 
-@dataclass(frozen=True, slots=True)
-class ManySweeps:
-    """The dual steps of one round, of models whose steps are in the same order."""
+PassT = TypeVar("PassT", SweepPass, ScorePass)
 
-    parts: tuple[SweepPass, ...]
+
+@dataclass(frozen=True, slots=True)
+class _Many(Generic[PassT]):
+    """What passes over the rows of one round have in common."""
+
+    parts: tuple[PassT, ...]
     needs_data: ClassVar[bool] = True
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _union(part.reads for part in self.parts)
+        return union(part.reads for part in self.parts)
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return _union(part.writes for part in self.parts)
+        return union(part.writes for part in self.parts)
 
     @property
     def rows(self) -> RowSet:
@@ -54,6 +57,11 @@ class ManySweeps:
     @property
     def prefetch(self) -> tuple[int, ...]:
         return self.parts[0].prefetch
+
+
+@dataclass(frozen=True, slots=True)
+class ManySweeps(_Many[SweepPass]):
+    """The dual steps of one round, of models whose steps are in the same order."""
 
     def empty(self) -> ManyLanes:
         w, nothing = _side_by_side([part.w for part in self.parts]), np.empty(0)
@@ -95,28 +103,8 @@ class ManySweeps:
 
 
 @dataclass(frozen=True, slots=True)
-class ManyScores:
+class ManyScores(_Many[ScorePass]):
     """Scores of the rows of a round with the references of several models."""
-
-    parts: tuple[ScorePass, ...]
-    needs_data: ClassVar[bool] = True
-    reads: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        return _union(part.writes for part in self.parts)
-
-    @property
-    def rows(self) -> RowSet:
-        return self.parts[0].rows
-
-    @property
-    def position(self) -> Position:
-        return self.parts[0].position
-
-    @property
-    def prefetch(self) -> tuple[int, ...]:
-        return self.parts[0].prefetch
 
     def empty(self) -> Float64Array:
         """The references side by side, shape (n_features, K)."""
@@ -149,7 +137,3 @@ def _apart(weights: Float64Array) -> Float64Array:
     out = np.empty(weights.shape[::-1])
     many_loops.transpose(weights, out)
     return out
-
-
-def _union(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for each in names for name in each))

@@ -19,55 +19,12 @@ from ooc_svm.losses.functions import (
     row_gap,
     violation,
 )
-from ooc_svm.ops.compiled import compiled, inlined
-from ooc_svm.ops.rows import square
+from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.rows import add_row, product_of, products, square
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual_loops import HELD, HELD_AT_START
 
 TILE = 16  # Rows and columns that are transposed together
-
-
-@inlined
-def _products(indices, values, W, p, end, sums):  # type: ignore[no-untyped-def]
-    """Four partial sums of ``x.W`` for each model."""
-    K = W.shape[1]
-    sums[:] = 0.0
-    two, one, three, four = np.uint64(2), np.uint64(1), np.uint64(3), np.uint64(4)
-    a0, a1, a2, a3 = sums[0], sums[1], sums[2], sums[3]
-    while p + four <= end:
-        w0, w1 = W[indices[p]], W[indices[p + one]]
-        w2, w3 = W[indices[p + two]], W[indices[p + three]]
-        if values is None:
-            for k in range(K):
-                a0[k] += w0[k]
-                a1[k] += w1[k]
-                a2[k] += w2[k]
-                a3[k] += w3[k]
-        else:
-            x0, x1 = np.float64(values[p]), np.float64(values[p + one])
-            x2, x3 = np.float64(values[p + two]), np.float64(values[p + three])
-            for k in range(K):
-                a0[k] += x0 * w0[k]
-                a1[k] += x1 * w1[k]
-                a2[k] += x2 * w2[k]
-                a3[k] += x3 * w3[k]
-        p += four
-    while p < end:
-        w0 = W[indices[p]]
-        x = 1.0 if values is None else np.float64(values[p])
-        for k in range(K):
-            a0[k] += x * w0[k]
-        p += one
-
-
-@inlined
-def _add_row(indices, values, scale2, W, k, p, end, v):  # type: ignore[no-untyped-def]
-    """``W[:, k] += v x``, in units of the data."""
-    while p < end:
-        j = indices[p]
-        x = v if values is None else v * np.float64(values[p])
-        W[j, k] += x if scale2 is None else x * scale2[j]
-        p += np.uint64(1)
 
 
 @compiled
@@ -88,9 +45,9 @@ def scores(indptr, indices, values, first, every, W, out):  # type: ignore[no-un
     sums = np.empty((4, K))
     for i in range(out.shape[1]):
         row = first + every * np.uint64(i)
-        _products(indices, values, W, indptr[row], indptr[row + np.uint64(1)], sums)
+        products(indices, values, W, indptr[row], indptr[row + np.uint64(1)], sums)
         for k in range(K):
-            out[k, i] = (sums[0, k] + sums[1, k]) + (sums[2, k] + sums[3, k])
+            out[k, i] = product_of(sums, k)
 
 
 @compiled
@@ -105,12 +62,12 @@ def sweep(  # type: ignore[no-untyped-def]
     ``targets`` (K, m, 2), ``marks`` (uint8), ``dual``, ``step`` and ``keys`` (float64), shape (K, m).
     """
     K, m = dual.shape
-    building = len(rebuilt) > 0
+    building, per_unit = len(rebuilt) > 0, 1.0 / units
     step[:] = 0.0
     last = indptr[first + every * np.uint64(m - 1) + np.uint64(1)]
     window = dual_loops.window_of(m, np.int64((last - indptr[first]) // every))
     # As alone, sums begin at 0 in each piece.
-    own, products = np.zeros_like(sums), np.empty((4, K))
+    own, of_row = np.zeros_like(sums), np.empty((4, K))
     before = True
     for _ in range(visits):
         order = dual_loops.random_order(np.arange(m), window, seed)
@@ -120,18 +77,17 @@ def sweep(  # type: ignore[no-untyped-def]
             dual_loops.prefetch_row(indptr, indices, values, first + every * np.uint64(later))
             row = first + every * np.uint64(i)
             p, end = indptr[row], indptr[row + np.uint64(1)]
-            _products(indices, values, W, p, end, products)
+            products(indices, values, W, p, end, of_row)
             norm = -1.0
             for k in range(K):
                 if building and dual[k, i] != 0.0 and not marks[k, i] & HELD_AT_START:
-                    _add_row(indices, values, scale2, rebuilt, k, p, end, dual[k, i])
+                    add_row(indices, values, scale2, rebuilt[:, k], p, end, dual[k, i])
                 if marks[k, i] & HELD:
                     keys[k, i] = -1.0
                     continue
                 t, c = targets[k, i, 0], targets[k, i, 1]
                 was, taken = dual[k, i], step[k, i]
-                product = (products[0, k] + products[1, k]) + (products[2, k] + products[3, k])
-                v, r = was + taken, t - product - bias[k, dual_loops.B]
+                v, r = was + taken, t - product_of(of_row, k) - bias[k, dual_loops.B]
                 if before:
                     own[k, dual_loops.GAP] += row_gap(loss, v, r, t, c)
                 own[k, dual_loops.ROWS] += 1
@@ -146,7 +102,7 @@ def sweep(  # type: ignore[no-untyped-def]
                     new = parabola_end(loss, was, dual_step(loss, v, r, t, c, norm + rho))
                     change = new - v
                     if change != 0.0:
-                        _add_row(indices, values, scale2, W, k, p, end, change)
+                        add_row(indices, values, scale2, W[:, k], p, end, change)
                         bias[k, dual_loops.B] += rho * change
                         bias[k, dual_loops.TOTAL] += change
                         own[k, dual_loops.MOVED] += change
@@ -163,7 +119,7 @@ def sweep(  # type: ignore[no-untyped-def]
                         own[k, dual_loops.SIZE] += size
                         step[k, i] = new - was
                 own[k, dual_loops.FREE] += is_free(loss, new, t, c)
-                keys[k, i] = priority(loss, new, far * (1.0 / units[k]), t, c)
+                keys[k, i] = priority(loss, new, far * per_unit[k], t, c)
         building = before = False
         seed += dual_loops.GOLDEN
     sums += own

@@ -21,6 +21,10 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 
 HIGHEST_PRIORITY = 4.0
+
+# So many models are swept or scored as one: fewer gain little, and of more, threads share the groups.
+FEWEST_FUSED, MOST_FUSED = 6, 32
+
 _MASK = (1 << 64) - 1
 
 
@@ -115,6 +119,8 @@ class SweepPass:
     position: Position
     prefetch: tuple[int, ...] = ()
     needs_data: ClassVar[bool] = True
+    fewest: ClassVar[int] = FEWEST_FUSED
+    most: ClassVar[int] = MOST_FUSED
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -141,7 +147,8 @@ class SweepPass:
         """One pass over the rows for all of them."""
         from ooc_svm.solvers.streamed_smo.many import ManySweeps  # it is made of these
 
-        return ManySweeps(tuple(parts))
+        many = ManySweeps(tuple(parts))
+        return Fused(many, many.split)
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: LaneSums) -> None:
         assert block is not None
@@ -214,6 +221,8 @@ class ScorePass:
     position: Position
     prefetch: tuple[int, ...] = ()
     needs_data: ClassVar[bool] = True
+    fewest: ClassVar[int] = FEWEST_FUSED
+    most: ClassVar[int] = MOST_FUSED
     reads: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -230,7 +239,8 @@ class ScorePass:
         """One pass over the rows for all of them."""
         from ooc_svm.solvers.streamed_smo.many import ManyScores  # it is made of these
 
-        return ManyScores(tuple(parts))
+        many = ManyScores(tuple(parts))
+        return Fused(many, many.split)
 
     def empty(self) -> Float64Array:
         return np.empty(0)
