@@ -62,9 +62,8 @@ class ComparePass:
     """Compare scores with those computed from the multipliers, and saved rows with those of the data."""
 
     model: KernelModel
-    points: tuple[
-        Moved, ...
-    ]  # The multipliers of now, those that rows set aside have followed, the best ones
+    # As three changes: the multipliers of now, those that rows set aside have followed, the best ones
+    points: Moved
     biases: tuple[float, float]  # Of now and of the best point
     saved: tuple[SavedRows, ...]
     bounded: tuple[str, ...]  # Row vectors whose multipliers have bounds
@@ -88,9 +87,8 @@ class ComparePass:
         model, vectors, n = self.model, rows.vectors, rows.stop - rows.start
         chosen, squares = np.arange(n, dtype=np.uint64) + np.uint64(rows.start - block.start), np.empty(n)
         row_squares(*block.arrays, model.scale2, chosen, squares)
-        exact = np.zeros((len(self.points), n))
-        for point, out in zip(self.points, exact, strict=True):
-            add_kernel_values(model, "float64", block, chosen, squares, point, out)
+        exact = np.zeros((len(self.points.change), n))
+        add_kernel_values(model, "float64", block, chosen, squares, self.points, exact)
         v, h, t, costs = model.rows(rows)
         boxes = np.empty((4, n))
         set_loops.fill_boxes(model.loss, t, costs, boxes)
@@ -126,12 +124,11 @@ def comparison(model: KernelModel, state: BlockSmoState, found: GatheredRows) ->
     """The pass for a state, given the rows of the data that have a multiplier, now or at the best point."""
     working, backlog = state.working, state.backlog
     both = join_rows([part for part in (found.rows, backlog.rows) if part.n_rows])
-    squares, numbers = np.empty(both.n_rows), np.concatenate([found.numbers, backlog.numbers])
-    row_squares(*both.arrays, model.scale2, np.arange(len(squares), dtype=np.uint64), squares)
+    numbers = np.concatenate([found.numbers, backlog.numbers])
     v, best = found.vectors[model.v], found.vectors[model.best_v]
     none = np.zeros(backlog.n_rows)
-    changes = [(v, none), (v, -backlog.change), (best, none)]
-    points = tuple(Moved(numbers, both, squares, np.concatenate(each), squares) for each in changes)
+    changes = np.array([np.concatenate(each) for each in ((v, none), (v, -backlog.change), (best, none))])
+    points = Moved.of(numbers, both, changes, np.empty(0), model.scale2)
     places = np.argsort(working.numbers)
     own = SavedRows(working.numbers[places], take_rows(working.rows, places), working.before[places])
     saved = own, SavedRows(backlog.numbers, backlog.rows)

@@ -172,7 +172,7 @@ class BlockSmo(Solver):
         kept = working.kept(self.model, self.size)
         places, rows, numbers = working.changes()
         change = (working.v - working.before)[places]
-        moved = Moved(numbers, rows, working.squares(self.model)[places], change, working.v[places])
+        moved = Moved.of(numbers, rows, change, working.v[places], self.model.scale2)
         state.backlog.add(numbers, rows, change)
         whole = self._all_are_due()
         state.partial = 0 if whole else state.partial + 1
@@ -180,7 +180,7 @@ class BlockSmo(Solver):
         found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision, aside)
         self._count(moved, self.precision)
         if whole:
-            state.backlog.clear()
+            state.backlog = state.backlog.emptied()
         working.settle(kept, found.known_h)
         return kept, found
 
@@ -255,7 +255,8 @@ class BlockSmo(Solver):
         state, kernel = self.state, self.model.kernel
         largest, found = bound.largest_value(kernel, self.sizes), list[float]()
         for share in (1.0, 0.5):
-            yield RowPass(Shrink(self.model, share))
+            if share < 1.0:
+                yield RowPass(Shrink(self.model, share))
             sums = yield RowPass(Sums(self.model, 0.0, 0.0))
             found.append(bound.values(sums, 0.0, self.bias, 0.0, largest, self.n_rows).dual)
         curvature = 4.0 * found[1] - 2.0 * found[0]

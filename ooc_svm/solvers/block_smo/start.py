@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import RowSlice, union
+from ooc_svm.passes.base import RowSlice
 from ooc_svm.solvers.base import Start, row_ranges
 from ooc_svm.solvers.block_smo import set_loops
-from ooc_svm.solvers.block_smo.update import KernelModel
+from ooc_svm.solvers.block_smo.update import KernelModel, OfModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +38,17 @@ class BestPoint(KernelModel):
 
 
 @dataclass(frozen=True, slots=True)
-class IntoBounds:
+class IntoBounds(OfModel):
     """Rule on row vectors: multipliers beyond their bounds, as rounding leaves them, are put there.
 
     ``shares``: what is left of the positive ones and of the negative ones.
     """
 
-    model: KernelModel
     shares: tuple[float, float] = (1.0, 1.0)
     sums_shape: ClassVar[tuple[int, ...]] = (0,)
 
     @property
-    def reads(self) -> tuple[str, ...]:
-        return union((self.model.targets.reads, (self.model.v, self.model.h)))
-
-    @property
-    def writes(self) -> tuple[str, ...]:
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.model.v,)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:

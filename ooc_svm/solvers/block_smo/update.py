@@ -94,7 +94,7 @@ class Moved:
     numbers: Int64Array  # shape (m,)
     rows: RowBlock
     squares: Float64Array  # Squared norms
-    change: Float64Array  # Of the multipliers
+    change: Float64Array  # Of the multipliers; or several of them, shape (k, m)
     v: Float64Array  # The new multipliers
 
     @classmethod
@@ -116,14 +116,14 @@ def add_kernel_values(
     model: KernelModel, precision: str, block: RowBlock,
     places: npt.NDArray[np.uint64], squares: Float64Array, moved: Moved, out: Float64Array,
 ) -> None:  # fmt: skip
-    """``out += K change`` for some rows of a block; ``squares`` are theirs."""
+    """``out += K change`` for some rows of a block; ``squares`` are theirs. Both may have several rows."""
     if not len(moved.numbers) or not len(places):
         return
     dtype = np.dtype(precision)
     gram.add_values(
         *(in_precision(model.kernel, dtype), *block.arrays, places, squares),
-        *(*moved.rows.arrays, moved.squares, model.scale2, moved.change.reshape(1, -1)),
-        *(*gram.new_buffers(moved.rows.indptr, model.n_features, dtype), out.reshape(1, -1)),
+        *(*moved.rows.arrays, moved.squares, model.scale2, moved.change.reshape(-1, len(moved.numbers))),
+        *(*gram.new_buffers(moved.rows.indptr, model.n_features, dtype), out.reshape(-1, len(places))),
     )
 
 
@@ -239,7 +239,7 @@ class UpdatePass:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfModel:
+class OfModel:
     """What the rules on row vectors have in common."""
 
     model: KernelModel
@@ -251,7 +251,7 @@ class _OfModel:
 
 
 @dataclass(frozen=True, slots=True)
-class LossesAt(_OfModel):
+class LossesAt(OfModel):
     """Rule on row vectors: the sums of the losses at several biases."""
 
     biases: tuple[float, ...]
@@ -276,7 +276,7 @@ def add_point(
 
 
 @dataclass(frozen=True, slots=True)
-class Sums(_OfModel):
+class Sums(OfModel):
     """Rule on row vectors: what P and D at a bias, and their rounding, are made of.
 
     Sums (N_SUMS + N_SIZES,): see `set_loops.add_sums` and `ooc_svm.losses.row_loops.slope_sizes`.
@@ -291,7 +291,7 @@ class Sums(_OfModel):
 
 
 @dataclass(frozen=True, slots=True)
-class KeepBest(_OfModel):
+class KeepBest(OfModel):
     """Rule on row vectors: the point of the moment is the best one."""
 
     sums_shape: ClassVar[tuple[int, ...]] = (0,)

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock, Values
+from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
 from ooc_svm.ops.rows import row_squares
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.solvers.block_smo import set_loops
-from ooc_svm.solvers.block_smo.backlog import are_rows
 from ooc_svm.solvers.block_smo.candidates import Candidates
+from ooc_svm.solvers.block_smo.copied_rows import CopiedRows
 from ooc_svm.solvers.block_smo.update import KernelModel
 
 KEPT_SHARE = 0.5  # Of the rows of a set, those that stay for the next one at most
@@ -24,49 +23,23 @@ STEPS_A_ROW = 50  # Steps of a solve at most, for each row of the set
 
 
 @dataclass(slots=True)
-class WorkingSet:
+class WorkingSet(CopiedRows):
     """Some rows, their multipliers before and after the steps, and what a checkpoint holds of them.
 
     Those that came last are at the end.
     """
 
-    values: Values  # shape (nonzeros,); empty where every value is 1
-    numbers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
-    ends: Int64Array = field(default_factory=lambda: np.zeros(1, np.int64))
-    indices: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     before: Float64Array = field(default_factory=lambda: np.empty(0))
     v: Float64Array = field(default_factory=lambda: np.empty(0))
     h: Float64Array = field(default_factory=lambda: np.empty(0))
     targets: Float64Array = field(default_factory=lambda: np.empty(0))
     costs: Float64Array = field(default_factory=lambda: np.empty(0))
-    ones: bool = field(default=False, metadata={"saved": False})
-
-    @property
-    def rows(self) -> RowBlock:
-        """The rows."""
-        return RowBlock(0, self.ends, self.indices, None if self.ones else self.values)
-
-    def emptied(self) -> WorkingSet:
-        """A set of the same kind without rows."""
-        return WorkingSet(self.values[:0], ones=self.ones)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.numbers)
 
     @property
     def moved(self) -> BoolArray:
         """Which of them have moved."""
         moved: BoolArray = self.v != self.before
         return moved
-
-    def squares(self, model: KernelModel) -> Float64Array:
-        """Their squared norms."""
-        squares = np.empty(len(self.numbers))
-        places = np.arange(len(squares), dtype=np.uint64)
-        row_squares(*self.rows.arrays, model.scale2, places, squares)
-        return squares
 
     def kept(self, model: KernelModel, size: int) -> Int64Array:
         """Places of the rows that stay in the next set: those that moved and are free, the newest ones."""
@@ -91,11 +64,9 @@ class WorkingSet:
             self.numbers, self.v, self.h, self.targets, self.costs, self.v, self.v, self.rows
         ).taken(places)
         whole = own.joined(found)
-        self.numbers, self.v, self.h = whole.numbers, whole.v, whole.h
-        self.before, self.targets, self.costs = whole.v.copy(), whole.targets, whole.costs
-        self.ends, self.indices = whole.rows.indptr, whole.rows.indices
-        if whole.rows.values is not None:
-            self.values = whole.rows.values
+        self._take(whole.numbers, whole.rows)
+        self.v, self.h, self.before = whole.v, whole.h, whole.v.copy()
+        self.targets, self.costs = whole.targets, whole.costs
 
     def solve(self, model: KernelModel, bias: float, kind: str, precision: str) -> tuple[int, float]:
         """Steps on these rows alone; returns their number and the smallest curvature that was met.
@@ -103,9 +74,10 @@ class WorkingSet:
         ``bias``: the sum of all multipliers where it is penalized, else 0.
         """
         m, dtype = len(self.numbers), np.dtype(precision)
-        K, squares = np.empty((m, m), dtype), self.squares(model)
+        K, squares, places = np.empty((m, m), dtype), np.empty(m), np.arange(m, dtype=np.uint64)
+        row_squares(*self.rows.arrays, model.scale2, places, squares)
         gram.fill_values(
-            *(in_precision(model.kernel, dtype), *self.rows.arrays, np.arange(m, dtype=np.uint64), squares),
+            *(in_precision(model.kernel, dtype), *self.rows.arrays, places, squares),
             *(*self.rows.arrays, squares, model.scale2),
             *(*gram.new_buffers(self.ends, model.n_features, dtype), K),
         )
@@ -124,7 +96,5 @@ class WorkingSet:
 
     def is_sound(self, n_features: int) -> bool:
         """Whether its parts fit each other; a saved one may come from anywhere."""
-        m, values = len(self.numbers), None if self.ones else self.values
         vectors: list[Any] = [self.before, self.v, self.h, self.targets, self.costs]
-        fits = all(len(each) == m for each in vectors)
-        return fits and are_rows(self.ends, self.indices, values, m, n_features)
+        return all(len(each) == self.n_rows for each in vectors) and self._are_rows(n_features)
