@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.cluster.partition import Partition
+from ooc_svm.data.blocks import row_slices
 from ooc_svm.errors import DamageError, OocSvmError, StorageError
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
+from ooc_svm.rowvectors.vector import AnyArray, RowVector
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.files import atomic_write, open_to_read, remove_file
 

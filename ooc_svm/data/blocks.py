@@ -92,3 +92,13 @@ def tiles(
                 last = last + 1 + int(later[0]) if len(later) else n_rows
         yield first, last
         first = last
+
+
+# Number of rows at a time where a whole vector is streamed: half a megabyte of float64.
+SLICE_ROWS = 1 << 16
+
+
+def row_slices(n_rows: int, size: int = SLICE_ROWS) -> Iterator[tuple[int, int]]:
+    """Ranges ``(start, stop)`` of at most `size` rows that cover ``0 .. n_rows`` in order."""
+    for start in range(0, n_rows, size):
+        yield start, min(start + size, n_rows)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
-from ooc_svm.data.source import Source
+from ooc_svm.data.source import NothingAhead, Source
 from ooc_svm.errors import InputError, parameter
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
@@ -124,20 +124,19 @@ class _Reader(threading.local):
     of_landmarks: tuple[Any, ...] | None = None
 
 
-class LandmarkSource:
+class LandmarkSource(NothingAhead):
     """Rows of another source by their features, which are computed whenever a block is read.
 
-    Every row has all features, as float32 values. ``width``: the number of features of a row, where it is
-    known before the landmarks are, which nothing is read without.
+    Every row has all features, as float32 values. Without landmarks, which are not known yet, nothing is
+    read, and there are ``width`` features.
     """
 
     value_type = "float32"
 
-    def __init__(self, base: Source, landmarks: Landmarks | None, width: int | None = None) -> None:
+    def __init__(self, base: Source, landmarks: Landmarks | None, width: int) -> None:
         self.base, self._landmarks = base, landmarks
-        self.n_rows, self.n_features = base.n_rows, width or 0
-        if landmarks is not None:
-            self.n_features = landmarks.whitening.shape[1]
+        self.n_rows = base.n_rows
+        self.n_features = width if landmarks is None else landmarks.whitening.shape[1]
         self.n_nonzeros = self.n_rows * self.n_features
         self.has_weight, self.has_qid = base.has_weight, base.has_qid
         self.blocks: Sequence[FeatureSpan] = tuple(self._spans())
@@ -175,19 +174,6 @@ class LandmarkSource:
         # Kernel values, eigenvectors and what finding them takes are of float64.
         matrices = 5 * 8 * n_landmarks * n_landmarks + 12 * n_landmarks * most_nonzeros
         return matrices + 4 * self._most_rows * self.n_features
-
-    @property
-    def blocks_ahead(self) -> int:
-        """Always 0: blocks of the data are read where the features are made."""
-        return 0
-
-    @property
-    def ahead_nbytes(self) -> int:
-        """Always 0."""
-        return 0
-
-    def announce_block(self, index: int) -> None:
-        """Do nothing."""
 
     def block_stored_bytes(self, index: int) -> int:
         """The share of the rows in the bytes of the block that they are in."""

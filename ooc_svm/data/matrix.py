@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, tiles
 from ooc_svm.data.indicator import indicator_sets, is_indicator
 from ooc_svm.data.label_sets import LabelSets
-from ooc_svm.data.source import Span
+from ooc_svm.data.source import NothingAhead, Span
 from ooc_svm.errors import InputError, parameter, shown
 
 # Maximum number of elements and of rows of a block.
@@ -38,7 +38,7 @@ class MatrixSpan:
     nbytes: int
 
 
-class MatrixSource:
+class MatrixSource(NothingAhead):
     """A CSR matrix in memory (scipy sparse or 2-d ndarray) as a source of row blocks.
 
     Labels, weights (of each row's loss) and qids (group numbers) have one entry a row; labels that are None
@@ -111,19 +111,6 @@ class MatrixSource:
             nnz = int(self._indptr[stop] - self._indptr[start])
             spans.append(MatrixSpan(start, stop, nnz, 8 * (stop - start) + 12 * nnz))
         return spans
-
-    @property
-    def blocks_ahead(self) -> int:
-        """Always 0: the matrix is in memory."""
-        return 0
-
-    @property
-    def ahead_nbytes(self) -> int:
-        """Always 0."""
-        return 0
-
-    def announce_block(self, index: int) -> None:
-        """Do nothing."""
 
     def block_stored_bytes(self, index: int) -> int:
         """Always 0: the matrix is in memory."""

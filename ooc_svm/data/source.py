@@ -71,3 +71,20 @@ class Source(Protocol):
     def read_qids(self, start: int, stop: int) -> Int64Array: ...
 
     def read_weights(self, start: int, stop: int) -> Float64Array: ...
+
+
+class NothingAhead:
+    """What sources have in common that begin to read a block when it is wanted."""
+
+    @property
+    def blocks_ahead(self) -> int:
+        """Always 0."""
+        return 0
+
+    @property
+    def ahead_nbytes(self) -> int:
+        """Always 0."""
+        return 0
+
+    def announce_block(self, index: int) -> None:
+        """Do nothing."""

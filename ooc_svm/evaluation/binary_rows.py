@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.evaluation.label_codes import LabelCodes
 from ooc_svm.evaluation.workspace import Workspace
 from ooc_svm.prediction.scores import ScoredBlock, ScoredRows
-from ooc_svm.rowvectors.vector import RowVector, row_slices
+from ooc_svm.rowvectors.vector import RowVector
 
 # Bytes of a row (score and qid) that waits until both labels are known.
 WAITING_BYTES = 16

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import SLICE_ROWS, Float64Array, Int64Array, row_slices
 from ooc_svm.errors import InputError, MemoryBudgetError, parameter
 from ooc_svm.evaluation.ranking_loops import add_precisions, discounted_gain, tie_runs
 from ooc_svm.evaluation.rankings import PairCounts, cumulated_discounts
@@ -16,7 +16,7 @@ from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.score_ranges import sorted_ties
 from ooc_svm.rowvectors.sort import sort_by_score
-from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
+from ooc_svm.rowvectors.vector import RowVector
 from ooc_svm.rowvectors.views import ConstantVector, signs
 from ooc_svm.system.memory import format_size
 

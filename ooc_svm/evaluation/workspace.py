@@ -7,9 +7,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.blocks import SLICE_ROWS
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
 from ooc_svm.rowvectors.growing import GrowingVector
-from ooc_svm.rowvectors.vector import SLICE_ROWS
 
 # Bytes of a query number.
 NUMBER_BYTES = 8

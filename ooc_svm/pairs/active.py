@@ -16,13 +16,13 @@ from functools import partial
 
 import numpy as np
 
-from ooc_svm.data.blocks import Int64Array
+from ooc_svm.data.blocks import SLICE_ROWS, Int64Array, row_slices
 from ooc_svm.pairs.counts import SliceSums, add_slices, count_in_queries, slice_sums
 from ooc_svm.pairs.lookup import TwoRanks, can_look_up
 from ooc_svm.pairs.request import SUMMED_ROWS, PairPass, PairRows, PairSlope, SwappedPairs
 from ooc_svm.pairs.sweep import ROW_BYTES, PairSweep
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.vector import SLICE_ROWS, MemoryVector, RowVector, row_slices
+from ooc_svm.rowvectors.vector import MemoryVector, RowVector
 from ooc_svm.rowvectors.views import ConstantVector, MappedVector, PointVector, RangeVector
 from ooc_svm.system.threads import parallel_map
 

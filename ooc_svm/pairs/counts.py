@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.errors import InputError
 from ooc_svm.pairs import sweep_loops
 from ooc_svm.pairs.lookup import TwoRanks, can_look_up
 from ooc_svm.pairs.sweep import PairSweep
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.vector import MemoryVector, row_slices
+from ooc_svm.rowvectors.vector import MemoryVector
 
 Ranks = npt.NDArray[np.int32]
 Counts = npt.NDArray[Any]

@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.blocks import Float64Array, row_slices
 from ooc_svm.ops import sort_keys
 from ooc_svm.pairs import lookup_loops
 from ooc_svm.rowvectors.sort import check_finite
-from ooc_svm.rowvectors.vector import AnyArray, RowVector, row_slices
+from ooc_svm.rowvectors.vector import AnyArray, RowVector
 from ooc_svm.rowvectors.views import ComputedVector
 from ooc_svm.system.threads import parallel_map
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.data.blocks import Int64Array
+from ooc_svm.data.blocks import SLICE_ROWS, Int64Array, row_slices
 from ooc_svm.ops import sort_keys
 from ooc_svm.pairs import sweep_loops
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.sort import partition, sort_by_score
-from ooc_svm.rowvectors.vector import SLICE_ROWS, AnyArray, RowVector, row_slices
+from ooc_svm.rowvectors.vector import AnyArray, RowVector
 from ooc_svm.rowvectors.views import RowNumbers
 from ooc_svm.system.threads import parallel_map
 

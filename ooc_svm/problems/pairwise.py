@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.blocks import SLICE_ROWS, Float64Array, row_slices
 from ooc_svm.data.classes import label_text
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, parameter
@@ -23,7 +23,7 @@ from ooc_svm.problems.targets import FOLDS, WEIGHT
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
 from ooc_svm.rowvectors.sort import sort_by_score
-from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
+from ooc_svm.rowvectors.vector import RowVector
 
 RANKS, QUERY_STARTS = "ranks", "query_starts"
 _LABELS = "labels"

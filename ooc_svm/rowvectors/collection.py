@@ -12,8 +12,9 @@ from typing import BinaryIO, Self
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.blocks import row_slices
 from ooc_svm.errors import DamageError
-from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, row_slices
+from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector
 from ooc_svm.system.folders import default_scratch_folder
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Int64Array
+from ooc_svm.data.blocks import Int64Array, row_slices
 from ooc_svm.errors import InputError, parameter
 from ooc_svm.rowvectors.growing import GrowingVector
-from ooc_svm.rowvectors.vector import row_slices
 
 # Bytes of memory for each number while numbers are compared.
 _NUMBER_BYTES = 32

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.rowvectors.vector import SLICE_ROWS, DiskVector, MemoryVector, RowVector
+from ooc_svm.data.blocks import SLICE_ROWS
+from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector
 from ooc_svm.system.folders import default_scratch_folder
 
 # Maximum number of rows of a segment. Shorter segments double in length, so that there are few files; longer

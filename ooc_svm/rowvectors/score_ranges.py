@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import SLICE_ROWS, Float64Array, Int64Array, row_slices
 from ooc_svm.errors import InputError, StorageError
 from ooc_svm.ops.sort_keys import count_keys, first_invalid, gather_keys, merge_keys, scores_of_keys
-from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
+from ooc_svm.rowvectors.vector import RowVector
 from ooc_svm.rowvectors.views import ConstantVector
 
 _KEY_LIMIT = 2**64 - 1

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.errors import InputError
 from ooc_svm.ops import sort_keys
 from ooc_svm.rowvectors.score_ranges import ScoreRange, score_ranges
-from ooc_svm.rowvectors.vector import RowVector, row_slices
+from ooc_svm.rowvectors.vector import RowVector
 
 # Leading bits of a key that select a bin: sign, exponent and six bits of the mantissa.
 _BIN_BITS = 18

@@ -10,26 +10,17 @@ import errno
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.blocks import SLICE_ROWS, row_slices
 from ooc_svm.errors import StorageError, parameter
 from ooc_svm.system.memory import format_size
 
 AnyArray = npt.NDArray[Any]
-
-# Number of rows at a time where a whole vector is streamed: half a megabyte of float64.
-SLICE_ROWS = 1 << 16
-
-
-def row_slices(n_rows: int, size: int = SLICE_ROWS) -> Iterator[tuple[int, int]]:
-    """Ranges ``(start, stop)`` of at most `size` rows that cover ``0 .. n_rows`` in order."""
-    for start in range(0, n_rows, size):
-        yield start, min(start + size, n_rows)
 
 
 class RowVector(ABC):

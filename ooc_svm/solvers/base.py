@@ -6,14 +6,14 @@ Training, memory division, checkpoints and clusters know solvers by this alone, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.data.source import Span
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import Overlap, Pass, Request, RowSet, VectorRequest
@@ -310,13 +310,16 @@ class SolverPackage(ABC):
         return ()
 
 
-SLICE_ROWS = 1 << 16  # Rows at a time where a solver goes through a whole row vector
-
-
-def row_ranges(n_rows: int) -> Iterator[tuple[int, int]]:
-    """Ranges ``(first, last)`` of the rows, one after another."""
-    for first in range(0, n_rows, SLICE_ROWS):
-        yield first, min(first + SLICE_ROWS, n_rows)
+def write_entries(vector: Any, numbers: Int64Array, entries: Float64Array) -> None:
+    """Set the entries of some rows of a row vector."""
+    order = np.argsort(numbers)
+    numbers, entries = numbers[order], entries[order]
+    for first, last in row_slices(vector.n_rows):
+        here = slice(*np.searchsorted(numbers, (first, last)))
+        if here.start < here.stop:
+            own = vector.read(first, last).copy()
+            own[numbers[here] - first] = entries[here]
+            vector.write(first, own)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -299,11 +299,6 @@ def batch_folder(folder: str | os.PathLike[str], batch: Batch | None) -> AnyPath
     return outer if batch is None else outer / batch.name.replace(" ", "-")
 
 
-def part_folder(folder: AnyPath, name: str) -> AnyPath:
-    """Where the states of a part of a run are saved, of one that has several."""
-    return folder / name
-
-
 def saved_batches(folder: str | os.PathLike[str]) -> int | None:
     """The number of batches of the run that was last saved in a folder; None if there is none.
 

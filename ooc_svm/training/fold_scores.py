@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import SLICE_ROWS, Float64Array, Int64Array, row_slices
 from ooc_svm.data.folds import Folds
 from ooc_svm.engine.base import Engine
 from ooc_svm.model.decision import Decision
@@ -16,7 +16,7 @@ from ooc_svm.passes.base import union
 from ooc_svm.problems.folds import fill_folds
 from ooc_svm.problems.targets import FOLDS
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.vector import SLICE_ROWS, RowVector, row_slices
+from ooc_svm.rowvectors.vector import RowVector
 from ooc_svm.solvers.base import KeptScores
 
 _LEAST_SLICE = 1 << 8  # Fewest rows that are scored together, however many classes there are

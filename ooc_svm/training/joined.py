@@ -13,9 +13,7 @@ from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.training.comparison import EDGE, Compared, chosen, edge_hints
 from ooc_svm.training.progress import best_quality
-
-# What a run costs in all, and what is the largest of its batches.
-_SUMS = ("passes", "bytes_read", "seconds", "waiting_seconds", "computing_seconds")
+from ooc_svm.training.result import COSTS
 
 
 class JoinedModel:
@@ -71,7 +69,7 @@ class JoinedModel:
 
 def _run_report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How all batches went together; the history of each begins where the one before ended."""
-    found: dict[str, Any] = {name: sum(report[name] for report in reports) for name in _SUMS}
+    found: dict[str, Any] = {name: sum(report[name] for report in reports) for name in COSTS}
     history: list[dict[str, Any]] = []
     before = dict.fromkeys(("pass", "seconds", "bytes_read"), 0)
     for report in reports:

@@ -17,6 +17,7 @@ from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, ne
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress, Recorder
+from ooc_svm.training.result import costs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,12 +54,4 @@ def draw(prepared: Preparation, progress: Callable[[Progress], None] | None) -> 
     gamma = kernel_gamma(columns, options, source.n_rows, source.n_features, scale)
     kernel = prepared.variants[0].kernel(gamma)
     landmarks = Landmarks.of(kernel, rows, source.n_features, None if scale is None else scale**2)
-    counters = engine.counters
-    spent = {
-        "passes": counters.passes,
-        "bytes_read": counters.bytes_read,
-        "seconds": recorder.seconds,
-        "waiting_seconds": counters.waiting_seconds,
-        "computing_seconds": counters.visiting_seconds,
-    }
-    return Drawn(numbers, landmarks, columns, spent)
+    return Drawn(numbers, landmarks, columns, costs(recorder, engine))

@@ -16,22 +16,21 @@ from typing import Any
 
 import numpy as np
 
+from ooc_svm.data.blocks import row_slices
 from ooc_svm.errors import Interrupted
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.vector import row_slices
 from ooc_svm.solvers.base import LinearFunction, PointStarting, Start, WarmStarting
-from ooc_svm.training.checkpoint import Checkpoints, part_folder
+from ooc_svm.training.checkpoint import Checkpoints
 from ooc_svm.training.keys import key_of
 from ooc_svm.training.landmark_draw import Drawn, draw
 from ooc_svm.training.landmark_features import feature_budget, with_features
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress
+from ooc_svm.training.result import COSTS
 from ooc_svm.training.run import Run, one_thread_a_product
 from ooc_svm.training.together import train_together
 
-# What both parts of a run sum up to in its report.
-_SUMS = ("passes", "bytes_read", "seconds", "waiting_seconds", "computing_seconds")
 _KEPT = ("history", "passes", "bytes_read", "seconds", "converged", "stop_reason", "models")
 
 
@@ -48,7 +47,7 @@ def train_on_landmarks(
             of_features = with_features(prepared, drawn.landmarks)
             own = None
             if checkpoints is not None:
-                own = Checkpoints(part_folder(checkpoints.folder, "landmarks"), key_of(of_features))
+                own = Checkpoints(checkpoints.folder / "landmarks", key_of(of_features))
             linear, functions = _train_features(of_features, progress, own, drawn.report["seconds"], handed)
         spent = drawn.report["seconds"] + linear["seconds"]
 
@@ -66,7 +65,7 @@ def train_on_landmarks(
             # States that follow from another end of the linear part are none of this run.
             end = b"".join(np.append(each.weights, each.bias).tobytes() for each in functions)
             name = f"kernel-{hashlib.sha256(end).hexdigest()[:16]}"
-            checkpoints = Checkpoints(part_folder(checkpoints.folder, name), key_of(prepared))
+            checkpoints = Checkpoints(checkpoints.folder / name, key_of(prepared))
         told = None if progress is None else _after(progress, linear)
         model, _ = train_together(prepared, told, checkpoints, drawn.columns, spent, start)
     return replace(model, report=_joined(model.report, linear, drawn))
@@ -124,7 +123,7 @@ def _after(progress: Callable[[Progress], None], report: dict[str, Any]) -> Call
 
 def _joined(report: dict[str, Any], linear: dict[str, Any], drawn: Drawn) -> dict[str, Any]:
     """The report of the kernel model, with that of the linear one."""
-    sums = {name: report[name] + linear[name] + drawn.report[name] for name in _SUMS}
+    sums = {name: report[name] + linear[name] + drawn.report[name] for name in COSTS}
     before = {name: linear[name] + drawn.report[name] for name in ("bytes_read", "seconds")}
     before["pass"] = linear["passes"]
     history = [row | {name: row[name] + before[name] for name in before} for row in report["history"]]

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from ooc_svm.catalog import PROBLEMS, SOLVERS, load
-from ooc_svm.errors import UsageError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import Problem
 from ooc_svm.solvers.base import SolverPackage
@@ -32,11 +31,6 @@ def open_prepared(
     """Open what `train` was given, and prepare it; `conversion_seconds` if it was made from text."""
     if tuning is not None:
         check_request(tuning, options)
-        if options.landmarks is not None:
-            raise UsageError(
-                f"models of landmarks are not compared; leave {parameter('landmarks')} out, or choose C on a "
-                "sample of the rows"
-            )
     opened = open_data(data, labels, sample_weight, options, qid, feature_names)
     return prepare(replace(opened, conversion_seconds=conversion_seconds), options, tuning)
 

@@ -170,18 +170,25 @@ def _ended(models: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+# What the parts of a run sum up to.
+COSTS = ("passes", "bytes_read", "seconds", "waiting_seconds", "computing_seconds")
+
+
+def costs(recorder: Recorder, engine: Engine) -> dict[str, Any]:
+    """What a run has cost, by the names in `COSTS`."""
+    of = engine.counters
+    found = (of.passes, of.bytes_read, recorder.seconds, of.waiting_seconds, of.visiting_seconds)
+    return dict(zip(COSTS, found, strict=True))
+
+
 def _run_report(recorder: Recorder, engine: Engine, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The part of the report that tells how the run went."""
-    counters, source = engine.counters, engine.source
+    source = engine.source
     return {
         "n_rows": source.n_rows,
         "n_features": source.n_features,
         "n_nonzeros": source.n_nonzeros,
-        "passes": counters.passes,
-        "bytes_read": counters.bytes_read,
-        "seconds": recorder.seconds,
-        "waiting_seconds": counters.waiting_seconds,
-        "computing_seconds": counters.visiting_seconds,
+        **costs(recorder, engine),
         "peak_memory_bytes": engine.peak_memory(),
         **_ended(models),
         "models": list(models),

@@ -48,6 +48,11 @@ def check_request(request: TuneRequest, options: TrainOptions) -> None:
             f"{validation} names a store here, not a share of the rows; give the path of one, or "
             f"{parameter('folds')}"
         )
+    if options.landmarks is not None:
+        raise UsageError(
+            f"models of landmarks are not compared; leave {parameter('landmarks')} out, or choose C on a "
+            "sample of the rows"
+        )
     if options.validation is None:
         return
     if request.folds is not None:

@@ -47,7 +47,7 @@ def warm_up(
     """
     kind = (
         *(options.problem, options.resolved_loss, options.resolved_solver, options.resolved_bias),
-        *(options.scale != "none", value_type, weighted),
+        *(options.kernel, options.scale != "none", value_type, weighted),
     )
     if kind in _done or (not load and was_compiled(repr(kind))):
         return

@@ -13,6 +13,7 @@ from helpers.thinning import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ooc_svm.data.blocks import row_slices
 from ooc_svm.errors import InputError
 from ooc_svm.evaluation import metrics
 from ooc_svm.evaluation.metrics import (
@@ -25,7 +26,7 @@ from ooc_svm.evaluation.metrics import (
 from ooc_svm.ops.sort_keys import order_key, scores_of_keys
 from ooc_svm.rowvectors import score_ranges
 from ooc_svm.rowvectors.score_ranges import TieRuns, sorted_ties
-from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector, row_slices
+from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector
 
 ORDERED = [name for name, metric in METRICS.items() if OrderCounts in metric.counts]
 BINARY = [name for name, metric in METRICS.items() if {BinaryCounts, OrderCounts} & {*metric.counts}]

@@ -13,6 +13,7 @@ from helpers.thinning import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ooc_svm.data.blocks import row_slices
 from ooc_svm.errors import InputError, StorageError
 from ooc_svm.pairs import counts, lookup, sweep
 from ooc_svm.pairs.counts import (
@@ -26,7 +27,7 @@ from ooc_svm.pairs.counts import (
 )
 from ooc_svm.pairs.sweep import PairSweep
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, row_slices
+from ooc_svm.rowvectors.vector import DiskVector, MemoryVector
 
 
 def active_pairs(scores, labels, margin):

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ooc_svm.data.blocks import SLICE_ROWS
 from ooc_svm.errors import DamageError
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.rowvectors.vector import SLICE_ROWS
 
 
 def test_vectors_move_to_disk_when_memory_is_used_up(tmp_path):

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ooc_svm.data.blocks import SLICE_ROWS, row_slices
 from ooc_svm.errors import StorageError
-from ooc_svm.rowvectors.vector import SLICE_ROWS, DiskVector, MemoryVector, RowVector, row_slices
+from ooc_svm.rowvectors.vector import DiskVector, MemoryVector, RowVector
 
 
 def make(kind: str, n_rows: int, dtype: str, folder: Path, fill: float = 0) -> RowVector:

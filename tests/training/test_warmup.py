@@ -26,6 +26,7 @@ OTHERS = [
     TrainOptions(problem="ordinal"),
     TrainOptions(problem="roc-area"),
     TrainOptions(problem="ranking"),
+    *(TrainOptions(kernel=kernel) for kernel in ("poly", "rbf", "sigmoid")),
 ]
 KINDS = [
     {},

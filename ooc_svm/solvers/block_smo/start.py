@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.blocks import Float64Array, row_slices
 from ooc_svm.passes.base import RowSlice
-from ooc_svm.solvers.base import Start, row_ranges
+from ooc_svm.solvers.base import Start, write_entries
 from ooc_svm.solvers.block_smo import set_loops
 from ooc_svm.solvers.block_smo.update import KernelModel, OfModel
 
@@ -92,10 +92,7 @@ def balanced(model: KernelModel, sums: Float64Array) -> IntoBounds:
 def set_start(solver: Any, vectors: Any, start: Start) -> None:
     """Give a fresh solver the points to begin with; ``vectors``: the row vectors of its engine."""
     model = solver.model
-    for first, last in row_ranges(solver.n_rows):
+    for first, last in row_slices(solver.n_rows):
         vectors[model.v].write(first, start.multipliers.read(first, last))
-        here = slice(*np.searchsorted(start.numbers, (first, last)))
-        best = np.zeros(last - first)
-        best[start.numbers[here] - first] = start.coefficients[here]
-        vectors[model.best_v].write(first, best)
+    write_entries(vectors[model.best_v], start.numbers, start.coefficients)
     solver.state.best_bias, solver.state.begins = start.bias, len(start.numbers)

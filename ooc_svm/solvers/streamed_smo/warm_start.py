@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
+from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.source import Span
-from ooc_svm.solvers.base import WarmStarting, row_ranges
+from ooc_svm.solvers.base import WarmStarting, write_entries
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds
 from ooc_svm.solvers.streamed_smo.state import SmoState
 
@@ -32,8 +32,8 @@ class SmoWarmStarting(WarmStarting):
         dual, step = vectors[name], vectors[solver.model.step]
         for each, theta in zip(solver.rounds, multipliers.thetas.tolist(), strict=True):
             _take_steps(each, theta, dual, step)
-        _write(dual, multipliers.returned, multipliers.multipliers)
-        _write(dual, multipliers.working_set.ids, multipliers.working_set.dual)
+        write_entries(dual, multipliers.returned, multipliers.multipliers)
+        write_entries(dual, multipliers.working_set.ids, multipliers.working_set.dual)
         return name
 
     def take_over(
@@ -82,15 +82,3 @@ def _take_steps(of: Round, theta: float, dual: Any, step: Any) -> None:
         multipliers = dual.read(part.start, part.stop).copy()
         multipliers[:: part.step] += theta * step.read(part.start, part.stop)[:: part.step]
         dual.write(part.start, multipliers)
-
-
-def _write(vector: Any, numbers: Int64Array, entries: Float64Array) -> None:
-    """Set the entries of some rows."""
-    order = np.argsort(numbers)
-    numbers, entries = numbers[order], entries[order]
-    for first, last in row_ranges(vector.n_rows):
-        here = slice(*np.searchsorted(numbers, (first, last)))
-        if here.start < here.stop:
-            own = vector.read(first, last).copy()
-            own[numbers[here] - first] = entries[here]
-            vector.write(first, own)
