@@ -93,7 +93,7 @@ def keys_of_store(bucket: Bucket, place: Address) -> set[str]:
 
 
 class ObjectStorage:
-    """Objects under an address as the files of a store; see `Storage`. Close it when it is read no more."""
+    """Objects under an address as the files of a store; see `Storage`."""
 
     is_local = False
 
@@ -231,10 +231,6 @@ class ObjectStorage:
     def write(self, key: str, content: bytes) -> None:
         """See `Storage.write`."""
         self._bucket.write(self._key(key), content, len(content))
-
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown(cancel_futures=True)
 
     # Small files, while a store is opened
 

@@ -271,7 +271,7 @@ def _private_prefix(address: Address) -> Iterator[Address]:
     try:
         yield address
     finally:
-        bucket.remove(list(bucket.walk(address.key)))
+        bucket.remove(bucket.walk(address.key))
 
 
 def shared_folder(parent: AnyPath, name: str) -> AbstractContextManager[AnyPath]:

@@ -231,12 +231,12 @@ class Bucket:
         objects = {each["path"].rpartition("/")[2]: _version(each) for each in found["objects"]}
         return objects, [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
-    def walk(self, folder: str) -> dict[str, int]:
-        """Sizes of all objects in a folder and the folders in it, by their keys."""
+    def walk(self, folder: str) -> Sequence[str]:
+        """Keys of all objects in a folder and the folders in it."""
 
-        def collect() -> dict[str, int]:
+        def collect() -> Sequence[str]:
             batches = self._library.list(self._store, folder or None, chunk_size=_REMOVED_AT_ONCE)
-            return {each["path"]: each["size"] for batch in batches for each in batch}
+            return [each["path"] for batch in batches for each in batch]
 
         return self._ask("listing", folder, collect)
 
