@@ -6,7 +6,6 @@ Smaller chunks belong to several blocks: the last ones are kept.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import threading
@@ -270,6 +269,5 @@ def _part(content: memoryview, start: int, stop: int | None) -> memoryview:
 
 
 def _file_version(version: ObjectVersion) -> FileVersion:
-    """A version as files have it: the tag stands for the number of the file."""
-    digest = hashlib.sha256((version.tag or "").encode()).digest()
-    return FileVersion(version.size, int.from_bytes(digest[:8], "little"), version.mtime_ns)
+    """A version as files have it."""
+    return FileVersion(version.size, version.number, version.mtime_ns)

@@ -6,6 +6,7 @@ service of the machine's role. They never pass through this program.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
@@ -84,6 +85,11 @@ class ObjectVersion(NamedTuple):
     size: int
     tag: str | None
     mtime_ns: int
+
+    @property
+    def number(self) -> int:
+        """A number of 64 bits that stands for the tag, as the inode does for a file."""
+        return int.from_bytes(hashlib.sha256((self.tag or "").encode()).digest()[:8], "little")
 
 
 def library() -> Any:
