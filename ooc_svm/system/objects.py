@@ -44,6 +44,7 @@ _REMOVED_AT_ONCE = 1000
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "az": ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
 }
 # What services answer, and what to do; the first that is found counts.
 _ADVICE = (
@@ -53,8 +54,8 @@ _ADVICE = (
     ("PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|redirect without|"
      "\\b301\\b|\\b307\\b",
      "set the region of the bucket, for S3 in AWS_REGION"),
-    ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|\\b401\\b|Unauthenticated|credential|169\\.254\\.|"
-     "metadata\\.google|missing.*(key|account|token)|must be specified",
+    ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|failed to authenticate|\\b401\\b|Unauthenticated|"
+     "credential|169\\.254\\.|metadata\\.google|missing.*(key|account|token)|must be specified",
      "give credentials as the cloud's own tools take them: in the environment, a profile or the role of the "
      "machine"),
     ("AccessDenied|Forbidden|\\b403\\b", "see that these credentials may read, write and list there"),

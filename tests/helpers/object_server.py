@@ -126,10 +126,14 @@ class _Handler(BaseHTTPRequestHandler):
         if owner.keeps and self.command == "GET" and place in owner.kept:
             self._answer(*owner.kept[place])
             return
+        # The XML interface of Google Cloud Storage is that of S3 with other names of headers.
         headers = {
-            name: value for name, value in self.headers.items() if name.lower() not in ("connection", "host")
+            re.sub("^x-goog-", "x-amz-", name, flags=re.IGNORECASE): value
+            for name, value in self.headers.items()
+            if name.lower() not in ("connection", "host", "authorization")
         }
-        headers.setdefault("Authorization", ANYBODY)
+        signature = self.headers.get("Authorization", ANYBODY)
+        headers["Authorization"] = signature if signature.startswith("AWS4") else ANYBODY
         headers["Host"] = "127.0.0.1"
         upstream = http.client.HTTPConnection(urlsplit(owner.upstream).netloc)
         upstream.request(self.command, self.path, body, headers)
