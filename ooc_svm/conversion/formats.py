@@ -16,6 +16,7 @@ from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.text import TextBlocks
 from ooc_svm.system.address import address_of
 from ooc_svm.system.files import read_head
+from ooc_svm.text.ahead import over_inputs
 from ooc_svm.text.inputs import InputMetadata, check_text, display_name
 from ooc_svm.text.reader import TextCounts
 
@@ -65,8 +66,8 @@ def format_of(paths: Sequence[str | os.PathLike[str]]) -> str:
 
 def refuse_other_formats(paths: Sequence[str]) -> None:
     """Raise InputError, which says how they are converted, for files that are no text."""
-    for path in paths:
-        check_text(_head(path), display_name(path), path)
+    for path, head in zip(paths, over_inputs(_head, paths), strict=True):
+        check_text(head, display_name(path), path)
 
 
 def _head(path: str | os.PathLike[str]) -> bytes:

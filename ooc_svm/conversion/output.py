@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +18,7 @@ from ooc_svm.errors import UsageError
 from ooc_svm.store.parallel_writer import ParallelWriter
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import Address, AnyPath
-from ooc_svm.system.files import atomic_write, is_same_file, remove_file, status_of, storage_errors
+from ooc_svm.system.files import is_same_file, put_file, remove_file, status_of, storage_errors
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import InputPath, TextCounts
@@ -96,8 +94,7 @@ def _publish(reject_file: Path, target: AnyPath, n_lines: int) -> AnyPath | None
         remove_file(target)
         return None
     if isinstance(target, Address):
-        with open(reject_file, "rb") as file:
-            atomic_write(target, partial(shutil.copyfileobj, file))
+        put_file(reject_file, target)
         return target
     with open(reject_file, "rb") as file:
         os.fsync(file.fileno())

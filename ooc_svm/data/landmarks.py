@@ -29,11 +29,33 @@ from ooc_svm.ops.rows import row_squares
 
 Float32Array = npt.NDArray[np.float32]
 
+SAMPLE = 4  # Rows that the landmarks are chosen among, as a multiple of them
+
 # Eigenvalues below this share of the largest one are left out: features are float32, and smaller ones would
 # be made of rounding.
 LEAST_EIGENVALUE = 1e-6
 NEGATIVE = 1e-5  # Eigenvalue below 0, as a share of the largest one, that no rounding explains
 BLOCK_ELEMENTS = 1 << 21  # Features of a block at most
+
+
+def squares_of(rows: RowBlock, scale2: Float64Array | None) -> Float64Array:
+    """Squared norms of all rows of a block."""
+    squares = np.empty(rows.n_rows)
+    row_squares(*rows.arrays, scale2, np.arange(rows.n_rows, dtype=np.uint64), squares)
+    return squares
+
+
+def kernel_values(
+    kernel: Any, rows: RowBlock, squares: Float64Array, others: RowBlock, of_others: Float64Array,
+    n_features: int, scale2: Float64Array | None,
+) -> Float64Array:  # fmt: skip
+    """Kernel values in float64 of all rows of a block with others; both come with their squared norms."""
+    places, values = np.arange(rows.n_rows, dtype=np.uint64), np.empty((rows.n_rows, others.n_rows))
+    gram.fill_values(
+        *(kernel, *rows.arrays, places, squares, *others.arrays, of_others, scale2),
+        *(*gram.new_buffers(others.indptr, n_features, np.float64), values),
+    )
+    return values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +75,8 @@ class Landmarks:
 
         InputError if kernel values overflow or cannot be.
         """
-        squares, places = np.empty(rows.n_rows), np.arange(rows.n_rows, dtype=np.uint64)
-        row_squares(*rows.arrays, scale2, places, squares)
-        values = np.empty((rows.n_rows, rows.n_rows))
-        gram.fill_values(
-            *(kernel, *rows.arrays, places, squares, *rows.arrays, squares, scale2),
-            *(*gram.new_buffers(rows.indptr, n_features, np.float64), values),
-        )
+        squares = squares_of(rows, scale2)
+        values = kernel_values(kernel, rows, squares, rows, squares, n_features, scale2)
         if not np.isfinite(values).all():
             raise InputError(
                 "kernel values of the landmarks overflow; scale the columns "
@@ -170,9 +187,9 @@ class LandmarkSource(NothingAhead):
         return base + scattered + 4 * n_landmarks * self._most_rows
 
     def shared_nbytes(self, n_landmarks: int, most_nonzeros: int) -> int:
-        """Bytes of the landmarks and of what all blocks share."""
-        # Kernel values, eigenvectors and what finding them takes are of float64.
-        matrices = 5 * 8 * n_landmarks * n_landmarks + 12 * n_landmarks * most_nonzeros
+        """Bytes of the landmarks, of the rows that they are chosen among, and of what all blocks share."""
+        # Kernel values, eigenvectors and what finding them takes are of float64; choosing takes less.
+        matrices = 5 * 8 * n_landmarks * n_landmarks + 12 * SAMPLE * n_landmarks * most_nonzeros
         return matrices + 4 * self._most_rows * self.n_features
 
     def block_stored_bytes(self, index: int) -> int:

@@ -169,7 +169,9 @@ class LocalEngine(Engine):
         """One computing thread: claim segments until none is left."""
         stream, segments = progress.stream, progress.stream.rows.segments
         upcoming: deque[tuple[int, StridedRange]] = deque()
-        claimed = self._announced(self._claimed(progress), progress.stream.data)
+        claimed = self._claimed(progress)
+        if stream.data and self.source.blocks_ahead:
+            claimed = self._announced(claimed)
         partials: list[Any] = []
         try:
             while True:
@@ -193,17 +195,13 @@ class LocalEngine(Engine):
                 if stream.data:
                     self._blocks.release(part.block)
 
-    def _announced(
-        self, claimed: Iterator[tuple[int, StridedRange]], data: bool
-    ) -> Iterator[tuple[int, StridedRange]]:
-        """The same ranges, whose blocks are announced some ranges before, where the source wants that."""
-        ahead = self.source.blocks_ahead if data else 0
+    def _announced(self, claimed: Iterator[tuple[int, StridedRange]]) -> Iterator[tuple[int, StridedRange]]:
+        """The same ranges, whose blocks are announced some ranges before, as many as the source wants."""
         waiting: deque[tuple[int, StridedRange]] = deque()
         for each in claimed:
-            if ahead:
-                self._blocks.announce(each[1].block)
+            self._blocks.announce(each[1].block)
             waiting.append(each)
-            if len(waiting) > ahead:
+            if len(waiting) > self.source.blocks_ahead:
                 yield waiting.popleft()
         yield from waiting
 

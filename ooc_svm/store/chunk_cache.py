@@ -19,21 +19,25 @@ from contextlib import suppress
 from pathlib import Path
 
 import google_crc32c
+import numpy as np
 
 from ooc_svm.errors import StorageError
 from ooc_svm.store.chunk_files import CHECKSUM_BYTES
 from ooc_svm.system.files import storage_errors
+from ooc_svm.system.memory import parse_size
 
 _PREFIX = "ooc-svm-chunks-"
 _LOCK = "lock"
 _RANGE = 2**32
 
 
-def default_size(folder: Path) -> int:
-    """Bytes that a cache may have by default: half of what is free on its disk, and what it has.
+def size_of(folder: Path, wanted: int | str | None) -> int:
+    """Bytes that a cache may have; by default half of what is free on its disk, and what it has.
 
     The folder need not be there yet.
     """
+    if wanted is not None:
+        return parse_size(wanted)
     with storage_errors("looking at", folder, "check the path of the cache"):
         there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
         own = sum(_size(each) for each in _folders(folder))
@@ -86,7 +90,7 @@ class ChunkCache:
 
     def write(self, key: str, content: memoryview) -> None:
         """Keep a chunk, if it is one of those that are kept and there is room."""
-        if not self.keeps(key) or not _is_whole(bytes(content)):
+        if not self.keeps(key) or not _is_whole(content):
             return
         with self._lock:
             if self._is_full or self._room < len(content):
@@ -108,9 +112,9 @@ class ChunkCache:
             )
 
 
-def _is_whole(content: bytes) -> bool:
-    expected = int.from_bytes(content[-CHECKSUM_BYTES:], "little")
-    return len(content) > CHECKSUM_BYTES and google_crc32c.value(content[:-CHECKSUM_BYTES]) == expected
+def _is_whole(content: bytes | memoryview) -> bool:
+    body, expected = np.frombuffer(content, np.uint8)[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
+    return len(body) > 0 and google_crc32c.value(body) == int.from_bytes(expected, "little")
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -123,12 +123,6 @@ class ObjectBuilding:
             self._published = True
             remove_all(self._bucket, self.folder)
 
-    def __enter__(self) -> ObjectBuilding:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
 
 def mark_age(bucket: Bucket, place: Address) -> float | None:
     """Seconds since a mark was written, by the clock of the service; None without a mark."""

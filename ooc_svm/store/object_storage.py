@@ -6,7 +6,6 @@ Smaller chunks belong to several blocks: the last ones are kept.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import threading
@@ -93,7 +92,7 @@ def keys_of_store(bucket: Bucket, place: Address) -> set[str]:
 
 
 class ObjectStorage:
-    """Objects under an address as the files of a store; see `Storage`. Close it when it is read no more."""
+    """Objects under an address as the files of a store; see `Storage`."""
 
     is_local = False
 
@@ -232,10 +231,6 @@ class ObjectStorage:
         """See `Storage.write`."""
         self._bucket.write(self._key(key), content, len(content))
 
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown(cancel_futures=True)
-
     # Small files, while a store is opened
 
     def _is_small(self, key: str) -> bool:
@@ -274,6 +269,5 @@ def _part(content: memoryview, start: int, stop: int | None) -> memoryview:
 
 
 def _file_version(version: ObjectVersion) -> FileVersion:
-    """A version as files have it: the tag stands for the number of the file."""
-    digest = hashlib.sha256((version.tag or "").encode()).digest()
-    return FileVersion(version.size, int.from_bytes(digest[:8], "little"), version.mtime_ns)
+    """A version as files have it."""
+    return FileVersion(version.size, version.number, version.mtime_ns)

@@ -17,16 +17,13 @@ from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import LOCAL_PATH, SIZE, Kind, at_least, checks
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
-from ooc_svm.store.chunk_cache import ChunkCache, default_size
 from ooc_svm.store.chunk_files import Elements
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo
-from ooc_svm.store.object_storage import ObjectStorage
 from ooc_svm.store.row_names import open_row_names
 from ooc_svm.store.storage import Storage
 from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
-from ooc_svm.system.memory import parse_size
 
 _INDEX = at_least(0)
 # Chunks that are fetched ahead even if no memory is left for it: what a plan leaves unplanned is enough.
@@ -295,6 +292,9 @@ class Store:
         StorageError
             The folder cannot be used.
         """
+        from ooc_svm.store.chunk_cache import ChunkCache, size_of
+        from ooc_svm.store.object_storage import ObjectStorage
+
         storage = self.parts.storage
         if not isinstance(storage, ObjectStorage):
             raise UsageError(f"{self.path} is on a local disk; leave {parameter('cache')} out")
@@ -304,11 +304,10 @@ class Store:
                 f"of another time; convert it to a store (convert), or leave {parameter('cache')} out"
             )
         place = Path(folder)
-        most = default_size(place) if size is None else parse_size(size)
         n_bytes = sum(
             int(sizes.sum()) for name, (_, sizes) in self.parts.chunk_sizes.items() if "indptr" not in name
         )
-        storage.cache = ChunkCache(place, self.id, n_bytes, most)
+        storage.cache = ChunkCache(place, self.id, n_bytes, size_of(place, size))
 
     def announce_block(self, index: int) -> None:
         """Begin to fetch the chunks of a block that will be read soon, where that takes time."""

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError
-from ooc_svm.system.files import IrregularFileError, open_size, open_to_read
+from ooc_svm.system.files import IrregularFileError, open_size, open_to_read, read_head
 from ooc_svm.system.memory import available_memory, format_size, size_available, size_needed
 
 AnyArray = npt.NDArray[Any]
@@ -61,8 +61,7 @@ class FileKind:
 def has_magic(path: str | os.PathLike[str], kind: FileKind) -> bool:
     """Whether `path` is a regular file with the first bytes of this kind; StorageError if reading fails."""
     try:
-        with open_to_read(path) as file:
-            return file.read(_MAGIC_BYTES) == kind.magic
+        return read_head(path, _MAGIC_BYTES) == kind.magic
     except (FileNotFoundError, IrregularFileError):
         return False
     except OSError as error:

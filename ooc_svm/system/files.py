@@ -9,22 +9,34 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ooc_svm.errors import DamageError, OocSvmError, StorageError
 from ooc_svm.system import private_folders
 from ooc_svm.system.address import Address, AnyPath, address_of, located
 from ooc_svm.system.descriptors import NamedFile, close_unwritten
 
+if TYPE_CHECKING:
+    from ooc_svm.system.objects import Bucket
+
 _BUFFER_BYTES = 1 << 20
 _SUFFIX = ".partial"
 # Of renameat2, as Linux numbers them.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def _bucket(address: Address) -> Bucket:
+    """The bucket of an address; its client is imported when the first one is asked for."""
+    from ooc_svm.system.objects import Bucket
+
+    return Bucket(address)
 
 
 class IrregularFileError(DamageError):
@@ -77,9 +89,7 @@ def open_to_read(path: str | os.PathLike[str]) -> BufferedReader:
 def read_head(path: str | os.PathLike[str], n_bytes: int) -> bytes:
     """The first bytes of a file, or by one request of an object; errors are those of `open_to_read`."""
     if (address := address_of(path)) is not None:
-        from ooc_svm.system.objects import Bucket
-
-        return bytes(Bucket(address).read(address.key, 0, n_bytes))
+        return bytes(_bucket(address).read(address.key, 0, n_bytes))
     with open_to_read(path) as file:
         return file.read(n_bytes)
 
@@ -111,9 +121,7 @@ def status_of(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_r
 def exists(path: str | os.PathLike[str], *, follow: bool = True) -> bool:
     """Whether anything lies under a path, or an object under an address; OSError if that cannot be known."""
     if (address := address_of(path)) is not None:
-        from ooc_svm.system.objects import Bucket
-
-        return Bucket(address).version(address.key) is not None
+        return _bucket(address).version(address.key) is not None
     return status_of(path, follow=follow) is not None
 
 
@@ -123,9 +131,7 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
     Of a server that cannot be asked for a list, whether a Zarr store lies there.
     """
     if (address := address_of(path)) is not None:
-        from ooc_svm.system.objects import Bucket
-
-        bucket = Bucket(address)
+        bucket = _bucket(address)
         if address.is_read_only:
             names = (address / name for name in ("zarr.json", ".zgroup"))
             return any(bucket.version(each.key) is not None for each in names)
@@ -180,9 +186,7 @@ def file_size(path: str | os.PathLike[str]) -> int:
 def changed_at(path: str | os.PathLike[str]) -> float | None:
     """Time of the last change of a file or object, in seconds; None if there is none."""
     if (address := address_of(path)) is not None:
-        from ooc_svm.system.objects import Bucket
-
-        version = Bucket(address).version(address.key)
+        version = _bucket(address).version(address.key)
         return None if version is None else version.mtime_ns / 1e9
     status = status_of(path)
     return None if status is None else status.st_mtime
@@ -192,9 +196,7 @@ def folders_in(path: AnyPath) -> list[str]:
     """Names of the folders in a folder; empty if there is none."""
     if isinstance(path, Path):
         return [entry.name for entry in path.iterdir() if entry.is_dir()] if is_folder(path) else []
-    from ooc_svm.system.objects import Bucket
-
-    return Bucket(path).list(path.key)[1]
+    return _bucket(path).list(path.key)[1]
 
 
 def make_folder(path: AnyPath) -> None:
@@ -206,9 +208,7 @@ def make_folder(path: AnyPath) -> None:
 def remove_file(path: str | os.PathLike[str]) -> None:
     """Remove a file, or the object of an address, that need not be there; OSError if that fails."""
     if (address := address_of(path)) is not None:
-        from ooc_svm.system.objects import Bucket
-
-        Bucket(address).remove([address.key])
+        _bucket(address).remove([address.key])
     else:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -276,15 +276,19 @@ def atomic_write(
             sync_folder(target.parent)
 
 
+def put_file(file: Path, target: str | os.PathLike[str]) -> None:
+    """Create or replace ``target`` by a copy of a file of the local disk; see `atomic_write`."""
+    with open(file, "rb") as content:
+        atomic_write(target, partial(shutil.copyfileobj, content))
+
+
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Fail now rather than after hours: create and remove a temporary file next to `path`.
 
     Raises StorageError if `atomic_write` could not create its temporary file there.
     """
     if (address := address_of(path)) is not None:
-        from ooc_svm.system.objects import Bucket
-
-        Bucket(address).check_writable(address.key)
+        _bucket(address).check_writable(address.key)
         return
     target = Path(os.path.realpath(path))
     with _write_errors(path):

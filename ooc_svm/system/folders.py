@@ -10,20 +10,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.system import private_folders
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.descriptors import close_unwritten
-from ooc_svm.system.files import atomic_write, exchange, status_of, storage_errors, sync_folder, write_fully
-from ooc_svm.system.objects import Bucket
+from ooc_svm.system.files import exchange, put_file, status_of, storage_errors, sync_folder, write_fully
 
 
 def _remove_renamed(folder: Path, doomed: str) -> None:
@@ -246,8 +243,7 @@ class ScratchFiles:
         if path.parent == self._target:
             return path
         place = self._target / path.name
-        with open(path, "rb") as file:
-            atomic_write(place, partial(shutil.copyfileobj, file))
+        put_file(path, place)
         path.unlink()
         return place
 
@@ -266,12 +262,14 @@ def scratch_files(target: AnyPath) -> Iterator[ScratchFiles]:
 @contextlib.contextmanager
 def _private_prefix(address: Address) -> Iterator[Address]:
     """A folder of objects that no other run has, removed at the end."""
+    from ooc_svm.system.objects import Bucket
+
     bucket = Bucket(address)
     bucket.check_writable(address.key)
     try:
         yield address
     finally:
-        bucket.remove(list(bucket.walk(address.key)))
+        bucket.remove(bucket.walk(address.key))
 
 
 def shared_folder(parent: AnyPath, name: str) -> AbstractContextManager[AnyPath]:

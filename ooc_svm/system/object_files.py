@@ -33,10 +33,17 @@ _KEPT_BYTES = 16 << 20
 class ObjectReader(io.RawIOBase):
     """An object as a file that is open for reading; all of it is of one version.
 
-    Nothing from the byte ``stop`` on is fetched. FileNotFoundError where there is no such object.
+    ``ranges_ahead`` ranges of ``range_bytes`` bytes are in the air or waiting; nothing from the byte ``stop``
+    on is fetched. FileNotFoundError where there is no such object.
     """
 
-    def __init__(self, address: Address, stop: int | None = None, range_bytes: int = RANGE_BYTES) -> None:
+    def __init__(
+        self,
+        address: Address,
+        stop: int | None = None,
+        range_bytes: int = RANGE_BYTES,
+        ranges_ahead: int = RANGES_AHEAD,
+    ) -> None:
         super().__init__()
         self.address = address
         self._bucket = Bucket(address)
@@ -45,7 +52,7 @@ class ObjectReader(io.RawIOBase):
             raise MissingObject(f"{address}: there is no such object")
         self.version: ObjectVersion = version
         self._stop = version.size if stop is None else min(stop, version.size)
-        self._range_bytes = range_bytes
+        self._range_bytes, self._ranges_ahead = range_bytes, ranges_ahead
         self._place = 0
         self._ahead: deque[tuple[int, Future[memoryview]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
@@ -92,7 +99,7 @@ class ObjectReader(io.RawIOBase):
             self._ahead.popleft()[1].cancel()
         if not self._ahead:
             self._fetch(self._place)
-        while len(self._ahead) < RANGES_AHEAD:
+        while len(self._ahead) < self._ranges_ahead:
             start = self._ahead[-1][0] + self._range_bytes
             if start >= self._stop:
                 break
@@ -102,7 +109,7 @@ class ObjectReader(io.RawIOBase):
 
     def _fetch(self, start: int) -> None:
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(RANGES_AHEAD, thread_name_prefix="object")
+            self._pool = ThreadPoolExecutor(self._ranges_ahead, thread_name_prefix="object")
         stop = min(start + self._range_bytes, self._stop)
         coming = self._pool.submit(self._bucket.read, self.address.key, start, stop, self.version.tag)
         self._ahead.append((start, coming))

@@ -6,6 +6,7 @@ service of the machine's role. They never pass through this program.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
@@ -88,6 +89,11 @@ class ObjectVersion(NamedTuple):
     size: int
     tag: str | None
     mtime_ns: int
+
+    @property
+    def number(self) -> int:
+        """A number of 64 bits that stands for the tag, as the inode does for a file."""
+        return int.from_bytes(hashlib.sha256((self.tag or "").encode()).digest()[:8], "little")
 
 
 def library() -> Any:
@@ -249,12 +255,12 @@ class Bucket:
         objects = {each["path"].rpartition("/")[2]: _version(each) for each in found["objects"]}
         return objects, [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
-    def walk(self, folder: str) -> dict[str, int]:
-        """Sizes of all objects in a folder and the folders in it, by their keys."""
+    def walk(self, folder: str) -> Sequence[str]:
+        """Keys of all objects in a folder and the folders in it."""
 
-        def collect() -> dict[str, int]:
+        def collect() -> Sequence[str]:
             batches = self._library.list(self._store, folder or None, chunk_size=_REMOVED_AT_ONCE)
-            return {each["path"]: each["size"] for batch in batches for each in batch}
+            return [each["path"] for batch in batches for each in batch]
 
         return self._ask("listing", folder, collect)
 

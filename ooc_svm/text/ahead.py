@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from ooc_svm.system.address import address_of
 from ooc_svm.system.object_files import RANGE_BYTES, RANGES_AHEAD
 from ooc_svm.system.threads import parallel_map
 from ooc_svm.text.compression import window_bytes
 from ooc_svm.text.inputs import READ_BYTES, FileState, TextInput, inspect_input, open_input
+
+AnyName = str | os.PathLike[str]
+Result = TypeVar("Result")
 
 OPENED_AT_ONCE = 16
 """Objects that are opened at once, or wait to be read."""
@@ -42,23 +45,25 @@ class Segment(Protocol):
     def extent(self) -> tuple[int, int] | None: ...
 
 
-def memory_for_objects(paths: Sequence[str | os.PathLike[str]]) -> int:
+def memory_for_objects(paths: Sequence[AnyName]) -> int:
     """Bytes of memory that reading inputs takes because some of them are objects."""
     return AHEAD_BYTES + READER_BYTES if any(map(address_of, paths)) else 0
 
 
-def max_window_bytes(paths: Sequence[str | os.PathLike[str]]) -> int:
+def over_inputs(function: Callable[..., Result], paths: Sequence[AnyName], *arguments: Any) -> list[Result]:
+    """The results of ``function(path, *arguments)`` in the order of the inputs, several objects at once."""
+    threads = OPENED_AT_ONCE if any(map(address_of, paths)) else 1
+    return parallel_map(function, [(path, *arguments) for path in paths], threads)
+
+
+def max_window_bytes(paths: Sequence[AnyName]) -> int:
     """The largest `window_bytes` of inputs."""
-    return max(parallel_map(window_bytes, [(path,) for path in paths], _threads(paths)), default=0)
+    return max(over_inputs(window_bytes, paths), default=0)
 
 
 def inspected(paths: Sequence[str], read_bytes: int = READ_BYTES) -> list[TextInput]:
     """The inputs, opened and closed again: of the first that `open_input` refuses, the error is raised."""
-    return parallel_map(inspect_input, [(path, read_bytes) for path in paths], _threads(paths))
-
-
-def _threads(paths: Sequence[str | os.PathLike[str]]) -> int:
-    return OPENED_AT_ONCE if any(map(address_of, paths)) else 1
+    return over_inputs(inspect_input, paths, read_bytes)
 
 
 @contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -113,8 +113,7 @@ class FileState:
 
     @classmethod
     def of_object(cls, version: ObjectVersion) -> FileState:
-        tag = hashlib.sha256((version.tag or "").encode()).digest()
-        return cls(0, int.from_bytes(tag[:7], "little"), version.size, version.mtime_ns)
+        return cls(0, version.number, version.size, version.mtime_ns)
 
     def anywhere(self) -> FileState:
         """The same without what differs between the machines that share the file."""
@@ -421,7 +420,8 @@ def open_input(
 
 def inspect_input(path: str, read_bytes: int = READ_BYTES) -> TextInput:
     """Open a file or an object as `open_input` does, with few bytes fetched, and close it."""
-    source, state = _open_source(path, lambda address: ObjectReader(address, range_bytes=HEAD_BYTES))
+    head = partial(ObjectReader, range_bytes=HEAD_BYTES, ranges_ahead=1)
+    source, state = _open_source(path, head)
     opened = _begun(TextInput(path, source, state, read_bytes))
     opened.close()
     return opened

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+
+import numpy as np
 
 from ooc_svm.catalog import LINEAR, SOLVERS, load
 from ooc_svm.data.landmarks import Landmarks, LandmarkSource
@@ -57,5 +60,7 @@ def feature_budget(prepared: Preparation) -> Budget:
 def _id_of(data_id: str, seed: int, landmarks: Landmarks | None) -> str:
     """What tells features from others."""
     assert landmarks is not None
-    scaled = landmarks.scale2 is not None
-    return f"{data_id} landmarks {landmarks.n_rows} {seed} {landmarks.kernel} {scaled}"
+    scaled, rows = landmarks.scale2 is not None, hashlib.sha256()
+    for array in (landmarks.rows.indptr, landmarks.rows.indices, landmarks.rows.values):
+        rows.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    return f"{data_id} landmarks {rows.hexdigest()[:16]} {seed} {landmarks.kernel} {scaled}"

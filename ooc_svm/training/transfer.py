@@ -8,8 +8,7 @@ from pathlib import Path
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.store import Store
-from ooc_svm.store.chunk_cache import default_size
-from ooc_svm.system.memory import format_size, parse_size
+from ooc_svm.system.memory import format_size
 from ooc_svm.training.memory_plan import Budget, Workload
 
 # Requests to open a store.
@@ -61,8 +60,9 @@ def transfer_of(
     n_chunks, n_bytes = sum(map(len, sizes)), sum(int(each.sum()) for each in sizes)
     again = 1 - budget.cache_bytes / max(work.data_nbytes, 1)
     if options.cache is not None:
-        wanted = options.cache_size
-        most = default_size(Path(options.cache)) if wanted is None else parse_size(wanted)
+        from ooc_svm.store.chunk_cache import size_of
+
+        most = size_of(Path(options.cache), options.cache_size)
         again *= max(1 - most / max(n_bytes, 1), 0)
     times = 1 + max(reads - 1, 0) * again
     requests, nbytes = _OPENING + round(n_chunks * times), round(n_bytes * times)

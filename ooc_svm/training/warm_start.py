@@ -40,9 +40,9 @@ def warm_start(run: Run) -> str:
     options = run.prepared.options
     assert options.warm_start is not None
     place = located(options.warm_start)
-    if not exists(place) and not is_folder(place):
-        raise InputError(f"{place} does not exist; give a model file or a folder of checkpoints")
     if not is_folder(place):
+        if not exists(place):
+            raise InputError(f"{place} does not exist; give a model file or a folder of checkpoints")
         return _from_model(load_model(place), place, run)
     if run.prepared.tuning is not None or run.prepared.n_folds:
         raise UsageError(

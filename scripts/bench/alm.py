@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from pairs import matrix_of
 
 import ooc_svm
 
@@ -92,12 +92,7 @@ def by_cost(store: ooc_svm.Store, name: str, extra: dict[str, Any]) -> None:
 
 def by_rows(store: ooc_svm.Store, name: str, extra: dict[str, Any]) -> None:
     """Reads and CPU microseconds a row and read, of parts of the data in a random order."""
-    blocks = [store.read_block(index) for index in range(len(store.blocks))]
-    parts: list[Any] = []
-    for block in blocks:
-        arrays: Any = (block.values, block.indices, block.indptr)
-        parts.append(sparse.csr_matrix(arrays, (block.n_rows, store.n_features)))
-    matrix, labels = sparse.vstack(parts, format="csr"), store.read_labels(0, store.n_rows)
+    matrix, labels = matrix_of(store)
     order = np.random.default_rng(0).permutation(store.n_rows)
 
     def cells(solver: str, p: float) -> Iterable[str]:

@@ -36,6 +36,8 @@ class Usage:
     code : int
         Exit status; negative: the signal that ended it.
     output, errors : str
+    cpu : float
+        Seconds of processor time, those of the system and of its own children included; nan if unknown.
     """
 
     seconds: float
@@ -43,6 +45,7 @@ class Usage:
     code: int
     output: str
     errors: str
+    cpu: float = math.nan
 
 
 class TrainingWatch:
@@ -118,7 +121,8 @@ def run(
             if group is not None:
                 group.rmdir()
         process.returncode = os.waitstatus_to_exitcode(status)
-        return Usage(seconds, usage.ru_maxrss * 1024, process.returncode, _text(output), _text(errors))
+        cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        return Usage(seconds, peak, process.returncode, _text(output), _text(errors), cpu)
 
 
 def _wait(

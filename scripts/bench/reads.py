@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pairs import matrix_of
 
 import ooc_svm
 
@@ -52,14 +53,8 @@ def optimum(store: ooc_svm.Store, C: float, options: dict[str, Any]) -> float:
     from scipy import sparse
     from sklearn.svm import LinearSVC
 
-    blocks = [store.read_block(index) for index in range(len(store.blocks))]
-    shape = (store.n_rows, store.n_features)
-    parts = []
-    for block in blocks:
-        values = np.ones(len(block.indices)) if block.values is None else block.values.astype(np.float64)
-        parts.append(sparse.csr_matrix((values, block.indices, block.indptr), (block.n_rows, shape[1])))
-    matrix = sparse.vstack(parts, format="csr")
-    labels = store.read_labels(0, store.n_rows)
+    matrix, labels = matrix_of(store)
+    matrix = matrix.astype(np.float64)
     y = np.where(labels == options.get("positive", labels.max()), 1.0, -1.0)
     if options.get("scale") == "maxabs":
         largest = abs(matrix).max(axis=0).toarray().ravel()

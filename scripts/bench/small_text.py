@@ -63,19 +63,12 @@ def _write_row(file: object, label: int, ids: npt.NDArray[np.int64], values: npt
     file.write(f"{label} {pairs}\n")  # type: ignore[attr-defined]
 
 
-def cpu_seconds() -> float:
-    """Processor time of all children so far."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
-def timed(command: Sequence[str | Path]) -> tuple[Usage, float]:
-    """Run a command; also its processor time."""
-    before = cpu_seconds()
+def measured(command: Sequence[str | Path]) -> Usage:
+    """Run a command that must not fail."""
     usage = run(command)
     if usage.code:
         raise SystemExit(usage.errors)
-    return usage, cpu_seconds() - before
+    return usage
 
 
 def race(name: str, text: Path, options: argparse.Namespace, folder: Path) -> None:
@@ -84,13 +77,13 @@ def race(name: str, text: Path, options: argparse.Namespace, folder: Path) -> No
     report = folder / "report.json"
     words = ("train", text, "-o", folder / "model", "--bias", "none", "--C", repr(options.C), "--quiet")
     ours = (sys.executable, "-m", "ooc_svm.cli", *words, "--report", report, *options.threads)
-    timed(ours)
-    runs = [(timed(theirs), timed(ours)) for _ in range(options.repeat)]
+    measured(ours)
+    runs = [(measured(theirs), measured(ours)) for _ in range(options.repeat)]
     wall, cpu = (
         [statistics.median(part(each[side]) for each in runs) for side in (0, 1)]
-        for part in (lambda one: one[0].seconds, lambda one: one[1])
+        for part in (lambda usage: usage.seconds, lambda usage: usage.cpu)
     )
-    peak = max(each[1][0].peak for each in runs)
+    peak = max(own.peak for _, own in runs)
     said = json.loads(report.read_text())
     gap = max(model["relative_gap"] for model in said["models"])
     print(

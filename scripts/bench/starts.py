@@ -1,10 +1,10 @@
 """What each command imports and loads, in milliseconds, on a file so small that nothing else takes time.
 
-Every run is a process of its own. Wall and processor time, and the peak, are those of the fastest of --repeat
-runs; functions compiled earlier come from their cache. One more run under ``-X importtime`` says whose
-modules take the time that imports take, and how many there are; it is slower than the others, so that only
-the shares count. Another one counts and times the loading of compiled functions. Modules of the interpreter
-and of what is not listed are "others".
+Every run is a process of its own. Wall time and the peak are those of the fastest of --repeat runs, processor
+time is the least of them; functions compiled earlier come from their cache. One more run under
+``-X importtime`` says whose modules take the time that imports take, and how many there are; it is slower
+than the others, so that only the shares count. Another one counts and times the loading of compiled
+functions. Modules of the interpreter and of what is not listed are "others".
 
 Run: python scripts/bench/starts.py [--text FILE.svm] [--repeat 5] [--commands version,train]
 """
@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -102,19 +101,12 @@ def measured(words: Sequence[str], repeat: int) -> Start:
     for _ in range(2):
         if (ended := run(plain)).code:
             raise SystemExit(f"{' '.join(words)}: {ended.errors}")
-    fastest = min((run(plain) for _ in range(repeat)), key=lambda usage: usage.seconds)
-    cpu = min(_cpu_seconds(plain) for _ in range(repeat))
+    runs = [run(plain) for _ in range(repeat)]
+    fastest, cpu = min(runs, key=lambda usage: usage.seconds), min(usage.cpu for usage in runs)
     shares, modules = _imports(words)
     counted = run((sys.executable, "-c", COUNT_LOADS, *words))
     loads, loading = json.loads(counted.errors.splitlines()[-1])
     return Start(1e3 * fastest.seconds, 1e3 * cpu, fastest.peak / 1e6, shares, modules, loads, 1e3 * loading)
-
-
-def _cpu_seconds(words: Sequence[str]) -> float:
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_utime + usage.ru_stime
 
 
 def _imports(words: Sequence[str]) -> tuple[Counter[str], Counter[str]]:

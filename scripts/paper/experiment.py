@@ -6,6 +6,7 @@ before, on a few rows. Reading text takes no part in them.
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import platform
 import sys
@@ -22,6 +23,20 @@ import ooc_svm
 from ooc_svm.store import open_store
 
 FEW_ROWS = 400  # Trained on before anything is timed
+
+
+def options_of(description: str | None, parts: Iterable[str], quick_rows: int) -> argparse.ArgumentParser:
+    """The options of an experiment with several parts."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="+", choices=list(parts), default=list(parts))
+    parser.add_argument("--quick", action="store_true", help=f"the first {quick_rows:,} rows of each set")
+    parser.add_argument("--rows", type=int, metavar="N", help="so many rows of each set at most")
+    parser.add_argument("--stores", type=Path, help="folder that keeps the stores made of the texts")
+    parser.add_argument("--pictures", type=Path, help="folder for pictures of the figures")
+    return parser
 
 
 @dataclass(frozen=True)
@@ -97,14 +112,13 @@ def load(name: str, texts: Sequence[Path], stores: Path) -> Data | None:
 
 def _read(path: Path) -> tuple[sparse.csr_matrix, np.ndarray]:
     """The rows and labels of a store."""
-    store = open_store(path)
-    buffers, blocks = store.new_buffers(), []
-    for number in range(len(store.blocks)):
-        block = store.read_block(number, buffers)
+    store, blocks = open_store(path), []
+    for index in range(len(store.blocks)):
+        block = store.read_block(index)
         values = np.ones(len(block.indices), np.float32) if block.values is None else block.values
-        arrays = (values.copy(), block.indices.copy(), block.indptr.copy())
-        blocks.append(sparse.csr_matrix(arrays, shape=(block.n_rows, store.n_features)))
-    return sparse.csr_matrix(sparse.vstack(blocks)), store.read_labels(0, store.n_rows).copy()
+        shape = (block.n_rows, store.n_features)
+        blocks.append(sparse.csr_matrix((values, block.indices, block.indptr), shape))
+    return sparse.vstack(blocks, format="csr"), store.read_labels(0, store.n_rows)
 
 
 @dataclass(frozen=True)

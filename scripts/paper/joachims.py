@@ -20,7 +20,6 @@ dash.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from experiment import (
     machine,
     number,
     objective,
+    options_of,
     print_table,
     trained,
 )
@@ -121,7 +121,7 @@ def paired_optimum(data: Data, C: float) -> float:
 
 
 class Measured:
-    """Runs with the paper's epsilon, each made once."""
+    """Runs of at most so many reads."""
 
     def __init__(self, max_passes: int) -> None:
         self.max_passes = max_passes
@@ -137,9 +137,20 @@ class Measured:
         return trained(data, solver=solver, problem="roc-area", C=C, tol=tol, **own)
 
 
-def seconds(run: Run | None) -> str:
+def certified_seconds(run: Run) -> float | None:
+    """CPU seconds of a run; None if it was not certified."""
+    return run.seconds if run.report["converged"] else None
+
+
+def seconds(run: Run) -> str:
     """CPU seconds of a run for a table; a dash if it was not certified."""
-    return number(run.seconds) if run is not None and run.report["converged"] else "-"
+    return number(certified_seconds(run))
+
+
+def power_of(sizes: Sequence[float], values: Sequence[float | None]) -> str:
+    """The fitted power of the sizes for a table; a dash with fewer than two values."""
+    known = [(x, y) for x, y in zip(sizes, values, strict=True) if y is not None]
+    return f"{growth(*zip(*known, strict=True)):.2f}" if len(known) > 1 else "-"
 
 
 def table1(task: Task, measured: Measured) -> list[str]:
@@ -226,11 +237,6 @@ class Growth:
     found: dict[str, list[float | None]]  # By the name of a table
     costs: list[float]  # The best C for each size
 
-    def power(self, name: str) -> str:
-        """The fitted power of n."""
-        known = [(n, y) for n, y in zip(self.sizes, self.found[name], strict=True) if y is not None]
-        return f"{growth(*zip(*known, strict=True)):.2f}" if len(known) > 1 else "-"
-
 
 GROWTH = {
     "Algorithm 1: CPU seconds": ("Figure 1, first panel", 0.8),
@@ -281,11 +287,6 @@ def is_short(before: Sequence[float | None]) -> bool:
     return all(each is not None and each < LONG for each in before)
 
 
-def certified_seconds(run: Run) -> float | None:
-    """CPU seconds of a run; None if it was not certified."""
-    return run.seconds if run.report["converged"] else None
-
-
 def print_growth(all_tasks: Sequence[Task], measured: Measured, pictures: Path | None) -> None:
     """Figures 1 and 2."""
     found = {task.name: measure_growth(task, measured) for task in all_tasks}
@@ -297,7 +298,8 @@ def print_growth(all_tasks: Sequence[Task], measured: Measured, pictures: Path |
             values = each.found[name]
             cells = [number(value, 3) for value in values[:-1]]
             cells += [""] * (len(widest) - len(cells))
-            rows.append([task, *cells, f"{number(values[-1], 3)} ({each.sizes[-1]:,})", each.power(name)])
+            last = f"{number(values[-1], 3)} ({each.sizes[-1]:,})"
+            rows.append([task, *cells, last, power_of(each.sizes, values)])
         print_table(["set", *(f"{n:,}" for n in widest), "all (n)", "power"], rows)
     for task, each in found.items():
         best = ", ".join(f"{C:g} with {n:,} rows" for n, C in zip(each.sizes, each.costs, strict=True))
@@ -336,8 +338,7 @@ def print_columns(columns: Sequence[Column], found: Found, points: Sequence[floa
         rows = [[task, *(number(v, 3) for v in values)] for task, values in found[column.title].items()]
         if column.power is not None:
             for row, values in zip(rows, found[column.title].values(), strict=True):
-                known = [(x, y) for x, y in zip(points, values, strict=True) if y is not None]
-                row.append(f"{growth(*zip(*known, strict=True)):.2f}" if len(known) > 1 else "-")
+                row.append(power_of(points, values))
         last = [] if column.power is None else [f"power (paper: {column.power:g})"]
         print_table(["set", *(f"{point:g}" for point in points), *last], rows)
 
@@ -446,16 +447,8 @@ PARTS = {
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--quick", action="store_true", help=f"the first {QUICK_ROWS:,} rows of each set")
-    parser.add_argument("--rows", type=int, metavar="N", help="so many rows of each set at most")
+    parser = options_of(__doc__, PARTS, QUICK_ROWS)
     parser.add_argument("--max-passes", type=int, default=6_000, metavar="N", help="reads of a run at most")
-    parser.add_argument("--stores", type=Path, help="folder that keeps the stores made of the texts")
-    parser.add_argument("--pictures", type=Path, help="folder for pictures of the figures")
     arguments = parser.parse_args()
     print(machine() + "\n", flush=True)
     with tempfile.TemporaryDirectory() as own:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import http.client
 import random
 import re
 import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from faults.data import LIMITS, SETTINGS, SMO
 from faults.scenes import ABSENT, DAMAGED, Scene, read_output
 from faults.world import Result, Skipped, World
-from helpers.object_server import ANYBODY, ObjectServer, Proxy, Request, environment
+from helpers.object_server import ObjectServer, Proxy, Request, environment
 
 STORAGE = 5
 WAYS = (500, 503, 429, "drop", "cut", "hang")
@@ -46,26 +45,16 @@ class Service:
         for name in ("text.svm", "plain.zarr", "model"):
             self.put_files(base / name, f"base/{name}")
 
-    def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """The answer to a request."""
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc)
-        connection.request(method, f"/data{path}", body, {"Authorization": ANYBODY})
-        answer = connection.getresponse()
-        content = answer.read()
-        connection.close()
-        assert answer.status < 300, content
-        return content
-
     def put_files(self, path: Path, key: str) -> None:
         """Copy a file, or a folder with all that is in it."""
         for each in [path] if path.is_file() else path.rglob("*"):
             if each.is_file():
                 inner = each.relative_to(path).as_posix() if each != path else ""
-                self.ask("PUT", "/" + quote(f"{key}/{inner}".rstrip("/")), each.read_bytes())
+                self._server.ask("PUT", "/" + quote(f"{key}/{inner}".rstrip("/")), each.read_bytes())
 
     def keys(self, folder: str) -> list[str]:
         """Keys in a folder, from its name on."""
-        listed = self.ask("GET", f"?list-type=2&prefix={quote(folder)}/").decode()
+        listed = self._server.ask("GET", f"?list-type=2&prefix={quote(folder)}/").decode()
         return [key[len(folder) + 1 :] for key in re.findall("<Key>([^<]*)</Key>", listed)]
 
     def expected(self, world: World, name: str) -> tuple[str, int]:

@@ -195,13 +195,18 @@ class ObjectServer:
         self._server.start()
         host, port = self._server.get_host_and_port()
         self.url = f"http://{host}:{port}"
-        self._ask("PUT", f"/{self.bucket}")
+        self.ask("PUT")
 
-    def _ask(self, method: str, path: str) -> None:
+    def ask(self, method: str, path: str = "", body: bytes = b"") -> bytes:
+        """The answer to a request for the bucket, or for an object of it by its path."""
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc)
-        connection.request(method, path, headers={"Host": "127.0.0.1"})
-        assert connection.getresponse().status == 200
+        headers = {"Authorization": ANYBODY, "Host": "127.0.0.1"}
+        connection.request(method, f"/{self.bucket}{path}", body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
         connection.close()
+        assert answer.status < 300, content
+        return content
 
     def close(self) -> None:
         self._server.stop()

@@ -8,7 +8,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import ooc_svm
 from ooc_svm import InputError, MemoryBudgetError, OocSVC, UsageError
-from ooc_svm.training.landmark_draw import landmark_numbers
+from ooc_svm.data.blocks import RowBlock
+from ooc_svm.ops.kernels import Gaussian
+from ooc_svm.training.landmark_draw import drawn_numbers
+from ooc_svm.training.pivots import choose_pivots
 
 GAMMA, EPS, K = 0.03, 0.1, 250
 RBF = {"kernel": "rbf", "gamma": GAMMA}
@@ -122,12 +125,43 @@ def test_a_model_of_landmarks_can_be_polished_later(store, tmp_path):
     assert polished.report["models"][0]["dual"] >= first.report["models"][0]["dual"]
 
 
-def test_landmarks_are_drawn_by_the_seed():
-    numbers = landmark_numbers(1000, 50, 3)
+def test_rows_are_drawn_by_the_seed():
+    numbers = drawn_numbers(1000, 50, np.random.default_rng(3))
     assert (np.diff(numbers) > 0).all()
-    assert np.array_equal(numbers, landmark_numbers(1000, 50, 3))
-    assert not np.array_equal(numbers, landmark_numbers(1000, 50, 4))
-    assert np.array_equal(landmark_numbers(20, 50, 0), np.arange(20))
+    assert np.array_equal(numbers, drawn_numbers(1000, 50, np.random.default_rng(3)))
+    assert not np.array_equal(numbers, drawn_numbers(1000, 50, np.random.default_rng(4)))
+    assert np.array_equal(drawn_numbers(20, 50, np.random.default_rng(0)), np.arange(20))
+
+
+def block_of(rows):
+    """Dense rows as a block."""
+    n, d = rows.shape
+    indices = np.tile(np.arange(d, dtype=np.int32), n)
+    return RowBlock(0, d * np.arange(n + 1, dtype=np.int64), indices, rows.astype(np.float32).reshape(-1))
+
+
+def untold(rows, chosen):
+    """Trace of the kernel matrix less what the chosen rows tell of it, by dense matrices."""
+    K = values_of(rows, rows, 1.0)
+    return np.trace(K - K[:, chosen] @ np.linalg.pinv(K[np.ix_(chosen, chosen)], rcond=1e-9) @ K[chosen])
+
+
+def test_landmarks_tell_more_of_the_others_than_any_rows_would():
+    # Most rows are alike, and those that are not are few.
+    rows = np.concatenate([0.1 * X[:360], 3.0 * X[360:400]])
+    found = choose_pivots(Gaussian(GAMMA), block_of(rows), 8, None, 60, np.random.default_rng(5))
+    assert len(found) == 60
+    assert (np.diff(found) > 0).all()
+    drawn = [drawn_numbers(400, 60, np.random.default_rng(seed)) for seed in range(5)]
+    assert untold(rows, found) < 0.5 * min(untold(rows, numbers) for numbers in drawn)
+
+
+def test_where_some_rows_tell_all_the_rest_are_any():
+    found = choose_pivots(
+        Gaussian(GAMMA), block_of(np.tile(X[:10], (20, 1))), 8, None, 150, np.random.default_rng(5)
+    )
+    assert len(np.unique(found)) == 150
+    assert len(np.unique(found % 10)) == 10
 
 
 def test_rows_that_are_alike_need_fewer_features():
