@@ -71,7 +71,7 @@ def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:
     tiny = replace(
         options, C=(1.0,), nu=None, class_weight=None, positive=(), label=None, layer=None, engine="local",
         scheduler=None, insecure_cluster=False, validation=None, calibrate=None,
-        landmarks=None, polish=False,
+        landmarks=None, polish=False, cache=None, cache_size=None,
     )  # fmt: skip
     labels = load(PROBLEMS[options.problem].home).sample_labels(N_ROWS)
     weights = np.ones(N_ROWS) if weighted else None

@@ -222,6 +222,8 @@ def test_a_plan_tells_what_a_run_fetches_and_costs(place: Place, stored: str, lo
     assert planned.to_json()["transfer"]["nbytes"] == n_bytes
     assert planned.lines()[-1].startswith("from the bucket: ")
     assert ooc_svm.plan(stored).transfer.cost is None
+    cached = ooc_svm.plan(stored, cache=tmp_path / "cache", cache_size="10MB")
+    assert cached.transfer.nbytes == n_bytes
     assert ooc_svm.plan(local / "rows.zarr").transfer is None
     with pytest.raises(UsageError, match="price_get and price_gb are for stores in a bucket"):
         ooc_svm.plan(local / "rows.zarr", price_gb=1.0)
