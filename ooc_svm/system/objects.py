@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ooc_svm.errors import DamageError, InputError, OocSvmError, StorageError, UsageError
@@ -45,17 +46,20 @@ _REMOVED_AT_ONCE = 1000
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "az": ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
 }
 # What services answer, and what to do; the first that is found counts.
 _ADVICE = (
+    ("InvalidCertificate",
+     "give the certificates of its authority: SSL_CERT_FILE, or AWS_CA_BUNDLE for S3, names a file of them"),
     ("NoSuchBucket|NoSuchContainer|ContainerNotFound", "check the name of the bucket and its region"),
     ("RequestTimeTooSkewed|RequestExpired|ExpiredToken",
      "set the clock of this machine, or renew the credentials"),
     ("PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|redirect without|"
      "\\b301\\b|\\b307\\b",
      "set the region of the bucket, for S3 in AWS_REGION"),
-    ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|\\b401\\b|Unauthenticated|credential|169\\.254\\.|"
-     "metadata\\.google|missing.*(key|account|token)|must be specified",
+    ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|failed to authenticate|\\b401\\b|Unauthenticated|"
+     "credential|169\\.254\\.|metadata\\.google|missing.*(key|account|token)|must be specified",
      "give credentials as the cloud's own tools take them: in the environment, a profile or the role of the "
      "machine"),
     ("AccessDenied|Forbidden|\\b403\\b", "see that these credentials may read, write and list there"),
@@ -66,7 +70,7 @@ _BEYOND_END = re.compile("InvalidRange|status code: 416")
 # Of what failed for good: a refusal, or what the client has repeated itself.
 _FINAL = re.compile(r"status code: (4(?!08|25|29)\d\d)|, after \d+ retries,|redirect without LOCATION")
 # Variables that clients are made from.
-_OF_CLIENTS = re.compile("AWS_|AZURE_|GOOGLE_|HOME$|.*_PROXY$", re.IGNORECASE)
+_OF_CLIENTS = re.compile("AWS_|AZURE_|GOOGLE_|SSL_CERT_|HOME$|.*_PROXY$", re.IGNORECASE)
 _MOST_CLIENTS = 8
 _RUN_AGAIN = "see that the service can be reached from here, then run again"
 
@@ -137,6 +141,7 @@ def _store_of(
     }
     settings: dict[str, Any] = {"client_options": client, "retry_config": retries}
     if address.scheme == "s3":
+        client |= _s3_authority()
         endpoint: Any = {"endpoint": endpoints[0]} if endpoints else {}
         return S3Store(
             address.bucket, checksum_algorithm="SHA256", **endpoint, **_s3_credentials(), **settings
@@ -146,6 +151,19 @@ def _store_of(
     if address.scheme == "az":
         return AzureStore(address.bucket, **settings)
     return HTTPStore.from_url(f"{address.scheme}://{address.bucket}", **settings)
+
+
+def _s3_authority() -> dict[str, bytes]:
+    """Certificates that are trusted in addition to those of the system."""
+    name = os.environ.get("AWS_CA_BUNDLE")
+    if not name:
+        return {}
+    try:
+        return {"root_certificate": Path(name).read_bytes()}
+    except OSError as error:
+        raise InputError(
+            f"{name!r:.200} of AWS_CA_BUNDLE cannot be read: {error.strerror}; name a file of certificates"
+        ) from None
 
 
 def _s3_credentials() -> Any:
@@ -359,10 +377,12 @@ def _failure(action: str, error: Exception) -> StorageError:
 
 def _said(text: str) -> str:
     """What a service said, in a few words: code and message of its answer, else what the client found."""
-    text = text.partition("\n\nDebug source")[0]
+    found, text = text, text.partition("\n\nDebug source")[0]
     code, message = (re.search(f"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
     if code is not None:
         words = f"{code[1]}{f': {message[1]}' if message and message[1] else ''}"
+    elif (problem := re.search(r"InvalidCertificate\(\s*(\w+)", found)) is not None:
+        words = f"the certificate of the service is not trusted here ({problem[1]})"
     elif (status := re.search(r"status code: (\d+[^:\n]*)", text)) is not None:
         words = f"the service answered {status[1].strip()}"
     else:

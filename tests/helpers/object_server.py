@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import logging
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -38,7 +40,8 @@ Fault = Callable[[Request, int], int | str | None]
 class Proxy:
     """Passes requests on to a server; ``latency`` is in seconds, ``bandwidth`` in bytes a second.
 
-    ``keeps``: answers to GET are kept, and the server is asked once.
+    ``keeps``: answers to GET are kept, and the server is asked once. ``certificate``: a file with a key and a
+    certificate, of a proxy that speaks https.
     """
 
     upstream: str
@@ -46,6 +49,7 @@ class Proxy:
     bandwidth: float | None = None
     fault: Fault | None = None
     keeps: bool = False
+    certificate: Path | None = None
     requests: list[Request] = field(default_factory=list)
     n_bytes: int = 0
     fired: int = 0
@@ -61,7 +65,11 @@ class Proxy:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if self.certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if self.certificate else ''}://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -126,10 +134,14 @@ class _Handler(BaseHTTPRequestHandler):
         if owner.keeps and self.command == "GET" and place in owner.kept:
             self._answer(*owner.kept[place])
             return
+        # The XML interface of Google Cloud Storage is that of S3 with other names of headers.
         headers = {
-            name: value for name, value in self.headers.items() if name.lower() not in ("connection", "host")
+            re.sub("^x-goog-", "x-amz-", name, flags=re.IGNORECASE): value
+            for name, value in self.headers.items()
+            if name.lower() not in ("connection", "host", "authorization")
         }
-        headers.setdefault("Authorization", ANYBODY)
+        signature = self.headers.get("Authorization", ANYBODY)
+        headers["Authorization"] = signature if signature.startswith("AWS4") else ANYBODY
         headers["Host"] = "127.0.0.1"
         upstream = http.client.HTTPConnection(urlsplit(owner.upstream).netloc)
         upstream.request(self.command, self.path, body, headers)

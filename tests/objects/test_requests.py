@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from helpers.object_places import Place, same_models, train, write_small
-from helpers.object_server import Request, environment
+from helpers.object_server import Proxy, Request, environment
 
 import ooc_svm
-from ooc_svm.errors import StorageError, UsageError
+from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.store import open_store
 from ooc_svm.store.object_storage import PACK
 
@@ -162,8 +167,47 @@ def test_no_credentials_and_no_server(place: Place, stored: str, monkeypatch, tm
     for name in environment(""):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    with pytest.raises(InputError, match=r"none\.pem' of AWS_CA_BUNDLE cannot be read: No such file"):
+        open_store(stored)
+    monkeypatch.delenv("AWS_CA_BUNDLE")
     with pytest.raises(StorageError, match="give credentials as the cloud's own tools take them"):
         open_store(stored)
+
+
+def certificate_of_nobody(path: Path) -> Path:
+    """A file with a key and a certificate of this machine that no authority has signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 7, now - timedelta(1), now + timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@pytest.mark.usefixtures("brief_repeating")
+def test_https_with_a_certificate_of_ones_own(place: Place, stored: str, monkeypatch, tmp_path: Path):
+    expected = open_store(stored).id
+    certificate = certificate_of_nobody(tmp_path / "own.pem")
+    proxy = Proxy(place.proxy.upstream, certificate=certificate)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    with pytest.raises(
+        StorageError, match=r"not trusted here \(UnknownIssuer\); give the certificates of its"
+    ):
+        open_store(stored)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    assert open_store(stored).id == expected
+    monkeypatch.delenv("AWS_CA_BUNDLE")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert open_store(stored.replace("s3:/", proxy.url)).id == expected
+    proxy.close()
 
 
 def test_a_plan_tells_what_a_run_fetches_and_costs(place: Place, stored: str, local: Path, tmp_path: Path):

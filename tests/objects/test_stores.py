@@ -208,6 +208,23 @@ def test_a_cluster_of_others_shares_the_bucket_alone(place: Place, local: Path, 
     assert {key.split("/")[0] for key in place.keys("")} == {"rows.svm", "rows.zarr"}
 
 
+def test_google_cloud_storage_is_read_and_written(place: Place, local: Path, monkeypatch):
+    """By its XML interface, which is that of S3 with other headers."""
+    monkeypatch.setenv("GOOGLE_BASE_URL", place.proxy.url)
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "a-key-that-must-not-be-seen")
+    there = place.url.replace("s3://", "gs://")
+    for _ in range(2):
+        ooc_svm.convert(local / "rows.svm", f"{there}/rows.zarr", overwrite=True)
+    ooc_svm.convert(local / "rows.svm", place / "rows.zarr", overwrite=True)
+    assert ooc_svm.verify_store(f"{there}/rows.zarr").n_rows == 1500
+    assert open_store(f"{there}/rows.zarr").id == open_store(place / "rows.zarr").id
+    expected = train(local / "rows.zarr")
+    ooc_svm.save_model(expected, f"{there}/m")
+    same_models(ooc_svm.load_model(f"{there}/m"), expected)
+    with pytest.raises(InputError, match="no object matches"):
+        ooc_svm.convert(f"{there}/*.gz", f"{there}/none.zarr")
+
+
 def test_a_web_server_is_read_and_never_written(place: Place, local: Path, tmp_path: Path):
     write_small(local / "rows.svm", place / "rows.zarr")
     place.put("rows.svm", (local / "rows.svm").read_bytes())
