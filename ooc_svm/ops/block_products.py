@@ -13,6 +13,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
+from ooc_svm.ops.intrinsics import address_of_vector, repeated
+
 WIDTH = 128  # Numbers in a row of a block
 LANES = 16  # Interleaved partial sums of a weighted sum
 SUM_ROUNDINGS = WIDTH // LANES + LANES.bit_length() - 1  # That a term of a weighted sum goes through
@@ -25,11 +27,6 @@ def _array(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return context.make_array(kind)(context, builder, value).data
 
 
-def _vector(builder: Any, start: Any, position: Any, vector: Any) -> Any:
-    """Address of a vector of elements; loads and stores of it are told the alignment of one."""
-    return builder.bitcast(builder.gep(start, [position]), vector.as_pointer())
-
-
 def _fused(builder: Any, factors: Any, others: Any, added: Any) -> Any:
     """``factors * others + added``, rounded once; llvmlite has this function for scalars alone."""
     vector = factors.type
@@ -39,14 +36,6 @@ def _fused(builder: Any, factors: Any, others: Any, added: Any) -> Any:
     if function is None:
         function = ir.Function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
     return builder.call(function, [factors, others, added])
-
-
-def _repeated(builder: Any, number: Any, vector: Any) -> Any:
-    """A vector with one number in all places."""
-    unknown = ir.Constant(vector, ir.Undefined)
-    first = builder.insert_element(unknown, number, _LANE(0))
-    places = ir.Constant(ir.VectorType(_LANE, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(first, unknown, places)
 
 
 def _row_products(_: Any, places: Any, factors: Any, count: Any, Z: Any, out: Any) -> Any:
@@ -70,12 +59,12 @@ def _row_products(_: Any, places: Any, factors: Any, count: Any, Z: Any, out: An
         builder.cbranch(builder.icmp_unsigned("<", t, arguments[2]), body, end)
         builder.position_at_end(body)
         place = builder.zext(builder.load(builder.gep(rows, [t])), _INDEX)
-        address = _vector(builder, block, builder.mul(place, _INDEX(WIDTH)), vector)
+        address = address_of_vector(builder, block, builder.mul(place, _INDEX(WIDTH)), vector)
         own = builder.load(address, align=align)
         if x is None:
             added = builder.fadd(sums, own)
         else:
-            factor = _repeated(builder, builder.load(builder.gep(x, [t])), vector)
+            factor = repeated(builder, builder.load(builder.gep(x, [t])), vector)
             added = _fused(builder, factor, own, sums)
         t.add_incoming(_INDEX(0), begin)
         t.add_incoming(builder.add(t, _INDEX(1)), body)
@@ -83,7 +72,7 @@ def _row_products(_: Any, places: Any, factors: Any, count: Any, Z: Any, out: An
         sums.add_incoming(added, body)
         builder.branch(test)
         builder.position_at_end(end)
-        builder.store(sums, _vector(builder, result, _INDEX(0), vector), align=align)
+        builder.store(sums, address_of_vector(builder, result, _INDEX(0), vector), align=align)
         return context.get_dummy_value()
 
     return types.void(places, factors, types.uint64, Z, out), generate
@@ -103,8 +92,8 @@ def _weighted_sum(_: Any, values: Any, weights: Any, row: Any) -> Any:
         factors = builder.gep(factors, [builder.mul(arguments[2], _INDEX(WIDTH))])
         sums = ir.Constant(wide, [0.0] * LANES)
         for k in range(0, WIDTH, LANES):
-            value = builder.load(_vector(builder, own, _INDEX(k), narrow), align=align)
-            weight = builder.load(_vector(builder, factors, _INDEX(k), wide), align=8)
+            value = builder.load(address_of_vector(builder, own, _INDEX(k), narrow), align=align)
+            weight = builder.load(address_of_vector(builder, factors, _INDEX(k), wide), align=8)
             value = value if narrow == wide else builder.fpext(value, wide)
             sums = _fused(builder, value, weight, sums)
         while sums.type.count > 1:

@@ -44,6 +44,18 @@ def _is_whole(path: str) -> bool:
 class _CheckedFiles(IndexDataCacheFile):
     """Numba's files with checksums. Unpickling ignores the bytes after the end."""
 
+    def save(self, key: Any, data: Any) -> None:
+        """Save a function with its key."""
+        super().save(key, (key, data))
+
+    def load(self, key: Any) -> Any:
+        """The function of a key; None if it is not there.
+
+        Where two processes save at once, the index of one may name the file of the other's function.
+        """
+        found = super().load(key)
+        return found[1] if found is not None and found[0] == key else None
+
     def _load_index(self) -> dict[Any, str]:
         try:
             return super()._load_index() if _is_whole(self._index_path) else {}

@@ -91,6 +91,19 @@ def _fused(_: Any, factor: Any, other: Any, added: Any) -> Any:
     return factor(factor, factor, factor), generate
 
 
+def address_of_vector(builder: Any, start: Any, position: Any, vector: Any) -> Any:
+    """Address of a vector of elements; loads and stores of it are told the alignment of one."""
+    return builder.bitcast(builder.gep(start, [position]), vector.as_pointer())
+
+
+def repeated(builder: Any, number: Any, vector: Any) -> Any:
+    """A vector with one number in all places."""
+    unknown = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(unknown, number, _INT(0))
+    places = ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(first, unknown, places)
+
+
 def byte_mask(first: int, last: int, *, outside: bool = False) -> Any:
     """An intrinsic that finds bytes among the `MASK_BYTES` bytes from a position: ``mask(buffer, position)``.
 

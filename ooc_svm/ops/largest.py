@@ -12,6 +12,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
+from ooc_svm.ops.intrinsics import address_of_vector, repeated
+
 LANES = 16  # Numbers that are compared at a time; lengths of arrays are multiples of it
 
 _INDEX, _LANE = ir.IntType(64), ir.IntType(32)
@@ -35,11 +37,8 @@ def _first_largest(_: Any, numbers: Any) -> Any:
         t, best, at = builder.phi(_INDEX), builder.phi(vector), builder.phi(places)
         builder.cbranch(builder.icmp_unsigned("<", t, memory.nitems), body, end)
         builder.position_at_end(body)
-        address = builder.bitcast(builder.gep(memory.data, [t]), vector.as_pointer())
-        own = builder.load(address, align=align)
-        here = builder.insert_element(ir.Constant(places, ir.Undefined), t, _LANE(0))
-        zeros = ir.Constant(ir.VectorType(_LANE, LANES), [0] * LANES)
-        here = builder.shuffle_vector(here, ir.Constant(places, ir.Undefined), zeros)
+        own = builder.load(address_of_vector(builder, memory.data, t, vector), align=align)
+        here = repeated(builder, t, places)
         larger = builder.fcmp_ordered(">", own, best)
         t.add_incoming(_INDEX(0), begin)
         t.add_incoming(builder.add(t, _INDEX(LANES)), body)

@@ -14,7 +14,7 @@ import pytest
 from faults import damage
 
 import ooc_svm.ops.compiled as module
-from ooc_svm.ops import compile_events
+from ooc_svm.ops import cache, compile_events
 
 SOURCE = "def total(values):\n    s = 0.0\n    for v in values:\n        s += v\n    return s\n"
 
@@ -100,6 +100,21 @@ def test_a_full_disk_does_not_end_the_run(functions, folder, monkeypatch):
     assert failed
     assert not functions.found_in_cache()
     assert functions.found_in_cache()
+
+
+@pytest.mark.fault
+def test_two_processes_that_save_at_once(folder, monkeypatch):
+    folder.mkdir()
+    files = cache._CheckedFiles(str(folder), "function", "source")
+    files.save("one signature", 1)
+    index = (folder / "function.nbi").read_bytes()
+    with monkeypatch.context() as patch:  # neither knows of the other, and both take the same name
+        patch.setattr(files, "_load_index", dict)
+        files.save("another", 2)
+    (folder / "function.nbi").write_bytes(index)
+    assert files.load("one signature") is None
+    files.save("one signature", 1)
+    assert files.load("one signature") == 1
 
 
 @pytest.mark.fault

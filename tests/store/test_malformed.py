@@ -64,8 +64,8 @@ def use(path, label):
     for act in (lambda: verify_store(path, label=label), lambda: open_store(path, label=label)):
         store = named(path, act)
     if store is not None:
-        json.dumps(store_info(store), allow_nan=False)
-        describe_store(store)
+        named(path, lambda: json.dumps(store_info(store), allow_nan=False))
+        named(path, lambda: describe_store(store))  # reads the names of features, which opening does not
         named(path, lambda: store.read_block(0))
         named(path, lambda: store.read_labels(0, store.n_rows))
 
