@@ -21,8 +21,9 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from ooc_svm.errors import StorageError
+from ooc_svm.errors import DamageError, StorageError
 from ooc_svm.store.chunk_files import CHECKSUM_BYTES
+from ooc_svm.store.storage import Bytes, LocalStorage, MissingError, NewBytes
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.memory import parse_size
 
@@ -61,32 +62,52 @@ class ChunkCache:
             weakref.finalize(self, os.close, descriptor)  # for as long as the store is open
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             os.utime(self._folder)
+        self._files = LocalStorage(self._folder)
         own = min(n_bytes, most_bytes)
         self._room = max(min(own, most_bytes - _make_room(parent, self._folder, most_bytes - own)), 0)
         self._share = int(_RANGE * min(self._room / max(n_bytes, 1), 1.0))
         self._room -= _size(self._folder)
 
-    def _place(self, key: str) -> Path:
-        return self._folder / key.replace("/", ".")
+    def _name(self, key: str) -> str:
+        return key.replace("/", ".")
 
     def keeps(self, key: str) -> bool:
         """Whether a chunk is one of those that are kept."""
         return zlib.crc32(key.encode()) < self._share
 
-    def read(self, key: str) -> memoryview | None:
-        """A chunk that is here and whole, else None: each ends with its checksum."""
+    def announce(self, key: str) -> bool:
+        """Whether a chunk is here; the disk begins with it then."""
+        if not self.keeps(key) or not (self._folder / self._name(key)).exists():
+            return False
+        self._files.announce(self._name(key))
+        return True
+
+    def read(self, key: str, size: int, buffer: NewBytes) -> Bytes | None:
+        """A chunk that is here, as `ooc_svm.store.storage.Storage.read` returns it, else None.
+
+        It is checked where chunks of any place are.
+        """
         if not self.keeps(key):
             return None
         try:
-            content = self._place(key).read_bytes()
-        except OSError:
+            return self._files.read(self._name(key), 0, size, buffer=buffer)
+        except MissingError:
             return None
-        if _is_whole(content):
-            return memoryview(content)
-        with suppress(OSError), self._lock:
-            self._place(key).unlink()
-            self._room += len(content)
-        return None
+        except (DamageError, StorageError):
+            self.forget(key)
+            return None
+
+    def forget(self, key: str) -> bool:
+        """Remove a chunk that is damaged; whether it was here."""
+        place = self._folder / self._name(key)
+        try:
+            with self._lock:
+                size = place.stat().st_size
+                place.unlink()
+                self._room += size
+        except OSError:
+            return False
+        return True
 
     def write(self, key: str, content: memoryview) -> None:
         """Keep a chunk, if it is one of those that are kept and there is room."""
@@ -96,7 +117,7 @@ class ChunkCache:
             if self._is_full or self._room < len(content):
                 return
             self._room -= len(content)
-        place = self._place(key)
+        place = self._folder / self._name(key)
         temporary = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}")
         try:
             temporary.write_bytes(content)
@@ -112,7 +133,7 @@ class ChunkCache:
             )
 
 
-def _is_whole(content: bytes | memoryview) -> bool:
+def _is_whole(content: memoryview) -> bool:
     body, expected = np.frombuffer(content, np.uint8)[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
     return len(body) > 0 and google_crc32c.value(body) == int.from_bytes(expected, "little")
 

@@ -108,6 +108,9 @@ class ObjectStorage:
         self._asked_for_pack = False
         self._most_ahead = MOST_AHEAD
         self.cache: ChunkCache | None = None
+        # Keys in the order that they are fetched in, as far as that has not begun: of blocks that are being
+        # read, and of those ahead
+        self._next: dict[str, None] = {}
         self._wanted: dict[str, None] = {}
         self._coming: dict[str, Future[memoryview]] = {}
         self._kept: OrderedDict[str, Future[memoryview]] = OrderedDict()
@@ -144,7 +147,12 @@ class ObjectStorage:
         buffer: NewBytes = new_bytes,
         version: FileVersion | None = None,
     ) -> Bytes:
-        """See `Storage.read`; bytes that are here already are not copied to a buffer."""
+        """See `Storage.read`; bytes that are in memory already are not copied to a buffer."""
+        cache = self._cache_of(key)
+        if cache is not None and start == 0 and stop is not None:
+            found = cache.read(key, stop, buffer)
+            if found is not None:
+                return found
         content = self._content(key, start, stop, version)
         if stop is None:
             buffer(len(content))  # which may refuse so many
@@ -175,22 +183,39 @@ class ObjectStorage:
         return content
 
     def announce(self, key: str) -> None:
-        """See `Storage.announce`."""
+        """See `Storage.announce`. What is announced once more is read now, and goes before the others."""
+        cache = self._cache_of(key)
+        if cache is not None and cache.announce(key):
+            return
         with self._lock:
-            self._wanted[key] = None
+            if not key.startswith(_ELEMENTS):
+                self._begin(key)
+                return
+            (self._next if key in self._wanted else self._wanted)[key] = None
             self._begin_wanted()
 
     def limit_ahead(self, n_files: int) -> None:
         """See `Storage.limit_ahead`."""
         self._most_ahead = n_files
 
+    def forget(self, key: str) -> bool:
+        """See `Storage.forget`: copies are in the cache."""
+        cache = self._cache_of(key)
+        return cache is not None and cache.forget(key)
+
+    def _cache_of(self, key: str) -> ChunkCache | None:
+        return self.cache if key.startswith(_ELEMENTS) else None
+
     def _begin_wanted(self) -> None:
-        """Fetch what is announced, in its order, as far as may be held; under the lock."""
-        while self._wanted and len(self._coming) < self._most_ahead:
-            self._begin(next(iter(self._wanted)))
+        """Fetch what is announced of elements, as far as may be held; under the lock."""
+        held = sum(key.startswith(_ELEMENTS) for key in self._coming)
+        while (waiting := self._next or self._wanted) and held < self._most_ahead:
+            self._begin(next(iter(waiting)))
+            held += 1
 
     def _begin(self, key: str) -> Future[memoryview]:
         """Fetch a chunk, unless it is here or on its way; under the lock."""
+        self._next.pop(key, None)
         self._wanted.pop(key, None)
         coming = self._coming.get(key) or self._kept.get(key)
         if coming is None:
@@ -198,12 +223,9 @@ class ObjectStorage:
         return coming
 
     def _fetch(self, key: str) -> memoryview:
-        cache = self.cache if key.startswith(_ELEMENTS) else None
-        if cache is not None and (found := cache.read(key)) is not None:
-            return found
         content = self._bucket.read(self._key(key))
         self._count(content)
-        if cache is not None:
+        if (cache := self._cache_of(key)) is not None:
             cache.write(key, content)
         return content
 

@@ -28,6 +28,8 @@ from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
 _INDEX = at_least(0)
 # Chunks that are fetched ahead even if no memory is left for it: what a plan leaves unplanned is enough.
 _LEAST_AHEAD = 8
+# Rows ahead of those read whose entries of a column are fetched, where all are read one after another.
+_ROWS_AHEAD = 1 << 20
 
 
 def _read_buffers(buffers: Any) -> BlockBuffers:
@@ -41,6 +43,10 @@ _BUFFERS = Kind("BlockBuffers", "buffers that new_buffers() made", _read_buffers
 
 class Column(Protocol):
     """One entry a row."""
+
+    @property
+    def array(self) -> Elements:
+        """What is stored."""
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Entries of the rows ``start <= i < stop``."""
@@ -176,6 +182,7 @@ class Store:
         self.parts = parts
         self._value_dtype = None if metadata.value_type == "ones" else np.dtype(metadata.value_type)
         self.blocks: Sequence[BlockSpan] = self._spans()
+        self._column_ends: dict[int, int] = {}  # Where the last rows read of each column end
 
     def _spans(self) -> tuple[BlockSpan, ...]:
         rows, nonzeros = self.parts.block_rows.tolist(), self.parts.block_nonzeros.tolist()
@@ -432,6 +439,10 @@ class Store:
         return None if self._row_names is None else self._row_names.read_strings(start, stop).tolist()
 
     def _entries(self, column: Column, start: int, stop: int) -> npt.NDArray[Any]:
+        if self.blocks_ahead:
+            ahead = _ROWS_AHEAD if start == self._column_ends.get(id(column)) else 0
+            column.array.announce(start, min(stop + ahead, self.n_rows))
+            self._column_ends[id(column)] = stop
         return column.read(start, stop)
 
     def _read_column(self, name: str, column: Column | None, start: int, stop: int) -> npt.NDArray[Any]:

@@ -165,6 +165,9 @@ class Storage(Protocol):
     def limit_ahead(self, n_files: int) -> None:
         """Hold no more announced files in memory than so many: others are fetched when one was read."""
 
+    def forget(self, key: str) -> bool:
+        """Forget the copy of a file that was read and is damaged; whether it was one, not the file itself."""
+
     def write(self, key: str, content: bytes) -> None:
         """Make or replace a file: it is the old one or the new one at any time, and durable on return."""
 
@@ -282,6 +285,10 @@ class LocalStorage:
 
     def limit_ahead(self, n_files: int) -> None:
         """See `Storage.limit_ahead`: announced files are in the cache of the system."""
+
+    def forget(self, key: str) -> bool:
+        """See `Storage.forget`: there are no copies."""
+        return False
 
     def write(self, key: str, content: bytes) -> None:
         """See `Storage.write`."""

@@ -124,7 +124,7 @@ def least_plan(
 def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
     """Divide ``total`` bytes for a solver's plan.
 
-    What is left goes to sorting and row vectors, then to the block cache.
+    What is left goes to sorting, chunks ahead and row vectors, then to the block cache.
 
     MemoryBudgetError if it does not fit.
     """
@@ -141,11 +141,11 @@ def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
         sorting = items[-1].nbytes
         left = max(0, left - sorting)
     row_bytes = plan.row_bytes + work.target_bytes if work.holds_rows else 0
-    row_vectors = min(left, size.n_rows * row_bytes)
+    # A pass over a bucket waits for chunks longer than for row vectors on the local disk.
+    ahead = min(left, work.threads * work.ahead_nbytes) if work.block_nbytes else 0
+    row_vectors = min(left - ahead, size.n_rows * row_bytes)
     items.append(_row_vectors(size.n_rows, row_bytes, row_vectors))
-    spare = left - row_vectors if work.block_nbytes else 0
-    ahead = min(spare, work.threads * work.ahead_nbytes)
-    cache = min(spare - ahead, work.data_nbytes)
+    cache = min(left - ahead - row_vectors, work.data_nbytes) if work.block_nbytes else 0
     budget = Budget(total, plan, row_vectors, cache, sorting, ahead, tuple(items))
     if budget.needed <= usable:
         return budget

@@ -107,6 +107,7 @@ class Proxy:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # Which adds up to 40 ms to each answer
     owner: Proxy
 
     def log_message(self, *_: object) -> None:

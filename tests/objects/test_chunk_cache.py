@@ -9,7 +9,7 @@ import pytest
 from helpers.object_places import Place, same_models, train, write_small
 
 import ooc_svm
-from ooc_svm.errors import UsageError
+from ooc_svm.errors import DamageError, UsageError
 from ooc_svm.store import open_store
 
 
@@ -46,6 +46,12 @@ def test_what_is_kept_is_not_fetched_again_and_changes_nothing(
         same_models(train(stored, cache=folder, cache_size="10MB"), expected)
     assert element_requests(third) == 1
     assert damaged.read_bytes() != content
+
+
+def test_a_chunk_that_is_another_one_is_refused_with_a_cache_too(place: Place, stored: str, tmp_path: Path):
+    place.put("rows.zarr/X/data/c/0", place.read("rows.zarr/X/data/c/1"))
+    with pytest.raises(DamageError, match="X/data/c/0"):
+        train(stored, cache=tmp_path)
 
 
 def test_a_small_cache_keeps_the_same_part_for_every_run(place: Place, stored: str, tmp_path: Path):

@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from helpers.object_places import Place, same_models, train, write_small
+from helpers.object_places import SMALL, Place, same_models, train, write_small
 from helpers.object_server import Proxy, Request, environment
 
 import ooc_svm
@@ -67,6 +67,34 @@ def test_reading_all_blocks_in_order_fetches_each_chunk_once(place: Place, store
     assert max(counts.values()) == 1
     n_chunks = sum(info.n_chunks for info, _ in store.parts.chunk_sizes.values())
     assert n_chunks <= len(counts) <= 1.05 * n_chunks + 2  # and the tails
+
+
+def test_labels_that_are_read_in_order_are_fetched_ahead(place: Place, stored: str):
+    store = open_store(stored)
+    n_chunks = -(-store.n_rows // SMALL["chunk_rows"])
+    with place.proxy.counted() as found:
+        for start in (0, 100):
+            store.read_labels(start, start + 100)
+        for coming in list(store.parts.storage._coming.values()):
+            coming.result()
+        labels = store.read_labels(0, store.n_rows)
+    counts = Counter(request.key for request in found if "/obs/label/c/" in request.key)
+    assert len(counts) == n_chunks > 5
+    assert max(counts.values()) == 1
+    assert len(found) == n_chunks  # nor was any fetched by the last read
+    assert np.isfinite(labels).all()
+
+
+def test_chunks_of_blocks_that_are_read_go_before_those_ahead(place: Place, stored: str):
+    storage = open_store(stored).parts.storage
+    storage.limit_ahead(1)
+    keys = [f"X/indices/c/{index}" for index in range(4)]
+    with place.proxy.counted() as found:
+        for key in (*keys, keys[3]):
+            storage.announce(key)
+        for key in (keys[0], keys[3], keys[1], keys[2]):  # each that is read lets the next one begin
+            storage.read(key, 0, 1)
+    assert [request.key[-len(keys[0]) :] for request in found] == [keys[0], keys[3], keys[1], keys[2]]
 
 
 def test_a_store_without_its_object_of_copies_is_opened_as_well(place: Place, stored: str):
