@@ -7,10 +7,17 @@ since the bits of the answer follow from them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ooc_svm.losses.lp import LpHinge
+from ooc_svm.losses.squared_hinge import SquaredHinge
 
 # Gap, as a multiple of the one wanted, from which on w is rebuilt from the multipliers in each read, and from
 # which on no solve is an early one.
 NEAR = 100.0
+
+# Losses of classes whose multipliers have no upper bound
+UNBOUNDED = LpHinge, SquaredHinge
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +61,10 @@ class Effort:
         """Whether all rows are resident after the first round."""
         return self.rounds == 1
 
-    def for_unbounded(self) -> Effort:
-        """The effort for a loss of classes whose multipliers have no upper bound."""
+    def for_loss(self, loss: Any) -> Effort:
+        """The effort for a loss, see ``unbounded``."""
         ratio = self.unbounded
-        if ratio == 1.0:
+        if ratio == 1.0 or not isinstance(loss, UNBOUNDED):
             return self
         share, early, last = (ratio * each for each in (self.share, self.early_share, self.last_share))
         return replace(self, share=share, early_share=early, last_share=last, visits=max(2, self.visits))

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ooc_svm.losses.lp import LpHinge
-from ooc_svm.losses.squared_hinge import SquaredHinge
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
@@ -24,9 +22,6 @@ from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
-
-# Losses of classes whose multipliers have no upper bound, see `Effort.for_unbounded`.
-UNBOUNDED = LpHinge, SquaredHinge
 
 # Shares of the data that may be held in memory; larger ones take more time than they save. Of little data the
 # first ones do too, unless no row is ever without a loss (measured on covtype with the logistic loss: three
@@ -145,7 +140,7 @@ class StreamedSmoPackage(SmoWarmStarting):
             free = options.resolved_bias == "free"
             model = DualModel(spec.targets, spec.loss, spec.C, context.space, free, name)
             state = SmoState.fresh(context.space.n_features, len(rounds), rows)
-            own = effort.for_unbounded() if isinstance(spec.loss, UNBOUNDED) else effort
+            own = effort.for_loss(spec.loss)
             run = context.stopping, state, rounds, size.n_nonzeros, own, options.seed, company
             return StreamedSmo(model, *run)
 
