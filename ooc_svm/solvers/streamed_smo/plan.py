@@ -140,7 +140,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             free = options.resolved_bias == "free"
             model = DualModel(spec.targets, spec.loss, spec.C, context.space, free, name)
             state = SmoState.fresh(context.space.n_features, len(rounds), rows)
-            run = context.stopping, state, rounds, size.n_nonzeros, effort, options.seed, company
+            own = effort.for_loss(spec.loss)
+            run = context.stopping, state, rounds, size.n_nonzeros, own, options.seed, company
             return StreamedSmo(model, *run)
 
         if not options.by_nu:
