@@ -19,6 +19,7 @@ from ooc_svm.losses.row_loops import count_losses, losses_along, slope_sizes
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.space import LinearSpace
+from ooc_svm.solvers.streamed_smo.dual_loops import put_inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,13 @@ class DualModel:
         """Whether a row beyond its target has no loss; rows with values always have such scores."""
         beyond, one = np.full(1, 2.0), np.ones(1)
         return not self.targets.in_margins or int(count_losses(self.loss, beyond, 0.0, one, one)) == 0
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether the multiplier of a row with a class may have any size; never of one with a value."""
+        largest = np.full(1, np.inf)
+        put_inside(self.loss, largest, np.ones((1, 2)))
+        return self.targets.in_margins and bool(np.isinf(largest[0]))
 
     @property
     def dual(self) -> str:

@@ -7,17 +7,10 @@ since the bits of the answer follow from them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-from ooc_svm.losses.lp import LpHinge
-from ooc_svm.losses.squared_hinge import SquaredHinge
 
 # Gap, as a multiple of the one wanted, from which on w is rebuilt from the multipliers in each read, and from
 # which on no solve is an early one.
 NEAR = 100.0
-
-# Losses of classes whose multipliers have no upper bound
-UNBOUNDED = LpHinge, SquaredHinge
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +44,9 @@ class Effort:
     # Sweeps over as many rows as the data has that the solves of one read amount to, from rows easily told
     # apart to classes that overlap (measured: 2 on texts, 18 to 74 on dense rows; of much data 2 to 38)
     expected_sweeps: tuple[float, float] = (2.0, 75.0)
-    # Where multipliers have no upper bound, the shares are so many times as large, and rows are moved twice
-    unbounded: float = field(default=0.1, kw_only=True)
+    # Where multipliers have no upper bound, the shares are so many times as large; unless that is 1, each row
+    # is moved twice at least
+    unbounded_ratio: float = field(default=0.1, kw_only=True)
     # Where all rows are resident, a read is one round and this is the floor; None: it has as many as others
     at_once_floor: float | None = None
 
@@ -61,10 +55,9 @@ class Effort:
         """Whether all rows are resident after the first round."""
         return self.rounds == 1
 
-    def for_loss(self, loss: Any) -> Effort:
-        """The effort for a loss, see ``unbounded``."""
-        ratio = self.unbounded
-        if ratio == 1.0 or not isinstance(loss, UNBOUNDED):
+    def unbounded(self) -> Effort:
+        """The effort where multipliers have no upper bound."""
+        if (ratio := self.unbounded_ratio) == 1.0:
             return self
         share, early, last = (ratio * each for each in (self.share, self.early_share, self.last_share))
         return replace(self, share=share, early_share=early, last_share=last, visits=max(2, self.visits))
@@ -81,9 +74,11 @@ class Effort:
 # undoes what a solve has gained. With one round, solves that go on until the gap wanted is reached, and all
 # rows held in the first read, most data take two reads, not three or four, and a quarter less steps.
 # Without upper bounds most rows with a loss are free, and so are most of those elsewhere: to solve the
-# working set ten times as well and to move each row twice saves one to three reads and takes no more time
-# (a9a and covtype with p = 2: 5 and 9 reads, not 7 and 12). Of much data that is not known.
-_LARGE = Effort(5, 20, 2.0, 1, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43, expected_sweeps=(2.0, 40.0), unbounded=1.0)
+# working set ten times as well and to move each row twice saves up to three reads (a9a and covtype with the
+# squared hinge: 5 and 9 reads, not 7 and 12). Of much data that is not known.
+_LARGE = Effort(
+    5, 20, 2.0, 1, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43, expected_sweeps=(2.0, 40.0), unbounded_ratio=1.0
+)
 EFFORTS = {
     0: Effort(20, 100, 0.8, 1, 2, 0.05, 0.02, 0.005, 0.03, 300.0, 0.67, at_once_floor=0.5),
     2_000_000: Effort(20, 100, 0.8, 1, 1, 0.1, 0.01, 0.01, 0.1, 60.0, 0.67),
@@ -104,8 +99,8 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None) -> Ef
     if resident < 1.0:
         return replace(effort, rounds=rounds, lanes=lanes)
     # None has to leave, and all are moved often.
-    offered, visits, floor, unbounded = 1.0, 1, effort.floor, 1.0
+    offered, visits, floor = 1.0, 1, effort.floor
     if effort.at_once_floor is not None:
         rounds, floor = 1, effort.at_once_floor
-    held = replace(effort, offered=offered, visits=visits, floor=floor, unbounded=unbounded)
-    return replace(held, rounds=rounds, lanes=lanes)
+    effort = replace(effort, rounds=rounds, lanes=lanes, unbounded_ratio=1.0)
+    return replace(effort, offered=offered, visits=visits, floor=floor)

@@ -140,7 +140,7 @@ class StreamedSmoPackage(SmoWarmStarting):
             free = options.resolved_bias == "free"
             model = DualModel(spec.targets, spec.loss, spec.C, context.space, free, name)
             state = SmoState.fresh(context.space.n_features, len(rounds), rows)
-            own = effort.for_loss(spec.loss)
+            own = effort.unbounded() if model.unbounded else effort
             run = context.stopping, state, rounds, size.n_nonzeros, own, options.seed, company
             return StreamedSmo(model, *run)
 
