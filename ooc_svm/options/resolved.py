@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from ooc_svm.catalog import KERNELS, LOSSES, PROBLEMS
+from ooc_svm.catalog import KERNELS, LINEAR, LOSSES, PROBLEMS
 
 DEFAULT_EPSILON = 0.1
 DEFAULT_NU = 0.5
@@ -34,6 +34,11 @@ class ResolvedOptions:
     def resolved_loss(self) -> str:
         """The loss, the problem's first one if none was named."""
         return PROBLEMS[self.problem].losses[0] if self.loss is None else self.loss
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether models are weights of the features."""
+        return self.kernel == LINEAR
 
     @property
     def has_end(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ooc_svm.catalog import LINEAR
 from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.system.memory import memory_budget
 from ooc_svm.training.batches import batches_of
@@ -38,7 +37,7 @@ def in_batches(prepared: Preparation, total: int) -> list[Preparation]:
 
 
 def _most_batches(prepared: Preparation) -> int:
-    if prepared.options.kernel != LINEAR or len(prepared.variants) > 1:
+    if not prepared.options.is_linear or len(prepared.variants) > 1:
         # Kernel models are no larger for being many; points of a grid are compared when all are there.
         return 1
     compares = prepared.tuning is not None or prepared.options.validation is not None

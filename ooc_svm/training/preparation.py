@@ -26,6 +26,9 @@ from ooc_svm.training.tuning import Tuning
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
+# Of a matrix in memory: nonzeros, or rows with a kernel, below which one thread is as fast as several.
+SHORT_ELEMENTS, SHORT_KERNEL_ROWS = 1 << 22, 1 << 13
+
 
 @dataclass(frozen=True)
 class Preparation:
@@ -67,12 +70,21 @@ class Preparation:
         """Whether some model sees weights: those of the rows, or 0 in a fold."""
         return self.has_weight or self.n_folds > 0
 
+    @property
+    def _is_short(self) -> bool:
+        """Whether passes are so short that threads would wait for each other for longer."""
+        if self.options.is_linear:
+            return self.data.source.n_nonzeros < SHORT_ELEMENTS
+        return self.data.source.n_rows < SHORT_KERNEL_ROWS
+
     @cached_property
     def workload(self) -> Workload:
         """The sizes that a run's memory follows from."""
         data, options, source = self.data, self.options, self.data.source
         in_memory = data.in_memory
-        threads = 1 if in_memory else options.threads or len(os.sched_getaffinity(0))
+        threads = options.threads or len(os.sched_getaffinity(0))
+        if in_memory and self._is_short:
+            threads = 1
         marks = int(options.held_out_share is not None or self.n_folds > 0)
         if options.over_pairs:  # see `Problem.fold_pairs`
             marks += 8 * self.n_folds

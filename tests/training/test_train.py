@@ -20,7 +20,7 @@ from ooc_svm.errors import InputError, Interrupted
 from ooc_svm.model.file import load_model, save_model
 from ooc_svm.options import TrainOptions
 from ooc_svm.store import open_store
-from ooc_svm.training import engines
+from ooc_svm.training import engines, preparation
 from ooc_svm.training.data import open_data
 from ooc_svm.training.execute import execute
 from ooc_svm.training.prepare import prepare
@@ -147,6 +147,20 @@ class TestSameBits:
         assert bits(out_of_core) == bits(in_memory)
         assert answers(out_of_core.report) == answers(in_memory.report)
         assert out_of_core.report["bytes_read"] > 0 == in_memory.report["bytes_read"]
+
+    @pytest.mark.parametrize(
+        "options", [{"solver": "streamed-smo"}, {"solver": "ocas"}, {"kernel": "rbf", "gamma": 0.1}]
+    )
+    def test_a_matrix_on_any_number_of_threads(self, rows, monkeypatch, options):
+        matrix, labels = rows
+        alone = train(matrix, labels, threads=2, **options)
+        for limit in ("SHORT_ELEMENTS", "SHORT_KERNEL_ROWS"):
+            monkeypatch.setattr(preparation, limit, 0)
+        for threads in (1, 2, 4):
+            model = train(matrix, labels, threads=threads, **options)
+            assert (model.report["computing_seconds"] > 0.0) == (threads > 1)
+            assert model.decision_function(matrix).tobytes() == alone.decision_function(matrix).tobytes()
+            assert answers(model.report) == answers(alone.report)
 
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_any_number_of_threads(self, weighted_store, solver):

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ooc_svm.catalog import LINEAR
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
 from ooc_svm.options import TrainOptions
@@ -100,7 +99,7 @@ class SmoPackage(SolverPackage):
             assert spec.targets is not None
             model = SmoModel(spec.targets, spec.loss, spec.C, f"model{number}")
             own = model, space, context.stopping
-            if options.kernel == LINEAR:
+            if options.is_linear:
                 state = LinearState(HeldRows(values, ones), Certificate(), w=np.zeros(d), best=np.zeros(d))
                 return LinearSmo(*own, state, rounds, *sizes)
             kernel = in_precision(context.kernels[spec.variant], PRECISION)
@@ -127,7 +126,7 @@ def _items(size: DataSize, options: TrainOptions, room: Room, rounds: int) -> tu
     chunk = int(size.n_models * _element_bytes(size) * size.elements / rounds)
     blocks = room.blocks((room.blocks_a_thread + 1) * room.threads)
     rows = MemoryItem("rows of a round", chunk, f"1/{rounds} of the data for {size.n_models} model(s)")
-    if options.kernel != LINEAR:
+    if not options.is_linear:
         mean = math.ceil(size.n_nonzeros / max(size.n_rows, 1))
         each = gram.buffer_bytes(2 * mean, size.dimension, 8)
         note = f"{{each}} of {gram.BLOCK} rows for each of {room.threads} thread(s)"
@@ -150,7 +149,7 @@ def _plan(size: DataSize, options: TrainOptions, room: Room, parameters: SmoPara
         parameters,
         (*_items(size, options, room, parameters.rounds), MemoryItem("rows in memory", held, note)),
         # Multipliers, scores, those of the best point; with a kernel multipliers of two more points
-        row_bytes=(24 if options.kernel == LINEAR else 40) * size.n_models,
+        row_bytes=(24 if options.is_linear else 40) * size.n_models,
         expected_reads=EXPECTED_READS,
         report={"rounds": parameters.rounds},
     )
