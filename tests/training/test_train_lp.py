@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -10,6 +12,7 @@ from scipy.optimize import minimize
 import ooc_svm
 from ooc_svm import DamageError, OocSVC, UsageError, load_model, save_model, train
 from ooc_svm.options import TrainOptions
+from ooc_svm.solvers.streamed_smo import effort
 
 RNG = np.random.default_rng(12)
 X = sparse.csr_array(RNG.standard_normal((900, 25)) * (RNG.random((900, 25)) < 0.4))
@@ -104,3 +107,19 @@ class TestPower:
     def test_it_needs_its_loss(self):
         with pytest.raises(UsageError, match=r"^p is for the loss 'lp', not 'hinge'$"):
             TrainOptions(p=1.5)
+
+
+@pytest.mark.parametrize(("options", "saves"), [({"loss": "lp", "p": 1.5}, True), ({"loss": "hinge"}, False)])
+def test_a_resident_part_solved_harder_saves_reads_where_multipliers_have_no_end(monkeypatch, options, saves):
+    rows = RNG.standard_normal((6000, 30)).astype(np.float32)
+    labels = np.sign(rows[:, 0] + 0.5 * rows[:, 1] + RNG.standard_normal(6000))
+
+    def reads():
+        model = train(rows, labels, resident=0.1, tol=1e-3, solver="streamed-smo", **options)
+        assert model.report["converged"]
+        return model.report["passes"]
+
+    own = reads()
+    as_others = {least: replace(each, unbounded_ratio=1.0) for least, each in effort.EFFORTS.items()}
+    monkeypatch.setattr(effort, "EFFORTS", as_others)
+    assert own < reads() if saves else own == reads()
