@@ -118,7 +118,8 @@ class Landmarks:
             *(in_precision(self.kernel, np.float32), *block.arrays, places, squares),
             *(*self.rows.arrays, self.squares, self.scale2, *buffers, values),
         )
-        np.matmul(values, self.whitening, out=out)
+        with np.errstate(over="ignore", invalid="ignore"):  # the certificate reports it
+            np.matmul(values, self.whitening, out=out)
 
 
 @dataclass(frozen=True, slots=True)

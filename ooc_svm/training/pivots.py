@@ -60,15 +60,17 @@ def choose_pivots(
         if not least < total < np.inf:
             weights = np.where(chosen, 0.0, 1.0)
             total = weights.sum()
-        size = min(missing, max(count // ROUNDS, 1), int(np.count_nonzero(weights)))
-        new = random.choice(rows.n_rows, size, replace=False, p=weights / total)
+        shares = weights / total
+        size = min(missing, max(count // ROUNDS, 1), int(np.count_nonzero(shares)))
+        new = random.choice(rows.n_rows, size, replace=False, p=shares)
         chosen[new] = True
         values = kernel_values(kernel, rows, squares, take_rows(rows, new), squares[new], n_features, scale2)
-        values -= F[:, :known] @ F[new, :known].T
-        added = values @ _inverse_root(values[new])
+        with np.errstate(over="ignore", invalid="ignore"):
+            values -= F[:, :known] @ F[new, :known].T
+            added = values @ _inverse_root(values[new])
+            left -= (added * added).sum(axis=1)
         F[:, known : known + added.shape[1]] = added
         known += added.shape[1]
-        left -= (added * added).sum(axis=1)
     return np.flatnonzero(chosen)
 
 
