@@ -20,6 +20,7 @@ from ooc_svm.catalog import PROBLEMS, SOLVERS
 from ooc_svm.errors import UsageError
 from ooc_svm.losses import row_loops
 from ooc_svm.losses.functions import FUNCTIONS, implemented
+from ooc_svm.losses.logistic import SMALL_STEP
 from ooc_svm.solvers.alm import trial_loops
 from ooc_svm.solvers.block_smo import set_loops
 from ooc_svm.solvers.cutting_plane import row_loops as cut_loops
@@ -151,14 +152,21 @@ class TestStep:
             assert found <= 0.0
 
     @given(rows(), SMALL, st.sampled_from([0.0, 1.0]))
+    @example(Row("logistic", -1.0, 7.0, 0.0, 0.0), -3.0, 1.0)
     @settings(deadline=None, max_examples=examples(300))
     def test_a_row_moves_only_where_it_violates_and_not_twice(self, row, d, curvature):
         r, _ = row.residual(d)
         new = losses.dual_step(row.loss, row.v, r, *row.own, curvature)
         if losses.violation(row.loss, row.v, r, *row.own) <= 0.0:
             assert new == pytest.approx(row.v, abs=1e-12)
-        now = r - curvature * (new - row.v)
-        assert losses.violation(row.loss, new, now, *row.own) <= 1e-11
+        now, allowed = r - curvature * (new - row.v), 1e-12
+        if row.name == "logistic":
+            # Of the residual Newton's last step leaves half its square times the largest second derivative
+            # of the step's equation, and the row's gap is at most c / 8 times the square of that.
+            cost = row.own[1]
+            left = 0.5 * SMALL_STEP**2 * curvature * cost / (6.0 * math.sqrt(3.0))
+            allowed += cost / 8.0 * left**2
+        assert losses.violation(row.loss, new, now, *row.own) <= allowed
 
     @given(rows())
     @settings(deadline=None, max_examples=examples(300))
