@@ -68,8 +68,8 @@ class ChunkCache:
         self._share = int(_RANGE * min(self._room / max(n_bytes, 1), 1.0))
         self._room -= _size(self._folder)
 
-    def _name(self, key: str) -> str:
-        return key.replace("/", ".")
+    def _place(self, key: str) -> Path:
+        return self._folder / key.replace("/", ".")
 
     def keeps(self, key: str) -> bool:
         """Whether a chunk is one of those that are kept."""
@@ -77,9 +77,10 @@ class ChunkCache:
 
     def announce(self, key: str) -> bool:
         """Whether a chunk is here; the disk begins with it then."""
-        if not self.keeps(key) or not (self._folder / self._name(key)).exists():
+        place = self._place(key)
+        if not self.keeps(key) or not place.exists():
             return False
-        self._files.announce(self._name(key))
+        self._files.announce(place.name)
         return True
 
     def read(self, key: str, size: int, buffer: NewBytes) -> Bytes | None:
@@ -90,7 +91,7 @@ class ChunkCache:
         if not self.keeps(key):
             return None
         try:
-            return self._files.read(self._name(key), 0, size, buffer=buffer)
+            return self._files.read(self._place(key).name, 0, size, buffer=buffer)
         except MissingError:
             return None
         except (DamageError, StorageError):
@@ -99,7 +100,7 @@ class ChunkCache:
 
     def forget(self, key: str) -> bool:
         """Remove a chunk that is damaged; whether it was here."""
-        place = self._folder / self._name(key)
+        place = self._place(key)
         try:
             with self._lock:
                 size = place.stat().st_size
@@ -117,7 +118,7 @@ class ChunkCache:
             if self._is_full or self._room < len(content):
                 return
             self._room -= len(content)
-        place = self._folder / self._name(key)
+        place = self._place(key)
         temporary = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}")
         try:
             temporary.write_bytes(content)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-import numpy as np
-
 from ooc_svm.catalog import LINEAR, SOLVERS, load
 from ooc_svm.data.landmarks import Landmarks, LandmarkSource
 from ooc_svm.system.memory import memory_budget
@@ -62,5 +60,5 @@ def _id_of(data_id: str, seed: int, landmarks: Landmarks | None) -> str:
     assert landmarks is not None
     scaled, rows = landmarks.scale2 is not None, hashlib.sha256()
     for array in (landmarks.rows.indptr, landmarks.rows.indices, landmarks.rows.values):
-        rows.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        rows.update(b"" if array is None else array.tobytes())
     return f"{data_id} landmarks {rows.hexdigest()[:16]} {seed} {landmarks.kernel} {scaled}"

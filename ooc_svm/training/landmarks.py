@@ -1,6 +1,6 @@
 """Kernel models of some rows, the landmarks: trained by the linear solver, certified for the kernel.
 
-1. The seed draws landmarks, and one read that is not counted brings them.
+1. One read that is not counted brings rows that the seed draws, and landmarks are chosen among them.
 2. Their whitened kernel values are the features of a linear model (`ooc_svm.data.landmarks`).
 3. Block SMO begins with the model, as a function of the landmarks, and with the multipliers of the linear
    solver: one more read finds P and D of the kernel. It goes on from there if that is asked for.

@@ -81,10 +81,18 @@ class Fits(NamedTuple):
     two_threads: float  # Seconds by the clock, divided by those of one
 
 
-def seconds(work: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[float, Any]:
-    began = clock()
+class Timed(NamedTuple):
+    """What some work came to, with its seconds of processors and by the clock."""
+
+    found: Any
+    cpu: float
+    wall: float
+
+
+def timed(work: Callable[[], Any]) -> Timed:
+    cpu, wall = time.process_time(), time.perf_counter()
     found = work()
-    return clock() - began, found
+    return Timed(found, time.process_time() - cpu, time.perf_counter() - wall)
 
 
 def relative_gap(peer: Any, scores: Any, targets: Any, case: Case) -> float:
@@ -118,19 +126,18 @@ def measure(rows: Any, targets: Any, case: Case, onedal: bool) -> Fits:
     peer = peers(onedal)[case.values](**theirs)
     # It has no regression of sparse rows.
     own = np.asarray(rows.todense()) if onedal and case.values else rows
-    fit, _ = seconds(lambda: peer.fit(own, targets))
+    fit = timed(lambda: peer.fit(own, targets))
     scoring = peer.predict if case.values else peer.decision_function
-    slow, scores = seconds(lambda: np.ravel(scoring(own)))
-    gap = relative_gap(peer, scores, targets, case)
-
-    def train(threads: int) -> Any:
-        return ooc_svm.train(rows, targets, tol=max(gap, 1e-9), threads=threads, **options)
-
-    ours, model = seconds(lambda: train(1))
-    fast, _ = seconds(lambda: model.decision_function(rows, threads=1))
-    one, two = (seconds(lambda n=n: train(n), time.perf_counter)[0] for n in (1, 2))
-    (row,) = model.report["models"]
-    return Fits(fit, ours, slow, fast, gap, row["relative_gap"], row["passes"], row["n_support"], two / one)
+    slow = timed(lambda: np.ravel(scoring(own)))
+    gap = relative_gap(peer, slow.found, targets, case)
+    one, two = (
+        timed(lambda n=n: ooc_svm.train(rows, targets, tol=max(gap, 1e-9), threads=n, **options))
+        for n in (1, 2)
+    )
+    fast = timed(lambda: one.found.decision_function(rows, threads=1))
+    (row,) = one.found.report["models"]
+    reached = gap, row["relative_gap"], row["passes"], row["n_support"]
+    return Fits(fit.cpu, one.cpu, slow.cpu, fast.cpu, *reached, two.wall / one.wall)
 
 
 def main() -> None:
