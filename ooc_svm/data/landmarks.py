@@ -26,6 +26,7 @@ from ooc_svm.errors import InputError, parameter
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
 from ooc_svm.ops.rows import row_squares
+from ooc_svm.ops.squares import squares_of
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -36,13 +37,6 @@ SAMPLE = 4  # Rows that the landmarks are chosen among, as a multiple of them
 LEAST_EIGENVALUE = 1e-6
 NEGATIVE = 1e-5  # Eigenvalue below 0, as a share of the largest one, that no rounding explains
 BLOCK_ELEMENTS = 1 << 21  # Features of a block at most
-
-
-def squares_of(rows: RowBlock, scale2: Float64Array | None) -> Float64Array:
-    """Squared norms of all rows of a block."""
-    squares = np.empty(rows.n_rows)
-    row_squares(*rows.arrays, scale2, np.arange(rows.n_rows, dtype=np.uint64), squares)
-    return squares
 
 
 def kernel_values(
@@ -75,7 +69,7 @@ class Landmarks:
 
         InputError if kernel values overflow or cannot be.
         """
-        squares = squares_of(rows, scale2)
+        squares = squares_of(*rows.arrays, scale2)
         values = kernel_values(kernel, rows, squares, rows, squares, n_features, scale2)
         if not np.isfinite(values).all():
             raise InputError(

@@ -220,12 +220,11 @@ class KernelScorer:
         """Scores of the rows ``first <= i < last`` of a block, shape (last - first, K)."""
         from ooc_svm.ops import gram  # with Numba
         from ooc_svm.ops.rows import row_squares
+        from ooc_svm.ops.squares import squares_of
 
         own, scale2 = self._functions.vectors, self._scale2
         if self._squares is None:
-            squares = np.empty(own.n_rows)
-            row_squares(*own.arrays, scale2, np.arange(own.n_rows, dtype=np.uint64), squares)
-            self._squares = squares
+            self._squares = squares_of(*own.arrays, scale2)
         chosen, near = np.arange(first, last, dtype=np.uint64), np.empty(last - first)
         row_squares(*rows.arrays, scale2, chosen, near)
         out = np.empty((self.n_scores, last - first))

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
-from ooc_svm.data.landmarks import kernel_values, squares_of
+from ooc_svm.data.landmarks import kernel_values
 from ooc_svm.ops import gram
+from ooc_svm.ops.squares import squares_of
 from ooc_svm.passes.gather import take_rows
 
 ROUNDS = 16  # In which the rows are drawn, about as many in each: more choose hardly better
@@ -48,7 +49,7 @@ def choose_pivots(
     """
     if rows.n_rows <= count:
         return np.arange(rows.n_rows)
-    squares, own = squares_of(rows, scale2), np.empty(rows.n_rows)
+    squares, own = squares_of(*rows.arrays, scale2), np.empty(rows.n_rows)
     gram.own_values(kernel, squares, np.empty(rows.n_rows), own)
     F, known = np.empty((rows.n_rows, count)), 0
     left, least = own.copy(), LEAST * own.sum()

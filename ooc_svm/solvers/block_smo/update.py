@@ -14,6 +14,7 @@ from ooc_svm.losses.row_loops import losses_along, slope_sizes
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
 from ooc_svm.ops.rows import row_squares
+from ooc_svm.ops.squares import squares_of
 from ooc_svm.passes.base import WHOLE, Position, RowSlice, union
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.problems.targets import RowTargets
@@ -107,9 +108,7 @@ class Moved:
         scale2: Float64Array | None,
     ) -> Moved:
         """The rows with their squared norms; ``scale2``: squares of the columns' scales."""
-        squares = np.empty(len(numbers))
-        row_squares(*rows.arrays, scale2, np.arange(len(squares), dtype=np.uint64), squares)
-        return cls(numbers, rows, squares, change, v)
+        return cls(numbers, rows, squares_of(*rows.arrays, scale2), change, v)
 
 
 def add_kernel_values(

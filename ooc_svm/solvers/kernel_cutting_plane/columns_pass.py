@@ -10,6 +10,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.ops import gram
 from ooc_svm.ops.rows import row_squares
+from ooc_svm.ops.squares import squares_of
 from ooc_svm.passes.base import WHOLE, Position, RowSlice
 from ooc_svm.passes.columns import Magnitudes
 
@@ -85,10 +86,9 @@ class ColumnsPass:
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: ColumnSums) -> None:
         assert block is not None
         first, last, n = rows.start - block.start, rows.stop - block.start, rows.stop - rows.start
-        near, far = np.empty(n), np.empty(self.support.n_rows)
+        near, far = np.empty(n), squares_of(*self.support.arrays, self.scale2)
         own = np.arange(first, last, dtype=np.uint64)
         row_squares(*block.arrays, self.scale2, own, near)
-        row_squares(*self.support.arrays, self.scale2, np.arange(len(far), dtype=np.uint64), far)
         out = np.zeros((len(self.to), n))
         buffers = gram.new_buffers(self.support.indptr, self.n_features, PRECISION)
         gram.add_values(
