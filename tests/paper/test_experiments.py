@@ -79,9 +79,10 @@ def data():
 
 
 def test_liblinear_comes_to_the_same_objective(data):
-    run = experiment.trained(data, solver="streamed-smo", bias="none", tol=1e-6)
-    w, b, _ = experiment.Liblinear(3).train(data, 1.0, 1e-6)
-    assert experiment.objective(data, w, b, 1.0) == pytest.approx(run.report["primal"], rel=1e-4)
+    """By its Newton method; its dual solvers draw rows at random and leave up to 3 % of so few rows."""
+    run = experiment.trained(data, solver="streamed-smo", loss="squared-hinge", bias="none", tol=1e-6)
+    w, b, _ = experiment.Liblinear(2).train(data, 1.0, 1e-6)
+    assert experiment.objective(data, w, b, 1.0, p=2.0) == pytest.approx(run.report["primal"], rel=1e-5)
     assert run.points[-1].primal == run.report["primal"]
     assert run.within(run.report["primal"], 0.0)[1] == run.reads
 
