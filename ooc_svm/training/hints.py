@@ -15,6 +15,8 @@ from ooc_svm.data.classes import LabelProblem, label_text
 from ooc_svm.errors import HintWarning, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
+from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.stopping import CERTIFIED
 from ooc_svm.store import Store
 from ooc_svm.store.label_summary import runs_by_chance
 from ooc_svm.training.data import Data
@@ -29,6 +31,7 @@ USELESS, GOOD = 0.1, 0.8
 # The measure of a quality that tells how good a model is.
 _MEASURES = ("balanced-accuracy", "micro-f1", "r2", "auc", "swapped-pairs")
 MOST_NAMED = 5  # Labels that a hint names
+ROUNDING = 0.5  # Share of a gap from which on rounding is what keeps it from being certified
 DENSE = 0.2  # Share of values that are stored from which on rows fill their side of the origin
 
 
@@ -120,6 +123,21 @@ def of_columns(
     for code, message in found.items():
         if code != "no-bias" or missed:
             yield Hint(code, message)
+
+
+def of_rounding(certificates: Sequence[Certificate], tol: float) -> Iterator[Hint]:
+    """Whether rounding keeps a gap from being certified, however long the run."""
+    shares = [
+        each.rounding / each.gap for each in certificates if each.stop_reason != CERTIFIED and each.gap > 0.0
+    ]
+    if shares and max(shares) >= ROUNDING:
+        yield Hint(
+            "rounding",
+            f"what rounding may have changed is most of the gap, and no more passes certify {tol:g}: "
+            "the values are too large or differ too much for double precision (try "
+            f"{parameter('scale', 'maxabs')} or a smaller {parameter('C')}), or the gap asked for is too "
+            f"small ({parameter('tol')})",
+        )
 
 
 def of_quality(options: TrainOptions, quality: Sequence[Quality | None], certified: bool) -> Iterator[Hint]:

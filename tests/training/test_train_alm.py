@@ -146,6 +146,29 @@ def test_a_penalty_at_its_limit_is_said(tmp_path):
     assert report["models"][1]["mu"] == pytest.approx(1e5)
 
 
+def test_values_too_large_for_double_precision_are_said(tmp_path):
+    ooc_svm.convert_matrix(1e30 * X, Y, tmp_path / "s.zarr", dtype="float64")
+    options = ["--solver", "alm", "--loss", "lp", "--p", 1.5, "--max-passes", 4]
+    code, lines = command("train", tmp_path / "s.zarr", "-o", tmp_path / "m", *options)
+    assert code == 0
+    [said] = [line for line in lines if "rounding" in line]
+    assert "no more passes certify 0.001" in said
+    assert "--scale maxabs" in said
+    code, lines = command("train", tmp_path / "s.zarr", "-o", tmp_path / "n", "--scale", "maxabs", *options)
+    assert not any("rounding" in line for line in lines)
+
+
+def test_it_is_said_where_there_is_no_gram_matrix(tmp_path, monkeypatch):
+    monkeypatch.setattr(alm_plan, "MOST_PARAMETERS", 0)
+    ooc_svm.convert_matrix(X, Y, tmp_path / "s.zarr")
+    planned = CliRunner().invoke(app, ["plan", str(tmp_path / "s.zarr"), "--solver", "alm"]).stdout
+    assert "no Gram matrix" in planned
+    options = ["--solver", "alm", "--max-passes", 3]
+    _, lines = command("train", tmp_path / "s.zarr", "-o", tmp_path / "m", *options)
+    [said] = [line for line in lines if "wide for a Gram matrix" in line]
+    assert "--solver inexact-alm takes fewer reads" in said
+
+
 def test_the_report_has_what_the_paper_stops_by():
     report = train(X, Y, solver="alm", bias="free", tol=1e-5).report
     [found] = report["models"]

@@ -100,7 +100,7 @@ class AlmPackage(SolverPackage):
             nbytes = count * 8 * (d + 1) ** 2 * size.n_models
             items.append(MemoryItem("Gram matrix", nbytes, f"{count} times {{each}}", 8 * (d + 1) ** 2))
         elif not self.inexact:
-            note = "no room or use for a Gram matrix: products by reads"
+            note = "no Gram matrix: too wide, or no room; a read for each product (inexact-alm takes fewer)"
             items.append(MemoryItem("conjugate gradients", 4 * vector, note))
         return SolverPlan(
             AlmParameters(gram),

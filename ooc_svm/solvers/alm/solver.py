@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import parameter
 from ooc_svm.passes.base import Overlap
 from ooc_svm.passes.columns import NormedMagnitudes
 from ooc_svm.passes.curvature import CurvaturePass, CurvatureSums
@@ -102,6 +103,15 @@ class Alm(AlmValues):
         return {
             "mu": state.penalty.ratio * self.model.C, "gradient": gradient, "paper_passes": next(small, 0)
         }  # fmt: skip
+
+    def hints(self) -> dict[str, str]:
+        if not self.by_products:
+            return {}
+        return {
+            "no-gram-matrix": "the data are too wide for a Gram matrix, or there is no room for one, so that "
+            "each product with it is a read of the data: "
+            f"{parameter('solver', 'inexact-alm')} takes fewer reads, and streamed-smo the fewest"
+        }
 
     def obstacles(self) -> dict[str, str]:
         certified = self.certificate.stop_reason == CERTIFIED
