@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.errors import parameter
 from ooc_svm.solvers.alm.state import AlmState, Memory, Search
 
 # Least curvature of a free parameter, as a share of what it is where all rows have a slope
@@ -131,3 +132,12 @@ def go_on(state: AlmState, product: Float64Array, n_penalized: int, least: float
     search.along = preconditioned + size / search.size * search.along
     search.size, search.products = size, search.products + 1
     search.active = int(size > search.goal and search.products < MOST_PRODUCTS)
+
+
+def hints_by_products() -> dict[str, str]:
+    """What a user should know where each product is a read, see `ooc_svm.solvers.base.Solver`."""
+    return {
+        "no-gram-matrix": "the data are too wide for a Gram matrix, or there is no room for one, so that each "
+        f"product with it is a read of the data: {parameter('solver', 'inexact-alm')} takes fewer reads, and "
+        "streamed-smo the fewest"
+    }

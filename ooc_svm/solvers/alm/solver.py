@@ -33,7 +33,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import parameter
 from ooc_svm.passes.base import Overlap
 from ooc_svm.passes.columns import NormedMagnitudes
 from ooc_svm.passes.curvature import CurvaturePass, CurvatureSums
@@ -105,13 +104,7 @@ class Alm(AlmValues):
         }  # fmt: skip
 
     def hints(self) -> dict[str, str]:
-        if not self.by_products:
-            return {}
-        return {
-            "no-gram-matrix": "the data are too wide for a Gram matrix, or there is no room for one, so that "
-            "each product with it is a read of the data: "
-            f"{parameter('solver', 'inexact-alm')} takes fewer reads, and streamed-smo the fewest"
-        }
+        return directions.hints_by_products() if self.by_products else {}
 
     def obstacles(self) -> dict[str, str]:
         certified = self.certificate.stop_reason == CERTIFIED
