@@ -137,7 +137,7 @@ def go_on(state: AlmState, product: Float64Array, n_penalized: int, least: float
 def hints_by_products() -> dict[str, str]:
     """What a user should know where each product is a read, see `ooc_svm.solvers.base.Solver`."""
     return {
-        "no-gram-matrix": "the data are too wide for a Gram matrix, or there is no room for one, so that each "
-        f"product with it is a read of the data: {parameter('solver', 'inexact-alm')} takes fewer reads, and "
-        "streamed-smo the fewest"
+        "no-gram-matrix": "the data are too wide for a Gram matrix, or there is no room for one, so that "
+        f"each product with it is a read of the data: {parameter('solver', 'inexact-alm')} takes fewer reads, "
+        "and streamed-smo the fewest"
     }
