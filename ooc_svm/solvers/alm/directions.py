@@ -138,6 +138,6 @@ def hints_by_products() -> dict[str, str]:
     """What a user should know where each product is a read, see `ooc_svm.solvers.base.Solver`."""
     return {
         "no-gram-matrix": "the data are too wide for a Gram matrix, or there is no room for one, so that "
-        f"each product with it is a read of the data: {parameter('solver', 'inexact-alm')} takes fewer reads, "
-        "and streamed-smo the fewest"
+        f"each product with it is a read of the data: {parameter('solver', 'inexact-alm')} takes fewer "
+        "reads, and streamed-smo the fewest"
     }
