@@ -206,8 +206,9 @@ class Engine(ABC):
             if reading and all(each.position.begins for each in reading) and between is not None:
                 between()
             answers = self.serve([waiting.pop(number) for number in served])
-            for number, answer in zip(served, answers, strict=True):
-                advance(number, answer)
+            for number in served:
+                # Answers may be large: each lives no longer than its solver needs it.
+                advance(number, answers.pop(0))
 
     def _begin(self, task: Work) -> Work:
         """Begin what may go on at the same time; what is returned ends it."""

@@ -29,13 +29,14 @@ def fuse(passes: Sequence[Pass]) -> list[tuple[Fused, list[int]]]:
     return fused
 
 
-def split(fused: Sequence[tuple[Fused, list[int]]], results: Sequence[Any]) -> list[Any]:
-    """The result of each pass, from those of the fused ones."""
-    found = {
-        member: own
-        for (each, members), result in zip(fused, results, strict=True)
-        for member, own in zip(members, each.split(result), strict=True)
-    }
+def split(fused: Sequence[tuple[Fused, list[int]]], results: list[Any]) -> list[Any]:
+    """The result of each pass, from those of the fused ones, which are taken out of the list.
+
+    So what belongs to many models together does not stay alive next to what has become of it.
+    """
+    found: dict[int, Any] = {}
+    for each, members in reversed(fused):
+        found.update(zip(members, each.split(results.pop()), strict=True))
     return [found[member] for member in range(len(found))]
 
 

@@ -197,6 +197,16 @@ def test_neither_threads_nor_engines_change_it(problem, options, metrics, tmp_pa
         assert bits(found) == bits(expected)
 
 
+def test_no_model_is_swept_with_the_loss_of_another():
+    """The hinge and its square are p = 1 and p = 2; with six models or more some are swept as one."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(900, 10))
+    y = np.where(x @ rng.normal(size=10) + 2.0 * rng.normal(size=900) > 0.0, 1.0, -1.0)
+    grid = {"p": [1.0, 2.0]}
+    model = tune(x, y, folds=5, loss="lp", grid=grid, tol=1e-4, resident=0.3, progress=lambda _: None)
+    assert model.report["converged"]
+
+
 def test_a_seed_draws_the_same_folds_and_another_one_others(tmp_path, finished):
     X, labels, _ = rows_of("two classes")
     for data, seed in ((store_of(tmp_path / "s", "two classes"), 1), (X, 1), (X, 2)):

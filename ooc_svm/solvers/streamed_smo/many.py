@@ -97,8 +97,11 @@ class ManySweeps(_Many[SweepPass]):
 
     def split(self, result: ManyLanes) -> list[LaneSums]:
         """The lanes of each model."""
-        for lane, w, rebuilt in zip(result.lanes, _apart(result.w), _apart(result.rebuilt), strict=True):
-            lane.w, lane.rebuilt = w, rebuilt
+        nothing = np.empty((0, 0))
+        w, result.w = _apart(result.w), nothing
+        rebuilt, result.rebuilt = _apart(result.rebuilt), nothing
+        for lane, own, before in zip(result.lanes, w, rebuilt, strict=True):
+            lane.w, lane.rebuilt = own, before
         return result.lanes
 
 

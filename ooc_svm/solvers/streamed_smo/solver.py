@@ -316,6 +316,8 @@ class StreamedSmo(Prunable):
             if rebuild:
                 rebuilt += answer.rebuilt
             rate = self._join(r, answer)
+            # The next round comes back with as much.
+            del answers, answer
             if model.free_bias:
                 resident, answering = self._answering(r)
                 rate = max(state.rho * answering, rate * min(answering, RELAXED * resident))

@@ -140,7 +140,9 @@ class SweepPass:
         if self.mean is not None:
             return None
         scale2 = self.model.space.scale2
-        return self.model.loss, id(scale2), self.rebuild, self.visits, int(self.seed), self.position.before
+        # Losses are tuples: those without numbers are equal, whatever their type.
+        loss = type(self.model.loss), self.model.loss
+        return *loss, id(scale2), self.rebuild, self.visits, int(self.seed), self.position.before
 
     @staticmethod
     def fuse(parts: Sequence[SweepPass]) -> Fused:
