@@ -40,9 +40,10 @@ def together(generators: Sequence[Steps]) -> Steps:
     while waiting:
         served = served_first(waiting)
         requests = [waiting.pop(number) for number in served]
-        answers = iter((yield _joined(requests)))
+        answers = yield _joined(requests)
         for number, request in zip(served, requests, strict=True):
-            own = [next(answers) for _ in _requests(request)]
+            # Answers may be large: each lives no longer than its generator needs it.
+            own = [answers.pop(0) for _ in _requests(request)]
             advance(number, own if isinstance(request, Overlap) else own[0])
 
 

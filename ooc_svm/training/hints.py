@@ -127,10 +127,8 @@ def of_columns(
 
 def of_rounding(certificates: Sequence[Certificate], tol: float) -> Iterator[Hint]:
     """Whether rounding keeps a gap from being certified, however long the run."""
-    shares = [
-        each.rounding / each.gap for each in certificates if each.stop_reason != CERTIFIED and each.gap > 0.0
-    ]
-    if shares and max(shares) >= ROUNDING:
+    open_ones = (each for each in certificates if each.stop_reason != CERTIFIED and each.gap > 0.0)
+    if any(each.rounding / each.gap >= ROUNDING for each in open_ones):
         yield Hint(
             "rounding",
             f"what rounding may have changed is most of the gap, and no more passes certify {tol:g}: "

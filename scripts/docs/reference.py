@@ -81,7 +81,7 @@ def options() -> str:
 
 
 def public_names() -> str:
-    """The public functions, classes and exceptions, for autodoc."""
+    """The public functions, classes and exceptions, as Sphinx documents them."""
     found = {name: getattr(ooc_svm, name) for name in dir(ooc_svm)}
     types = [name for name, value in found.items() if inspect.isclass(value)]
     errors = [name for name in types if issubclass(found[name], Exception)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int32Array, Int64Array, RowBlock, Values
-from ooc_svm.ops import rows as row_ops
+from ooc_svm.ops.squares import squares_of
 from ooc_svm.passes.gather import join_rows, take_rows
 
 # What is known of a row: class, bound, multiplier, output without the threshold; the multiplier when the read
@@ -77,10 +77,7 @@ class HeldRows:
 
     def squares(self, scale2: Float64Array | None) -> Float64Array:
         """``x.x`` of each row, shape (m,)."""
-        squares = np.empty(len(self.ids))
-        every = np.arange(len(squares), dtype=np.uint64)
-        row_ops.row_squares(*self.block.arrays, scale2, every, squares)
-        return squares
+        return squares_of(*self.block.arrays, scale2)
 
     def is_sound(self, n_features: int) -> bool:
         """Whether the parts fit each other; saved ones may come from anywhere."""

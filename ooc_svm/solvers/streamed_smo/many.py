@@ -97,6 +97,7 @@ class ManySweeps(_Many[SweepPass]):
 
     def split(self, result: ManyLanes) -> list[LaneSums]:
         """The lanes of each model."""
+        # Weights of all models are large: what is taken apart is let go before the next one is.
         nothing = np.empty((0, 0))
         w, result.w = _apart(result.w), nothing
         rebuilt, result.rebuilt = _apart(result.rebuilt), nothing
