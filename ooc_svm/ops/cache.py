@@ -14,12 +14,17 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from typing import Any, NamedTuple
 
 from llvmlite import binding  # type: ignore[import-untyped]
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    UserProvidedCacheLocator,
+)
 from numba.core.environment import Environment, lookup_environment
 from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]  # it is compiled
 
@@ -107,8 +112,40 @@ class _Constants(NamedTuple):
         return known
 
 
+class _Place(UserProvidedCacheLocator):
+    """The place of a function in a folder of ours."""
+
+    def __init__(self, function: Callable[..., Any], path: str, folder: str) -> None:
+        super().__init__(function, path)
+        self._cache_path = os.path.join(folder, self.get_suitable_cache_subpath(path))
+
+
+class _Folder(NamedTuple):
+    """A folder that Numba asks for a place before its own.
+
+    Numba's own way to name a folder is a setting of the whole process. It cannot be set for a moment: modules
+    are imported by several threads at once, and a place found between two changes is in the current folder.
+    """
+
+    path: str
+
+    def from_function(self, function: Callable[..., Any], path: str) -> _Place | None:
+        place = _Place(function, path, self.path)
+        try:
+            place.ensure_cache_path()
+        except OSError:
+            return None
+        return place
+
+
 class _Results(CompileResultCacheImpl):
     """How a compiled function is kept: Numba's tuple, in which other environments stand."""
+
+    def __init__(self, function: Callable[..., Any], folder: str) -> None:
+        if folder:
+            places: list[Any] = [_Folder(folder), *self._locator_classes]
+            self._locator_classes = places
+        super().__init__(function)
 
     def reduce(self, cres: Any) -> tuple[Any, ...]:
         code, description, own, *middle, others = super().reduce(cres)
@@ -121,11 +158,13 @@ class _Results(CompileResultCacheImpl):
 
 
 class CheckedCache(FunctionCache):
-    """The cache of one function. Raises RuntimeError where no folder can be written."""
+    """The cache of one function, in a folder, or where Numba finds one if that is empty or cannot be written.
 
-    _impl_class = _Results
+    Raises RuntimeError where no folder can be written.
+    """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], folder: str) -> None:
+        self._impl_class = partial(_Results, folder=folder)  # type: ignore[assignment]  # it is only called
         super().__init__(function)
         impl = self._impl
         self._cache_file = _CheckedFiles(

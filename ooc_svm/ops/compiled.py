@@ -12,8 +12,8 @@ import shutil
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -93,28 +93,16 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
     """
     dispatcher = njit(nogil=True, **options)(function)
     try:
-        with _our_folder():
-            dispatcher._cache = CheckedCache(function)
+        dispatcher._cache = CheckedCache(function, _CACHE_FOLDER)
     except RuntimeError:  # there is no folder for a cache
         _warn_of_no_cache()
     return dispatcher
 
 
-@contextmanager
-def _our_folder() -> Iterator[None]:
-    others = _SETTINGS.CACHE_DIR
-    _SETTINGS.CACHE_DIR = _CACHE_FOLDER or others
-    try:
-        yield
-    finally:
-        _SETTINGS.CACHE_DIR = others
-
-
 def cache_folder() -> Path | None:
     """The folder where compiled functions are kept; None where they cannot be."""
     try:
-        with _our_folder():
-            found = Path(CheckedCache(_compile).cache_path)
+        found = Path(CheckedCache(_compile, _CACHE_FOLDER).cache_path)
     except RuntimeError:
         return None
     return found.parent if str(found.parent) == _CACHE_FOLDER else found

@@ -118,7 +118,9 @@ def test_without_a_folder_for_a_cache_there_is_a_warning(
     program = (
         "import sys\n"
         "from numba.core import caching\n"
-        "caching.CompileResultCacheImpl._locator_classes = []\n"
+        "def read_only(locator):\n"
+        "    raise OSError('it is read-only')\n"
+        "caching._CacheLocator.ensure_cache_path = read_only\n"
         "from ooc_svm.cli import main\n"
         "main()\n"
     )

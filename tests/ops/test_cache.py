@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from faults import damage
+from numba.core import caching
 
 import ooc_svm.ops.compiled as module
 from ooc_svm.ops import cache, compile_events
@@ -119,12 +120,11 @@ def test_two_processes_that_save_at_once(folder, monkeypatch):
 
 @pytest.mark.fault
 def test_no_folder_for_a_cache(functions, monkeypatch):
-    from numba.core.caching import CacheImpl
+    def read_only(locator):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    from ooc_svm.ops import compiled
-
-    compiled._warn_of_no_cache.cache_clear()
-    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    module._warn_of_no_cache.cache_clear()
+    monkeypatch.setattr(caching._CacheLocator, "ensure_cache_path", read_only)
     with pytest.warns(RuntimeWarning, match="compiled functions cannot be kept"):
         assert not functions.found_in_cache()
 
@@ -144,11 +144,24 @@ def test_listeners_hear_of_compiling_and_not_of_loading(folder, tmp_path, monkey
 
 
 def test_there_may_be_no_folder(monkeypatch):
-    def none(function):
+    def none(function, folder):
         raise RuntimeError("no locator")
 
     monkeypatch.setattr(module, "CheckedCache", none)
     assert module.cache_folder() is None
+
+
+def test_no_setting_of_the_process_changes(folder, monkeypatch):
+    """Not even for a moment: other threads import modules meanwhile, and would look for their place here."""
+    seen, ensure = [], caching._CacheLocator.ensure_cache_path
+
+    def watched(locator):
+        seen.append(caching.config.CACHE_DIR)
+        ensure(locator)
+
+    monkeypatch.setattr(caching._CacheLocator, "ensure_cache_path", watched)
+    assert module.cache_folder() == folder
+    assert seen == [caching.config.CACHE_DIR]
 
 
 def test_what_was_compiled_is_known_to_the_next_process(folder, tmp_path):
