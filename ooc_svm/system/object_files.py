@@ -49,6 +49,7 @@ class ObjectReader(io.RawIOBase):
         self._bucket = Bucket(address)
         version = self._bucket.version(address.key)
         if version is None:
+            self._bucket.read(address.key, 0, 1)  # whose answer says whether there is the bucket
             raise MissingObject(f"{address}: there is no such object")
         self.version: ObjectVersion = version
         self._stop = version.size if stop is None else min(stop, version.size)

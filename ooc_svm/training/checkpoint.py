@@ -196,6 +196,8 @@ class Checkpoints:
         path = state_path(self.folder, place)
         try:
             remove_file(path)
+        except StorageError:  # of an object
+            raise
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be removed: {error.strerror}; check its permissions"
@@ -247,6 +249,8 @@ def _read(folder: AnyPath, place: int) -> Saved:
     try:
         with open_to_read(path) as file:
             checksum, vector_sums = _checksums(file, len(content["vectors"]["names"]))
+    except StorageError:  # of an object, which may be whole
+        raise
     except OSError as error:
         raise DamageError(f"{path}: a part of the checkpoint cannot be read: {error.strerror}") from error
     if checksum != content["vectors"].get("crc32c"):
