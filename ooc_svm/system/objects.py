@@ -330,6 +330,7 @@ class Bucket:
 
     def check_writable(self, key: str) -> None:
         """Write and remove a small object next to a key, to fail now rather than after hours."""
+        self.refuse_read_only(key)
         probe = f"{key}.probe-{secrets.token_hex(8)}"
         self.write(probe, b"probe", 5)
         self.remove([probe])
