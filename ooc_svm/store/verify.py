@@ -22,7 +22,7 @@ from ooc_svm.store.manifest import Manifest
 from ooc_svm.store.metadata import read_array
 from ooc_svm.store.open import STORE, find_manifest, open_listed
 from ooc_svm.store.reader import Store
-from ooc_svm.store.storage import ADVICE, Storage, open_storage
+from ooc_svm.store.storage import READ_ADVICE, Storage, open_storage
 from ooc_svm.system.address import AnyPath
 
 MOST_NAMED = 20
@@ -169,7 +169,7 @@ def _check_bytes(storage: Storage, manifest: Manifest) -> None:
         more = f"; and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
         raise DamageError(
             f"{len(damaged)} of {len(manifest.sizes)} chunks of {storage.location} are damaged: "
-            f"{'; '.join(damaged[:MOST_NAMED])}{more}; {ADVICE}"
+            f"{'; '.join(damaged[:MOST_NAMED])}{more}; {READ_ADVICE}"
         )
 
 

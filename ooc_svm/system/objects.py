@@ -64,8 +64,8 @@ _ADVICE = (
      "set the region of the bucket, for S3 in AWS_REGION"),
     ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|failed to authenticate|\\b401\\b|Unauthenticated|"
      "credential|169\\.254\\.|metadata\\.google|missing.*(key|account|token)|must be specified",
-     "give credentials as the cloud's own tools take them: in the environment, a profile or the role of the "
-     "machine"),
+     "give credentials as the cloud's own tools take them: in the environment, a profile (with the package "
+     "boto3 installed) or the role of the machine"),
     ("AccessDenied|Forbidden|\\b403\\b", "see that these credentials may read, write and list there"),
     ("InsufficientStorage|QuotaExceeded|\\b507\\b", "make room in the bucket"),
 )  # fmt: skip
