@@ -78,7 +78,7 @@ _UNANSWERED = (
 )
 # Of a range that begins after the end of an object.
 _BEYOND_END = re.compile("InvalidRange|status code: 416")
-_REFUSED = re.compile(r"status code: 4(?!04|08|25|29)\d\d")
+_REFUSED = re.compile(r"status code: 4(?!08|25|29)\d\d")
 # Of what failed for good: a refusal, or what the client has repeated itself.
 _FINAL = re.compile(rf"{_REFUSED.pattern}|, after \d+ retries,|redirect without LOCATION")
 # Variables that clients are made from.
@@ -276,7 +276,7 @@ class Bucket:
             try:
                 return cast("Mapping[str, Any]", self._library.head(self._store, key))
             except Exception as error:
-                if _REFUSED.search(str(error)) is not None:
+                if not isinstance(error, FileNotFoundError) and _REFUSED.search(str(error)) is not None:
                     # An answer to HEAD has no body; that to GET has one, which says why.
                     self._library.get(self._store, key, options={"range": (0, 1)})
                 raise
