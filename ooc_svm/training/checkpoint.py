@@ -26,6 +26,7 @@ from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
 from ooc_svm.system.files import (
     atomic_write,
     changed_at,
+    check_writable,
     exists,
     folders_in,
     make_folder,
@@ -111,7 +112,7 @@ class Checkpoints:
 
     ``folder``: made if it is missing.
     ``key``: what the run is; the state of another one is refused.
-    StorageError if the folder cannot be made.
+    StorageError if the folder cannot be made, or not be written to.
     """
 
     def __init__(self, folder: str | os.PathLike[str], key: RunKey) -> None:
@@ -125,6 +126,7 @@ class Checkpoints:
             raise StorageError(
                 f"{self.folder}: cannot be made for checkpoints: {error.strerror}; give another folder"
             ) from error
+        check_writable(state_path(self.folder, self._next))
 
     def save(
         self,

@@ -164,6 +164,16 @@ def test_predictions_that_cannot_be_written_are_not_made(place: Place, stored: s
     assert not [request for request in found if "rows.zarr/X/data/c/" in request.key]
 
 
+def test_a_run_whose_checkpoints_cannot_be_written_does_not_begin(place: Place, stored: str):
+    place.proxy.fault = lambda request, number: 403 if request.method == "PUT" else None
+    with (
+        place.proxy.counted() as found,
+        pytest.raises(StorageError, match=r"states/checkpoint-0.* failed: .*may read, write and list there"),
+    ):
+        train(stored, checkpoint=place / "states")
+    assert not [request for request in found if "rows.zarr/X/data/c/" in request.key]
+
+
 @pytest.mark.usefixtures("brief_repeating")
 def test_a_checkpoint_that_cannot_be_reached_is_not_damaged(place: Place, stored: str):
     train(stored, checkpoint=place / "states", max_passes=1)
