@@ -14,6 +14,7 @@ from ooc_svm.conversion.parquet import ParquetRows
 from ooc_svm.conversion.plan import ConversionPlan
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.text import TextBlocks
+from ooc_svm.errors import StorageError
 from ooc_svm.system.address import address_of
 from ooc_svm.system.files import read_head
 from ooc_svm.text.ahead import over_inputs
@@ -76,6 +77,8 @@ def _head(path: str | os.PathLike[str]) -> bytes:
         return b""
     try:
         return read_head(path, 4)
+    except StorageError:  # of an object: a request that was repeated already
+        raise
     except OSError:
         return b""
 

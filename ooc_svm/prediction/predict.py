@@ -18,7 +18,7 @@ from ooc_svm.prediction.rows import Ignored
 from ooc_svm.prediction.scores import SCORING, ScoreStream, decision_scores
 from ooc_svm.prediction.tables import Details, PredictionWriter, writer_for
 from ooc_svm.prediction.to_obs import write_to_obs
-from ooc_svm.system.files import atomic_write
+from ooc_svm.system.files import atomic_write, check_writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +221,7 @@ def predict(
         if stream.rows.holds(output):
             raise UsageError(f"{os.fspath(output)}: is part of the data; choose another name to write to")
         check_no_model(output)
+        check_writable(output)  # an object is written when all is predicted
         written: list[Predicted] = []
         atomic_write(output, lambda file: written.append(_write(stream, writer, file)))
         return written[0]

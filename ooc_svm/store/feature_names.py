@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from ooc_svm.parameters import is_path
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
 from ooc_svm.store.storage import Storage
-from ooc_svm.system.files import IrregularFileError, open_to_read, storage_errors
+from ooc_svm.system.address import located
+from ooc_svm.system.files import IrregularFileError, open_size, open_to_read, storage_errors
 from ooc_svm.system.memory import available_memory, size_available, size_needed
 
 NAMES = "var/_index"
@@ -50,10 +50,10 @@ def read_names_file(path: str | os.PathLike[str]) -> FeatureNames:
     place = os.fspath(path)
     try:
         with (
-            storage_errors("reading", Path(path), "check the disk and permissions"),
+            storage_errors("reading", located(path), "check the disk and permissions"),
             open_to_read(path) as file,
         ):
-            size = os.fstat(file.fileno()).st_size
+            size = open_size(file)
             if _READING * size > available_memory():
                 raise MemoryBudgetError(
                     f"{place}: its names take {size_needed(_READING * size)} of memory, this process may use "

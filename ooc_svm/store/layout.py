@@ -49,6 +49,9 @@ MARK = "ooc_svm"
 SOURCE = "ooc_svm_source"
 """Name of the root attribute of an AnnData store that was converted: it has no manifest."""
 
+BUILDING = "ooc-svm-building"
+"""Name of the object that marks a store which is being written to an object store."""
+
 MANIFEST = f"uns/{MARK}"
 """Path of the manifest in a store."""
 

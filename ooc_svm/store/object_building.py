@@ -16,13 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.parameters import PATH, checks
-from ooc_svm.store.layout import METADATA
+from ooc_svm.store.layout import BUILDING, METADATA
 from ooc_svm.store.object_storage import keys_of_store
 from ooc_svm.system.address import Address, address_of
 from ooc_svm.system.objects import Bucket
-
-MARK = "ooc-svm-building"
-"""Name of the object that marks a store which is being written."""
 
 RENEWED_SECONDS = 30
 """Seconds after which a run writes its mark again."""
@@ -47,9 +44,9 @@ class ObjectBuilding:
         self._published = False
         objects, folders = self._bucket.list(target.key)
         complete = self._bucket.version((target / METADATA).key) is not None
-        if MARK in objects and not complete:
+        if BUILDING in objects and not complete:
             self._refuse_running()
-            self._bucket.check_writable((target / MARK).key)
+            self._bucket.check_writable((target / BUILDING).key)
             remove_all(self._bucket, target)
         elif objects or folders or complete:
             self._refuse_existing()
@@ -78,7 +75,7 @@ class ObjectBuilding:
             )
 
     def _write_mark(self, folder: Address) -> None:
-        self._bucket.write((folder / MARK).key, _CONTENT, len(_CONTENT))
+        self._bucket.write((folder / BUILDING).key, _CONTENT, len(_CONTENT))
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEWED_SECONDS):
@@ -101,11 +98,11 @@ class ObjectBuilding:
         self._write_mark(self.target)
         self._bucket.remove([(self.target / METADATA).key])
         with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="copy") as pool:
-            list(pool.map(self._copy, new - {METADATA, MARK}))
+            list(pool.map(self._copy, new - {METADATA, BUILDING}))
         self._bucket.remove([(self.target / key).key for key in old - new])
         self._copy(METADATA)
         self._end()
-        self._bucket.remove([(self.target / MARK).key])
+        self._bucket.remove([(self.target / BUILDING).key])
         remove_all(self._bucket, self.folder)
 
     def _copy(self, key: str) -> None:
@@ -114,7 +111,7 @@ class ObjectBuilding:
     def _end(self) -> None:
         """Remove the mark of the run."""
         self._ended.set()
-        self._bucket.remove([(self.folder / MARK).key])
+        self._bucket.remove([(self.folder / BUILDING).key])
 
     def close(self) -> None:
         """Remove everything unless it was published."""
@@ -126,7 +123,7 @@ class ObjectBuilding:
 
 def mark_age(bucket: Bucket, place: Address) -> float | None:
     """Seconds since a mark was written, by the clock of the service; None without a mark."""
-    mark = bucket.version((place / MARK).key)
+    mark = bucket.version((place / BUILDING).key)
     if mark is None:
         return None
     probe = (place.with_name(f"{place.name}.clock-{secrets.token_hex(8)}")).key
@@ -154,7 +151,7 @@ def remove_all(bucket: Bucket, place: Address) -> int:
 
     The service lists them again until it names none: it may leave some out.
     """
-    mark, removed = (place / MARK).key, 0
+    mark, removed = (place / BUILDING).key, 0
     for _ in range(_MOST_LISTINGS):
         listed = bucket.walk(place.key)
         if not listed:
@@ -206,11 +203,11 @@ def sweep_store(path: str | os.PathLike[str]) -> int:
     removed = 0
     for place in places:
         objects = bucket.list(place.key)[0]
-        if MARK not in objects:
+        if BUILDING not in objects:
             continue
         complete = bucket.version((place / METADATA).key) is not None
         if complete and place == target:  # the run was killed before it removed its mark
-            bucket.remove([(place / MARK).key])
+            bucket.remove([(place / BUILDING).key])
             removed += 1
         else:
             removed += remove_all(bucket, place)

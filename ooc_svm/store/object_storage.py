@@ -203,6 +203,10 @@ class ObjectStorage:
         cache = self._cache_of(key)
         return cache is not None and cache.forget(key)
 
+    def read_originals(self) -> None:
+        """See `Storage.read_originals`: copies are in `PACK`, which is not asked for."""
+        self._asked_for_pack = True
+
     def _cache_of(self, key: str) -> ChunkCache | None:
         return self.cache if key.startswith(_ELEMENTS) else None
 

@@ -24,7 +24,7 @@ from ooc_svm.store.layout import CATEGORIES, CODES, LABEL, MANIFEST, MARK, SOURC
 from ooc_svm.store.manifest import Manifest, read_manifest
 from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
 from ooc_svm.store.reader import Column, NamedColumn, NumberColumn, Store, StoreParts, Tails
-from ooc_svm.store.storage import ADVICE, Storage, open_storage, storage_at
+from ooc_svm.store.storage import ADVICE, Storage, no_store, open_storage, storage_at
 from ooc_svm.system.files import is_folder
 
 
@@ -102,7 +102,7 @@ def find_manifest(storage: Storage) -> Manifest | None:
     place = storage.location
     attributes = read_group(storage, "")
     if attributes is None:
-        raise InputError(f"{place} is not a Zarr store: it has no metadata of a group; check the path")
+        raise no_store(storage.path)
     if MARK in attributes:
         return read_manifest(storage, attributes[MARK])
     if MARK in storage.list("uns"):

@@ -21,9 +21,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, OocSvmError, StorageError
-from ooc_svm.system.address import AnyPath, address_of
+from ooc_svm.store.layout import BUILDING
+from ooc_svm.system.address import Address, AnyPath, address_of
 from ooc_svm.system.descriptors import close_unwritten
-from ooc_svm.system.files import IrregularFileError, atomic_write, open_regular, status_of, storage_errors
+from ooc_svm.system.files import (
+    IrregularFileError,
+    atomic_write,
+    exists,
+    is_folder,
+    open_regular,
+    status_of,
+    storage_errors,
+)
 
 ADVICE = "copy the store again or make it again from its source"
 """What to do about a damaged store."""
@@ -168,6 +177,9 @@ class Storage(Protocol):
     def forget(self, key: str) -> bool:
         """Forget the copy of a file that was read and is damaged; whether it was one, not the file itself."""
 
+    def read_originals(self) -> None:
+        """Read every file itself from now on, where others have copies of several small ones."""
+
     def write(self, key: str, content: bytes) -> None:
         """Make or replace a file: it is the old one or the new one at any time, and durable on return."""
 
@@ -290,6 +302,9 @@ class LocalStorage:
         """See `Storage.forget`: there are no copies."""
         return False
 
+    def read_originals(self) -> None:
+        """See `Storage.read_originals`: there are no copies."""
+
     def write(self, key: str, content: bytes) -> None:
         """See `Storage.write`."""
         atomic_write(f"{self.location}/{key}", lambda file: file.write(content))
@@ -313,12 +328,24 @@ def open_storage(path: str | os.PathLike[str]) -> Storage:
         status = status_of(folder)
     if status is not None and stat.S_ISDIR(status.st_mode):
         return LocalStorage(folder)
-    if status is not None:
-        raise InputError(
-            f"{folder} is a file, not a Zarr store; convert it first: "
-            f"ooc-svm convert {shlex.quote(str(folder))} -o NEW.zarr"
+    raise no_store(folder)
+
+
+def no_store(place: AnyPath) -> InputError:
+    """The error for a place that has not the metadata of a Zarr store."""
+    if isinstance(place, Address) and exists(place / BUILDING):
+        return InputError(
+            f"{place} is not a Zarr store yet: a run is writing it, or was killed; wait for it, or remove "
+            f"what it has left: ooc-svm convert --sweep {place}"
         )
-    raise InputError(f"{folder} does not exist; check the path")
+    if is_folder(place):
+        return InputError(f"{place} is not a Zarr store: it has no metadata of a group; check the path")
+    if exists(place):
+        return InputError(
+            f"{place} is a file, not a Zarr store; convert it first: "
+            f"ooc-svm convert {shlex.quote(str(place))} -o NEW.zarr"
+        )
+    return InputError(f"{place} does not exist; check the path")
 
 
 @contextmanager

@@ -22,11 +22,14 @@ from ooc_svm.store.manifest import Manifest
 from ooc_svm.store.metadata import read_array
 from ooc_svm.store.open import STORE, find_manifest, open_listed
 from ooc_svm.store.reader import Store
-from ooc_svm.store.storage import ADVICE, Storage, open_storage
+from ooc_svm.store.storage import READ_ADVICE, Storage, open_storage
 from ooc_svm.system.address import AnyPath
 
 MOST_NAMED = 20
 """Number of damaged chunks that a message names; more are counted."""
+
+_CHUNKS_AHEAD = 16
+"""Number of chunks of an array that are fetched ahead."""
 
 Progress = Callable[[int, int], None]
 
@@ -85,25 +88,21 @@ def verify_store(
     """
     path = store.path if isinstance(store, Store) else store
     storage = open_storage(path)
+    storage.read_originals()
     manifest = find_manifest(storage)
     counter = _Counter(progress)
-    if manifest is not None:
-        counter.total = 2 * int(manifest.sizes.sum())
-        _check_bytes(storage, manifest, counter)
-    # The one whose bytes were checked, should another take its place meanwhile.
-    store = open_listed(storage, manifest, label, "keep", layer)
-    counter.total = counter.done + sum(store.block_stored_bytes(span.index) for span in store.blocks)
-    if store.parts.feature_names is not None:
-        store.parts.feature_names()  # checks each name
     if manifest is None:
-        for span in store.blocks:
-            store.read_block(span.index)
-            _read_columns(store, span.start, span.stop)
-            counter.add(store.block_stored_bytes(span.index))
+        store = open_listed(storage, None, label, "keep", layer)
+        _read_all(store, counter)
     else:
-        _check_rows(store, manifest, counter)
-        _check_labels(store, manifest)
-        _check_numbering(store, manifest)
+        if not _sizes_are_right(storage, manifest):
+            _check_bytes(storage, manifest)
+        try:
+            store = open_listed(storage, manifest, label, "keep", layer)
+            _check_all(store, manifest, counter)
+        except DamageError:
+            _check_bytes(storage, manifest)  # to name all chunks that are damaged, if that is the reason
+            raise
     return VerifyReport(
         path=store.path,
         n_rows=store.n_rows,
@@ -127,24 +126,59 @@ class _Counter:
             self._progress(self.done, self.total)
 
 
-def _check_bytes(storage: Storage, manifest: Manifest, counter: _Counter) -> None:
-    damaged = list(_damaged_chunks(storage, manifest, counter))
+def _read_all(store: Store, counter: _Counter) -> None:
+    """Decode all of a store without a manifest."""
+    counter.total = sum(store.block_stored_bytes(span.index) for span in store.blocks)
+    if store.parts.feature_names is not None:
+        store.parts.feature_names()  # checks each name
+    for span in store.blocks:
+        store.read_block(span.index)
+        _read_columns(store, span.start, span.stop)
+        counter.add(store.block_stored_bytes(span.index))
+
+
+def _check_all(store: Store, manifest: Manifest, counter: _Counter) -> None:
+    """Read every chunk, which is checked against the manifest then, and check all that they hold."""
+    counter.total = sum(store.block_stored_bytes(span.index) for span in store.blocks)
+    if store.parts.feature_names is not None:
+        store.parts.feature_names()  # checks each name
+    _check_rows(store, manifest, counter)
+    _check_labels(store, manifest)
+    _check_numbering(store, manifest)
+
+
+def _sizes_are_right(storage: Storage, manifest: Manifest) -> bool:
+    """Whether all chunk files are listed with the sizes that they must have: reading one stops at its size.
+
+    DamageError where there is a link on the way to them.
+    """
+    for array, first, last in manifest.chunks():
+        info = read_array(storage, array.name)
+        found = storage.list(info.key_prefix.rstrip("/"))
+        for index, size in enumerate(manifest.sizes[first:last].tolist()):
+            version = found.get(info.key(index).removeprefix(info.key_prefix))
+            if version is None or version.size != size:
+                return False
+    return True
+
+
+def _check_bytes(storage: Storage, manifest: Manifest) -> None:
+    """Raise DamageError with the names of damaged chunks, if there are any."""
+    damaged = list(_damaged_chunks(storage, manifest))
     if damaged:
         more = f"; and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
         raise DamageError(
             f"{len(damaged)} of {len(manifest.sizes)} chunks of {storage.location} are damaged: "
-            f"{'; '.join(damaged[:MOST_NAMED])}{more}; {ADVICE}"
+            f"{'; '.join(damaged[:MOST_NAMED])}{more}; {READ_ADVICE}"
         )
 
 
-def _damaged_chunks(storage: Storage, manifest: Manifest, counter: _Counter) -> Iterator[str]:
+def _damaged_chunks(storage: Storage, manifest: Manifest) -> Iterator[str]:
     for array, first, last in manifest.chunks():
         info = read_array(storage, array.name)
-        storage.list(info.key_prefix.rstrip("/"))  # a link on the way to the chunks is an error
         for index in range(last - first):
             key = info.key(index)
             size, checksum = int(manifest.sizes[first + index]), int(manifest.checksums[first + index])
-            counter.add(size)
             found = storage.describe(key)
             if found is None:
                 yield f"{key} (missing)"
@@ -167,6 +201,8 @@ def _check_rows(store: Store, manifest: Manifest, counter: _Counter) -> None:
     buffers = store.new_buffers()
     tails = [0]
     for span in store.blocks:
+        if span.index + 1 < len(store.blocks):
+            store.announce_block(span.index + 1)
         block = store.read_block(span.index, buffers)
         first = int(parts.block_nonzeros[span.index])
         ended = cutter.add(block.indptr[:-1] + first, first + span.n_nonzeros)
@@ -240,6 +276,7 @@ def _check_numbering(store: Store, manifest: Manifest) -> None:
         array = ChunkFiles(storage, info, manifest.sizes[first:last], manifest.checksums[first:last])
         for start in range(0, info.length, info.chunk):
             stop = min(start + info.chunk, info.length)
+            array.announce(start, min(start + _CHUNKS_AHEAD * info.chunk, info.length))
             found = np.empty(stop - start, info.dtype)
             array.read_into(start, stop, found)
             wanted = 1 if base is None else np.arange(start, stop) + base

@@ -15,7 +15,7 @@ READ_ONLY = ("https", "http")
 """Schemes of servers that are read and never written or listed."""
 
 # A `Path` of an address has lost a slash.
-_ADDRESS = re.compile(r"([a-z][a-z0-9]{1,9}):/{1,3}(.*)", re.IGNORECASE | re.DOTALL)
+_ADDRESS = re.compile(r"([a-z][a-z0-9]{1,9}):/{1,2}(.*)", re.IGNORECASE | re.DOTALL)
 _KNOWN = re.compile("(s3[an]?|gs|gcs|az|adl|abfss?|wasbs?|hdfs|https?|s?ftp|file|memory):/", re.IGNORECASE)
 
 
@@ -114,6 +114,9 @@ def complaint_about(path: str) -> str | None:
         host = path[len("file://") :].partition("/")[0] if path.lower().startswith("file://") else ""
         return None if host in ("", "localhost") else f"{path!r:.80} is on another machine; give file:///path"
     address = address_of(path)
+    if address is None and (scheme := path.partition(":")[0].lower()) in SCHEMES:
+        what = "server" if scheme in READ_ONLY else "bucket"
+        return f"{path!r:.80} names no {what}; give {scheme}://{what}/key"
     if address is None:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES[:-1])
         return f"{path!r:.80} is an address that is not read here; give one of {known}, file://, or a path"
@@ -122,4 +125,8 @@ def complaint_about(path: str) -> str | None:
             "may have a secret in it; give the address alone, and credentials as the cloud's own "
             "tools take them: in the environment, a profile or the role of the machine"
         )
+    if re.search(r"\s", address.bucket):
+        return f"{path!r:.80} names a bucket with a blank in it; check the name"
+    if address.key and (re.search(r"(^|/)\.{0,2}(/|$)", address.key) or not address.key.isprintable()):
+        return f"{path!r:.80} has an empty part, . or .., or a control character; give another key"
     return None

@@ -64,6 +64,8 @@ def has_magic(path: str | os.PathLike[str], kind: FileKind) -> bool:
         return read_head(path, _MAGIC_BYTES) == kind.magic
     except (FileNotFoundError, IrregularFileError):
         return False
+    except StorageError:  # of an object
+        raise
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -116,9 +118,9 @@ def read_arrays(path: str | os.PathLike[str], kind: FileKind) -> tuple[dict[str,
             return _Reader(file, path, kind).read()
     except FileNotFoundError as error:
         raise InputError(f"{os.fspath(path)}: there is no such {kind.name} file; check the name") from error
+    except StorageError:
+        raise
     except OSError as error:
-        if isinstance(error, StorageError):
-            raise
         raise _unreadable(path, error) from error
 
 

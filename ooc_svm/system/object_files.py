@@ -49,6 +49,7 @@ class ObjectReader(io.RawIOBase):
         self._bucket = Bucket(address)
         version = self._bucket.version(address.key)
         if version is None:
+            self._bucket.read(address.key, 0, 1)  # whose answer says whether there is the bucket
             raise MissingObject(f"{address}: there is no such object")
         self.version: ObjectVersion = version
         self._stop = version.size if stop is None else min(stop, version.size)
@@ -148,7 +149,7 @@ def object_fingerprint(address: Address) -> str:
 def matching(address: Address) -> list[Address]:
     """The objects that a pattern with ``*``, ``?`` or ``[...]`` names, by their keys; others are themselves.
 
-    ``*`` matches no slash. InputError if a pattern matches nothing.
+    ``*`` matches no slash. InputError if a pattern matches nothing, or the server has no lists.
     """
     wild = re.search(r"[*?[]", address.key)
     if wild is None:
@@ -156,6 +157,8 @@ def matching(address: Address) -> list[Address]:
     bucket, folder = Bucket(address), address.key[: wild.start()].rpartition("/")[0]
     if bucket.version(address.key) is not None:
         return [address]
+    if address.is_read_only:
+        raise InputError(f"{address}: a web server cannot be asked for a list; name each file")
     depth = address.key.count("/")
     keys = [key for key in bucket.walk(folder) if key.count("/") == depth and fnmatchcase(key, address.key)]
     if not keys:

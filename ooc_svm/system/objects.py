@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ooc_svm.errors import DamageError, InputError, OocSvmError, StorageError, UsageError
 from ooc_svm.system.address import Address
@@ -36,8 +36,11 @@ REPEATING_SECONDS = 30
 
 CONNECT_SECONDS = 5
 
-# Bounds of the pause before a repetition, in seconds, and repetitions at most.
-_FIRST_PAUSE, _LONGEST_PAUSE, _MOST_REPETITIONS = 0.1, 4.0, 8
+# Bounds of the pause before a repetition, in seconds.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 4.0
+# Of the client, which counts its repetitions as well and draws each pause between the first one and so many
+# times the last one: time alone ends them, and pauses grow by half on average.
+_MOST_REPETITIONS, _MOST_GROWTH = 1000, 3
 # Bytes of a part of an upload; what is no longer goes up in one request.
 _PART_BYTES = 16 << 20
 # Keys removed in one call.
@@ -50,6 +53,7 @@ _ENDPOINTS = {
 }
 # What services answer, and what to do; the first that is found counts.
 _ADVICE = (
+    ("PanicException", "check the variables of the environment that the tools of the cloud and proxies take"),
     ("InvalidCertificate",
      "give the certificates of its authority: SSL_CERT_FILE, or AWS_CA_BUNDLE for S3, names a file of them"),
     ("NoSuchBucket|NoSuchContainer|ContainerNotFound", "check the name of the bucket and its region"),
@@ -60,17 +64,30 @@ _ADVICE = (
      "set the region of the bucket, for S3 in AWS_REGION"),
     ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|failed to authenticate|\\b401\\b|Unauthenticated|"
      "credential|169\\.254\\.|metadata\\.google|missing.*(key|account|token)|must be specified",
-     "give credentials as the cloud's own tools take them: in the environment, a profile or the role of the "
-     "machine"),
+     "give credentials as the cloud's own tools take them: in the environment, a profile (with the package "
+     "boto3 installed) or the role of the machine"),
     ("AccessDenied|Forbidden|\\b403\\b", "see that these credentials may read, write and list there"),
     ("InsufficientStorage|QuotaExceeded|\\b507\\b", "make room in the bucket"),
 )  # fmt: skip
+# Why no whole answer came, by what the client's account has; else it names the reason of the system.
+_UNANSWERED = (
+    ("TimedOut|kind: Timeout", "no answer in time"),
+    ("IncompleteMessage", "the connection was closed before the answer"),
+    ("IncompleteBody", "the answer was cut"),
+    ('(?:message|error): "([^"]+)"', r"\1"),
+)
 # Of a range that begins after the end of an object.
 _BEYOND_END = re.compile("InvalidRange|status code: 416")
+_REFUSED = re.compile(r"status code: 4(?!08|25|29)\d\d")
 # Of what failed for good: a refusal, or what the client has repeated itself.
-_FINAL = re.compile(r"status code: (4(?!08|25|29)\d\d)|, after \d+ retries,|redirect without LOCATION")
+_FINAL = re.compile(rf"{_REFUSED.pattern}|, after \d+ retries,|redirect without LOCATION")
 # Variables that clients are made from.
 _OF_CLIENTS = re.compile("AWS_|AZURE_|GOOGLE_|SSL_CERT_|HOME$|.*_PROXY$", re.IGNORECASE)
+# Those that end up in a header or in the name of a server, where the client breaks off with a blank.
+_PLAIN = re.compile(
+    "AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|REGION|DEFAULT_REGION)|"
+    "AZURE_STORAGE_ACCOUNT_(NAME|KEY)|GOOGLE_BEARER_TOKEN"
+)
 _MOST_CLIENTS = 8
 _RUN_AGAIN = "see that the service can be reached from here, then run again"
 
@@ -129,11 +146,14 @@ def _store_of(
         "backoff": {
             "init_backoff": timedelta(seconds=_FIRST_PAUSE),
             "max_backoff": timedelta(seconds=_LONGEST_PAUSE),
-            "base": 2,
+            "base": _MOST_GROWTH,
         },
         "retry_timeout": timedelta(seconds=repeating_seconds),
     }
-    endpoints = [os.environ[name] for name in _ENDPOINTS.get(address.scheme, ()) if os.environ.get(name)]
+    endpoints = _endpoints(address.scheme)
+    for name, value in surroundings:
+        if _PLAIN.fullmatch(name) and re.search(r"\s", value):
+            raise InputError(f"{name} has a blank or a line break in it; set it without")
     client: Any = {
         "timeout": timedelta(seconds=REQUEST_SECONDS),
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
@@ -151,6 +171,15 @@ def _store_of(
     if address.scheme == "az":
         return AzureStore(address.bucket, **settings)
     return HTTPStore.from_url(f"{address.scheme}://{address.bucket}", **settings)
+
+
+def _endpoints(scheme: str) -> list[str]:
+    """Addresses of servers in the environment, the one that counts first."""
+    found = {name: os.environ[name] for name in _ENDPOINTS.get(scheme, ()) if os.environ.get(name)}
+    for name, url in found.items():
+        if re.fullmatch(r"https?://[^\s/]\S*", url) is None:
+            raise InputError(f"{name} is no address of a server; give it as https://host or http://host")
+    return list(found.values())
 
 
 def _s3_authority() -> dict[str, bytes]:
@@ -242,8 +271,18 @@ class Bucket:
 
     def version(self, key: str) -> ObjectVersion | None:
         """What is known of an object; None if there is none."""
+
+        def look() -> Mapping[str, Any]:
+            try:
+                return cast("Mapping[str, Any]", self._library.head(self._store, key))
+            except Exception as error:
+                if not isinstance(error, FileNotFoundError) and _REFUSED.search(str(error)) is not None:
+                    # An answer to HEAD has no body; that to GET has one, which says why.
+                    self._library.get(self._store, key, options={"range": (0, 1)})
+                raise
+
         try:
-            return _version(self._ask("looking at", key, lambda: self._library.head(self._store, key)))
+            return _version(self._ask("looking at", key, look))
         except MissingObject:
             return None
 
@@ -291,6 +330,7 @@ class Bucket:
 
     def check_writable(self, key: str) -> None:
         """Write and remove a small object next to a key, to fail now rather than after hours."""
+        self.refuse_read_only(key)
         probe = f"{key}.probe-{secrets.token_hex(8)}"
         self.write(probe, b"probe", 5)
         self.remove([probe])
@@ -312,9 +352,7 @@ def _pauses() -> Iterator[float]:
     """Pauses between repetitions, with jitter, for as long as is repeated."""
     deadline = time.monotonic() + REPEATING_SECONDS
     pause = _FIRST_PAUSE
-    for _ in range(_MOST_REPETITIONS):
-        if time.monotonic() + pause > deadline:
-            return
+    while time.monotonic() + pause <= deadline:
         yield pause * random.uniform(0.5, 1.0)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -343,6 +381,10 @@ def _call(action: str, call: Callable[[], Result]) -> Result:
             if pause is None:
                 raise _failure(action, error) from None
             time.sleep(pause)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of a client that met a defect of its own
+                raise
+            raise _failure(action, error) from None
 
 
 def _interruptibly(call: Callable[[], Result]) -> Result:
@@ -365,7 +407,7 @@ def _interruptibly(call: Callable[[], Result]) -> Result:
     return result.result()
 
 
-def _failure(action: str, error: Exception) -> StorageError:
+def _failure(action: str, error: BaseException) -> StorageError:
     """What is raised for good. The next request has a new client: credentials may be renewed by then."""
     _store_of.cache_clear()
     text = f"{type(error).__name__} {error}"
@@ -385,6 +427,18 @@ def _said(text: str) -> str:
         words = f"the certificate of the service is not trusted here ({problem[1]})"
     elif (status := re.search(r"status code: (\d+[^:\n]*)", text)) is not None:
         words = f"the service answered {status[1].strip()}"
+    elif (reason := _unanswered(found)) is not None:
+        words = reason
     else:
-        words = text.rpartition(" - ")[2] or text
+        words = re.sub(r"^Generic \w+ error: ", "", text.rpartition(" - ")[2] or text)
     return " ".join(words.split())[:200].rstrip(".")
+
+
+def _unanswered(text: str) -> str | None:
+    """Why a server, which is named where that is known, gave no whole answer; None if that is not known."""
+    if "HttpError {" not in text:
+        return None
+    matches = ((re.search(pattern, text), words) for pattern, words in _UNANSWERED)
+    reason = next((match.expand(words) for match, words in matches if match is not None), None)
+    server = re.search(r"uri: Some\(\s*\w+://([^/\s,@]+)", text)
+    return reason if reason is None or server is None else f"{reason} ({server[1]})"

@@ -48,6 +48,8 @@ class RecordFile:
         self._path, self._checksum = path, 0
         try:
             self._file = open_to_read(path)
+        except StorageError:  # of an object
+            raise
         except OSError as error:
             raise self._failure(error) from error
 
@@ -56,9 +58,9 @@ class RecordFile:
         array = np.empty(length, dtype)
         try:
             self.require(self._file.readinto(array.data) == array.nbytes)
+        except StorageError:
+            raise
         except OSError as error:
-            if isinstance(error, StorageError):
-                raise
             raise self._failure(error) from error
         self._checksum = zlib.crc32(array.data, self._checksum)
         return array

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ooc_svm.errors import InputError
+from ooc_svm.errors import InputError, StorageError
 from ooc_svm.system.files import IrregularFileError, read_head
 
 if sys.version_info >= (3, 14):
@@ -148,6 +148,8 @@ def window_bytes(path: str | os.PathLike[str]) -> int:
     """
     try:
         head = read_head(path, _HEAD_BYTES)
+    except StorageError:  # of an object: a request that was repeated already
+        raise
     except (OSError, IrregularFileError):
         return 0
     format_ = format_of_content(head)

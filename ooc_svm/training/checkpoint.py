@@ -26,6 +26,7 @@ from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
 from ooc_svm.system.files import (
     atomic_write,
     changed_at,
+    check_writable,
     exists,
     folders_in,
     make_folder,
@@ -111,7 +112,7 @@ class Checkpoints:
 
     ``folder``: made if it is missing.
     ``key``: what the run is; the state of another one is refused.
-    StorageError if the folder cannot be made.
+    StorageError if the folder cannot be made, or not be written to.
     """
 
     def __init__(self, folder: str | os.PathLike[str], key: RunKey) -> None:
@@ -125,6 +126,7 @@ class Checkpoints:
             raise StorageError(
                 f"{self.folder}: cannot be made for checkpoints: {error.strerror}; give another folder"
             ) from error
+        check_writable(state_path(self.folder, self._next))
 
     def save(
         self,
@@ -196,6 +198,8 @@ class Checkpoints:
         path = state_path(self.folder, place)
         try:
             remove_file(path)
+        except StorageError:  # of an object
+            raise
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be removed: {error.strerror}; check its permissions"
@@ -247,6 +251,8 @@ def _read(folder: AnyPath, place: int) -> Saved:
     try:
         with open_to_read(path) as file:
             checksum, vector_sums = _checksums(file, len(content["vectors"]["names"]))
+    except StorageError:  # of an object, which may be whole
+        raise
     except OSError as error:
         raise DamageError(f"{path}: a part of the checkpoint cannot be read: {error.strerror}") from error
     if checksum != content["vectors"].get("crc32c"):

@@ -38,8 +38,10 @@ class Transfer:
 
     def line(self) -> str:
         """The transfer for people."""
-        cost = "" if self.cost is None else f", which cost {self.cost:.2f}"
-        return f"from the bucket: {self.requests:,} requests, {format_size(self.nbytes)}{cost}"
+        line = f"from the bucket: {self.requests:,} requests, {format_size(self.nbytes)}"
+        if self.cost is None:
+            return line
+        return f"{line}, which cost {f'{self.cost:,.2f}' if self.cost >= 0.01 else 'less than 0.01'}"
 
 
 def transfer_of(

@@ -249,6 +249,8 @@ def test_a_plan_tells_what_a_run_fetches_and_costs(place: Place, stored: str, lo
     assert planned.transfer.cost == pytest.approx(planned.transfer.requests * 0.4e-3 + n_bytes * 1e-8)
     assert planned.to_json()["transfer"]["nbytes"] == n_bytes
     assert planned.lines()[-1].startswith("from the bucket: ")
+    assert planned.lines()[-1].endswith(", which cost 0.04")
+    assert ooc_svm.plan(stored, price_get=1e-9).lines()[-1].endswith(", which cost less than 0.01")
     assert ooc_svm.plan(stored).transfer.cost is None
     cached = ooc_svm.plan(stored, cache=tmp_path / "cache", cache_size="10MB")
     assert cached.transfer.nbytes == n_bytes
@@ -291,12 +293,22 @@ def test_proxies_of_the_environment_are_asked(place: Place, stored: str, monkeyp
 
 
 def test_a_bucket_that_is_not_there(place: Place, local: Path):
+    model = train(local / "rows.zarr")
     for call in (
         lambda: open_store("s3://no-such-bucket/a.zarr"),
         lambda: ooc_svm.convert(local / "rows.svm", "s3://no-such-bucket/new.zarr"),
         lambda: ooc_svm.convert("s3://no-such-bucket/*.gz", local / "no.zarr"),
+        lambda: ooc_svm.convert("s3://no-such-bucket/a.svm", local / "no.zarr"),
+        lambda: ooc_svm.load_model("s3://no-such-bucket/m"),
+        lambda: ooc_svm.predict(model, local / "rows.zarr", output="s3://no-such-bucket/labels"),
+        lambda: train(local / "rows.zarr", checkpoint="s3://no-such-bucket/states"),
     ):
-        with pytest.raises(
-            StorageError, match=r"s3://no-such-bucket.* failed: .*check the name of the bucket"
+        with (
+            place.proxy.counted() as found,
+            pytest.raises(
+                StorageError,
+                match=r"^\w+ s3://no-such-bucket.* failed: .*; check the name of the bucket and its region$",
+            ),
         ):
             call()
+        assert max(Counter(found).values()) <= 2  # a refusal is not asked for again

@@ -14,8 +14,9 @@ from helpers.object_places import Place, same_models, train, write_small
 import ooc_svm
 from ooc_svm.errors import DamageError, InputError, StorageError, UsageError
 from ooc_svm.store import open_store, sweep_store
-from ooc_svm.store.object_building import MARK
+from ooc_svm.store.layout import BUILDING
 from ooc_svm.store.object_storage import PACK, keys_of_store
+from ooc_svm.system.files import check_writable
 from ooc_svm.system.objects import Bucket
 
 
@@ -101,7 +102,7 @@ def test_a_bucket_that_lists_half_of_its_keys(place: Place, local: Path, tmp_pat
     with pytest.raises(StorageError, match=r"listing .* objects were left out, .*; .* as it was; ") as raised:
         ooc_svm.convert(local / "rows.svm", place / "rows.zarr", overwrite=True)
     assert raised.value.exit_code == 5
-    place.put(f"left.zarr/{MARK}", b"")
+    place.put(f"left.zarr/{BUILDING}", b"")
     for number in range(9):
         place.put(f"left.zarr/X/data/c/{number}", b"left")
     assert sweep_store(place / "left.zarr") == 10
@@ -123,7 +124,7 @@ def test_leftovers_open_as_no_store_and_are_swept(place: Place, local: Path, mon
         patch.setattr("ooc_svm.store.object_building.remove_all", lambda *_: 0)
         with pytest.raises(KeyboardInterrupt):
             write_small(local / "rows.svm", place / "rows.zarr")
-    assert MARK in place.keys("rows.zarr")
+    assert BUILDING in place.keys("rows.zarr")
     with pytest.raises(InputError, match="is not a Zarr store"):
         open_store(place / "rows.zarr")
     with pytest.raises(StorageError, match=r"another run is writing .* convert --sweep s3://"):
@@ -138,7 +139,7 @@ def test_leftovers_open_as_no_store_and_are_swept(place: Place, local: Path, mon
 
 def test_an_old_mark_is_that_of_a_killed_run(place: Place, local: Path, monkeypatch):
     monkeypatch.setattr("ooc_svm.store.object_building.ABANDONED_SECONDS", 0)
-    place.put(f"rows.zarr/{MARK}", b"")
+    place.put(f"rows.zarr/{BUILDING}", b"")
     place.put("rows.zarr/X/rest/c/9", b"left")
     write_small(local / "rows.svm", place / "rows.zarr")
     assert "X/rest/c/9" not in place.keys("rows.zarr")
@@ -234,10 +235,11 @@ def test_a_web_server_is_read_and_never_written(place: Place, local: Path, tmp_p
     same_models(train(f"{web}/rows.zarr"), expected)
     assert ooc_svm.evaluate(expected, f"{web}/rows.svm") == ooc_svm.evaluate(expected, local / "rows.svm")
     for write in (
+        lambda: check_writable(f"{web}/m"),
         lambda: ooc_svm.save_model(expected, f"{web}/m"),
         lambda: ooc_svm.convert(local / "rows.svm", f"{web}/new.zarr"),
     ):
-        with pytest.raises(UsageError, match="is on a server that is only read"):
+        with pytest.raises(UsageError, match=r"/(m|new\.zarr) is on a server that is only read"):
             write()
 
 

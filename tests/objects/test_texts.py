@@ -12,8 +12,9 @@ from helpers.object_places import Place
 from helpers.object_server import Request
 
 import ooc_svm
-from ooc_svm.errors import InputError
+from ooc_svm.errors import DamageError, InputError
 from ooc_svm.store import open_store
+from ooc_svm.system.object_files import ObjectReader
 from ooc_svm.text.ahead import OPENED_AT_ONCE
 from ooc_svm.text.reader import TextRows
 
@@ -99,3 +100,30 @@ def test_no_memory_is_left_out_of_the_plan(place: Place, text: bytes, tmp_path: 
         plan_conversion(ConvertOptions(tmp_path / "new.zarr", memory="200MB"), [])
     assert "objects" not in str(near.value)
     assert str(remote.value) != str(near.value)
+
+
+def test_names_of_features_are_read_from_a_bucket(place: Place, local: Path, tmp_path: Path):
+    place.put("names.txt", b"".join(b"word%d\n" % number for number in range(60)))
+    ooc_svm.convert(local / "rows.svm", tmp_path / "n.zarr", feature_names=place / "names.txt")
+    assert open_store(tmp_path / "n.zarr").feature_names[59] == "word59"
+    with pytest.raises(InputError, match=r"^s3://.*none\.txt: there is no such file of names"):
+        ooc_svm.convert(local / "rows.svm", tmp_path / "o.zarr", feature_names=place / "none.txt")
+
+
+def test_a_web_server_is_not_asked_for_a_list(place: Place, tmp_path: Path):
+    address = place.address("*.svm")
+    with pytest.raises(InputError, match="cannot be asked for a list; name each file"):
+        ooc_svm.convert(f"{place.proxy.url}/{address.bucket}/{address.key}", tmp_path / "n.zarr")
+
+
+def test_an_object_that_is_replaced_while_it_is_read(place: Place, text: bytes, monkeypatch):
+    place.put("rows.svm", text)
+    reader = ObjectReader(place.address("rows.svm"), range_bytes=1000, ranges_ahead=1)
+    assert reader.read(1000) == text[:1000]
+    place.put("rows.svm", text[::-1])
+    with pytest.raises(
+        DamageError, match=r"rows\.svm failed: the object was replaced after it was opened"
+    ) as raised:
+        reader.read(1000)
+    assert raised.value.exit_code == 4
+    reader.close()

@@ -80,15 +80,18 @@ class TestOurs:
 
     def test_another_store_takes_the_place_of_one_that_is_verified(self, tmp_path, monkeypatch):
         write_ours(tmp_path / "s", 0)
-        check, replaced = verify._check_bytes, []
+        check, replaced = verify._sizes_are_right, []
 
         def check_and_replace(*arguments):
-            check(*arguments)
+            found = check(*arguments)
             write_ours(tmp_path / "s", 1, overwrite=True)
             replaced.append(True)
+            return found
 
-        monkeypatch.setattr(verify, "_check_bytes", check_and_replace)
-        with pytest.raises(DamageError, match="is not the one written there"):
+        monkeypatch.setattr(verify, "_sizes_are_right", check_and_replace)
+        with pytest.raises(
+            DamageError, match=r"not the chunk that was written there.*if the store was replaced"
+        ):
             verify_store(tmp_path / "s")
         assert replaced
 
