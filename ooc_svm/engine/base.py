@@ -67,6 +67,7 @@ class Stream:
     prefetch: tuple[int, ...] = ()  # Blocks that the next stream begins with
     # Work of solvers; each is taken out of the list when it is begun
     works: list[Work] = field(default_factory=list)
+    stops: Sequence[Work] = ()  # Each has one of the works end soon
 
 
 class Engine(ABC):
@@ -137,14 +138,16 @@ class Engine(ABC):
             if each.work is not None
         ]
         prefetch = tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch))
-        answers = iter(self._answers([request for group in groups for request in group], works, prefetch))
+        stops = [each.stop for each in overlaps if each.stop is not None]
+        requests = [request for group in groups for request in group]
+        answers = iter(self._answers(requests, works, stops, prefetch))
         found = [[next(answers) for _ in group] for group in groups]
         return [
             own if isinstance(each, Overlap) else own[0] for each, own in zip(waiting, found, strict=True)
         ]
 
     def _answers(
-        self, requests: Sequence[Request], works: list[Work], prefetch: tuple[int, ...]
+        self, requests: Sequence[Request], works: list[Work], stops: Sequence[Work], prefetch: tuple[int, ...]
     ) -> list[Any]:
         answers: list[Any] = [None] * len(requests)
         passes: dict[int, Pass] = {}
@@ -161,7 +164,7 @@ class Engine(ABC):
             key=lambda kind: kind[0],
         )
         if works and not kinds:
-            self._stream(Stream((), RowSet(((),)), False, WHOLE, prefetch, works))
+            self._stream(Stream((), RowSet(((),)), False, WHOLE, prefetch, works, stops))
         for number, (data, rows) in enumerate(kinds, 1):
             places = [i for i, r in passes.items() if (r.needs_data, r.rows) == (data, rows)]
             alike = [passes[i] for i in places]
@@ -172,7 +175,7 @@ class Engine(ABC):
             position, ahead = main.position, main.prefetch
             part = self._all_rows if rows is None else rows
             results = self._stream(
-                Stream([each.request for each, _ in fused], part, data, position, ahead, own)
+                Stream([each.request for each, _ in fused], part, data, position, ahead, own, stops)
             )
             self.counters.passes += data and position.ends
             for i, answer in zip(places, split(fused, results), strict=True):

@@ -107,6 +107,9 @@ class LocalEngine(Engine):
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             progress.stop.set()
+            if not all(future.done() for future in futures):
+                for stop in stream.stops:
+                    stop()
             wait(futures)
             for index in progress.prefetched:
                 self._blocks.release(index)

@@ -218,12 +218,15 @@ class Overlap:
     first : callable, optional
         Done once, before the work of all solvers that wait with an equal one. Where there are no requests it
         waits until no solver has others that need no data: those that go on have come as far.
+    stop : callable, optional
+        Called by any thread when nobody waits for the work any more: it ends soon, wherever it is.
     """
 
     requests: tuple[Request, ...]
     work: Callable[[], None] | None = None
     prefetch: tuple[int, ...] = ()
     first: Callable[[], None] | None = None
+    stop: Callable[[], None] | None = None
 
 
 def rows_of(rounds: Sequence[RowSet]) -> RowSet:

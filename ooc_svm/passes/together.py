@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ooc_svm.passes.base import Overlap, Pass, Request, is_pass
@@ -50,17 +51,19 @@ def together(generators: Sequence[Steps]) -> Steps:
 def _joined(waiting: Sequence[Request | Overlap]) -> Overlap:
     overlaps = [each for each in waiting if isinstance(each, Overlap)]
     works = [each.work for each in overlaps if each.work is not None]
+    stops = [each.stop for each in overlaps if each.stop is not None]
     return Overlap(
         tuple(request for each in waiting for request in _requests(each)),
-        (lambda: _in_turn(works)) if works else None,
+        partial(_in_turn, works) if works else None,
         tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch)),
         next((each.first for each in overlaps if each.first is not None), None),
+        partial(_in_turn, stops) if stops else None,
     )
 
 
-def _in_turn(works: Sequence[Callable[[], None]]) -> None:
-    for work in works:
-        work()
+def _in_turn(tasks: Sequence[Callable[[], None]]) -> None:
+    for task in tasks:
+        task()
 
 
 def _requests(request: Request | Overlap) -> tuple[Request, ...]:

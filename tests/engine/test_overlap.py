@@ -223,6 +223,27 @@ class TestWork:
         left = [t.name for t in threading.enumerate() if t.name.startswith(("read", "compute"))]
         assert left == []
 
+    def test_that_can_be_stopped_is_when_a_read_fails(self):
+        source, models, vectors, rounds = sweep_setup(23)
+        stopped, ended = threading.Event(), []
+        source.read_block = fail
+        joined = [
+            Overlap(
+                requests_of(models[0], rounds[0]), lambda: ended.append(stopped.wait(60)), stop=stopped.set
+            )
+        ]
+        with LocalEngine(source, vectors, threads=3) as engine, pytest.raises(Failure):
+            engine.serve(joined)
+        assert ended == [True]
+
+    @pytest.mark.parametrize("name", ENGINES)
+    def test_is_not_stopped_when_all_goes_well(self, build, name):
+        source, models, vectors, rounds = sweep_setup(23)
+        stops = []
+        engine = build(name, source, vectors, rounds)
+        engine.serve([Overlap(requests_of(models[0], rounds[0]), no_work, stop=lambda: stops.append(1))])
+        assert stops == []
+
 
 class TestAnswers:
     @pytest.mark.parametrize("name", ENGINES)

@@ -140,7 +140,18 @@ def check_sweep(sweep):
 class Solving:
     """A call of `solve` from given multipliers."""
 
-    def __init__(self, data, v=None, *, seed=1, dtype=np.float64, wanted=0.0, most_elements=10**8, mean=None):
+    def __init__(
+        self,
+        data,
+        v=None,
+        *,
+        seed=1,
+        dtype=np.float64,
+        wanted=0.0,
+        most_elements=10**8,
+        mean=None,
+        stopped=False,
+    ):
         self.data = data
         self.v = np.zeros(len(data.t)) if v is None else v
         self.dual, self.far = self.v.copy(), np.full(len(self.v), np.nan)
@@ -152,5 +163,5 @@ class Solving:
         dual_loops.solve(
             data.functions, *data.arrays(dtype), np.arange(len(self.dual), dtype=np.uint64), data.squares,
             moments, data.scale2, self.w, self.bias, data.targets, self.dual, self.far, np.uint64(seed),
-            wanted, most_elements, self.sums,
+            wanted, most_elements, np.array([stopped], np.uint8), self.sums,
         )  # fmt: skip

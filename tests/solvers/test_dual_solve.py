@@ -120,6 +120,11 @@ class TestSolve:
             sums = Solving(data, most_elements=most).sums
             assert most <= sums[dual_loops.ELEMENTS] + sums[dual_loops.ROWS] < most + nnz + n_rows
 
+    def test_looks_at_no_row_when_it_is_stopped(self):
+        run = Solving(dual_data("hinge"), stopped=True)
+        assert (run.sums[dual_loops.ROWS], run.sums[dual_loops.CHANGES]) == (0.0, 0.0)
+        assert not run.w.any()
+
     @pytest.mark.parametrize("loss", LOSSES)
     def test_shrinking_saves_work_and_changes_no_optimum(self, loss):
         """The rows that are set aside are looked at again, whatever they were when they were."""

@@ -16,7 +16,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
-from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
+from ooc_svm.solvers.streamed_smo.working_set import GO_ON, WorkingSet
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE, _flatten, _unflatten, _upgrade
 
@@ -228,7 +228,7 @@ class TestSolve:
         row_ops.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
         dual_loops.solve(
             model.loss, *data.arrays(dtype), np.arange(N_ROWS, dtype=np.uint64), squares, None, None,
-            expected_w, np.zeros(3), data.targets, dual, far, seed_of(1), 1e-6, 10**7, expected,
+            expected_w, np.zeros(3), data.targets, dual, far, seed_of(1), 1e-6, 10**7, GO_ON, expected,
         )  # fmt: skip
         assert held.dual.tobytes() == dual.tobytes()
         assert w.tobytes() == expected_w.tobytes()

@@ -286,7 +286,7 @@ def sweep(  # type: ignore[no-untyped-def]
 @compiled
 def solve(  # type: ignore[no-untyped-def]
     loss, indptr, indices, values, places, squares, moments, scale2, w, bias, targets, dual, stationarity,
-    seed, wanted, most_elements, sums
+    seed, wanted, most_elements, stop, sums
 ):  # fmt: skip
     """Sweep resident rows, those that stay at a bound set aside, until their gaps sum up to ``wanted``.
 
@@ -297,6 +297,7 @@ def solve(  # type: ignore[no-untyped-def]
         being stationary when last looked at.
     ``wanted``: sum of the row gaps, as seen in one sweep of all rows, at which the work ends.
     ``most_elements``: nonzeros and rows after which it ends anyway, at the end of a sweep.
+    ``stop`` (uint8, shape (1,)): not 0 when another thread wants it to end at once, wherever it is.
     ``sums`` (float64, shape (N_SUMS,)): added to: LINEAR (D without its norm), MOVED, ROWS,
         ELEMENTS, CHANGES, DISTANCE, SIZE; GAP is set. What multipliers add to D and to their sum follows
         from where they began and ended: rounding has few terms then, however many steps there were.
@@ -314,6 +315,8 @@ def solve(  # type: ignore[no-untyped-def]
         gap = largest = 0.0
         last = len(order) - 1
         for k in range(len(order)):
+            if stop[0]:
+                break
             i, following, later = order[k], order[min(k + 1, last)], order[min(k + AHEAD, last)]
             prefetch(targets, 2 * later)
             prefetch(dual, later)
@@ -349,7 +352,7 @@ def solve(  # type: ignore[no-untyped-def]
                 aside[i] = True
         seed += GOLDEN
         whole = len(active) == m
-        if elements + rows >= most_elements or (whole and (gap <= wanted or largest == 0.0)):
+        if stop[0] or elements + rows >= most_elements or (whole and (gap <= wanted or largest == 0.0)):
             break
         if gap <= wanted or largest == 0.0:
             active, farthest = np.arange(m), np.inf

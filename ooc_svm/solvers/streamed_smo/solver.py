@@ -120,6 +120,8 @@ class StreamedSmo(Prunable):
     # Rows that are no longer resident, with their multipliers; the state has them after the next answer
     _leaving: list[tuple[Int64Array, Float64Array]] = field(default_factory=list)
     _solved: _Solved | None = None
+    # Not 0 when the run is to end in the middle of a solve
+    _stop: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1, np.uint8))
     _origin: str | None = None  # The checkpoint that the state came from
     rows: RowSet = field(init=False)
     """All rows, in the lanes' order: passes over row vectors run where the lanes' rows are."""
@@ -226,7 +228,7 @@ class StreamedSmo(Prunable):
         if not self.stopping.certifies(certificate.upper, certificate.lower):
             # The w of the moment is the next reference.
             solve = partial(self._solve_working_set, last=True)
-            yield Overlap((), solve, self._ahead, self.company.admit)
+            yield Overlap((), solve, self._ahead, self.company.admit, self._end_solving)
             self._adopt()
             certificate.set_dual(*self._bound())
 
@@ -307,7 +309,9 @@ class StreamedSmo(Prunable):
                 requests.append(ScorePass(model, reference, *place))
             if measure:
                 requests.append(NormPass(model, False, *place))
-            answers = yield Overlap(tuple(requests), self._solve_working_set, first=self.company.admit)
+            answers = yield Overlap(
+                tuple(requests), self._solve_working_set, first=self.company.admit, stop=self._end_solving
+            )
             answer: LaneSums = answers[0]
             if measure:
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)
@@ -420,16 +424,21 @@ class StreamedSmo(Prunable):
         most = max(int(sweeps * self.n_nonzeros / len(self.rounds)), WORTHWHILE)
         seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
         bias, rate = state.bias(model.space), state.rho
-        sums = working_set.solve(model, w, bias, seed, wanted, most, state.mean_row)
+        sums = working_set.solve(model, w, bias, seed, wanted, most, state.mean_row, self._stop)
         if last and effort.at_once:
             # No row elsewhere has a gap, and D, which the gap wanted is a share of, is nearly known.
             linear, total = multipliers.linear + sums[dual_loops.LINEAR], float(bias[dual_loops.TOTAL])
             wanted = self._floor(w, linear, total)
-            sums += working_set.solve(model, w, bias, seed_of(seed, 1), wanted, most, state.mean_row)
+            sums += working_set.solve(
+                model, w, bias, seed_of(seed, 1), wanted, most, state.mean_row, self._stop
+            )
         total = float(bias[dual_loops.TOTAL])
         if model.free_bias and total != 0.0 and len(working_set.places):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
         self._solved = _Solved(w, sums, rate)
+
+    def _end_solving(self) -> None:
+        self._stop[0] = 1
 
     def _adopt(self) -> float:
         """Make what the solving of the working set has changed the state of the moment; the rate of b."""

@@ -19,6 +19,8 @@ from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
 
+GO_ON = np.zeros(1, np.uint8)  # No other thread has a solve end
+
 SAME = 1e-12  # Relative difference of two costs that is rounding
 
 
@@ -86,10 +88,11 @@ class WorkingSet:
         wanted: float,
         most_elements: int,
         mean: Float64Array | None = None,
+        stop: npt.NDArray[np.uint8] = GO_ON,
     ) -> Float64Array:
         """Improve the multipliers here until their gaps sum up to ``wanted``; w and b follow.
 
-        ``bias`` and ``mean``: see `dual_loops`.
+        ``bias``, ``mean`` and ``stop``: see `dual_loops`.
 
         Returns the sums of `dual_loops.solve`, shape (N_SUMS,).
         """
@@ -98,7 +101,7 @@ class WorkingSet:
             dual_loops.solve(
                 model.loss, *self.rows.matrix, self._unsigned_places, self.rows.squares, self._moments(mean),
                 model.space.scale2, w, bias, self.targets, self.dual, self.stationarity, seed, wanted,
-                most_elements, sums,
+                most_elements, stop, sums,
             )  # fmt: skip
         return sums
 
