@@ -125,7 +125,7 @@ def train(
 
     check_results(output, report)
     hints = Hints(quiet)
-    with pass_log(log) as lines, handle_signals():
+    with pass_log(log) as lines, handle_signals(announced=True):
         stopped: Interrupted | None = None
         try:
             with train_progress(quiet) as show:

@@ -79,7 +79,7 @@ def tune(
 
     check_results(output, report)
     hints = Hints(quiet)
-    with pass_log(log) as lines, handle_signals():
+    with pass_log(log) as lines, handle_signals(announced=True):
         with train_progress(quiet) as show:
             model = run(
                 data,

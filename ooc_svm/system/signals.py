@@ -46,8 +46,8 @@ class _Watch:
     A handler may be interrupted by another signal at any place, so what is done once is done by `setdefault`.
     """
 
-    def __init__(self, grace: float) -> None:
-        self.grace = grace
+    def __init__(self, grace: float, announced: bool) -> None:
+        self.grace, self.announced = grace, announced
         self.raised = False
         self.interrupted: int | None = None  # The first signal, once it has raised
         # Whether a watch inside this one was interrupted: what was cut short there may be finalised later
@@ -84,6 +84,9 @@ class _Watch:
             self.first = number
             if self.grace > 0:
                 signal.setitimer(signal.ITIMER_REAL, self.grace)
+                if self.announced:
+                    when = f"with this pass, or in {self.grace:g} s"
+                    _say(f"ooc-svm: ending {when}; another signal ends it at once")
                 return
             self._tidy_seconds += GRACE_SECONDS
         else:
@@ -121,11 +124,14 @@ def _exit(number: int) -> NoReturn:
     name = signal.Signals(number).name
     with contextlib.suppress(OSError):
         os.set_blocking(_STANDARD_ERROR, False)
-        os.write(
-            _STANDARD_ERROR,
-            f"ooc-svm: error: interrupted by {name}; what was under way did not end in time\n".encode(),
-        )
+    _say(f"ooc-svm: error: interrupted by {name}; what was under way did not end in time")
     os._exit(128 + number)
+
+
+def _say(line: str) -> None:
+    """Write a line to the standard error, past Python's buffers: a handler may have interrupted their use."""
+    with contextlib.suppress(OSError):
+        os.write(_STANDARD_ERROR, f"{line}\n".encode())
 
 
 def _on_late_signal(number: int, frame: FrameType | None) -> None:
@@ -144,7 +150,9 @@ def stop_requested() -> int | None:
 
 
 @contextlib.contextmanager
-def handle_signals(grace: float = GRACE_SECONDS, *, last: bool = False) -> Iterator[None]:
+def handle_signals(
+    grace: float = GRACE_SECONDS, *, last: bool = False, announced: bool = False
+) -> Iterator[None]:
     """Handle SIGINT and SIGTERM while the context lasts; outside the main thread this does nothing.
 
     The first signal is recorded for `stop_requested`. After `grace` seconds, or at a second signal, the main
@@ -154,11 +162,12 @@ def handle_signals(grace: float = GRACE_SECONDS, *, last: bool = False) -> Itera
     that leaves the context.
 
     If it is the ``last`` one, the process ends afterwards: it is given `TIDY_SECONDS` after a later signal.
+    If it is ``announced``, a line on the standard error answers a first signal that raises nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    watch = _Watch(grace)
+    watch = _Watch(grace, announced)
     _watches.append(watch)
     try:
         watch.start()

@@ -191,6 +191,7 @@ def test_a_signal_ends_training_after_a_checkpoint(
     last = err.splitlines()[-1]
     assert last.startswith("ooc-svm: error: interrupted after ")
     assert "--resume" in last
+    assert err.count("ooc-svm: ending with this pass, or in 8 s; another signal ends it at once") == 1
     assert "Traceback" not in err
     resumed = run(*arguments, "--resume", "--max-passes", 1)
     assert resumed.returncode == 0
