@@ -31,12 +31,14 @@ class LossEntry(NamedTuple):
 
     `options` belong to it and the other losses that name them: they are the numbers of its formula.
     `has_end`: whether rows may be without a loss, so that most multipliers rest at a bound.
+    `bounded`: whether the multiplier of a row with a class has an upper bound.
     """
 
     home: str
     properties: tuple[LossProperty, ...]
     options: tuple[str, ...] = ()
     has_end: bool = True
+    bounded: bool = True
 
 
 class ProblemEntry(NamedTuple):
@@ -100,9 +102,13 @@ _PARABOLAS: tuple[LossProperty, ...] = ("dual", "quadratic dual")
 LOSSES = {
     "hinge": LossEntry(home="ooc_svm.losses.hinge:Hinge", properties=(*_LINES, "power")),
     "squared-hinge": LossEntry(
-        home="ooc_svm.losses.squared_hinge:SquaredHinge", properties=(*_PARABOLAS, "power")
+        home="ooc_svm.losses.squared_hinge:SquaredHinge",
+        properties=(*_PARABOLAS, "power"),
+        bounded=False,
     ),
-    "lp": LossEntry(home="ooc_svm.losses.lp:lp_hinge", properties=("dual", "power"), options=("p",)),
+    "lp": LossEntry(
+        home="ooc_svm.losses.lp:lp_hinge", properties=("dual", "power"), options=("p",), bounded=False
+    ),
     "logistic": LossEntry(home="ooc_svm.losses.logistic:Logistic", properties=("dual",), has_end=False),
     "epsilon-insensitive": LossEntry(
         home="ooc_svm.losses.epsilon_insensitive:EpsilonInsensitive",

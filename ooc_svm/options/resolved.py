@@ -46,6 +46,11 @@ class ResolvedOptions:
         return LOSSES[self.resolved_loss].has_end
 
     @property
+    def bounded(self) -> bool:
+        """Whether the multipliers of rows with a class have an upper bound."""
+        return LOSSES[self.resolved_loss].bounded or self.resolved_p == 1.0
+
+    @property
     def resolved_bias(self) -> str:
         """The bias, the problem's own if none was named."""
         return PROBLEMS[self.problem].bias if self.bias is None else self.bias

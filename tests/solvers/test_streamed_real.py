@@ -68,6 +68,15 @@ def test_reads_to_a_certified_gap(stores, name, C, resident, bias, most):
     assert found["passes"] <= most
 
 
+@pytest.mark.parametrize("p", [1.0, 1.2, 1.5, 2.0])
+@pytest.mark.parametrize(("name", "most"), [(A9A, 4), (W8A, 4), (IJCNN1, 5), (COVTYPE, 6)])
+def test_reads_for_each_power_of_the_slack(stores, name, most, p):
+    options = {"resident": 0.1, "tol": 1e-3, **BINARY.get(name, {})}
+    report = ooc_svm.train(stores(name), solver="streamed-smo", loss="lp", p=p, **options).report
+    assert report["converged"]
+    assert report["passes"] <= most
+
+
 @pytest.mark.parametrize("bias", ["none", "free"])
 @pytest.mark.parametrize(
     ("name", "C", "most", "most_to_four_digits"),

@@ -12,7 +12,9 @@ from scipy.optimize import minimize
 import ooc_svm
 from ooc_svm import DamageError, OocSVC, UsageError, load_model, save_model, train
 from ooc_svm.options import TrainOptions
-from ooc_svm.solvers.streamed_smo import effort
+from ooc_svm.solvers.base import NO_ROOM, DataSize
+from ooc_svm.solvers.streamed_smo import effort, solver
+from ooc_svm.solvers.streamed_smo.plan import StreamedSmoPackage
 
 RNG = np.random.default_rng(12)
 X = sparse.csr_array(RNG.standard_normal((900, 25)) * (RNG.random((900, 25)) < 0.4))
@@ -123,3 +125,42 @@ def test_a_resident_part_solved_harder_saves_reads_where_multipliers_have_no_end
     as_others = {least: replace(each, unbounded_ratio=1.0) for least, each in effort.EFFORTS.items()}
     monkeypatch.setattr(effort, "EFFORTS", as_others)
     assert own < reads() if saves else own == reads()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_mean_of_the_rounds_saves_a_read_where_most_free_rows_are_elsewhere(monkeypatch, seed):
+    rng = np.random.default_rng(seed)
+    # The classes of the second half follow from another rule.
+    rows, rules = rng.standard_normal((6000, 30)).astype(np.float32), rng.standard_normal((2, 30))
+    scores = np.concatenate([rows[:3000] @ rules[0], rows[3000:] @ rules[1]])
+    labels = np.sign(scores + 0.5 * np.sqrt(30) * rng.standard_normal(6000))
+
+    def reads():
+        options = {"loss": "lp", "p": 1.5, "tol": 1e-4, "resident": 0.1, "solver": "streamed-smo"}
+        report = train(rows, labels, **options).report
+        assert report["converged"]
+        return report["passes"]
+
+    own = reads()
+    monkeypatch.setattr(solver, "MOSTLY", -1.0)
+    assert own < reads()
+
+
+@pytest.mark.parametrize(
+    ("options", "finer"),
+    [
+        ({"loss": "squared-hinge"}, True),
+        ({"loss": "lp", "p": 1.2}, True),
+        ({"loss": "lp", "p": 1.0}, False),
+        ({"loss": "hinge"}, False),
+        ({"loss": "logistic"}, False),
+        ({"problem": "svr", "loss": "squared-epsilon-insensitive"}, False),
+    ],
+)
+def test_data_of_some_size_has_more_rounds_where_multipliers_have_no_end(options, finer):
+    size = DataSize(600_000, 7_000_000, 54, 1, 4)
+    rounds = [
+        StreamedSmoPackage().plan(size, TrainOptions(resident=share, **options), NO_ROOM).report["rounds"]
+        for share in (0.1, 0.5, 1.0)
+    ]
+    assert rounds == ([100, 20, 20] if finer else [20, 20, 20])

@@ -176,7 +176,7 @@ class SmoByNu(Prunable):
             yield from place_members(self.members, self.oracle.targets.weight)
             for member in self.members:
                 member.want(EARLY_TOL)
-        if len(state.start):
+        if len(state.start) and state.certificate.passes == 0:
             for member in self.members:
                 factor, own = factor_of(self.oracle, member), member.solver.state
                 own.start, own.start_b = state.start / factor, state.start_b / factor

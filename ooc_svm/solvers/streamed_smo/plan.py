@@ -98,7 +98,11 @@ class StreamedSmoPackage(SmoWarmStarting):
             pairs = _fitting_pairs(size, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
             capacity, pairs = _best_capacity(size, RESIDENT_PART * max(left, 0), has_end=options.has_end)
-        return _plan(size, options, room, SmoParameters(capacity, pairs, cut_for or capacity))
+        if cut_for is None:
+            cut_for = capacity
+            if not options.bounded and capacity < size.elements:
+                cut_for = math.ceil(effort_for(size.n_nonzeros, 1.0).unbounded_cut * capacity)
+        return _plan(size, options, room, SmoParameters(capacity, pairs, cut_for))
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""

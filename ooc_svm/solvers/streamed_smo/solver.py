@@ -87,6 +87,9 @@ WORTHWHILE = 1_000_000
 # share of the free rows that are resident, times this at most: twice as long a step would not come nearer.
 RELAXED = 1.5
 
+# Share of the free rows that are resident, from which on they decide alone where P is taken next.
+MOSTLY = 0.5
+
 # A read that leaves so much of the sum of the multipliers makes rho so many times as large.
 FIRMER = 4.0
 
@@ -214,7 +217,7 @@ class StreamedSmo(Prunable):
         """One read of the data; P and D after it are not recorded yet."""
         state, certificate = self.state, self.certificate
         reference, reference_b = state.point(self.model.space)
-        if certificate.passes == 0 and len(state.start):
+        if len(state.start):
             reference, reference_b = state.start, state.start_b - state.center
         # Without a point yet all scores are 0.
         scored = certificate.passes > 0 or len(state.start) > 0 or bool(state.best.any())
@@ -231,6 +234,21 @@ class StreamedSmo(Prunable):
             yield Overlap((), solve, self._ahead, self.company.admit, self._end_solving)
             self._adopt()
             certificate.set_dual(*self._bound())
+            if len(state.start):
+                self._choose_reference()
+
+    def _choose_reference(self) -> None:
+        """Score the rows in the next read with weights between the mean of this one's and those of its end.
+
+        Resident rows stand for themselves, and the weights of the rounds for the others. Where most free rows
+        are resident, the end is better alone: they have been solved.
+        """
+        state, share = self.state, self._answering(0)[0]
+        w, b = state.point(self.model.space)
+        if share > MOSTLY:
+            share = 1.0
+        state.start = state.start + share * (w - state.start)
+        state.start_b += share * (b + state.center - state.start_b)
 
     def _follow_path(self) -> Steps:
         """Go on from where a model with a smaller C is, if that is better."""
@@ -291,6 +309,8 @@ class StreamedSmo(Prunable):
         rounding.start(working_set.sums_before(model), model.space.norm(state.w))
         measure = rounding.rows[COST] == 0.0
         self._candidates = []
+        averaged = model.unbounded and len(self.rounds) > 1
+        mean, mean_b = np.zeros(model.space.n_features if averaged else 0), 0.0
         if model.free_bias and not measure and math.isfinite(self.certificate.upper):
             # With few rows of a model resident, the search for b may have gone astray.
             farthest = farthest_bias(model, state, self._log_odds)
@@ -320,12 +340,17 @@ class StreamedSmo(Prunable):
             if rebuild:
                 rebuilt += answer.rebuilt
             rate = self._join(r, answer)
+            if averaged:
+                w, b = state.point(model.space)
+                mean += w / len(self.rounds)
+                mean_b += b / len(self.rounds)
             # The next round comes back with as much.
             del answers, answer
             if model.free_bias:
                 resident, answering = self._answering(r)
                 rate = max(state.rho * answering, rate * min(answering, RELAXED * resident))
                 state.b += self._limited(rate * multipliers.total)
+        state.start, state.start_b = mean, mean_b + state.center
         if rebuild:
             # Many small steps leave a residue, and larger ones on the way a larger one.
             state.w = state.w + (rebuilt - before)

@@ -48,8 +48,10 @@ class SmoState:
     # Of the multipliers that the bound is of: D without its norm, and the square of that
     feasible: Float64Array = field(default_factory=lambda: np.array([-np.inf, 0.0]))
     waits: int = 0  # 1 if it is likely to go on from another model, see `Path`
-    start: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (n_features,) or (0,)
-    start_b: float = 0.0  # Weights that the first read scores the rows with, and their bias; none if empty
+    # shape (n_features,) or (0,): weights that the next read scores the rows with, in place of those of the
+    # moment, and their bias
+    start: Float64Array = field(default_factory=lambda: np.empty(0))
+    start_b: float = 0.0
 
     @classmethod
     def fresh(cls, n_features: int, n_rounds: int, rows: ResidentRows) -> SmoState:
@@ -112,6 +114,7 @@ class SmoState:
         """
         space = model.space
         self.w, self.gaps, self.free = other.w * ratio, other.gaps * ratio, other.free.copy()
+        self.start = np.empty(0)
         self.multipliers = other.multipliers.copy()
         self.multipliers.rescale(model, ratio)
         self.mean = other.mean
@@ -131,6 +134,7 @@ class SmoState:
         caller.
         """
         self.w = self.w * ratio
+        self.start = np.empty(0)
         self.gaps *= ratio
         self.multipliers.rescale(model, ratio)
         self.rho = 0.0
