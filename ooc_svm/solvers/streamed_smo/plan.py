@@ -25,7 +25,7 @@ from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 
 # Shares of the data that may be held in memory. A larger one than the first saves reads where C is large, and
 # takes more time than it saves where it is not. Of little data the first ones do too, unless no row is ever
-# without a loss (measured on covtype with the logistic loss: three quarters of the time).
+# without a loss or its multiplier has no upper bound (measured on covtype: three quarters of the time).
 SHARES = (
     *(0.3, 0.2, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.015, 0.01),
     *(0.007, 0.005, 0.003, 0.002, 0.001, 1e-4, 1e-5, 1e-6),
@@ -97,7 +97,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             capacity = min(capacity, size.elements)
             pairs = _fitting_pairs(size, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
-            capacity, pairs = _best_capacity(size, RESIDENT_PART * max(left, 0), has_end=options.has_end)
+            at_bounds = options.has_end and options.bounded
+            capacity, pairs = _best_capacity(size, RESIDENT_PART * max(left, 0), at_bounds)
         if cut_for is None:
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
@@ -238,9 +239,12 @@ def _fitting_pairs(size: DataSize, capacity: int, nbytes: float) -> int | None:
         a_row = max(a_row // 2, PAIRS_A_ROW)
 
 
-def _best_capacity(size: DataSize, nbytes: float, *, has_end: bool) -> tuple[int, int]:
-    """The largest of the shares worth holding that fits, and the pairs that fit; ``has_end``: of the loss."""
-    most = MOST_OF_LITTLE if has_end and size.n_nonzeros < LITTLE_DATA else 1.0
+def _best_capacity(size: DataSize, nbytes: float, at_bounds: bool) -> tuple[int, int]:
+    """The largest of the shares worth holding that fits, and the pairs that fit.
+
+    ``at_bounds``: whether most multipliers rest at their bounds.
+    """
+    most = MOST_OF_LITTLE if at_bounds and size.n_nonzeros < LITTLE_DATA else 1.0
     together = min(size.n_models, MOST_TOGETHER)
     shares = (together * share for share in SHARES if share <= most)
     capacities = [min(math.ceil(share * size.elements), size.elements) for share in shares]
