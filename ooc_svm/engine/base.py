@@ -67,7 +67,7 @@ class Stream:
     prefetch: tuple[int, ...] = ()  # Blocks that the next stream begins with
     # Work of solvers; each is taken out of the list when it is begun
     works: list[Work] = field(default_factory=list)
-    stops: Sequence[Work] = ()  # Each has one of the works end soon
+    stops: Sequence[Work] = ()  # Each makes one of the works end soon
 
 
 class Engine(ABC):

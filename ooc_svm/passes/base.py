@@ -219,7 +219,7 @@ class Overlap:
         Done once, before the work of all solvers that wait with an equal one. Where there are no requests it
         waits until no solver has others that need no data: those that go on have come as far.
     stop : callable, optional
-        Called by any thread when nobody waits for the work any more: it ends soon, wherever it is.
+        Called by any thread when the result of the work is no longer needed: it ends soon, wherever it is.
     """
 
     requests: tuple[Request, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -69,9 +70,10 @@ class ObjectBuilding:
     def _refuse_running(self) -> None:
         target, age = self.target, mark_age(self._bucket, self.target)
         if age is not None and age < ABANDONED_SECONDS:
+            sweep = f"ooc-svm convert --sweep {shlex.quote(str(target))}"
             raise StorageError(
                 f"another run is writing {target}, or was killed {age:.0f} s ago; wait for it, choose "
-                f"another name, or remove what it has left: ooc-svm convert --sweep {target}"
+                f"another name, or remove what it has left: {sweep}"
             )
 
     def _write_mark(self, folder: Address) -> None:

@@ -332,13 +332,14 @@ def open_storage(path: str | os.PathLike[str]) -> Storage:
 
 
 def no_store(place: AnyPath) -> InputError:
-    """The error for a place that has not the metadata of a Zarr store."""
+    """The error for a place without the metadata of a Zarr store."""
     if isinstance(place, Address) and exists(place / BUILDING):
         return InputError(
             f"{place} is not a Zarr store yet: a run is writing it, or was killed; wait for it, or remove "
-            f"what it has left: ooc-svm convert --sweep {place}"
+            f"what it has left: ooc-svm convert --sweep {shlex.quote(str(place))}"
         )
-    if is_folder(place):
+    # A request for a whole bucket is answered as one for an object.
+    if is_folder(place) or (isinstance(place, Address) and not place.key):
         return InputError(f"{place} is not a Zarr store: it has no metadata of a group; check the path")
     if exists(place):
         return InputError(

@@ -23,7 +23,7 @@ from ooc_svm.store.metadata import read_array
 from ooc_svm.store.open import STORE, find_manifest, open_listed
 from ooc_svm.store.reader import Store
 from ooc_svm.store.storage import READ_ADVICE, Storage, open_storage
-from ooc_svm.system.address import AnyPath
+from ooc_svm.system.address import Address, AnyPath
 
 MOST_NAMED = 20
 """Number of damaged chunks that a message names; more are counted."""
@@ -148,17 +148,22 @@ def _check_all(store: Store, manifest: Manifest, counter: _Counter) -> None:
 
 
 def _sizes_are_right(storage: Storage, manifest: Manifest) -> bool:
-    """Whether all chunk files are listed with the sizes that they must have: reading one stops at its size.
+    """Whether all chunk files have the sizes that they must have: reading one stops at its size.
 
     DamageError where there is a link on the way to them.
     """
+    place = storage.path
     for array, first, last in manifest.chunks():
         info = read_array(storage, array.name)
-        found = storage.list(info.key_prefix.rstrip("/"))
-        for index, size in enumerate(manifest.sizes[first:last].tolist()):
-            version = found.get(info.key(index).removeprefix(info.key_prefix))
-            if version is None or version.size != size:
-                return False
+        keys = [info.key(index) for index in range(last - first)]
+        if isinstance(place, Address) and place.is_read_only:  # a web server has no lists
+            sizes = [storage.describe(key) for key in keys]
+        else:
+            found = storage.list(info.key_prefix.rstrip("/"))
+            versions = [found.get(key.removeprefix(info.key_prefix)) for key in keys]
+            sizes = [None if version is None else version.size for version in versions]
+        if sizes != manifest.sizes[first:last].tolist():
+            return False
     return True
 
 

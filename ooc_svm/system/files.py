@@ -285,11 +285,11 @@ def put_file(file: Path, target: str | os.PathLike[str]) -> None:
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Fail now rather than after hours: create and remove a temporary file next to `path`.
 
-    Raises StorageError if `atomic_write` could not create its temporary file there, or something else than a
-    file lies there: under an address a Zarr store.
+    Raises StorageError if `atomic_write` could not create its temporary file there, or what is there is no
+    file: under an address, a Zarr store.
     """
     if (address := address_of(path)) is not None:
-        if exists(address / "zarr.json"):
+        if exists(address / "zarr.json") or exists(address / ".zgroup"):
             raise StorageError(f"{address}: is a Zarr store; give the name of a file to write")
         _bucket(address).check_writable(address.key)
         return

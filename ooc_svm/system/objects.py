@@ -38,8 +38,8 @@ CONNECT_SECONDS = 5
 
 # Bounds of the pause before a repetition, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 4.0
-# Of the client, which counts its repetitions as well and draws each pause between the first one and so many
-# times the last one: time alone ends them, and pauses grow by half on average.
+# The client counts its repetitions as well, and draws each pause between the first one and a multiple of the
+# one before. The count is never reached: time alone ends them. Pauses grow by half on average.
 _MOST_REPETITIONS, _MOST_GROWTH = 1000, 3
 # Bytes of a part of an upload; what is no longer goes up in one request.
 _PART_BYTES = 16 << 20
@@ -69,7 +69,7 @@ _ADVICE = (
     ("AccessDenied|Forbidden|\\b403\\b", "see that these credentials may read, write and list there"),
     ("InsufficientStorage|QuotaExceeded|\\b507\\b", "make room in the bucket"),
 )  # fmt: skip
-# Why no whole answer came, by what the client's account has; else it names the reason of the system.
+# Why no whole answer came, by what the client's error says; the last one quotes the system's reason.
 _UNANSWERED = (
     ("TimedOut|kind: Timeout", "no answer in time"),
     ("IncompleteMessage", "the connection was closed before the answer"),
@@ -83,7 +83,7 @@ _REFUSED = re.compile(r"status code: 4(?!08|25|29)\d\d")
 _FINAL = re.compile(rf"{_REFUSED.pattern}|, after \d+ retries,|redirect without LOCATION")
 # Variables that clients are made from.
 _OF_CLIENTS = re.compile("AWS_|AZURE_|GOOGLE_|SSL_CERT_|HOME$|.*_PROXY$", re.IGNORECASE)
-# Those that end up in a header or in the name of a server, where the client breaks off with a blank.
+# Those that end up in a header or in the name of a server: a blank in one crashes the client.
 _PLAIN = re.compile(
     "AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|REGION|DEFAULT_REGION)|"
     "AZURE_STORAGE_ACCOUNT_(NAME|KEY)|GOOGLE_BEARER_TOKEN"
@@ -177,8 +177,10 @@ def _endpoints(scheme: str) -> list[str]:
     """Addresses of servers in the environment, the one that counts first."""
     found = {name: os.environ[name] for name in _ENDPOINTS.get(scheme, ()) if os.environ.get(name)}
     for name, url in found.items():
-        if re.fullmatch(r"https?://[^\s/]\S*", url) is None:
-            raise InputError(f"{name} is no address of a server; give it as https://host or http://host")
+        if re.fullmatch(r"https?://[^\s/@]+(/\S*)?", url) is None:
+            raise InputError(
+                f"{name} is no address of a server; give it as https://host or http://host, and no password"
+            )
     return list(found.values())
 
 
@@ -440,5 +442,5 @@ def _unanswered(text: str) -> str | None:
         return None
     matches = ((re.search(pattern, text), words) for pattern, words in _UNANSWERED)
     reason = next((match.expand(words) for match, words in matches if match is not None), None)
-    server = re.search(r"uri: Some\(\s*\w+://([^/\s,@]+)", text)
+    server = re.search(r"uri: Some\(\s*\w+://(?:[^/\s@]*@)?([^/\s,@]+)", text)
     return reason if reason is None or server is None else f"{reason} ({server[1]})"

@@ -126,7 +126,8 @@ class Checkpoints:
             raise StorageError(
                 f"{self.folder}: cannot be made for checkpoints: {error.strerror}; give another folder"
             ) from error
-        check_writable(state_path(self.folder, self._next))
+        # Next to the checkpoints: what is wrong with one of these is said when it is read.
+        check_writable(self.folder / "checkpoint")
 
     def save(
         self,

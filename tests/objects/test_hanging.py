@@ -49,8 +49,12 @@ def test_a_signal_ends_a_run_that_waits_for_an_answer(place: Place, local: Path,
         for number, run in enumerate(runs):
             said = run.communicate(timeout=ENDED_SECONDS)[1]
             assert run.returncode == (143, 130)[number % 2], said
-            assert said.startswith("ooc-svm: error: interrupted by SIG"), said
-            assert "Traceback" not in said
+            *before, last = said.splitlines()
+            assert before in (
+                [],
+                ["ooc-svm: ending with this pass, or in 8 s; another signal ends it at once"],
+            )
+            assert last.startswith("ooc-svm: error: interrupted by SIG"), said
     finally:
         for run in runs:
             run.kill()

@@ -88,6 +88,7 @@ def test_text_that_cannot_be_read_is_waited_for_once(place: Place, tmp_path: Pat
         ),
         ("AWS_ENDPOINT_URL", "http://", "AWS_ENDPOINT_URL is no address of a server; "),
         ("AWS_ENDPOINT_URL", "http://my server", "AWS_ENDPOINT_URL is no address of a server; "),
+        ("AWS_ENDPOINT_URL", "http://me:secret@host", "AWS_ENDPOINT_URL is no address of a server; "),
         ("AWS_ACCESS_KEY_ID", "no-secret\n", "AWS_ACCESS_KEY_ID has a blank or a line break in it; "),
         ("AWS_SESSION_TOKEN", "no-secret\n", "AWS_SESSION_TOKEN has a blank or a line break in it; "),
         ("AWS_REGION", "eu west 1", "AWS_REGION has a blank or a line break in it; "),
@@ -216,3 +217,8 @@ def test_verify_looks_at_what_opening_has_copies_of(place: Place, stored: str, n
     open_store(stored)
     with pytest.raises(DamageError, match=name):
         ooc_svm.verify_store(stored)
+
+
+def test_a_whole_bucket_is_no_file(place: Place):
+    with pytest.raises(InputError, match="is not a Zarr store: it has no metadata of a group"):
+        open_store(f"s3://{place.address().bucket}")

@@ -21,6 +21,7 @@ import ooc_svm
 from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.store import open_store
 from ooc_svm.store.object_storage import PACK
+from ooc_svm.store.verify import verify_store
 
 MOST_TO_OPEN = 6
 
@@ -236,6 +237,11 @@ def test_https_with_a_certificate_of_ones_own(place: Place, stored: str, monkeyp
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert open_store(stored.replace("s3:/", proxy.url)).id == expected
     proxy.close()
+
+
+def test_a_store_on_a_web_server_is_verified(place: Place, stored: str):
+    found = verify_store(stored.replace("s3:/", place.proxy.url))
+    assert (found.manifest, found.n_rows) == (True, open_store(stored).n_rows)
 
 
 def test_a_plan_tells_what_a_run_fetches_and_costs(place: Place, stored: str, local: Path, tmp_path: Path):

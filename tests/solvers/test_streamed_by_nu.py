@@ -143,12 +143,12 @@ class TestWarmStart:
 
     def test_from_a_model(self, tmp_path, name):
         y, options = RUNS[name]
-        run = options | {"solver": "streamed-smo", "resident": 0.1, "tol": 1e-4}
+        run = options | {"solver": "streamed-smo", "resident": 0.1, "tol": 1e-3}
         cold = train(X, y, **run)
         save_model(cold, tmp_path / "model")
         warm = train(X, y, warm_start=tmp_path / "model", **run)
         assert warm.report["converged"]
-        assert warm.report["passes"] <= cold.report["passes"]
+        assert warm.report["passes"] < cold.report["passes"]
         for found, exact in zip(warm.report["models"], cold.report["models"], strict=True):
             assert found["dual"] <= exact["primal"]
             assert exact["dual"] <= found["primal"]

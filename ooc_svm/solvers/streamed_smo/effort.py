@@ -80,8 +80,8 @@ class Effort:
 # working set ten times as well and to move each row twice saves up to three reads (a9a and covtype with the
 # squared hinge: 5 and 9 reads, not 7 and 12). Where parts of the data differ, as those of covtype's file do,
 # what one has to give to another goes through the resident rows alone, and from one round to the next; with
-# 100 rounds, still better solving and 4 visits its 9 reads are 6. Little data takes a quarter more steps with
-# as many rounds, and hardly fewer reads. Of much data that is not known.
+# 100 rounds, still better solving and 4 visits its 9 reads are 6. Little data takes up to twice the steps
+# with as many rounds, and hardly fewer reads. Of much data that is not known.
 _LARGE = Effort(
     5, 20, 2.0, 1, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43, expected_sweeps=(2.0, 40.0), unbounded_ratio=1.0
 )

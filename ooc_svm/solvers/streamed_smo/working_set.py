@@ -19,7 +19,7 @@ from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
 
-GO_ON = np.zeros(1, np.uint8)  # No other thread has a solve end
+GO_ON = np.zeros(1, np.uint8)  # For a solve that nothing stops
 
 SAME = 1e-12  # Relative difference of two costs that is rounding
 
