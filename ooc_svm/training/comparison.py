@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 EDGE = "edge-of-values"  # The code of a hint that only the comparison of all values can give
+# Values beyond which there are none.
+LAST = {("p", 1.0), ("p", 2.0), ("nu", 1.0), ("epsilon", 0.0), ("degree", 1.0)}
 
 
 class Compared(NamedTuple):
@@ -85,7 +87,7 @@ def edge_hints(compared: Sequence[Compared], best: Compared) -> list[dict[str, s
     for name, value in best.settings.items():
         smaller = any(each.settings[name] < value for each in compared)
         larger = any(each.settings[name] > value for each in compared)
-        if smaller != larger:
+        if smaller != larger and (name, value) not in LAST:
             size = "larg" if smaller else "small"
             found.append(
                 f"{name} = {value:g}, the best of those compared, is the {size}est of them; try {size}er "

@@ -284,6 +284,11 @@ class TestChoice:
         assert edge_hints((low, high._replace(values=[0.9])), low) == []
         assert edge_hints((low,), low) == []
 
+    def test_no_hint_beyond_the_last_value_that_there_is(self):
+        low, high = compared(1.0, [0.9], True), compared(1.0, [0.95], True)
+        values = [each._replace(settings={"p": p}) for each, p in ((low, 1.5), (high, 2.0))]
+        assert edge_hints(values, values[1]) == []
+
     def test_the_chosen_c_predicts(self, tmp_path):
         X, _, _ = rows_of("two classes")
         store = store_of(tmp_path / "s", "two classes")
