@@ -12,6 +12,10 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Pass
 
 GRID = 9  # Points that are evaluated together
+MOST_GRIDS = 60
+# A bracket that is not narrower by this factor is divided evenly: there is a kink in it.
+NARROWER = 4.0
+TINY = 1e-9  # Share of a bracket that is narrow enough
 
 
 def lowest(
@@ -27,17 +31,37 @@ def lowest(
     ``tolerance``: as a share of the value: how far the neighbours of the lowest point may be above it in the
         end.
     """
-    point, value = 0.0, math.inf
-    for _ in range(30):
-        points = np.linspace(low, high, GRID)
-        found = yield from values(points)
-        k = int(np.argmin(found))
-        if found[k] < value:
-            point, value = float(points[k]), float(found[k])
-        before, behind = max(k - 1, 0), min(k + 1, GRID - 1)
-        if max(found[before], found[behind]) - value <= tolerance * abs(value):
+    points, found, width = np.empty(0), np.empty(0), math.inf
+    grid = np.linspace(low, high, GRID)
+    for _ in range(MOST_GRIDS):
+        new = yield from values(grid)
+        points = np.concatenate([points, grid])
+        found = np.concatenate([found, np.where(np.isnan(new), np.inf, new)])
+        points, first = np.unique(points, return_index=True)
+        found = found[first]
+        k, last = int(np.argmin(found)), len(points) - 1
+        before, behind = max(k - 1, 0), min(k + 1, last)
+        if max(found[before], found[behind]) <= found[k] + tolerance * abs(found[k]):
             break
+        low, high = float(points[before]), float(points[behind])
+        if k in (0, last):
+            reach = float(points[-1] - points[0])
+            grid = np.linspace(low - reach, low, GRID) if k == 0 else np.linspace(high, high + reach, GRID)
+        elif high - low > width / NARROWER or not np.isfinite(found[k - 1 : k + 2]).all():
+            grid = np.linspace(low, high, GRID)
+        else:
+            grid = _around_vertex(points[k - 1 : k + 2], found[k - 1 : k + 2], tolerance)
         width = high - low
-        low = float(points[before]) - (width if k == 0 else 0.0)
-        high = float(points[behind]) + (width if k == GRID - 1 else 0.0)
-    return point, value
+    return float(points[k]), float(found[k])
+
+
+def _around_vertex(points: Float64Array, values: Float64Array, tolerance: float) -> Float64Array:
+    """A grid around the lowest point of the parabola through three, dense there and no wider than these."""
+    left, right = np.diff(values) / np.diff(points)
+    width, bend = float(points[2] - points[0]), (right - left) / (points[2] - points[0])
+    vertex = 0.5 * (points[0] + points[1] - left / bend)
+    # So near to each other the lowest points end the search; the others tell where the parabola errs.
+    least = min(math.sqrt(0.5 * tolerance * abs(values[1]) / bend), 0.5 * width)
+    offsets = np.geomspace(max(least, TINY * width), 0.5 * width, GRID // 2 + 1)[:-1]
+    grid = np.concatenate([vertex - offsets, [vertex], vertex + offsets])
+    return np.clip(grid, points[0], points[2])
