@@ -28,8 +28,8 @@ def lowest(
 
     ``values``: gives the values at some points, by way of passes.
     ``low``, ``high``: where to look first; a minimum at an end is followed outwards.
-    ``tolerance``: as a share of the value: how far the neighbours of the lowest point may be above it in the
-        end.
+    ``tolerance``: as a share of the value: how far it may be above the minimum, which lies above the lines
+        through the lowest point and its neighbours.
     """
     points, found, width = np.empty(0), np.empty(0), math.inf
     grid = np.linspace(low, high, GRID)
@@ -41,7 +41,7 @@ def lowest(
         found = found[first]
         k, last = int(np.argmin(found)), len(points) - 1
         before, behind = max(k - 1, 0), min(k + 1, last)
-        if max(found[before], found[behind]) <= found[k] + tolerance * abs(found[k]):
+        if _farthest(points[before : behind + 1], found[before : behind + 1]) <= tolerance * abs(found[k]):
             break
         low, high = float(points[before]), float(points[behind])
         if k in (0, last):
@@ -53,6 +53,16 @@ def lowest(
             grid = _around_vertex(points[k - 1 : k + 2], found[k - 1 : k + 2], tolerance)
         width = high - low
     return float(points[k]), float(found[k])
+
+
+def _farthest(points: Float64Array, values: Float64Array) -> float:
+    """How far the lowest value may be above the minimum between its neighbours; of two, their difference."""
+    if not np.isfinite(values).all():
+        return 0.0 if np.isinf(values).all() else math.inf
+    if len(values) < 3:
+        return float(np.ptp(values))
+    left, right = np.diff(points)
+    return float(max((values[0] - values[1]) * right / left, (values[2] - values[1]) * left / right))
 
 
 def _around_vertex(points: Float64Array, values: Float64Array, tolerance: float) -> Float64Array:

@@ -22,9 +22,9 @@ from itertools import pairwise
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
-from ooc_svm.losses.functions import FREE_PRIORITY
-from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
-from ooc_svm.solvers.streamed_smo.sweep import HIGHEST_PRIORITY, CandidateRows, by_falling_priority
+from ooc_svm.solvers.streamed_smo.choice_loops import HIGHEST_PRIORITY, best_that_fit, claim, kept_of
+from ooc_svm.solvers.streamed_smo.resident_rows import NO_LIMIT, ResidentRows
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 Leaving = tuple[Int64Array, Float64Array]  # Row numbers, and their multipliers
@@ -47,7 +47,7 @@ def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> l
 
     ``guests``: the part of the room that is for candidates, if there is no room for all.
     """
-    copies = [part for claim in claims for part in claim.candidates]
+    copies = [part for each in claims for part in each.candidates]
     if not len(rows.ids) and not any(part.n_copied for part in copies):
         # Candidates that are not copied were resident when they were offered, and have left.
         return [(np.empty(0, np.int64), np.empty(0)) for _ in claims]
@@ -56,37 +56,27 @@ def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> l
     worth, wanted = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
     asked: list[tuple[Int64Array, BoolArray, Float64Array]] = []
     at = 0
-    for claim in claims:
-        parts = numbers[at : at + len(claim.candidates)]
+    for each in claims:
+        parts = numbers[at : at + len(each.candidates)]
         at += len(parts)
-        own = np.concatenate([claim.working_set.places, *parts])
-        priority = np.concatenate([claim.priority, *(part.priority for part in claim.candidates)])
-        is_wanted = (priority >= claim.min_priority) & (own >= 0)
-        pair_worth = np.where(priority >= FREE_PRIORITY, claim.share, claim.share**2) * priority
-        asked.append((own, is_wanted, pair_worth))
-        worth[own[is_wanted]] += pair_worth[is_wanted]
-        wanted[own[is_wanted]] = True
+        own = np.concatenate([each.working_set.places, *parts])
+        priority = np.concatenate([each.priority, *(part.priority for part in each.candidates)])
+        asked.append((own, *claim(own, priority, each.min_priority, each.share, worth, wanted)))
     kept = wanted & (sizes <= rows.capacity)
-    if full := int(sizes[kept].sum()) > rows.capacity:
-        order = by_falling_priority(_spread(worth) if guests else worth)
-        order = order[kept[order]]
-        if guests:
-            is_guest = order >= len(rows.ids)
-            hosts, order = order[~is_guest], order[is_guest]
-            order = order[np.cumsum(sizes[order]) <= guests * rows.capacity]
-            order = np.concatenate([order, hosts])
-        kept = np.zeros(len(kept), dtype=np.bool_)
-        kept[order[np.cumsum(sizes[order]) <= rows.capacity]] = True
+    if full := int(sizes @ kept) > rows.capacity:
+        kept = _best_rows(worth, sizes, kept, rows, guests)
     if copies:
-        rows.cutoff = float(worth[kept].min()) if full else 0.0
-    pairs = _best_pairs([(is_wanted & kept[own], of) for own, is_wanted, of in asked], rows.most_pairs)
-    kept = np.zeros(len(kept), dtype=np.bool_)
-    for (own, _, _), taken in zip(asked, pairs, strict=True):
-        kept[own[taken]] = True
+        rows.cutoff = float(worth.min(where=kept, initial=np.inf)) if full else 0.0
+    taken = [kept_of(own, is_wanted, kept) for own, is_wanted, _ in asked]
+    if sum(map(np.count_nonzero, taken)) > rows.most_pairs:
+        taken = _best_pairs(taken, [of for _, _, of in asked], rows.most_pairs)
+        kept[:] = False
+        for (own, _, _), pairs in zip(asked, taken, strict=True):
+            kept[own[pairs]] = True
     places = np.cumsum(kept) - 1
     leaving = [
-        _share_out(claim, own, taken, places)
-        for claim, (own, _, _), taken in zip(claims, asked, pairs, strict=True)
+        _share_out(each, own, pairs, places)
+        for each, (own, _, _), pairs in zip(claims, asked, taken, strict=True)
     ]
     at = len(rows.ids)
     rows.drop(kept[:at])
@@ -96,15 +86,25 @@ def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> l
     return leaving
 
 
-def _best_pairs(asked: Sequence[tuple[BoolArray, Float64Array]], most: int) -> list[BoolArray]:
-    """Of each model's rows those kept for it: the pairs that are worth most, if they are too many."""
-    wanted = np.concatenate([taken for taken, _ in asked])
-    if np.count_nonzero(wanted) > most:
-        worth = np.concatenate([of for _, of in asked])[wanted]
-        order = by_falling_priority(_spread(worth))
-        places = np.flatnonzero(wanted)
-        wanted[places[order[most:]]] = False
-    return np.split(wanted, np.cumsum([len(taken) for taken, _ in asked])[:-1])
+def _best_rows(
+    worth: Float64Array, sizes: Int64Array, wanted: BoolArray, rows: ResidentRows, guests: float
+) -> BoolArray:
+    """Which of the wanted rows are kept where there is no room for all of them; see `admit`."""
+    if not guests:
+        return np.asarray(best_that_fit(worth, sizes, wanted, rows.capacity, NO_LIMIT))
+    worth, is_guest = _spread(worth), np.arange(len(sizes)) >= len(rows.ids)
+    kept = best_that_fit(worth, sizes, wanted & is_guest, int(guests * rows.capacity), NO_LIMIT)
+    room = rows.capacity - int(sizes @ kept)
+    return np.asarray(kept | best_that_fit(worth, sizes, wanted & ~is_guest, room, NO_LIMIT))
+
+
+def _best_pairs(wanted: Sequence[BoolArray], worth: Sequence[Float64Array], most: int) -> list[BoolArray]:
+    """Of each model's rows those kept for it: the pairs that are worth most."""
+    pairs, of = np.concatenate(wanted), np.concatenate(worth)
+    spread = np.zeros(len(of))
+    spread[pairs] = _spread(of[pairs])
+    kept = best_that_fit(spread, np.ones(len(of), np.int64), pairs, NO_LIMIT, most)
+    return np.split(kept, np.cumsum([len(each) for each in wanted])[:-1])
 
 
 def _spread(worth: Float64Array) -> Float64Array:

@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.passes.base import RowSet
+from ooc_svm.solvers.streamed_smo.choice_loops import inside_ranges
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.sweep import Residency, among
+from ooc_svm.solvers.streamed_smo.sweep import Residency
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 
@@ -45,14 +46,12 @@ class Multipliers:
         ``at_start`` are the rows that were resident at the start of the read; ``back`` says which of the
         returned rows the round meets.
         """
-        anywhere, now = self.working_set.rows.ids, self.working_set.ids
-        return Residency(
-            now[inside(now, rows)],
-            at_start[inside(at_start, rows)],
-            self.returned[back],
-            self.multipliers[back],
-            anywhere[inside(anywhere, rows)],
-        )
+        working_set = self.working_set
+        now = anywhere = _those_inside(working_set.rows.ids, rows)
+        if len(working_set.places) < len(working_set.rows.ids):
+            now = _those_inside(working_set.ids, rows)
+        start = _those_inside(at_start, rows)
+        return Residency(now, start, self.returned[back], self.multipliers[back], anywhere)
 
     def back_in(self, rows: RowSet) -> npt.NDArray[np.bool_]:
         """Which of the returned rows a round of these rows meets."""
@@ -85,14 +84,12 @@ class Multipliers:
         return pending and self.thetas.shape == (n_rounds,) and self.working_set.is_sound(n_features)
 
 
+def _those_inside(ids: Int64Array, rows: RowSet) -> Int64Array:
+    return ids[np.flatnonzero(inside(ids, rows))]
+
+
 def inside(ids: Int64Array, rows: RowSet) -> npt.NDArray[np.bool_]:
     """Which of the row numbers are among the rows."""
-    ranges = [part for segment in rows.segments for part in segment]
-    if len(ranges) == 1:
-        return among(ids, ranges[0])
-    start, stop = min(p.start for p in ranges), max(p.stop for p in ranges)
-    found: npt.NDArray[np.bool_] = (ids >= start) & (ids < stop)
-    if any(part.step > 1 for part in ranges):
-        near = np.flatnonzero(found)
-        found[near] = np.any([among(ids[near], part) for part in ranges], axis=0)
-    return found
+    ranges = sorted((part.start, part.stop, part.step) for segment in rows.segments for part in segment)
+    starts, stops, steps = np.array(ranges, dtype=np.int64).reshape(-1, 3).T.copy()
+    return np.asarray(inside_ranges(ids, starts, stops, steps))

@@ -66,11 +66,12 @@ class ResidentRows:
     def drop(self, kept: BoolArray) -> None:
         """Keep some rows only, in their order."""
         if not kept.all():
+            stay = np.flatnonzero(kept)
             size = row_ops.compact_rows(*self.matrix, kept)
-            self.indptr = np.concatenate([[0], np.cumsum(np.diff(self.indptr)[kept])])
+            self.indptr = np.concatenate([[0], np.cumsum(np.diff(self.indptr).take(stay))])
             self.indices, self.values = self.indices[:size], self.values[:size]
-            self.ids = self.ids[kept]
-            self.squares = self.squares[kept[: len(self.squares)]]
+            self.ids = self.ids.take(stay)
+            self.squares = self.squares.take(stay[: np.searchsorted(stay, len(self.squares))])
         self._make_room()
 
     def append(self, rows: CandidateRows, chosen: Int64Array) -> None:

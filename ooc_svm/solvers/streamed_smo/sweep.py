@@ -17,10 +17,8 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, RowBlock, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Fused, Position, RowSet, RowSlice, StridedRange
-from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo import choice_loops, dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-
-HIGHEST_PRIORITY = 4.0
 
 # So many models are swept or scored as one: fewer gain little, and of more, threads share the groups.
 FEWEST_FUSED, MOST_FUSED = 6, 32
@@ -187,7 +185,7 @@ class SweepPass:
         if len(chosen):
             copied = ~is_resident[chosen]
             chosen = np.concatenate([chosen[copied], chosen[~copied]])
-            taken = targets[chosen], dual[chosen], step[chosen], priority[chosen]
+            taken = targets.take(chosen, axis=0), dual[chosen], step[chosen], priority[chosen]
             partial.candidates.append(candidate_rows(block, own[chosen], taken, int(copied.sum())))
 
     def bias_of(self, lane: LaneSums) -> Float64Array:
@@ -314,22 +312,10 @@ class NormPass:
         return left
 
 
-def by_falling_priority(priority: Float64Array) -> Int64Array:
-    """Positions by falling priority, those of nearly equal ones in their order.
-
-    16 bits of them are sorted by radix, twelve times as fast as all.
-    """
-    levels = (np.clip(HIGHEST_PRIORITY - priority, 0.0, HIGHEST_PRIORITY) * 16383.0).astype(np.uint16)
-    return np.argsort(levels, kind="stable")
-
-
 def _best_rows(priority: Float64Array, sizes: Int64Array, least: float, room: int, most: int) -> Int64Array:
     """The rows of the highest priorities that fit the room together, ascending; a held row has -1."""
-    free = np.flatnonzero((priority >= least) & (sizes <= room))
-    if sizes[free].sum() > room or len(free) > most:
-        free = free[by_falling_priority(priority[free])]
-        free = np.sort(free[np.cumsum(sizes[free]) <= room][:most])
-    return free
+    eligible = (priority >= least) & (sizes <= room)
+    return np.flatnonzero(choice_loops.best_that_fit(priority, sizes, eligible, room, most))
 
 
 def candidate_rows(

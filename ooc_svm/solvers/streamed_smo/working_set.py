@@ -55,16 +55,20 @@ class WorkingSet:
 
     def keep(self, kept: BoolArray, places: Int64Array) -> tuple[Int64Array, Float64Array]:
         """Keep some rows only, which will be at other places; ids and multipliers of those that leave."""
-        leaving = self.ids[~kept], self.dual[~kept]
-        self.places, self.targets = places[kept], self.targets[kept]
-        self.dual, self.stationarity = self.dual[kept], self.stationarity[kept]
-        self.moments = self.moments[kept[: len(self.moments)]]
+        gone = np.flatnonzero(~kept)
+        leaving = self.rows.ids[self.places[gone]], self.dual[gone]
+        if len(gone):
+            stay = np.flatnonzero(kept)
+            places, self.targets = places.take(stay), self.targets.take(stay, axis=0)
+            self.dual, self.stationarity = self.dual.take(stay), self.stationarity.take(stay)
+            self.moments = self.moments.take(stay[: np.searchsorted(stay, len(self.moments))])
+        self.places = places
         return leaving
 
     def append(self, rows: CandidateRows, chosen: Int64Array, places: Int64Array, theta: float) -> None:
         """Take some rows that are at these places; ``theta``: the share of their steps that was taken."""
         self.places = np.concatenate([self.places, places])
-        self.targets = np.concatenate([self.targets, rows.targets[chosen]])
+        self.targets = np.concatenate([self.targets, rows.targets.take(chosen, axis=0)])
         self.dual = np.concatenate([self.dual, rows.dual[chosen] + theta * rows.step[chosen]])
         self.stationarity = np.concatenate([self.stationarity, np.zeros(len(chosen))])
 
