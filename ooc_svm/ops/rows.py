@@ -317,6 +317,27 @@ def compact_rows(indptr, indices, values, kept):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def number_columns(indices, numbers, known, new):  # type: ignore[no-untyped-def]
+    """Put the numbers of columns in place of their ids; those that come first get the next numbers.
+
+    ``numbers`` (int32, shape (n_features,)): of each column, -1 where it has none yet; changed.
+    ``known``: how many have one.
+    ``new`` (int32): ids of those that get one (out).
+
+    Returns how many got one.
+    """
+    count = 0
+    for p in range(len(indices)):
+        j = indices[p]
+        if numbers[j] < 0:
+            numbers[j] = known + count
+            new[count] = j
+            count += 1
+        indices[p] = numbers[j]
+    return count
+
+
+@compiled
 def gather_rows(indptr, indices, values, order, out_indptr, out_indices, out_values):  # type: ignore[no-untyped-def]
     """Copy the rows ``order[0]``, ``order[1]``, ... one after another.
 

@@ -17,7 +17,7 @@ from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
-from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
+from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -137,7 +137,10 @@ class StreamedSmoPackage(SmoWarmStarting):
         values = np.empty(0, np.float32 if ones else context.value_type)
         effort = _effort(size, options, plan.parameters)
         held = plan.parameters
-        rows = ResidentRows(held.resident_elements, values, ones, most_pairs=held.resident_pairs)
+        n_numbered = context.space.n_features if context.space.n_features > FEW_COLUMNS else 0
+        rows = ResidentRows(
+            held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_numbered=n_numbered
+        )
         company = Company()
 
         def solver(spec: ModelSpec, name: str) -> StreamedSmo:
@@ -281,11 +284,19 @@ def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> t
     # With a free bias there is a mean row.
     n_vectors = 10 if options.resolved_bias == "free" else 9
     note = f"{n_vectors} vectors of {size.dimension} for {size.n_models} model(s)"
-    return (
+    items = [
         room.blocks(blocks),
         MemoryItem("weights", n_vectors * vector, note),
         MemoryItem("lanes", 2 * alive * vector, f"2 vectors for each of {alive}"),
-    )
+    ]
+    if size.dimension > FEW_COLUMNS:
+        # Number of each column and column of each number, and weights in that order.
+        solving = min(threads, size.n_models)
+        nbytes = 8 * (1 + solving) * size.dimension
+        items.append(
+            MemoryItem("column numbers", nbytes, f"2 for each of {size.dimension}, {solving} vector(s)")
+        )
+    return tuple(items)
 
 
 def _left(size: DataSize, options: TrainOptions, room: Room, threads: int) -> int:

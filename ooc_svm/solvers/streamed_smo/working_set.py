@@ -100,13 +100,15 @@ class WorkingSet:
 
         Returns the sums of `dual_loops.solve`, shape (N_SUMS,).
         """
-        sums = np.zeros(dual_loops.N_SUMS)
+        sums, rows = np.zeros(dual_loops.N_SUMS), self.rows
         if len(self.places):
+            own, scale2 = rows.own(w), self._scale2(model)
             dual_loops.solve(
-                model.loss, *self.rows.matrix, self._unsigned_places, self.rows.squares, self._moments(mean),
-                model.space.scale2, w, bias, self.targets, self.dual, self.stationarity, seed, wanted,
-                most_elements, stop, sums,
+                model.loss, *rows.matrix, self._unsigned_places, rows.squares, self._moments(mean), scale2,
+                own, bias, self.targets, self.dual, self.stationarity, seed, wanted, most_elements, stop,
+                sums,
             )  # fmt: skip
+            rows.give_back(own, w)
         return sums
 
     def bias_step(self, model: DualModel, w: Float64Array, bias: Float64Array, step: float) -> float:
@@ -119,7 +121,7 @@ class WorkingSet:
         residual = np.empty(len(self.places))
         moments = None if not len(self.moments) else self.moments
         dual_loops.residuals(
-            *self.rows.matrix, self._unsigned_places, moments, w, bias, self.targets, residual
+            *self.rows.matrix, self._unsigned_places, moments, self.rows.own(w), bias, self.targets, residual
         )
 
         def beyond(shift: float) -> bool:
@@ -222,13 +224,16 @@ class WorkingSet:
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Turn the arrays of older releases into today's.
 
-        Version 1 had bounds and damping for the cost. Later each model had resident rows of its own.
+        Version 1 had bounds and damping for the cost. Later each model had resident rows of its own, then
+        columns had no numbers.
         """
         box = saved.pop("box", None)
         if box is not None and box.ndim == 2 and box.shape[1] == 4:
             with np.errstate(divide="ignore"):
                 cost = np.where(box[:, 3] > 0.0, 0.5 / box[:, 3], np.maximum(-box[:, 1], box[:, 2]))
             saved["targets"] = np.column_stack([box[:, 0], cost])
+        if "ids" in saved:
+            saved.setdefault("columns", np.empty(0, np.int32))
         if "places" not in saved and "ids" in saved:
             saved["places"] = np.arange(saved["ids"].size)
             if len(self.rows.ids):
@@ -252,7 +257,7 @@ class WorkingSet:
         nothing = np.empty((len(own.ids), 2)), *np.empty((3, len(own.ids)))
         copies = CandidateRows(ids, indptr, indices, None if own.all_ones else values, *nothing)
         joined = rows.joined(copies, new)
-        saved |= {name: getattr(joined, name) for name in ("ids", "indptr", "indices", "values")}
+        saved |= {name: getattr(joined, name) for name in ("ids", "indptr", "indices", "values", "columns")}
 
     def is_sound(self, n_features: int) -> bool:
         """Whether the parts fit each other; a saved set may come from anywhere."""
@@ -272,7 +277,7 @@ class WorkingSet:
             return None
         new = self._unsigned_places[len(self.moments) :]
         moments = np.empty(len(new))
-        row_ops.row_scores(*self.rows.matrix, new, mean, moments)
+        row_ops.row_scores(*self.rows.matrix, new, self.rows.own(mean), moments)
         self.moments = np.concatenate([self.moments, moments])
         return self.moments
 
@@ -280,4 +285,10 @@ class WorkingSet:
         """``w += sum_i coefficients_i x_i``, in units of the data."""
         spread = np.zeros(len(self.rows.ids))
         spread[self.places] = coefficients
-        row_ops.add_rows(*self.rows.matrix, model.space.scale2, spread, w)
+        own = self.rows.own(w)
+        row_ops.add_rows(*self.rows.matrix, self._scale2(model), spread, own)
+        self.rows.give_back(own, w)
+
+    def _scale2(self, model: DualModel) -> Float64Array | None:
+        """The squares of the columns' scales as the resident rows number them."""
+        return None if model.space.scale2 is None else self.rows.own(model.space.scale2)
