@@ -140,8 +140,10 @@ class ResidentRows:
         """
         if self.all_ones or not len(self.indices):
             return 1.0
-        largest = np.zeros(n_features)
-        np.maximum.at(largest, self.indices[:_SAMPLE], np.abs(self.values[:_SAMPLE]))
+        indptr, indices, values = self.matrix
+        some = indptr[: np.searchsorted(self.indptr, _SAMPLE) + 1]
+        largest = np.zeros(len(self.columns) or n_features)
+        row_ops.largest_magnitudes(some, indices, values, None, largest)
         used = np.sort(largest[largest > 0.0])
         outside = len(used) // 20
         return float(used[-1 - outside] / used[outside])
