@@ -73,5 +73,5 @@ def _around_vertex(points: Float64Array, values: Float64Array, tolerance: float)
     # So near to each other the lowest points end the search; the others tell where the parabola errs.
     least = min(math.sqrt(0.5 * tolerance * abs(values[1]) / bend), 0.5 * width)
     offsets = np.geomspace(max(least, TINY * width), 0.5 * width, GRID // 2 + 1)[:-1]
-    grid = np.concatenate([vertex - offsets, [vertex], vertex + offsets])
-    return np.clip(grid, points[0], points[2])
+    grid: Float64Array = np.concatenate([vertex - offsets, [vertex], vertex + offsets])
+    return grid.clip(points[0], points[2])
