@@ -1,7 +1,7 @@
 """Products of a sparse row with a dense block, and weighted sums, with whole vectors in registers.
 
 Numba would keep the partial sums of such loops in memory, and read and write them at each step. Here they are
-values of LLVM's vector types, which stay in registers for the length of a row. Every multiplication is fused
+values of LLVM's vector types, which stay in registers for the length of a row, a part of the block at a time. Every multiplication is fused
 with its addition (`llvm.fma`), in one fixed order, so the bits are the same on every processor.
 """
 
@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from ooc_svm.ops.intrinsics import address_of_vector, repeated
 
 WIDTH = 128  # Numbers in a row of a block
+REGISTER_BYTES = 256  # Of partial sums that are added up together: they fit the registers of every processor
 LANES = 16  # Interleaved partial sums of a weighted sum
 SUM_ROUNDINGS = WIDTH // LANES + LANES.bit_length() - 1  # That a term of a weighted sum goes through
 
@@ -47,32 +48,34 @@ def _row_products(_: Any, places: Any, factors: Any, count: Any, Z: Any, out: An
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number = context.get_value_type(Z.dtype)
-        vector, align = ir.VectorType(number, WIDTH), Z.dtype.bitwidth // 8
+        align = Z.dtype.bitwidth // 8
+        vector = ir.VectorType(number, REGISTER_BYTES // align)
         has_factors = isinstance(factors, types.Array)
         rows, block, result = (_array(context, builder, signature.args[k], arguments[k]) for k in (0, 3, 4))
         x = _array(context, builder, factors, arguments[1]) if has_factors else None
-        begin = builder.block
-        test, body, end = (builder.append_basic_block(name) for name in ("test", "body", "end"))
-        builder.branch(test)
-        builder.position_at_end(test)
-        t, sums = builder.phi(_INDEX), builder.phi(vector)
-        builder.cbranch(builder.icmp_unsigned("<", t, arguments[2]), body, end)
-        builder.position_at_end(body)
-        place = builder.zext(builder.load(builder.gep(rows, [t])), _INDEX)
-        address = address_of_vector(builder, block, builder.mul(place, _INDEX(WIDTH)), vector)
-        own = builder.load(address, align=align)
-        if x is None:
-            added = builder.fadd(sums, own)
-        else:
-            factor = repeated(builder, builder.load(builder.gep(x, [t])), vector)
-            added = _fused(builder, factor, own, sums)
-        t.add_incoming(_INDEX(0), begin)
-        t.add_incoming(builder.add(t, _INDEX(1)), body)
-        sums.add_incoming(ir.Constant(vector, [0.0] * WIDTH), begin)
-        sums.add_incoming(added, body)
-        builder.branch(test)
-        builder.position_at_end(end)
-        builder.store(sums, address_of_vector(builder, result, _INDEX(0), vector), align=align)
+        for first in range(0, WIDTH, vector.count):
+            begin = builder.block
+            test, body, end = (builder.append_basic_block(name) for name in ("test", "body", "end"))
+            builder.branch(test)
+            builder.position_at_end(test)
+            t, sums = builder.phi(_INDEX), builder.phi(vector)
+            builder.cbranch(builder.icmp_unsigned("<", t, arguments[2]), body, end)
+            builder.position_at_end(body)
+            place = builder.mul(builder.zext(builder.load(builder.gep(rows, [t])), _INDEX), _INDEX(WIDTH))
+            address = address_of_vector(builder, block, builder.add(place, _INDEX(first)), vector)
+            own = builder.load(address, align=align)
+            if x is None:
+                added = builder.fadd(sums, own)
+            else:
+                factor = repeated(builder, builder.load(builder.gep(x, [t])), vector)
+                added = _fused(builder, factor, own, sums)
+            t.add_incoming(_INDEX(0), begin)
+            t.add_incoming(builder.add(t, _INDEX(1)), body)
+            sums.add_incoming(ir.Constant(vector, [0.0] * vector.count), begin)
+            sums.add_incoming(added, body)
+            builder.branch(test)
+            builder.position_at_end(end)
+            builder.store(sums, address_of_vector(builder, result, _INDEX(first), vector), align=align)
         return context.get_dummy_value()
 
     return types.void(places, factors, types.uint64, Z, out), generate

@@ -54,8 +54,8 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
     """What a kernel value can be off by at most."""
     size, m = sizes.square, sizes.nonzeros
     if isinstance(kernel, Gaussian):
-        # Two squares and a product, their sum, gamma and its product: magnitudes of 4 Q at most.
-        exponent = kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(6, precision))
+        # Two squares and a product, their sum, gamma log2(e) and its product: magnitudes of 4 Q at most.
+        exponent = kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(8, precision))
         relative = _growth(2.0 * EXP_ULPS, precision)
         return math.expm1(min(exponent, 1.0)) + 2.0 * relative if exponent < 1.0 else 1.0
     if isinstance(kernel, Linear):
