@@ -1,10 +1,10 @@
 """Values of kernel functions from inner products, many at once and vectorised.
 
 All arithmetic is in the type of the products: float32, at two to three times the speed, or float64. The
-exponential function is one of our own, because Numba calls that of the C library for each number. It is that
-of base 2, whose range is reduced without rounding: ``2^x = 2^n 2^f`` with an integer n and ``|f| <= 1/2``. The
-polynomial ``p(f)`` is ``(2^f - 1) / f`` at the Chebyshev nodes of this interval; it changes ``2^f`` by less than
-a tenth of the rounding.
+exponential function is one of our own, because Numba calls that of the C library for each number. It is
+that of base 2, whose range is reduced without rounding: ``2^x = 2^n 2^f`` with an integer n and
+``|f| <= 1/2``. The polynomial p is ``(2^f - 1) / f`` at so many Chebyshev nodes of this interval that it changes
+``2^f`` by less than a tenth of its rounding.
 """
 
 from __future__ import annotations
@@ -179,3 +179,11 @@ def _sigmoid(kernel, products, square, squares, base):  # type: ignore[no-untype
     gamma, coef0 = kernel.gamma, kernel.coef0
     for k in range(len(products)):
         products[k] = tangent(fused(gamma, products[k], coef0))
+
+
+@inlined
+def apply_to_distances(gamma, distances, added):  # type: ignore[no-untyped-def]
+    """Turn squared distances, less a part that they have in common, into values of a Gaussian, in place."""
+    rate = gamma * distances.dtype.type(_LOG2E_64)
+    for k in range(len(distances)):
+        distances[k] = power_of_two(-rate * (distances[k] + added))

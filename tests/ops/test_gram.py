@@ -8,11 +8,12 @@ from helpers.kernel_data import KERNELS, Rows, make_rows, plain_values
 from helpers.thinning import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from ooc_svm.ops import gram
 from ooc_svm.ops.compiled import compiled
 from ooc_svm.ops.kernel_values import EXP_ULPS, power_of_two, tangent
-from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid, in_precision
+from ooc_svm.ops.kernels import Gaussian, GaussianOfFullRows, Polynomial, Sigmoid, for_rows, in_precision
 
 PRECISIONS = (np.float32, np.float64)
 
@@ -93,6 +94,7 @@ COMPILED = [
     *((kernel, np.float32, "float32", False) for kernel in KERNELS),
     *((Gaussian(0.3), dtype, "ones", False) for dtype in PRECISIONS),
     (Gaussian(0.3), np.float64, "float64", True),
+    *((GaussianOfFullRows(0.3), dtype, "float32", False) for dtype in PRECISIONS),
     (Polynomial(0.2, 0.5, 3), np.float32, "float32", True),
     (Sigmoid(0.1, -0.2), np.float64, "float32", False),
 ]
@@ -161,3 +163,31 @@ def test_overflow_is_infinite_and_no_error():
     rows = make_rows(4, 3, 1.0, "float32", 8)
     found = values_of(Polynomial(1e30, 0.0, 40), rows, rows, None, np.float32)
     assert not np.isfinite(found).all()
+
+
+def test_distances_of_full_rows_keep_their_digits_far_from_0():
+    rows, of = (
+        Rows(
+            sparse.csr_array((make_rows(n, 9, 1.0, "float32", n).dense + 1000.0).astype("float32")), "float32"
+        )
+        for n in (40, 150)
+    )
+    expected = plain_values(Gaussian(0.5), rows, of)
+    assert np.abs(values_of(GaussianOfFullRows(0.5), rows, of, None, np.float32) - expected).max() < 1e-6
+    assert np.abs(values_of(Gaussian(0.5), rows, of, None, np.float32) - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("n_nonzeros", "value_type", "scaled", "full"),
+    [
+        (75, "float32", False, True),
+        (74, "float32", False, False),
+        (100, "float64", False, False),
+        (100, "ones", False, False),
+        (100, "float32", True, False),
+    ],
+)
+def test_differences_are_for_full_rows_of_float32(n_nonzeros, value_type, scaled, full):
+    found = for_rows(Gaussian(0.5), n_nonzeros, 100, value_type, scaled)
+    assert isinstance(found, GaussianOfFullRows) == full
+    assert type(for_rows(Sigmoid(0.5, 0.0), 100, 100, "float32", False)) is Sigmoid

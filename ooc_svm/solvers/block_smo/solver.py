@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
+from ooc_svm.ops.kernels import of_any_rows
 from ooc_svm.passes.base import UNCOUNTED, Overlap
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import RowPass
@@ -51,8 +52,6 @@ Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and wh
 
 PARTS = 8  # Passes that a read is asked for in: so many threads can work on one block
 BIASES = 17  # Biases that P is computed at, where it is free
-# Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
-LARGEST_ERROR = 1e-3
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
 HIDDEN_READS = 30  # In which rounding was more than the gap, after which float64 is worth its two reads, too
 NEGATIVE = 1e-5  # Curvature below 0, as a share of the largest kernel value, that no rounding explains
@@ -93,7 +92,9 @@ class BlockSmo(Solver):
         return dict.fromkeys(names, np.float64)
 
     def solution(self) -> KernelExpansion:
-        return KernelExpansion(self.model.best_v, self.state.best_bias, self.precision)
+        # The support vectors may have fewer of the columns than the rows.
+        precision = bound.precision_for(of_any_rows(self.model.kernel), self.sizes)
+        return KernelExpansion(self.model.best_v, self.state.best_bias, precision)
 
     def kept_scores(self) -> KeptScores:
         return KeptScores(self.model.best_h, self.model.best_h, offset=self.state.best_bias)
@@ -128,10 +129,7 @@ class BlockSmo(Solver):
     @property
     def precision(self) -> str:
         """In which kernel values are computed while multipliers are searched."""
-        error = bound.kernel_error(self.model.kernel, self.sizes, "float32")
-        largest = bound.largest_value(self.model.kernel, self.sizes)
-        # Beyond what float32 has, one does not know.
-        return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
+        return bound.precision_for(self.model.kernel, self.sizes)
 
     def distrust(self, origin: str) -> None:
         self._origin = origin
