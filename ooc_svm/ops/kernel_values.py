@@ -3,8 +3,8 @@
 All arithmetic is in the type of the products: float32, at two to three times the speed, or float64. The
 exponential function is one of our own, because Numba calls that of the C library for each number. It is
 that of base 2, whose range is reduced without rounding: ``2^x = 2^n 2^f`` with an integer n and
-``|f| <= 1/2``. The polynomial p is ``(2^f - 1) / f`` at so many Chebyshev nodes of this interval that it changes
-``2^f`` by less than a tenth of its rounding.
+``|f| <= 1/2``. The polynomial p is ``(2^f - 1) / f`` at so many Chebyshev nodes of this interval that ``2^f``
+changes by less than a tenth of its rounding.
 """
 
 from __future__ import annotations

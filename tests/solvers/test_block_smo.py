@@ -251,7 +251,7 @@ def test_rounding_that_hides_the_gap_for_long_does_not_end_a_run(store, monkeypa
     exact = bound.kernel_error
     much = {"float32": 1e-2, "float64": 0.0}
     monkeypatch.setattr(bound, "kernel_error", lambda *of: exact(*of) + much[of[2]])
-    monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.LARGEST_ERROR", 1.0)
+    monkeypatch.setattr("ooc_svm.solvers.block_smo.bound.LARGEST_ERROR", 1.0)
     model = train(store)
     (row,) = model.report["models"]
     assert model.report["stop_reason"] == "certified"
