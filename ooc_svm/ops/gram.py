@@ -176,6 +176,51 @@ def add_values(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def add_symmetric_values(  # type: ignore[no-untyped-def]
+    kernel, indptr, indices, values, squares, scale2, coefficients, rows, first, last,
+    columns, Z, out, mirrored,
+):  # fmt: skip
+    """Weighted sums of the kernel values of a set with itself, of which each serves two rows.
+
+    With the rows in blocks of `BLOCK`, and those of the set ``first <= j < last``, which begin with a block:
+
+        out[t] += sum_j coefficients[j] k(x_i, x_j)         over j in the block of ``i = rows[t]`` or before
+        mirrored[j - first] += sum_i coefficients[i] k(x_i, x_j)     over rows i in blocks after that of j
+
+    ``rows``: uint64, numbers in the set. The other arguments are those of `add_values`.
+    """
+    one, width = np.uint64(1), np.uint64(BLOCK)
+    longest = max(_longest(indptr, rows) + one, np.uint64(len(Z)))
+    places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
+    found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
+    weights, added = np.empty((1, width)), np.empty(width)
+    for begin in range(np.uint64(first), np.uint64(last), width):
+        end = min(begin + width, np.uint64(last))
+        own = end - begin
+        n_columns = _scatter(indptr, indices, values, scale2, begin, end, columns, Z)
+        near[:own] = squares[begin:end]
+        near[own:] = 0
+        weights[0, :own] = coefficients[begin:end]
+        weights[0, own:] = 0.0
+        added[:] = 0.0
+        for t in range(len(rows)):
+            i = rows[t]
+            if i < begin:
+                continue
+            _fill_row(
+                kernel, indices, values, indptr[i], indptr[i + one], columns, n_columns,
+                Z.dtype.type(squares[i]), near, base, places, x, Z, found,
+            )  # fmt: skip
+            found[own:] = 0
+            out[t] += weighted_sum(found, weights, np.uint64(0))
+            if i >= end:
+                for k in range(width):
+                    added[k] += coefficients[i] * np.float64(found[k])
+        mirrored[begin - np.uint64(first) : end - np.uint64(first)] += added[:own]
+        _clear(indptr, indices, begin, end, columns)
+
+
+@compiled
 def fill_values(  # type: ignore[no-untyped-def]
     kernel, indptr, indices, values, rows, squares,
     set_indptr, set_indices, set_values, set_squares, scale2, columns, Z, out,

@@ -93,6 +93,11 @@ def update_error(
     return own + gamma(m // gram.BLOCK + 2) * largest * (weight + size), size
 
 
+def sum_error(kernel: Any, sizes: RowSizes, additions: int, size: float) -> float:
+    """What more additions of terms add to the error of each score; ``size``: sum of all ``|v|``."""
+    return gamma(additions + 2) * largest_value(kernel, sizes) * size
+
+
 def scaling_error(largest: float, weight: float) -> float:
     """What multiplying multipliers and scores apart adds to the error of each score.
 

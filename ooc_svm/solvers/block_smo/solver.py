@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
+from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import of_any_rows
 from ooc_svm.passes.base import UNCOUNTED, Overlap
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
@@ -35,6 +36,7 @@ from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
 from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, Shrink, balanced
 from ooc_svm.solvers.block_smo.state import BlockSmoState
+from ooc_svm.solvers.block_smo.support import Mirrored, SupportPass
 from ooc_svm.solvers.block_smo.update import (
     Aside,
     Found,
@@ -42,6 +44,7 @@ from ooc_svm.solvers.block_smo.update import (
     KernelModel,
     LossesAt,
     Moved,
+    Rebuilt,
     Sums,
     UpdatePass,
 )
@@ -51,6 +54,7 @@ from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, Stopping
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
 
 PARTS = 8  # Passes that a read is asked for in: so many threads can work on one block
+PANEL_BLOCKS = 8  # Blocks of support vectors that the scores of all of them are added up with at a time
 BIASES = 17  # Biases that P is computed at, where it is free
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
 HIDDEN_READS = 30  # In which rounding was more than the gap, after which float64 is worth its two reads, too
@@ -61,7 +65,10 @@ NONE_KEPT, NONE_MOVED = np.empty(0, np.int64), np.empty(0)
 ASIDE_SHARE = 0.5
 LEAST_ASIDE = 0.1  # Of the rows: with fewer set aside, all are brought up to date in every read
 PARTIAL_READS = 3  # Reads that rows are set aside in, one after another
-SETTLED = 0.1  # Of the violation of all rows: where it has fallen to that, rows set aside are due
+# Of the violation of all rows: where it has fallen to that, rows set aside are due; earlier, where that leads
+# to the gap that is asked for.
+SETTLED = 0.1
+TINY_GAP = 1e-300  # Not 0
 BACKLOG = 4  # Rows that moved since all were brought up to date, as a multiple of those of a working set
 BIAS_REACH = (
     2.0  # How far a bias may be from the one that scores were rebuilt for, as a multiple of their error
@@ -188,7 +195,7 @@ class BlockSmo(Solver):
         return (
             state.n_aside < LEAST_ASIDE * self.n_rows
             or state.partial >= PARTIAL_READS
-            or state.violation <= SETTLED * state.whole_violation
+            or state.violation <= state.due_violation
             or state.backlog.n_rows + self.size > BACKLOG * self.size
         )
 
@@ -206,13 +213,29 @@ class BlockSmo(Solver):
         """
         state, model = self.state, self.model
         moved = yield from self._support(model, state.certificate.n_support)
-        rebuilt = (1.0 + BIAS_REACH) * state.far_error
+        mirrored = yield from self._support_scores(moved)
+        rebuilt = Rebuilt((1.0 + BIAS_REACH) * state.far_error, mirrored.sums)
         found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
-        state.score_error, _ = bound.update_error(model.kernel, self.sizes, "float64", moved.v, 0.0)
-        state.values += float(len(moved.v)) * self.n_rows
+        state.score_error, size = bound.update_error(model.kernel, self.sizes, "float64", moved.v, 0.0)
+        state.score_error += bound.sum_error(model.kernel, self.sizes, mirrored.additions, size)
+        state.values += len(moved.v) * (self.n_rows - 0.5 * len(moved.v))
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
+
+    def _support_scores(self, support: Moved) -> Requests:
+        """Scores of the support vectors, and what those of them that come first still lack."""
+        n, width = len(support.numbers), PANEL_BLOCKS * gram.BLOCK
+        whole = Mirrored(np.empty(n))
+        for first in range(0, n, width):
+            last = min(first + width, n)
+            passes = [SupportPass(self.model, support, first, last, part, PARTS) for part in range(PARTS)]
+            found, *others = yield Overlap(tuple(passes))
+            for other in others:
+                found.add(other)
+            whole.sums[first:last] = found.sums
+            whole.additions = max(whole.additions, found.additions)
+        return whole
 
     def _first_read(self) -> Requests:
         """Find P of the point of landmarks and the scores of the multipliers that a run begins with.
@@ -313,7 +336,7 @@ class BlockSmo(Solver):
         excluded: Int64Array,
         precision: str,
         aside: Aside | None,
-        rebuilt: float | None = None,
+        rebuilt: Rebuilt | None = None,
     ) -> Requests:
         """One read, in several passes."""
         count, state = max((self.size - len(excluded)) // 2, 1), self.state
@@ -329,7 +352,7 @@ class BlockSmo(Solver):
         if self.bias != "free":
             state.violation = max(found.up - pivot, pivot - found.down)
         if aside is not None:
-            state.n_aside, state.whole_violation = found.n_aside, state.violation
+            state.n_aside = found.n_aside
         return found
 
     def _together(self, passes: list[UpdatePass], choice: Choice) -> Requests:
@@ -361,6 +384,9 @@ class BlockSmo(Solver):
         if not self.only_begins and certificate.offer_primal(values.primal, values.primal_rounding):
             state.best_bias, certificate.n_support, state.unbounded = bias, values.support, 0
             yield RowPass(KeepBest(self.model))
+        # The gap falls with the violation, at least as fast.
+        share = self.stopping.tol * max(abs(values.primal), abs(values.dual)) / max(values.gap, TINY_GAP)
+        state.due_violation = state.violation * max(SETTLED, share)
         return self._hides(values)
 
     def _hides(self, values: Values) -> bool:
