@@ -178,6 +178,33 @@ def test_distances_of_full_rows_keep_their_digits_far_from_0():
 
 
 @pytest.mark.parametrize(
+    "kernel", [Gaussian(0.3), GaussianOfFullRows(0.3)], ids=lambda each: type(each).__name__
+)
+@pytest.mark.parametrize("n_rows", [1, 127, 128, 129, 300])
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_each_value_of_a_set_with_itself_serves_two_rows(kernel, n_rows, blocks):
+    rows, coefficients = (
+        make_rows(n_rows, 9, 0.8, "float32", 11),
+        np.random.default_rng(1).normal(size=n_rows),
+    )
+    sums, mirrored, width = np.zeros(n_rows), np.zeros(n_rows), blocks * gram.BLOCK
+    for first in range(0, n_rows, width):
+        last = min(first + width, n_rows)
+        for part in range(2):
+            own = np.arange(part, n_rows, 2)
+            own = own[own >= first]
+            out = sums[own]
+            gram.add_symmetric_values(
+                kernel, *rows.block.arrays, rows.squares(), None, coefficients, own.astype(np.uint64),
+                first, last, *gram.new_buffers(rows.block.indptr, 9, np.float64), out, mirrored[first:last],
+            )  # fmt: skip
+            sums[own] = out
+    expected = plain_values(kernel, rows, rows) @ coefficients
+    np.testing.assert_allclose(sums + mirrored, expected, rtol=1e-12, atol=1e-12)
+    assert not mirrored[-(n_rows % gram.BLOCK or gram.BLOCK) :].any()
+
+
+@pytest.mark.parametrize(
     ("n_nonzeros", "value_type", "scaled", "full"),
     [
         (75, "float32", False, True),
