@@ -63,11 +63,6 @@ def for_rows(kernel: Any, n_nonzeros: int, n_entries: int, value_type: str, scal
     return GaussianOfFullRows(*kernel) if full and type(kernel) is Gaussian else kernel
 
 
-def of_any_rows(kernel: Any) -> Any:
-    """The same kernel, computed in the way that suits all rows."""
-    return Gaussian(*kernel) if isinstance(kernel, Gaussian) else kernel
-
-
 def in_precision(kernel: Any, dtype: npt.DTypeLike) -> Any:
     """The same kernel with numbers of this type, in which its values are then computed."""
     convert = np.dtype(dtype).type

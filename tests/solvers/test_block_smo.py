@@ -247,7 +247,7 @@ def test_float64_scores_certify_what_float32_cannot(store):
 def test_exact_scores_do_not_depend_on_how_many_support_vectors_are_taken_at_a_time(store, monkeypatch):
     whole = train(store, C=0.1)
     assert whole.report["models"][0]["n_support"] > 2 * gram.BLOCK
-    monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.PANEL_BLOCKS", 1)
+    monkeypatch.setattr("ooc_svm.solvers.block_smo.support.PANEL_BLOCKS", 1)
     assert bits_of(train(store, C=0.1)) == bits_of(whole)
 
 

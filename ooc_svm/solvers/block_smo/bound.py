@@ -79,6 +79,11 @@ def precision_for(kernel: Any, sizes: RowSizes) -> str:
     return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
 
 
+def precision_of_predictions(kernel: Any, sizes: RowSizes) -> str:
+    """That of a kernel of any rows: support vectors may have fewer of the columns than all rows have."""
+    return precision_for(Gaussian(*kernel) if isinstance(kernel, Gaussian) else kernel, sizes)
+
+
 def update_error(
     kernel: Any, sizes: RowSizes, precision: str, change: Float64Array, weight: float
 ) -> tuple[float, float]:

@@ -23,11 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
-from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
-from ooc_svm.ops import gram
-from ooc_svm.ops.kernels import of_any_rows
+from ooc_svm.errors import DamageError, InputError, parameter
 from ooc_svm.passes.base import UNCOUNTED, Overlap
-from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
 from ooc_svm.solvers.block_smo import bound, set_loops
@@ -36,7 +33,7 @@ from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
 from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, Shrink, balanced
 from ooc_svm.solvers.block_smo.state import BlockSmoState
-from ooc_svm.solvers.block_smo.support import Mirrored, SupportPass
+from ooc_svm.solvers.block_smo.support import add_support_values, gather_support
 from ooc_svm.solvers.block_smo.update import (
     Aside,
     Found,
@@ -54,7 +51,6 @@ from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, Stopping
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
 
 PARTS = 8  # Passes that a read is asked for in: so many threads can work on one block
-PANEL_BLOCKS = 8  # Blocks of support vectors that the scores of all of them are added up with at a time
 BIASES = 17  # Biases that P is computed at, where it is free
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
 HIDDEN_READS = 30  # In which rounding was more than the gap, after which float64 is worth its two reads, too
@@ -99,8 +95,7 @@ class BlockSmo(Solver):
         return dict.fromkeys(names, np.float64)
 
     def solution(self) -> KernelExpansion:
-        # The support vectors may have fewer of the columns than the rows.
-        precision = bound.precision_for(of_any_rows(self.model.kernel), self.sizes)
+        precision = bound.precision_of_predictions(self.model.kernel, self.sizes)
         return KernelExpansion(self.model.best_v, self.state.best_bias, precision)
 
     def kept_scores(self) -> KeptScores:
@@ -213,7 +208,7 @@ class BlockSmo(Solver):
         """
         state, model = self.state, self.model
         moved = yield from self._support(model, state.certificate.n_support)
-        mirrored = yield from self._support_scores(moved)
+        mirrored = yield from add_support_values(model, moved, PARTS)
         rebuilt = Rebuilt((1.0 + BIAS_REACH) * state.far_error, mirrored.sums)
         found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
         state.score_error, size = bound.update_error(model.kernel, self.sizes, "float64", moved.v, 0.0)
@@ -222,20 +217,6 @@ class BlockSmo(Solver):
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
-
-    def _support_scores(self, support: Moved) -> Requests:
-        """Scores of the support vectors, and what those of them that come first still lack."""
-        n, width = len(support.numbers), PANEL_BLOCKS * gram.BLOCK
-        whole = Mirrored(np.empty(n))
-        for first in range(0, n, width):
-            last = min(first + width, n)
-            passes = [SupportPass(self.model, support, first, last, part, PARTS) for part in range(PARTS)]
-            found, *others = yield Overlap(tuple(passes))
-            for other in others:
-                found.add(other)
-            whole.sums[first:last] = found.sums
-            whole.additions = max(whole.additions, found.additions)
-        return whole
 
     def _first_read(self) -> Requests:
         """Find P of the point of landmarks and the scores of the multipliers that a run begins with.
@@ -307,16 +288,8 @@ class BlockSmo(Solver):
         return Moved.of(support.numbers, support.rows, v, v, model.scale2)
 
     def _gather(self, names: tuple[str, ...], count: int) -> Requests:
-        """The rows with a multiplier in one of some row vectors, ``count`` or so, by an uncounted read."""
-        needed = int(self.row_bytes * count)
-        if needed > self.support_bytes:
-            raise MemoryBudgetError(
-                f"{count} support vectors take {needed / 1e6:.0f} MB of memory, and "
-                f"{self.support_bytes / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
-                needed,
-            )
-        parts = yield GatherPass(NonzeroRows(names), names, UNCOUNTED)
-        return join_gathered(parts, names)
+        """The rows with a multiplier in one of some row vectors, ``count`` or so."""
+        return gather_support(names, count, int(self.row_bytes * count), self.support_bytes)
 
     def _check_saved(self, origin: str) -> Steps:
         """Before a resumed run goes on: refuse a state that is none of these data."""

@@ -1,17 +1,39 @@
-"""Scores of the support vectors from their kernel values with each other, each of which is computed once."""
+"""Support vectors in memory, and their scores from kernel values with each other, each computed once."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, RowBlock
+from ooc_svm.errors import MemoryBudgetError, parameter
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
-from ooc_svm.passes.base import RowSlice, WholeRead
+from ooc_svm.passes.base import UNCOUNTED, Overlap, RowSlice, WholeRead
+from ooc_svm.passes.gather import GatheredRows, GatherPass, NonzeroRows, join_gathered
 from ooc_svm.solvers.block_smo.update import KernelModel, Moved
+
+PANEL_BLOCKS = 8  # Blocks of support vectors that the scores of all of them are added up with at a time
+
+
+def gather_support(
+    names: tuple[str, ...], count: int, needed: int, room: int
+) -> Generator[Any, Any, GatheredRows]:
+    """The rows with an entry in one of some row vectors, ``count`` or so, by an uncounted read.
+
+    ``needed``, ``room``: bytes that they take, and that there are for them.
+    """
+    if needed > room:
+        raise MemoryBudgetError(
+            f"{count} support vectors take {needed / 1e6:.0f} MB of memory, and "
+            f"{room / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
+            needed,
+        )
+    parts = yield GatherPass(NonzeroRows(names), names, UNCOUNTED)
+    return join_gathered(parts, names)
 
 
 @dataclass(slots=True)
@@ -72,3 +94,18 @@ class SupportPass(WholeRead):
     def merge(self, left: Mirrored, right: Mirrored) -> Mirrored:
         left.add(right)
         return left
+
+
+def add_support_values(model: KernelModel, support: Moved, parts: int) -> Generator[Any, Any, Mirrored]:
+    """Begin the scores of all support vectors; returns what those of them that come first still lack."""
+    n, width = len(support.numbers), PANEL_BLOCKS * gram.BLOCK
+    whole = Mirrored(np.empty(n))
+    for first in range(0, n, width):
+        last = min(first + width, n)
+        passes = (SupportPass(model, support, first, last, part, parts) for part in range(parts))
+        found, *others = yield Overlap(tuple(passes))
+        for other in others:
+            found.add(other)
+        whole.sums[first:last] = found.sums
+        whole.additions = max(whole.additions, found.additions)
+    return whole
