@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ooc_svm.catalog import KERNELS, LINEAR, load
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.model.linear import Arrays, float64_array
-from ooc_svm.ops.kernels import in_precision
+from ooc_svm.ops.kernels import GaussianOfFullRows, for_rows, in_precision
 
 PRECISIONS = ("float32", "float64")
 
@@ -189,7 +189,16 @@ class KernelScorer:
     def __init__(self, functions: KernelFunctions, coefficients: Float64Array, bias: Float64Array) -> None:
         self._functions, self.coefficients, self.bias = functions, coefficients, bias
         self._scale2 = None if functions.scale is None else functions.scale**2
-        self._kernel = in_precision(functions.function, functions.precision)
+        own = functions.vectors
+        n_entries, kind = (
+            own.n_rows * functions.n_features,
+            "ones" if own.values is None else own.values.dtype.name,
+        )
+        kernel = for_rows(functions.function, len(own.indices), n_entries, kind, functions.scale is not None)
+        # By differences, float32 is good enough for all rows.
+        full = isinstance(kernel, GaussianOfFullRows)
+        self._precision = "float32" if full else functions.precision
+        self._kernel = in_precision(kernel, self._precision)
         self._squares: Float64Array | None = None
 
     @property
@@ -213,7 +222,7 @@ class KernelScorer:
         from ooc_svm.ops.gram import buffer_bytes
 
         longest = int(np.diff(self._functions.vectors.indptr).max(initial=0))
-        itemsize = np.dtype(self._functions.precision).itemsize
+        itemsize = np.dtype(self._precision).itemsize
         return buffer_bytes(longest, self._functions.n_features, itemsize)
 
     def scores(self, rows: RowBlock, first: int, last: int) -> Float64Array:
@@ -229,7 +238,7 @@ class KernelScorer:
         row_squares(*rows.arrays, scale2, chosen, near)
         out = np.empty((self.n_scores, last - first))
         out[:] = self.bias[:, None]
-        buffers = gram.new_buffers(own.indptr, self.n_features, self._functions.precision)
+        buffers = gram.new_buffers(own.indptr, self.n_features, self._precision)
         gram.add_values(
             *(self._kernel, *rows.arrays, chosen, near),
             *(*own.arrays, self._squares, scale2, self.coefficients, *buffers, out),

@@ -1,12 +1,14 @@
 """Products of a sparse row with a dense block, and weighted sums, with whole vectors in registers.
 
 Numba would keep the partial sums of such loops in memory, and read and write them at each step. Here they are
-values of LLVM's vector types, which stay in registers for the length of a row. Every multiplication is fused
-with its addition (`llvm.fma`), in one fixed order, so the bits are the same on every processor.
+values of LLVM's vector types, which stay in registers for the length of a row; a block is worked on in parts
+that fit. Every multiplication is fused with its addition (`llvm.fma`), in one fixed order, so the bits are
+the same on every processor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -16,6 +18,7 @@ from numba.extending import intrinsic
 from ooc_svm.ops.intrinsics import address_of_vector, repeated
 
 WIDTH = 128  # Numbers in a row of a block
+PART_BYTES = 256  # Of a row of a block, that are worked on together: they fit the registers of a processor
 LANES = 16  # Interleaved partial sums of a weighted sum
 SUM_ROUNDINGS = WIDTH // LANES + LANES.bit_length() - 1  # That a term of a weighted sum goes through
 
@@ -38,6 +41,31 @@ def _fused(builder: Any, factors: Any, others: Any, added: Any) -> Any:
     return builder.call(function, [factors, others, added])
 
 
+def _sum(builder: Any, vector: Any, count: Any, add: Callable[[Any, Any], Any]) -> Any:
+    """Vector of sums over ``t < count``, where ``add(t, sums)`` makes the next sums of those so far."""
+    begin = builder.block
+    test, body, end = (builder.append_basic_block(name) for name in ("test", "body", "end"))
+    builder.branch(test)
+    builder.position_at_end(test)
+    t, sums = builder.phi(_INDEX), builder.phi(vector)
+    builder.cbranch(builder.icmp_unsigned("<", t, count), body, end)
+    builder.position_at_end(body)
+    added = add(t, sums)
+    t.add_incoming(_INDEX(0), begin)
+    t.add_incoming(builder.add(t, _INDEX(1)), body)
+    sums.add_incoming(ir.Constant(vector, [0.0] * vector.count), begin)
+    sums.add_incoming(added, body)
+    builder.branch(test)
+    builder.position_at_end(end)
+    return sums
+
+
+def _part(context: Any, Z: Any) -> tuple[Any, int]:
+    """Type of a part of a row of a block, and the alignment of its numbers."""
+    align = Z.dtype.bitwidth // 8
+    return ir.VectorType(context.get_value_type(Z.dtype), PART_BYTES // align), align
+
+
 def _row_products(_: Any, places: Any, factors: Any, count: Any, Z: Any, out: Any) -> Any:
     """``out = sum_t factors[t] Z[places[t]]`` over ``t < count``; factors that are None are all 1.
 
@@ -46,36 +74,47 @@ def _row_products(_: Any, places: Any, factors: Any, count: Any, Z: Any, out: An
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number = context.get_value_type(Z.dtype)
-        vector, align = ir.VectorType(number, WIDTH), Z.dtype.bitwidth // 8
+        vector, align = _part(context, Z)
         has_factors = isinstance(factors, types.Array)
         rows, block, result = (_array(context, builder, signature.args[k], arguments[k]) for k in (0, 3, 4))
         x = _array(context, builder, factors, arguments[1]) if has_factors else None
-        begin = builder.block
-        test, body, end = (builder.append_basic_block(name) for name in ("test", "body", "end"))
-        builder.branch(test)
-        builder.position_at_end(test)
-        t, sums = builder.phi(_INDEX), builder.phi(vector)
-        builder.cbranch(builder.icmp_unsigned("<", t, arguments[2]), body, end)
-        builder.position_at_end(body)
-        place = builder.zext(builder.load(builder.gep(rows, [t])), _INDEX)
-        address = address_of_vector(builder, block, builder.mul(place, _INDEX(WIDTH)), vector)
-        own = builder.load(address, align=align)
-        if x is None:
-            added = builder.fadd(sums, own)
-        else:
-            factor = repeated(builder, builder.load(builder.gep(x, [t])), vector)
-            added = _fused(builder, factor, own, sums)
-        t.add_incoming(_INDEX(0), begin)
-        t.add_incoming(builder.add(t, _INDEX(1)), body)
-        sums.add_incoming(ir.Constant(vector, [0.0] * WIDTH), begin)
-        sums.add_incoming(added, body)
-        builder.branch(test)
-        builder.position_at_end(end)
-        builder.store(sums, address_of_vector(builder, result, _INDEX(0), vector), align=align)
+
+        def add(t: Any, sums: Any) -> Any:
+            place = builder.zext(builder.load(builder.gep(rows, [t])), _INDEX)
+            place = builder.add(builder.mul(place, _INDEX(WIDTH)), _INDEX(first))
+            own = builder.load(address_of_vector(builder, block, place, vector), align=align)
+            if x is None:
+                return builder.fadd(sums, own)
+            return _fused(builder, repeated(builder, builder.load(builder.gep(x, [t])), vector), own, sums)
+
+        for first in range(0, WIDTH, vector.count):
+            sums = _sum(builder, vector, arguments[2], add)
+            builder.store(sums, address_of_vector(builder, result, _INDEX(first), vector), align=align)
         return context.get_dummy_value()
 
     return types.void(places, factors, types.uint64, Z, out), generate
+
+
+def _row_distances(_: Any, x: Any, count: Any, Z: Any, out: Any) -> Any:
+    """``out = sum_t (x[t] - Z[t + 1])^2`` over ``t < count``; the arguments are those of `row_products`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector, align = _part(context, Z)
+        own, block, result = (_array(context, builder, signature.args[k], arguments[k]) for k in (0, 2, 3))
+
+        def add(t: Any, sums: Any) -> Any:
+            place = builder.add(builder.mul(t, _INDEX(WIDTH)), _INDEX(WIDTH + first))
+            other = builder.load(address_of_vector(builder, block, place, vector), align=align)
+            number = repeated(builder, builder.load(builder.gep(own, [t])), vector)
+            difference = builder.fsub(number, other)
+            return _fused(builder, difference, difference, sums)
+
+        for first in range(0, WIDTH, vector.count):
+            sums = _sum(builder, vector, arguments[1], add)
+            builder.store(sums, address_of_vector(builder, result, _INDEX(first), vector), align=align)
+        return context.get_dummy_value()
+
+    return types.void(x, types.uint64, Z, out), generate
 
 
 def _weighted_sum(_: Any, values: Any, weights: Any, row: Any) -> Any:
@@ -109,4 +148,5 @@ def _weighted_sum(_: Any, values: Any, weights: Any, row: Any) -> Any:
 
 
 row_products: Any = intrinsic(_row_products)
+row_distances: Any = intrinsic(_row_distances)
 weighted_sum: Any = intrinsic(_weighted_sum)

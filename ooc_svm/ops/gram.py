@@ -2,7 +2,8 @@
 
 `BLOCK` rows of the set at a time are scattered into a dense ``Z[column, row]``, which has the columns that
 these rows have and a first one of zeros for all others; ``columns`` says which is which. A product with a CSR
-row then adds up rows of Z in registers. What that costs is less than a look into a cache of kernel values.
+row, or a distance from it, then adds up rows of Z in registers. What that costs is less than a look into a
+cache of kernel values.
 
 The type of Z is the precision in which products and values are computed, float32 or float64; weighted sums
 are float64 always. Every sum has one fixed order, and `BLOCK` is a number of the algorithm: a result depends
@@ -15,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba.extending import overload
 
-from ooc_svm.ops.block_products import SUM_ROUNDINGS, WIDTH, row_products, weighted_sum
+from ooc_svm.ops.block_products import SUM_ROUNDINGS, WIDTH, row_distances, row_products, weighted_sum
 from ooc_svm.ops.compiled import compiled, inlined
-from ooc_svm.ops.kernel_values import apply
+from ooc_svm.ops.kernel_values import apply, apply_to_distances
+from ooc_svm.ops.kernels import GaussianOfFullRows
 from ooc_svm.ops.rows import dot
 
 BLOCK = WIDTH  # Rows of the set that are scattered together
@@ -41,7 +44,7 @@ def buffer_bytes(most_nonzeros: int, n_features: int, itemsize: int) -> int:
 
 @compiled
 def _scatter(indptr, indices, values, scale2, first, last, columns, Z):  # type: ignore[no-untyped-def]
-    """Scatter the rows ``first <= j < last`` into Z, and number their columns from 1."""
+    """Scatter the rows ``first <= j < last`` into Z, and number their columns from 1; returns how many."""
     n, one = np.uint32(0), np.uint32(1)
     for p in range(indptr[first], indptr[last]):
         if columns[indices[p]] == 0:
@@ -54,6 +57,7 @@ def _scatter(indptr, indices, values, scale2, first, last, columns, Z):  # type:
             if scale2 is not None:
                 x *= scale2[indices[p]]
             Z[columns[indices[p]], j - first] = x
+    return np.uint64(n)
 
 
 @compiled
@@ -87,14 +91,45 @@ def _find(indices, values, p, end, columns, places, x):  # type: ignore[no-untyp
     return n
 
 
-@inlined
-def _fill_row(kernel, values, n, square, near, base, places, x, Z, found):  # type: ignore[no-untyped-def]
-    """Values of the kernel of a row, with its nonzeros by `_find`, and the rows in Z."""
-    if values is None:
-        row_products(places, None, n, Z, found)
-    else:
-        row_products(places, x, n, Z, found)
-    apply(kernel, found, square, near, base)
+def _fill_row(  # type: ignore[no-untyped-def]
+    kernel, indices, values, p, end, columns, n_columns, square, near, base, places, x, Z, found
+):
+    """Values of the kernel of a row, whose nonzeros are ``p <= q < end``, and the rows in Z."""
+    raise NotImplementedError
+
+
+@overload(_fill_row, strict=False, jit_options={"forceinline": True})
+def _choose_fill_row(
+    kernel: Any, indices: Any, values: Any, p: Any, end: Any, columns: Any, n_columns: Any,
+    square: Any, near: Any, base: Any, places: Any, x: Any, Z: Any, found: Any,
+) -> Any:  # fmt: skip
+    def by_products(  # type: ignore[no-untyped-def]
+        kernel, indices, values, p, end, columns, n_columns, square, near, base, places, x, Z, found
+    ):
+        n = _find(indices, values, p, end, columns, places, x)
+        if values is None:
+            row_products(places, None, n, Z, found)
+        else:
+            row_products(places, x, n, Z, found)
+        apply(kernel, found, square, near, base)
+
+    def by_distances(  # type: ignore[no-untyped-def]
+        kernel, indices, values, p, end, columns, n_columns, square, near, base, places, x, Z, found
+    ):
+        one, others = np.uint64(1), Z.dtype.type(0.0)
+        x[:n_columns] = 0
+        while p < end:
+            k = columns[indices[p]]
+            if k != 0:
+                x[k - np.uint32(1)] = values[p]
+            else:
+                others += Z.dtype.type(values[p]) * Z.dtype.type(values[p])
+            p += one
+        row_distances(x, n_columns, Z, found)
+        apply_to_distances(kernel.gamma, found, others)
+
+    full = kernel.instance_class is GaussianOfFullRows
+    return by_distances if full else by_products
 
 
 @compiled
@@ -116,26 +151,73 @@ def add_values(  # type: ignore[no-untyped-def]
     ``out``: float64 of shape (K, n).
     """
     one, width, m, n_models = np.uint64(1), np.uint64(BLOCK), np.uint64(len(set_squares)), len(coefficients)
-    longest = _longest(indptr, rows) + one
+    longest = max(_longest(indptr, rows) + one, np.uint64(len(Z)))
     places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
     found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
     weights = np.empty((n_models, width))
     for begin in range(np.uint64(0), m, width):
         end = min(begin + width, m)
         own = end - begin
-        _scatter(set_indptr, set_indices, set_values, scale2, begin, end, columns, Z)
+        n_columns = _scatter(set_indptr, set_indices, set_values, scale2, begin, end, columns, Z)
         near[:own] = set_squares[begin:end]
         near[own:] = 0
         weights[:, :own] = coefficients[:, begin:end]
         weights[:, own:] = 0.0
         for t in range(len(rows)):
             i = rows[t]
-            n = _find(indices, values, indptr[i], indptr[i + one], columns, places, x)
-            _fill_row(kernel, values, n, Z.dtype.type(squares[t]), near, base, places, x, Z, found)
+            _fill_row(
+                kernel, indices, values, indptr[i], indptr[i + one], columns, n_columns,
+                Z.dtype.type(squares[t]), near, base, places, x, Z, found,
+            )  # fmt: skip
             found[own:] = 0
             for k in range(n_models):
                 out[k, t] += weighted_sum(found, weights, np.uint64(k))
         _clear(set_indptr, set_indices, begin, end, columns)
+
+
+@compiled
+def add_symmetric_values(  # type: ignore[no-untyped-def]
+    kernel, indptr, indices, values, squares, scale2, coefficients, rows, first, last,
+    columns, Z, out, mirrored,
+):  # fmt: skip
+    """Weighted sums of the kernel values of a set with itself, of which each serves two rows.
+
+    With the rows in blocks of `BLOCK`, and those of the set ``first <= j < last``, which begin with a block:
+
+        out[t] += sum_j coefficients[j] k(x_i, x_j)         over j in the block of ``i = rows[t]`` or before
+        mirrored[j - first] += sum_i coefficients[i] k(x_i, x_j)     over rows i in blocks after that of j
+
+    ``rows``: uint64, numbers in the set. The other arguments are those of `add_values`.
+    """
+    one, width = np.uint64(1), np.uint64(BLOCK)
+    longest = max(_longest(indptr, rows) + one, np.uint64(len(Z)))
+    places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
+    found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
+    weights, added = np.empty((1, width)), np.empty(width)
+    for begin in range(np.uint64(first), np.uint64(last), width):
+        end = min(begin + width, np.uint64(last))
+        own = end - begin
+        n_columns = _scatter(indptr, indices, values, scale2, begin, end, columns, Z)
+        near[:own] = squares[begin:end]
+        near[own:] = 0
+        weights[0, :own] = coefficients[begin:end]
+        weights[0, own:] = 0.0
+        added[:] = 0.0
+        for t in range(len(rows)):
+            i = rows[t]
+            if i < begin:
+                continue
+            _fill_row(
+                kernel, indices, values, indptr[i], indptr[i + one], columns, n_columns,
+                Z.dtype.type(squares[i]), near, base, places, x, Z, found,
+            )  # fmt: skip
+            found[own:] = 0
+            out[t] += weighted_sum(found, weights, np.uint64(0))
+            if i >= end:
+                for k in range(width):
+                    added[k] += coefficients[i] * np.float64(found[k])
+        mirrored[begin - np.uint64(first) : end - np.uint64(first)] += added[:own]
+        _clear(indptr, indices, begin, end, columns)
 
 
 @compiled
@@ -148,19 +230,21 @@ def fill_values(  # type: ignore[no-untyped-def]
     ``out`` has the shape (n, m); the other arguments are those of `add_values`.
     """
     one, width, m = np.uint64(1), np.uint64(BLOCK), np.uint64(len(set_squares))
-    longest = _longest(indptr, rows) + one
+    longest = max(_longest(indptr, rows) + one, np.uint64(len(Z)))
     places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
     found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
     for begin in range(np.uint64(0), m, width):
         end = min(begin + width, m)
         own = end - begin
-        _scatter(set_indptr, set_indices, set_values, scale2, begin, end, columns, Z)
+        n_columns = _scatter(set_indptr, set_indices, set_values, scale2, begin, end, columns, Z)
         near[:own] = set_squares[begin:end]
         near[own:] = 0
         for t in range(len(rows)):
             i = rows[t]
-            n = _find(indices, values, indptr[i], indptr[i + one], columns, places, x)
-            _fill_row(kernel, values, n, Z.dtype.type(squares[t]), near, base, places, x, Z, found)
+            _fill_row(
+                kernel, indices, values, indptr[i], indptr[i + one], columns, n_columns,
+                Z.dtype.type(squares[t]), near, base, places, x, Z, found,
+            )  # fmt: skip
             out[t, begin:end] = found[:own]
         _clear(set_indptr, set_indices, begin, end, columns)
 

@@ -32,11 +32,35 @@ class Gaussian(NamedTuple):
     gamma: Any
 
 
+class GaussianOfFullRows(Gaussian):
+    """The same, computed from the differences of all columns: for rows that have most of them.
+
+    Where columns are far from 0, the squares of rows are much larger than their distance: float32 loses the
+    distance in ``x.x + z.z - 2 x.z``, but not in the differences.
+    """
+
+
 class Sigmoid(NamedTuple):
     """``k(x, z) = tanh(gamma x.z + coef0)``, which is not positive semi-definite for many data."""
 
     gamma: Any
     coef0: Any
+
+
+FULL = (
+    0.75  # Share of the columns that rows have, from which on those that they lack cost less than they save
+)
+
+
+def for_rows(kernel: Any, n_nonzeros: int, n_entries: int, value_type: str, scaled: bool) -> Any:
+    """The way to compute a kernel that suits some rows.
+
+    ``n_nonzeros``, ``n_entries``: of all rows, and with those that are 0. ``scaled``: whether columns are.
+
+    Values of float64 would be rounded before the differences are taken.
+    """
+    full = n_nonzeros >= FULL * n_entries and value_type == "float32" and not scaled
+    return GaussianOfFullRows(*kernel) if full and type(kernel) is Gaussian else kernel
 
 
 def in_precision(kernel: Any, dtype: npt.DTypeLike) -> Any:

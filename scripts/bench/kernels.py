@@ -122,7 +122,8 @@ def measure(rows: Any, targets: Any, case: Case, onedal: bool) -> Fits:
         options |= {"problem": "svr", "epsilon": EPSILON}
         theirs |= {"epsilon": EPSILON}
     few = np.concatenate([np.flatnonzero(targets > 0)[:100], np.flatnonzero(targets <= 0)[:100]])
-    ooc_svm.train(rows[few], targets[few], **options)  # compiles
+    # Loads what is compiled, that for values of float64 too.
+    ooc_svm.train(rows[few], targets[few], tol=1e-9, **options)
     peer = peers(onedal)[case.values](**theirs)
     # It has no regression of sparse rows.
     own = np.asarray(rows.todense()) if onedal and case.values else rows

@@ -8,19 +8,20 @@ from helpers.kernel_data import KERNELS, Rows, make_rows, plain_values
 from helpers.thinning import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from ooc_svm.ops import gram
 from ooc_svm.ops.compiled import compiled
-from ooc_svm.ops.kernel_values import EXP_ULPS, exponential, tangent
-from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid, in_precision
+from ooc_svm.ops.kernel_values import EXP_ULPS, power_of_two, tangent
+from ooc_svm.ops.kernels import Gaussian, GaussianOfFullRows, Polynomial, Sigmoid, for_rows, in_precision
 
 PRECISIONS = (np.float32, np.float64)
 
 
 @compiled
-def _each_exponential(x, out):
+def _each_power(x, out):
     for i in range(len(x)):
-        out[i] = exponential(x[i])
+        out[i] = power_of_two(x[i])
 
 
 @compiled
@@ -33,8 +34,8 @@ def _each_tangent(x, out):
 @pytest.mark.parametrize(
     ("function", "exact", "ulps", "least", "most"),
     [
-        (_each_exponential, np.exp, EXP_ULPS, -80.0, 80.0),
-        (_each_exponential, np.exp, EXP_ULPS, -1e-3, 1e-3),
+        (_each_power, np.exp2, EXP_ULPS, -115.0, 115.0),
+        (_each_power, np.exp2, EXP_ULPS, -1e-3, 1e-3),
         (_each_tangent, np.tanh, 2.0 * EXP_ULPS, -12.0, 12.0),
         (_each_tangent, np.tanh, 2.0 * EXP_ULPS, -1e-3, 1e-3),
     ],
@@ -52,7 +53,7 @@ def test_functions_are_right_to_the_last_places(function, exact, ulps, least, mo
 def test_functions_keep_inside_their_ranges(dtype):
     x = np.array([-1e30, -1000.0, -0.0, 0.0, 1000.0, 1e30]).astype(dtype)
     powers, tangents = np.empty_like(x), np.empty_like(x)
-    _each_exponential(x, powers)
+    _each_power(x, powers)
     _each_tangent(x, tangents)
     assert (powers[:2] >= 0.0).all()
     assert (powers[:2] < 1e-37).all()
@@ -93,6 +94,7 @@ COMPILED = [
     *((kernel, np.float32, "float32", False) for kernel in KERNELS),
     *((Gaussian(0.3), dtype, "ones", False) for dtype in PRECISIONS),
     (Gaussian(0.3), np.float64, "float64", True),
+    *((GaussianOfFullRows(0.3), dtype, "float32", False) for dtype in PRECISIONS),
     (Polynomial(0.2, 0.5, 3), np.float32, "float32", True),
     (Sigmoid(0.1, -0.2), np.float64, "float32", False),
 ]
@@ -161,3 +163,58 @@ def test_overflow_is_infinite_and_no_error():
     rows = make_rows(4, 3, 1.0, "float32", 8)
     found = values_of(Polynomial(1e30, 0.0, 40), rows, rows, None, np.float32)
     assert not np.isfinite(found).all()
+
+
+def test_distances_of_full_rows_keep_their_digits_far_from_0():
+    rows, of = (
+        Rows(
+            sparse.csr_array((make_rows(n, 9, 1.0, "float32", n).dense + 1000.0).astype("float32")), "float32"
+        )
+        for n in (40, 150)
+    )
+    expected = plain_values(Gaussian(0.5), rows, of)
+    assert np.abs(values_of(GaussianOfFullRows(0.5), rows, of, None, np.float32) - expected).max() < 1e-6
+    assert np.abs(values_of(Gaussian(0.5), rows, of, None, np.float32) - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "kernel", [Gaussian(0.3), GaussianOfFullRows(0.3)], ids=lambda each: type(each).__name__
+)
+@pytest.mark.parametrize("n_rows", [1, 127, 128, 129, 300])
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_each_value_of_a_set_with_itself_serves_two_rows(kernel, n_rows, blocks):
+    rows, coefficients = (
+        make_rows(n_rows, 9, 0.8, "float32", 11),
+        np.random.default_rng(1).normal(size=n_rows),
+    )
+    sums, mirrored, width = np.zeros(n_rows), np.zeros(n_rows), blocks * gram.BLOCK
+    for first in range(0, n_rows, width):
+        last = min(first + width, n_rows)
+        for part in range(2):
+            own = np.arange(part, n_rows, 2)
+            own = own[own >= first]
+            out = sums[own]
+            gram.add_symmetric_values(
+                kernel, *rows.block.arrays, rows.squares(), None, coefficients, own.astype(np.uint64),
+                first, last, *gram.new_buffers(rows.block.indptr, 9, np.float64), out, mirrored[first:last],
+            )  # fmt: skip
+            sums[own] = out
+    expected = plain_values(kernel, rows, rows) @ coefficients
+    np.testing.assert_allclose(sums + mirrored, expected, rtol=1e-12, atol=1e-12)
+    assert not mirrored[-(n_rows % gram.BLOCK or gram.BLOCK) :].any()
+
+
+@pytest.mark.parametrize(
+    ("n_nonzeros", "value_type", "scaled", "full"),
+    [
+        (75, "float32", False, True),
+        (74, "float32", False, False),
+        (100, "float64", False, False),
+        (100, "ones", False, False),
+        (100, "float32", True, False),
+    ],
+)
+def test_differences_are_for_full_rows_of_float32(n_nonzeros, value_type, scaled, full):
+    found = for_rows(Gaussian(0.5), n_nonzeros, 100, value_type, scaled)
+    assert isinstance(found, GaussianOfFullRows) == full
+    assert type(for_rows(Sigmoid(0.5, 0.0), 100, 100, "float32", False)) is Sigmoid

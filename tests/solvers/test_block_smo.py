@@ -12,6 +12,7 @@ from sklearn.svm import SVC, SVR
 
 import ooc_svm
 from ooc_svm import DamageError, InputError, OocSVC, OocSVR, UsageError
+from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid
 from ooc_svm.solvers.block_smo import bound
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
@@ -243,6 +244,25 @@ def test_float64_scores_certify_what_float32_cannot(store):
     assert row["relative_gap"] <= 1e-7
 
 
+def test_exact_scores_do_not_depend_on_how_many_support_vectors_are_taken_at_a_time(store, monkeypatch):
+    whole = train(store, C=0.1)
+    assert whole.report["models"][0]["n_support"] > 2 * gram.BLOCK
+    monkeypatch.setattr("ooc_svm.solvers.block_smo.support.PANEL_BLOCKS", 1)
+    assert bits_of(train(store, C=0.1)) == bits_of(whole)
+
+
+def test_rows_with_all_columns_may_be_far_from_0():
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=(300, 6)) + 1000.0).astype(np.float32)
+    t = np.sin(rows @ np.ones(6))
+    model = ooc_svm.train(rows, t, problem="svr", kernel="rbf", gamma=0.3, epsilon=EPS, bias="free", tol=1e-6)
+    peer = SVR(gamma=0.3, epsilon=EPS, tol=1e-9).fit(rows.astype(np.float64) - 1000.0, t)
+    assert np.abs(model.predict(rows) - peer.predict(rows.astype(np.float64) - 1000.0)).max() < 1e-3
+    (row,) = model.report["models"]
+    assert row["relative_gap"] <= 1e-6
+    assert row["dual"] <= row["primal"]
+
+
 def test_rounding_that_hides_the_gap_for_long_does_not_end_a_run(store, monkeypatch):
     small_sets(monkeypatch)
     monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.HIDDEN_READS", 2)
@@ -251,7 +271,7 @@ def test_rounding_that_hides_the_gap_for_long_does_not_end_a_run(store, monkeypa
     exact = bound.kernel_error
     much = {"float32": 1e-2, "float64": 0.0}
     monkeypatch.setattr(bound, "kernel_error", lambda *of: exact(*of) + much[of[2]])
-    monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.LARGEST_ERROR", 1.0)
+    monkeypatch.setattr("ooc_svm.solvers.block_smo.bound.LARGEST_ERROR", 1.0)
     model = train(store)
     (row,) = model.report["models"]
     assert model.report["stop_reason"] == "certified"

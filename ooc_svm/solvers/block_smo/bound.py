@@ -20,12 +20,14 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernel_values import EXP_ULPS
-from ooc_svm.ops.kernels import Gaussian, Linear, Polynomial, Sigmoid
+from ooc_svm.ops.kernels import Gaussian, GaussianOfFullRows, Linear, Polynomial, Sigmoid
 from ooc_svm.solvers.block_smo import set_loops as at
 from ooc_svm.solvers.rounding import gamma
 
 UNITS = {"float32": 2.0**-24, "float64": 2.0**-53}
 _DOUBLE = UNITS["float64"]
+# Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
+LARGEST_ERROR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,12 @@ def largest_value(kernel: Any, sizes: RowSizes) -> float:
 def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
     """What a kernel value can be off by at most."""
     size, m = sizes.square, sizes.nonzeros
+    if isinstance(kernel, GaussianOfFullRows):
+        # The exponent t is a sum of 2 m squares of differences at most, and t e^-t is less than 1/2.
+        return 0.5 * _growth(2 * m + 8, precision) + 2.0 * _growth(2.0 * EXP_ULPS, precision)
     if isinstance(kernel, Gaussian):
-        # Two squares and a product, their sum, gamma and its product: magnitudes of 4 Q at most.
-        exponent = kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(6, precision))
+        # Two squares and a product, their sum, gamma log2(e) and its product: magnitudes of 4 Q at most.
+        exponent = kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(8, precision))
         relative = _growth(2.0 * EXP_ULPS, precision)
         return math.expm1(min(exponent, 1.0)) + 2.0 * relative if exponent < 1.0 else 1.0
     if isinstance(kernel, Linear):
@@ -65,6 +70,18 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
         return _growth(kernel.degree * (m + 7), precision) * _power(inner, kernel.degree)
     assert isinstance(kernel, Sigmoid)
     return float(min(_growth(m + 6, precision) * inner + _growth(4.0 * EXP_ULPS, precision), 2.0))
+
+
+def precision_for(kernel: Any, sizes: RowSizes) -> str:
+    """In which precision kernel values are good enough while multipliers are searched."""
+    error, largest = kernel_error(kernel, sizes, "float32"), largest_value(kernel, sizes)
+    # Beyond what float32 has, one does not know.
+    return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
+
+
+def precision_of_predictions(kernel: Any, sizes: RowSizes) -> str:
+    """That of a kernel of any rows: support vectors may have fewer of the columns than all rows have."""
+    return precision_for(Gaussian(*kernel) if isinstance(kernel, Gaussian) else kernel, sizes)
 
 
 def update_error(
@@ -79,6 +96,11 @@ def update_error(
     # The sum of a block, and what the sums of the blocks are added to.
     own = size * (kernel_error(kernel, sizes, precision) + gamma(gram.ROUNDINGS) * largest)
     return own + gamma(m // gram.BLOCK + 2) * largest * (weight + size), size
+
+
+def sum_error(kernel: Any, sizes: RowSizes, additions: int, size: float) -> float:
+    """What more additions of terms add to the error of each score; ``size``: sum of all ``|v|``."""
+    return gamma(additions + 2) * largest_value(kernel, sizes) * size
 
 
 def scaling_error(largest: float, weight: float) -> float:

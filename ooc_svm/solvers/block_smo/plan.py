@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.ops import gram
+from ooc_svm.ops.kernels import for_rows
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import (
@@ -86,7 +87,13 @@ class BlockSmoPackage(PointStarting):
         def solver(spec: ModelSpec, name: str) -> BlockSmo:
             assert spec.targets is not None
             space = context.space
-            kernel = context.kernels[spec.variant]
+            kernel = for_rows(
+                context.kernels[spec.variant],
+                size.n_nonzeros,
+                size.n_rows * space.n_features,
+                context.value_type,
+                space.scale2 is not None,
+            )
             model = KernelModel(spec.targets, spec.loss, spec.C, kernel, space.n_features, space.scale2, name)
             return BlockSmo(
                 model,

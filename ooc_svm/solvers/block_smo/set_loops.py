@@ -58,10 +58,10 @@ def slopes(loss, v, h, targets, costs, up, down):  # type: ignore[no-untyped-def
 
 @compiled
 def mark_losses(loss, v, h, bias, error, targets, costs, marks):  # type: ignore[no-untyped-def]
-    """Mark the rows that have a multiplier, or a slope where their residual is off by ``error`` at most."""
+    """Mark rows without a multiplier that have a slope where their residual is off by ``error`` at most."""
     for i in range(len(v)):
-        marks[i] = v[i] != 0.0
-        if not marks[i] and costs[i] > 0.0:
+        marks[i] = False
+        if v[i] == 0.0 and costs[i] > 0.0:
             t, c, r = targets[i], costs[i], targets[i] - h[i] - bias
             near = error + OWN_ERROR * (abs(t) + abs(h[i]) + abs(bias))
             marks[i] = slope(loss, r - near, t, c) != 0.0 or slope(loss, r + near, t, c) != 0.0

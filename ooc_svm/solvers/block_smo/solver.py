@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
-from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
+from ooc_svm.errors import DamageError, InputError, parameter
 from ooc_svm.passes.base import UNCOUNTED, Overlap
-from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
 from ooc_svm.solvers.block_smo import bound, set_loops
@@ -34,6 +33,7 @@ from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
 from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, Shrink, balanced
 from ooc_svm.solvers.block_smo.state import BlockSmoState
+from ooc_svm.solvers.block_smo.support import add_support_values, gather_support
 from ooc_svm.solvers.block_smo.update import (
     Aside,
     Found,
@@ -41,6 +41,7 @@ from ooc_svm.solvers.block_smo.update import (
     KernelModel,
     LossesAt,
     Moved,
+    Rebuilt,
     Sums,
     UpdatePass,
 )
@@ -51,8 +52,6 @@ Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and wh
 
 PARTS = 8  # Passes that a read is asked for in: so many threads can work on one block
 BIASES = 17  # Biases that P is computed at, where it is free
-# Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
-LARGEST_ERROR = 1e-3
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
 HIDDEN_READS = 30  # In which rounding was more than the gap, after which float64 is worth its two reads, too
 NEGATIVE = 1e-5  # Curvature below 0, as a share of the largest kernel value, that no rounding explains
@@ -62,7 +61,10 @@ NONE_KEPT, NONE_MOVED = np.empty(0, np.int64), np.empty(0)
 ASIDE_SHARE = 0.5
 LEAST_ASIDE = 0.1  # Of the rows: with fewer set aside, all are brought up to date in every read
 PARTIAL_READS = 3  # Reads that rows are set aside in, one after another
-SETTLED = 0.1  # Of the violation of all rows: where it has fallen to that, rows set aside are due
+# Of the violation of all rows: where it has fallen to that, rows set aside are due; earlier, where that leads
+# to the gap that is asked for.
+SETTLED = 0.1
+TINY_GAP = 1e-300  # Not 0
 BACKLOG = 4  # Rows that moved since all were brought up to date, as a multiple of those of a working set
 BIAS_REACH = (
     2.0  # How far a bias may be from the one that scores were rebuilt for, as a multiple of their error
@@ -93,7 +95,8 @@ class BlockSmo(Solver):
         return dict.fromkeys(names, np.float64)
 
     def solution(self) -> KernelExpansion:
-        return KernelExpansion(self.model.best_v, self.state.best_bias, self.precision)
+        precision = bound.precision_of_predictions(self.model.kernel, self.sizes)
+        return KernelExpansion(self.model.best_v, self.state.best_bias, precision)
 
     def kept_scores(self) -> KeptScores:
         return KeptScores(self.model.best_h, self.model.best_h, offset=self.state.best_bias)
@@ -128,10 +131,7 @@ class BlockSmo(Solver):
     @property
     def precision(self) -> str:
         """In which kernel values are computed while multipliers are searched."""
-        error = bound.kernel_error(self.model.kernel, self.sizes, "float32")
-        largest = bound.largest_value(self.model.kernel, self.sizes)
-        # Beyond what float32 has, one does not know.
-        return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
+        return bound.precision_for(self.model.kernel, self.sizes)
 
     def distrust(self, origin: str) -> None:
         self._origin = origin
@@ -190,7 +190,7 @@ class BlockSmo(Solver):
         return (
             state.n_aside < LEAST_ASIDE * self.n_rows
             or state.partial >= PARTIAL_READS
-            or state.violation <= SETTLED * state.whole_violation
+            or state.violation <= state.due_violation
             or state.backlog.n_rows + self.size > BACKLOG * self.size
         )
 
@@ -208,10 +208,12 @@ class BlockSmo(Solver):
         """
         state, model = self.state, self.model
         moved = yield from self._support(model, state.certificate.n_support)
-        rebuilt = (1.0 + BIAS_REACH) * state.far_error
+        mirrored = yield from add_support_values(model, moved, PARTS)
+        rebuilt = Rebuilt((1.0 + BIAS_REACH) * state.far_error, mirrored.sums)
         found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
-        state.score_error, _ = bound.update_error(model.kernel, self.sizes, "float64", moved.v, 0.0)
-        state.values += float(len(moved.v)) * self.n_rows
+        state.score_error, size = bound.update_error(model.kernel, self.sizes, "float64", moved.v, 0.0)
+        state.score_error += bound.sum_error(model.kernel, self.sizes, mirrored.additions, size)
+        state.values += len(moved.v) * (self.n_rows - 0.5 * len(moved.v))
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
         return found
@@ -286,16 +288,8 @@ class BlockSmo(Solver):
         return Moved.of(support.numbers, support.rows, v, v, model.scale2)
 
     def _gather(self, names: tuple[str, ...], count: int) -> Requests:
-        """The rows with a multiplier in one of some row vectors, ``count`` or so, by an uncounted read."""
-        needed = int(self.row_bytes * count)
-        if needed > self.support_bytes:
-            raise MemoryBudgetError(
-                f"{count} support vectors take {needed / 1e6:.0f} MB of memory, and "
-                f"{self.support_bytes / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
-                needed,
-            )
-        parts = yield GatherPass(NonzeroRows(names), names, UNCOUNTED)
-        return join_gathered(parts, names)
+        """The rows with a multiplier in one of some row vectors, ``count`` or so."""
+        return gather_support(names, count, int(self.row_bytes * count), self.support_bytes)
 
     def _check_saved(self, origin: str) -> Steps:
         """Before a resumed run goes on: refuse a state that is none of these data."""
@@ -315,7 +309,7 @@ class BlockSmo(Solver):
         excluded: Int64Array,
         precision: str,
         aside: Aside | None,
-        rebuilt: float | None = None,
+        rebuilt: Rebuilt | None = None,
     ) -> Requests:
         """One read, in several passes."""
         count, state = max((self.size - len(excluded)) // 2, 1), self.state
@@ -331,7 +325,7 @@ class BlockSmo(Solver):
         if self.bias != "free":
             state.violation = max(found.up - pivot, pivot - found.down)
         if aside is not None:
-            state.n_aside, state.whole_violation = found.n_aside, state.violation
+            state.n_aside = found.n_aside
         return found
 
     def _together(self, passes: list[UpdatePass], choice: Choice) -> Requests:
@@ -363,6 +357,9 @@ class BlockSmo(Solver):
         if not self.only_begins and certificate.offer_primal(values.primal, values.primal_rounding):
             state.best_bias, certificate.n_support, state.unbounded = bias, values.support, 0
             yield RowPass(KeepBest(self.model))
+        # The gap falls with the violation, at least as fast.
+        share = self.stopping.tol * max(abs(values.primal), abs(values.dual)) / max(values.gap, TINY_GAP)
+        state.due_violation = state.violation * max(SETTLED, share)
         return self._hides(values)
 
     def _hides(self, values: Values) -> bool:

@@ -33,7 +33,7 @@ class BlockSmoState:
     partial: int = 0  # Reads since all rows were brought up to date
     n_aside: int = 0  # Rows that are set aside
     violation: float = math.inf  # Between the extreme slopes, at the last read
-    whole_violation: float = math.inf  # And of all rows, when they were brought up to date
+    due_violation: float = 0.0  # From which on down rows set aside are brought up to date
     waits_for_exact: int = 0  # 1 if the next read is such a computation
     unbounded: int = 0  # 1 if the best point is that of landmarks, whose coefficients have no bounds
     # Landmarks whose point the run begins with

@@ -135,6 +135,14 @@ class Aside:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Rebuilt:
+    """Scores are computed again: those of rows with a multiplier have been by `SupportPass`."""
+
+    reach: float  # Others are if they have a slope where their scores are off by this at most
+    mirrored: Float64Array  # What the scores of the rows with a multiplier still lack
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class UpdatePass:
     """Scores follow the multipliers of some rows, and the most promising rows are offered.
 
@@ -149,9 +157,7 @@ class UpdatePass:
     choice: Choice  # Of the rows that are offered
     precision: str  # {"float32", "float64"}: of kernel values
     aside: Aside | None  # None: the rows that are set aside are left out
-    # Scores of the rows with a multiplier, or a slope where their scores are off by this at most, are begun
-    # with 0; None: scores follow.
-    rebuilt: float | None = None
+    rebuilt: Rebuilt | None = None  # None: scores follow
     part: int = 0
     parts: int = 1
     position: Position = WHOLE
@@ -190,13 +196,16 @@ class UpdatePass:
         row_squares(*block.arrays, self.model.scale2, chosen, squares)
         for marks, moved in self._updates(rows):
             places = np.flatnonzero(marks)
-            added = np.zeros(len(places)) if self.rebuilt is not None else h[places]
+            added = h[places] if self.rebuilt is None else np.zeros(len(places))
             add_kernel_values(
                 self.model, self.precision, block, chosen[places], squares[places], moved, added
             )
             h[places] = added
         here = slice(*np.searchsorted(self.moved.numbers, (rows.start, rows.stop)))
-        v[self.moved.numbers[here] - rows.start] = self.moved.v[here]
+        own = self.moved.numbers[here] - rows.start
+        v[own] = self.moved.v[here]
+        if self.rebuilt is not None:
+            h[own] += self.rebuilt.mirrored[here]
         return squares
 
     def _updates(self, rows: RowSlice) -> list[tuple[BoolArray, Moved]]:
@@ -205,7 +214,7 @@ class UpdatePass:
             v, h, t, costs = self.model.rows(rows)
             marks = np.empty(len(v), np.bool_)
             pivot = self.choice.pivot
-            set_loops.mark_losses(self.model.loss, v, h, pivot, self.rebuilt, t, costs, marks)
+            set_loops.mark_losses(self.model.loss, v, h, pivot, self.rebuilt.reach, t, costs, marks)
             return [(marks, self.moved)]
         aside = rows.vectors[self.model.aside] != 0.0
         found = [(~aside, self.moved)]

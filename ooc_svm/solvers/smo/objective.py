@@ -75,7 +75,7 @@ class KernelObjective:
         self._space, self._C, self._n = space, C, found.rows
         self.scale = found.weight
         self._largest, argument = largest_values(kernel, found.square)
-        self._value_error = gamma(found.nonzeros + 5) * argument
+        self._value_error = gamma(found.nonzeros + 8) * argument
         self._value_error += gamma(2.0 * EXP_ULPS + found.rows + FEW) * self._largest
 
     def primal(self, point: KernelPoint, b: float, loss: float) -> tuple[float, float]:
