@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -21,6 +22,7 @@ from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
+from ooc_svm.solvers.streamed_smo.sweep import FEWEST_FUSED, MOST_FUSED
 from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 
 # Shares of the data that may be held in memory. A larger one than the first saves reads where C is large, and
@@ -138,7 +140,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         effort = _effort(size, options, plan.parameters)
         held = plan.parameters
         rows = ResidentRows(held.resident_elements, values, ones, most_pairs=held.resident_pairs)
-        company = Company()
+        company = Company(n_copies=_n_copies(models, options))
 
         def solver(spec: ModelSpec, name: str) -> StreamedSmo:
             assert spec.targets is not None
@@ -156,6 +158,19 @@ class StreamedSmoPackage(SmoWarmStarting):
         from ooc_svm.solvers.streamed_smo.by_nu import build_by_nu
 
         return [build_by_nu(spec, f"model{number}", solver, context) for number, spec in enumerate(models)]
+
+
+def _n_copies(models: Sequence[ModelSpec], options: TrainOptions) -> int | None:
+    """Copies of the rows that a round brings where each model offers all of them; None: one for each model.
+
+    Models that are swept as one share the copies, those of a fold apart: they have fewer rows. With a free
+    bias there may be a mean row, which no models share.
+    """
+    if options.resolved_bias == "free":
+        return None
+    alike = Counter((type(spec.loss), spec.loss) for spec in models).values()
+    swept = sum(n if n < FEWEST_FUSED else -(-n // MOST_FUSED) for n in alike)
+    return min(len(models), swept * len({spec.fold for spec in models}))
 
 
 def _join_paths(models: Sequence[ModelSpec], solvers: Sequence[StreamedSmo]) -> None:
