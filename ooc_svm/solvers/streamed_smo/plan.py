@@ -52,6 +52,10 @@ CROWDED = 0.02
 # near the margin of more. (172 classes of texts: 5 to 8.)
 PAIRS_A_ROW = 12
 
+# Vectors of all models together: results on the way, and with a scale the statistics of the columns. Models that
+# are swept as one bring one each: their weights are put side by side, and taken apart again.
+SINGLE_VECTORS, SCALE_VECTORS = 3, 6
+
 # Part of the memory left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
 
@@ -292,15 +296,30 @@ def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> t
         blocks = max(blocks, room.blocks_a_thread * threads)
     # Lanes being swept, and those that wait for a neighbour to be merged with.
     alive = min(lanes, threads + 3)
-    vector = 8 * size.dimension * size.n_models
-    # With a free bias there is a mean row.
-    n_vectors = 10 if options.resolved_bias == "free" else 9
-    note = f"{n_vectors} vectors of {size.dimension} for {size.n_models} model(s)"
+    vector, n_models = 8 * size.dimension, size.n_models
+    n_vectors = _vectors_a_model(options)
+    # Of models that are swept as one, a lane has what their rows are scored with, too.
+    as_one = min(n_models, MOST_FUSED) if n_models >= FEWEST_FUSED else 0
+    in_lane = 3 if as_one else 2
+    single = SINGLE_VECTORS + (SCALE_VECTORS if options.scale != "none" else 0) + as_one
+    note = f"{n_vectors} vectors of {size.dimension} for {n_models} model(s), and {single}"
     return (
         room.blocks(blocks),
-        MemoryItem("weights", n_vectors * vector, note),
-        MemoryItem("lanes", 2 * alive * vector, f"2 vectors for each of {alive}"),
+        MemoryItem("weights", (n_vectors * n_models + single) * vector, note),
+        MemoryItem("lanes", in_lane * alive * n_models * vector, f"{in_lane} vectors for each of {alive}"),
     )
+
+
+def _vectors_a_model(options: TrainOptions) -> int:
+    """Vectors of a model that live through a round.
+
+    Its weights, those that are being solved, those that the read began with, the best ones, and the sum of
+    the rows so far. With a free bias the mean row, and the weights without it; without upper bounds of the
+    multipliers the mean of the weights in this read, and in the one before. On a cluster both sides keep what
+    was sent: weights, what rows are scored with, and the answers.
+    """
+    free, means, kept = options.resolved_bias == "free", not options.bounded, options.engine == "dask"
+    return 5 + 2 * free + 2 * means + 4 * kept
 
 
 def _left(size: DataSize, options: TrainOptions, room: Room, threads: int) -> int:
