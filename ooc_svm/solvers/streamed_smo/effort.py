@@ -49,8 +49,8 @@ class Effort:
     unbounded_ratio: float = field(default=0.1, kw_only=True)
     unbounded_visits: int = field(default=2, kw_only=True)
     unbounded_cut: float = field(default=1.0, kw_only=True)
-    # Where all rows are resident, a read is one round, this is the floor, and that what a model that is likely
-    # to go on from another one is limited to; None: it has as many rounds as others
+    # Where all rows are resident, a read is one round with this floor and these ``waiting_sweeps``; None: it
+    # has as many rounds as others
     at_once_floor: float | None = None
     at_once_waiting_sweeps: float = field(default=12.0, kw_only=True)
 

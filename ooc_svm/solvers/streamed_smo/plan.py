@@ -52,8 +52,8 @@ CROWDED = 0.02
 # near the margin of more. (172 classes of texts: 5 to 8.)
 PAIRS_A_ROW = 12
 
-# Vectors of all models together: results on the way, and with a scale the statistics of the columns. Models that
-# are swept as one bring one each: their weights are put side by side, and taken apart again.
+# Vectors of all models together: results on the way, and with a scale the statistics of the columns. Models
+# that are swept as one bring one each: their weights are put side by side, and taken apart again.
 SINGLE_VECTORS, SCALE_VECTORS = 3, 6
 
 # Part of the memory left that resident rows may take: they save more than row vectors and blocks in memory.
