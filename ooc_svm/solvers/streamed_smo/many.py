@@ -146,8 +146,9 @@ def _with_shared_copies(candidates: CandidateRows, others: Sequence[CandidateRow
     """The same candidates; where another model has the same rows, the copies are its own."""
     for other in others:
         if other.n_copied == candidates.n_copied and np.array_equal(other.ids, candidates.ids):
-            copies = {"indptr": other.indptr, "indices": other.indices, "values": other.values}
-            return replace(candidates, ids=other.ids, **copies)
+            return replace(
+                candidates, ids=other.ids, indptr=other.indptr, indices=other.indices, values=other.values
+            )
     return candidates
 
 
