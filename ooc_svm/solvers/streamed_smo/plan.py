@@ -302,10 +302,11 @@ def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> t
     as_one = min(n_models, MOST_FUSED) if n_models >= FEWEST_FUSED else 0
     in_lane = 3 if as_one else 2
     single = SINGLE_VECTORS + (SCALE_VECTORS if options.scale != "none" else 0) + as_one
-    note = f"{n_vectors} vectors of {size.dimension} for {n_models} model(s), and {single}"
+    note = f"{n_vectors} vectors of {size.dimension} for {n_models} model(s)"
     return (
         room.blocks(blocks),
-        MemoryItem("weights", (n_vectors * n_models + single) * vector, note),
+        MemoryItem("weights", n_vectors * n_models * vector, note),
+        MemoryItem("other vectors", single * vector, f"{single} of all models together"),
         MemoryItem("lanes", in_lane * alive * n_models * vector, f"{in_lane} vectors for each of {alive}"),
     )
 
