@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 import ooc_svm.training.run
-from ooc_svm import train
+from ooc_svm import train, tune
 from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, room_of
@@ -151,6 +151,41 @@ def test_many_models_offer_no_more_together_than_some():
     assert room_of(1) == room_of(MOST_OFFERS) == 1.0
     for n_models in (MOST_OFFERS + 1, 100, 1000):
         assert n_models * room_of(n_models) == pytest.approx(MOST_OFFERS)
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """What the models of little data, whose rows are all held, have offered: a list for each admission."""
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.ALL_ELEMENTS", 1 << 22)
+    found = []
+
+    def kept(rows, claims, guests=0.0):
+        found.append([part for claim in claims for part in claim.candidates])
+        return admit(rows, claims, guests)
+
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.company.admit", kept)
+    return found
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_models_that_offer_the_same_rows_share_the_copies(offered, threads):
+    """Each of many offers all rows at once, and the copies are there once."""
+    report = train(*short_rows(300, 20), bias="none", threads=threads).report
+    assert report["converged"]
+    parts = max(offered, key=len)
+    assert len(parts) == 20 > MOST_OFFERS
+    assert all(len(part.ids) == part.n_copied == 300 for part in parts)
+    for name in ("ids", "indptr", "indices", "values"):
+        assert len({id(getattr(part, name)) for part in parts}) == 1
+    assert len({id(part.dual) for part in parts}) == 20
+
+
+def test_models_of_a_fold_share_copies_of_its_rows(offered):
+    tune(*short_rows(300, 2), C=[0.1, 0.2, 0.4, 0.8, 1.6], folds=3)
+    parts = max(offered, key=len)
+    assert len(parts) == 20
+    assert len({id(part.indices) for part in parts}) == 4, "three folds, and all rows"
+    assert {len(part.ids) for part in parts} <= {*range(198, 203), 300}
 
 
 def short_rows(n_rows, n_classes):

@@ -20,7 +20,8 @@ from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.01, 0.02, 1.0
 
 # So many models may each offer as much as one alone may. Of more each offers less: many of their rows are the
-# same, but each brings copies. (With 16 models and a room of 2 there are twice as many reads.)
+# same, but each brings copies. (With 16 models and a room of 2 there are twice as many reads.) Where all rows
+# are held, those that offer the same rows share the copies, and count as one.
 MOST_OFFERS = 8
 
 # Of more models than that, the part of the room for rows of the last round, see `admission`.
@@ -51,12 +52,15 @@ class Company:
     """The models of a run; all of them meet the same rows in the same rounds."""
 
     members: list[Member] = field(default_factory=list)
+    n_copies: int | None = None  # Of a round's rows, if each model offers all; None: one for each model
     rounds: int = 0  # That members have met since rows were last taken in
 
-    @property
-    def room(self) -> float:
-        """What a model may offer, as a share of what one alone may."""
-        return room_of(len(self.members))
+    def room(self, *, at_once: bool) -> float:
+        """What a model may offer, as a share of what one alone may.
+
+        ``at_once``: whether all rows are offered in one round.
+        """
+        return room_of(self.n_copies if at_once and self.n_copies is not None else len(self.members))
 
     def min_worth(self, share: float) -> float:
         """The least that a row has to be worth to a model, to be a candidate.

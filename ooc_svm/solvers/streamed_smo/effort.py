@@ -49,8 +49,10 @@ class Effort:
     unbounded_ratio: float = field(default=0.1, kw_only=True)
     unbounded_visits: int = field(default=2, kw_only=True)
     unbounded_cut: float = field(default=1.0, kw_only=True)
-    # Where all rows are resident, a read is one round and this is the floor; None: it has as many as others
+    # Where all rows are resident, a read is one round with this floor and these ``waiting_sweeps``; None: it
+    # has as many rounds as others
     at_once_floor: float | None = None
+    at_once_waiting_sweeps: float = field(default=12.0, kw_only=True)
 
     @property
     def at_once(self) -> bool:
@@ -112,5 +114,6 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None) -> Ef
     offered, visits, floor = 1.0, 1, effort.floor
     if effort.at_once_floor is not None:
         rounds, floor = 1, effort.at_once_floor
+        effort = replace(effort, waiting_sweeps=effort.at_once_waiting_sweeps)
     effort = replace(effort, rounds=rounds, lanes=lanes, unbounded_ratio=1.0)
     return replace(effort, offered=offered, visits=visits, floor=floor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -21,6 +22,7 @@ from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
+from ooc_svm.solvers.streamed_smo.sweep import FEWEST_FUSED, MOST_FUSED
 from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 
 # Shares of the data that may be held in memory. A larger one than the first saves reads where C is large, and
@@ -49,6 +51,10 @@ CROWDED = 0.02
 # Of many models, a resident row is held for at least so many on average where memory is short: few rows are
 # near the margin of more. (172 classes of texts: 5 to 8.)
 PAIRS_A_ROW = 12
+
+# Vectors of all models together: results on the way, and with a scale the statistics of the columns. Models
+# that are swept as one bring one each: their weights are put side by side, and taken apart again.
+SINGLE_VECTORS, SCALE_VECTORS = 3, 6
 
 # Part of the memory left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
@@ -141,7 +147,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         rows = ResidentRows(
             held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_numbered=n_numbered
         )
-        company = Company()
+        company = Company(n_copies=_n_copies(models, options))
 
         def solver(spec: ModelSpec, name: str) -> StreamedSmo:
             assert spec.targets is not None
@@ -159,6 +165,19 @@ class StreamedSmoPackage(SmoWarmStarting):
         from ooc_svm.solvers.streamed_smo.by_nu import build_by_nu
 
         return [build_by_nu(spec, f"model{number}", solver, context) for number, spec in enumerate(models)]
+
+
+def _n_copies(models: Sequence[ModelSpec], options: TrainOptions) -> int | None:
+    """Copies of the rows that a round brings where each model offers all of them; None: one for each model.
+
+    Models that are swept as one share the copies, those of a fold apart: they have fewer rows. With a free
+    bias there may be a mean row, which no models share.
+    """
+    if options.resolved_bias == "free":
+        return None
+    alike = Counter((type(spec.loss), spec.loss) for spec in models).values()
+    swept = sum(n if n < FEWEST_FUSED else -(-n // MOST_FUSED) for n in alike)
+    return min(len(models), swept * len({spec.fold for spec in models}))
 
 
 def _join_paths(models: Sequence[ModelSpec], solvers: Sequence[StreamedSmo]) -> None:
@@ -280,23 +299,37 @@ def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> t
         blocks = max(blocks, room.blocks_a_thread * threads)
     # Lanes being swept, and those that wait for a neighbour to be merged with.
     alive = min(lanes, threads + 3)
-    vector = 8 * size.dimension * size.n_models
-    # With a free bias there is a mean row.
-    n_vectors = 10 if options.resolved_bias == "free" else 9
-    note = f"{n_vectors} vectors of {size.dimension} for {size.n_models} model(s)"
+    vector, n_models = 8 * size.dimension, size.n_models
+    n_vectors = _vectors_a_model(options)
+    # Of models that are swept as one, a lane has what their rows are scored with, too.
+    as_one = min(n_models, MOST_FUSED) if n_models >= FEWEST_FUSED else 0
+    in_lane = 3 if as_one else 2
+    single = SINGLE_VECTORS + (SCALE_VECTORS if options.scale != "none" else 0) + as_one
+    note = f"{n_vectors} vectors of {size.dimension} for {n_models} model(s)"
     items = [
         room.blocks(blocks),
-        MemoryItem("weights", n_vectors * vector, note),
-        MemoryItem("lanes", 2 * alive * vector, f"2 vectors for each of {alive}"),
+        MemoryItem("weights", n_vectors * n_models * vector, note),
+        MemoryItem("other vectors", single * vector, f"{single} of all models together"),
+        MemoryItem("lanes", in_lane * alive * n_models * vector, f"{in_lane} vectors for each of {alive}"),
     ]
     if size.dimension > FEW_COLUMNS:
-        # Number of each column and column of each number, and weights in that order.
-        solving = min(threads, size.n_models)
-        nbytes = 8 * (1 + solving) * size.dimension
-        items.append(
-            MemoryItem("column numbers", nbytes, f"2 for each of {size.dimension}, {solving} vector(s)")
-        )
+        # Of each column its number, of each number its column, and weights in that order.
+        solving = min(threads, n_models)
+        note = f"2 of {size.dimension}, and weights of {solving} model(s)"
+        items.append(MemoryItem("column numbers", (1 + solving) * vector, note))
     return tuple(items)
+
+
+def _vectors_a_model(options: TrainOptions) -> int:
+    """Vectors of a model that live through a round.
+
+    Its weights, those that are being solved, those that the read began with, the best ones, and the sum of
+    the rows so far. With a free bias the mean row, and the weights without it; without upper bounds of the
+    multipliers the mean of the weights in this read, and in the one before. On a cluster both sides keep what
+    was sent: weights, what rows are scored with, and the answers.
+    """
+    free, means, kept = options.resolved_bias == "free", not options.bounded, options.engine == "dask"
+    return 5 + 2 * free + 2 * means + 4 * kept
 
 
 def _left(size: DataSize, options: TrainOptions, room: Room, threads: int) -> int:

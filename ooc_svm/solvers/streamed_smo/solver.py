@@ -177,7 +177,7 @@ class StreamedSmo(Prunable):
         rows = self.state.multipliers.working_set.rows
         # Where all rows are held, a lane may have most of them.
         lanes = self.effort.lanes if self.effort.offered < 1.0 else 1
-        share = self.effort.offered * self.company.room / lanes
+        share = self.effort.offered * self.company.room(at_once=self.effort.at_once) / lanes
         return math.ceil(share * rows.capacity), math.ceil(share * rows.most_pairs)
 
     def steps(self) -> Steps:

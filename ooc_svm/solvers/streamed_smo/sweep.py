@@ -137,9 +137,9 @@ class SweepPass:
         """Sweeps over the same rows in the same order, with weights as they are."""
         if self.mean is not None:
             return None
-        loss, scale2, before = self.model.loss, self.model.space.scale2, self.position.before
+        loss, scale, before = self.model.loss, self.model.space.scale, self.position.before
         # Losses are tuples: those without numbers are equal, whatever their type.
-        return type(loss), loss, id(scale2), self.rebuild, self.visits, int(self.seed), before
+        return type(loss), loss, id(scale), self.rebuild, self.visits, int(self.seed), before
 
     @staticmethod
     def fuse(parts: Sequence[SweepPass]) -> Fused:

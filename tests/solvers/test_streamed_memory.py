@@ -1,0 +1,57 @@
+"""Vectors of weights that live at the same time: what is planned is a bound, and a near one."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from ooc_svm import plan, train
+
+N_ROWS, N_FEATURES, LENGTH = 500, 50_000, 15
+CLASSES = {"resident": 0.1, "tol": 1e-4, "max_passes": 4, "threads": 1}
+
+
+def wide_rows(n_classes, *, far=False):
+    """Few rows of many columns, so that weights are most of what is in memory; far from the origin or not."""
+    rng = np.random.default_rng(0)
+    columns, values = rng.integers(1, N_FEATURES, (N_ROWS, LENGTH)), rng.random((N_ROWS, LENGTH))
+    columns[:, 1:6] = rng.integers(1, 50, (N_ROWS, 5))
+    if far:
+        columns[:, 0], values[:, 0] = 0, 9.0
+    rows = np.repeat(np.arange(N_ROWS), LENGTH)
+    matrix = sparse.csr_matrix((values.ravel(), (rows, columns.ravel())), shape=(N_ROWS, N_FEATURES))
+    scores = matrix @ rng.standard_normal((N_FEATURES, n_classes))
+    return matrix, np.argmax(scores + scores.std() * rng.gumbel(size=scores.shape), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "far", "options"),
+    [
+        (3, False, {"bias": "none"}),
+        (10, False, {"bias": "none"}),
+        (40, False, {"bias": "penalized"}),
+        (10, False, {"bias": "none", "scale": "std"}),
+        (10, False, {"bias": "none", "resident": None}),
+        (3, True, {"bias": "free", "C": [0.1, 1.0, 10.0]}),
+        (10, True, {"bias": "free", "lanes": 2}),
+        (10, True, {"bias": "free", "loss": "squared-hinge"}),
+        (10, False, {"bias": "free", "lanes": 4, "threads": 4}),
+    ],
+    ids=str,
+)
+def test_no_more_vectors_live_than_are_planned(n_classes, far, options):
+    rows, options = wide_rows(n_classes, far=far), CLASSES | options
+    items = {item.name: item.nbytes for item in plan(*rows, **options).items}
+    train(*rows, **options | {"max_passes": 1})
+    tracemalloc.start()
+    try:
+        report = train(*rows, **options).report
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert report["passes"] > 1
+    vectors = items["weights"] + items["other vectors"] + items["lanes"]
+    assert 0.5 * vectors < peak < vectors + items["resident rows"] + items["row vectors"]
