@@ -65,8 +65,8 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
     raise NotImplementedError
 
 
-def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
-    """How far a multiplier is from being stationary.
+def violation(loss, v, r, t, c, gap):  # type: ignore[no-untyped-def]
+    """How far a multiplier is from being stationary; ``gap`` is its `row_gap`.
 
     Positive: the size of the projected gradient of D, or the gap if no multiplier is ever at a bound. Not
     positive: the multiplier is consistent at a bound or at zero, and its residual would have to change by so

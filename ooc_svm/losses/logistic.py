@@ -99,9 +99,9 @@ def row_gap(loss, v, r, t, c):  # type: ignore[no-untyped-def]
 
 
 @implements(Logistic)
-def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
+def violation(loss, v, r, t, c, gap):  # type: ignore[no-untyped-def]
     """The row's gap: no row is consistent at a bound."""
-    return functions.row_gap(loss, v, r, t, c)
+    return gap
 
 
 @implements(Logistic)
@@ -169,8 +169,11 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
 def _root(goal, scale, start):  # type: ignore[no-untyped-def]
     """The x that is 0 or less with ``x + scale sigma(x) = goal``; NaN if a number overflows."""
     x = min(start, 0.0)
+    # As `row_gap` has it, which a compiler sees: of the exponentials of a step one is computed less.
+    e = math.exp(-abs(start)) if start < 0.0 else 1.0
     for k in range(NEWTON_STEPS):
-        e = math.exp(x)
+        if k > 0:
+            e = math.exp(x)
         p = e / (1.0 + e)
         step = (goal - x - scale * p) / (1.0 + scale * p / (1.0 + e))
         if k == 0 and abs(step) > FAR:

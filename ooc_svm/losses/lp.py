@@ -161,7 +161,7 @@ def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
 
 
 @implements(LpHinge)
-def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
+def violation(loss, v, r, t, c, gap):  # type: ignore[no-untyped-def]
     """How far the slack is from the one that v fits, or is below 0."""
     if not c > 0.0:
         return -np.inf

@@ -108,7 +108,7 @@ def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
     return 1.0 / (curvature + damping) if low < v < high else 0.0
 
 
-def violation(loss, v, r, t, c):  # type: ignore[no-untyped-def]
+def violation(loss, v, r, t, c, gap):  # type: ignore[no-untyped-def]
     """The size of the projected gradient, or less than 0."""
     low, high, eps, damping = dual_box(loss, t, c)
     d = r - damping * v

@@ -163,7 +163,7 @@ def dual_step(loss, v, r, t, c, curvature):
 
 @njit
 def violation(loss, v, r, t, c):
-    return functions.violation(loss, v, r, t, c)
+    return functions.violation(loss, v, r, t, c, functions.row_gap(loss, v, r, t, c))
 
 
 @njit

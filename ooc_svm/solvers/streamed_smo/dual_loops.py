@@ -237,11 +237,12 @@ def sweep(  # type: ignore[no-untyped-def]
             moment = _moment(indices, values, mean, p, end)
             if mean is not None:
                 r += total * moment
+            own_gap = row_gap(loss, v, r, t, c)
             if before:
-                gap += row_gap(loss, v, r, t, c)
+                gap += own_gap
             rows += 1
             elements += int(end - p)
-            new, far = v, violation(loss, v, r, t, c)
+            new, far = v, violation(loss, v, r, t, c, own_gap)
             low, high = bounds(loss, t, c)
             # What rounding has put out of its bounds goes back, and NaN has to reach w.
             if not (far <= 0.0 and low <= v <= high):
@@ -332,10 +333,11 @@ def solve(  # type: ignore[no-untyped-def]
             moment = 0.0 if moments is None else moments[i]
             if moments is not None:
                 r += total * moment
-            gap += row_gap(loss, v, r, t, c)
+            own_gap = row_gap(loss, v, r, t, c)
+            gap += own_gap
             rows += 1
             elements += int(end - p)
-            far = violation(loss, v, r, t, c)
+            far = violation(loss, v, r, t, c, own_gap)
             stationarity[i] = far
             if far > 0.0:
                 new = dual_step(loss, v, r, t, c, _curvature(squares[row], moments, moment, rho))

@@ -88,11 +88,12 @@ def sweep(  # type: ignore[no-untyped-def]
                 t, c = targets[k, i, 0], targets[k, i, 1]
                 was, taken = dual[k, i], step[k, i]
                 v, r = was + taken, t - product_of(of_row, k) - bias[k, dual_loops.B]
+                gap = row_gap(loss, v, r, t, c)
                 if before:
-                    own[k, dual_loops.GAP] += row_gap(loss, v, r, t, c)
+                    own[k, dual_loops.GAP] += gap
                 own[k, dual_loops.ROWS] += 1
                 own[k, dual_loops.ELEMENTS] += np.int64(end - p)
-                new, far = v, violation(loss, v, r, t, c)
+                new, far = v, violation(loss, v, r, t, c, gap)
                 low, high = bounds(loss, t, c)
                 # What rounding has put out of its bounds goes back, and NaN has to reach w.
                 if not (far <= 0.0 and low <= v <= high):
