@@ -252,6 +252,10 @@ def test_the_fewer_rows_are_held_the_more_rounds():
     assert {own.lanes for own in few + more} == {1}
     assert {own.lanes for own in most} == {2}
     assert effort_for(6 * 10**7, 1.0, lanes=8).lanes == 8
+    # Where no row rests, a large share of them is solved less often, and a small one as often.
+    restless = [effort_for(6 * 10**6, share, rests=False).rounds for share in (0.3, 0.1, 0.02)]
+    assert restless == [14, 20, 62]
+    assert effort_for(6 * 10**6, 0.3).rounds == 20
 
 
 @pytest.mark.parametrize("near", [solver.NEAR, np.inf])

@@ -199,7 +199,7 @@ def _with_members(size: DataSize, options: TrainOptions) -> DataSize:
 
 def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:
     share = min(1.0, parameters.elements_cut_for / size.elements)
-    return effort_for(size.n_nonzeros, share, options.lanes)
+    return effort_for(size.n_nonzeros, share, options.lanes, rests=options.has_end)
 
 
 def _rounds(plan: SolverPlan, context: Context) -> list[Round]:
