@@ -256,6 +256,7 @@ def test_the_fewer_rows_are_held_the_more_rounds():
     restless = [effort_for(6 * 10**6, share, rests=False).rounds for share in (0.3, 0.1, 0.02)]
     assert restless == [14, 20, 62]
     assert effort_for(6 * 10**6, 0.3).rounds == 20
+    assert [effort_for(6 * 10**7, 0.3, rests=rests).rounds for rests in (True, False)] == [5, 3]
 
 
 @pytest.mark.parametrize("near", [solver.NEAR, np.inf])

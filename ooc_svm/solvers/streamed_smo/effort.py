@@ -49,6 +49,8 @@ class Effort:
     unbounded_ratio: float = field(default=0.1, kw_only=True)
     unbounded_visits: int = field(default=2, kw_only=True)
     unbounded_cut: float = field(default=1.0, kw_only=True)
+    # Rounds where no row comes to rest and many are resident
+    restless_rounds: int = field(default=14, kw_only=True)
     # Where all rows are resident, a read is one round with this floor and these ``waiting_sweeps``; None: it
     # has as many rounds as others
     at_once_floor: float | None = None
@@ -85,7 +87,20 @@ class Effort:
 # 100 rounds, still better solving and 4 visits its 9 reads are 6. Little data takes up to twice the steps
 # with as many rounds, and hardly fewer reads. Of much data that is not known.
 _LARGE = Effort(
-    5, 20, 2.0, 1, 1, 0.3, 0.1, 0.03, 0.1, 60.0, 0.43, expected_sweeps=(2.0, 40.0), unbounded_ratio=1.0
+    5,
+    20,
+    2.0,
+    1,
+    1,
+    0.3,
+    0.1,
+    0.03,
+    0.1,
+    60.0,
+    0.43,
+    expected_sweeps=(2.0, 40.0),
+    unbounded_ratio=1.0,
+    restless_rounds=3,
 )
 _MIDDLE = Effort(
     20, 100, 0.8, 1, 1, 0.1, 0.01, 0.01, 0.1, 60.0, 0.67,
@@ -100,8 +115,9 @@ EFFORTS = {
 
 
 # Where no row comes to rest, a solve moves all resident rows once at least. From this share of them on a read
-# has so many rounds at most: covtype with the logistic loss takes a fifth less steps, and no more reads.
-RESTLESS_SHARE, RESTLESS_ROUNDS = 0.25, 14
+# has fewer rounds (`Effort.restless_rounds`): with the logistic loss covtype takes a fifth less steps, arXiv
+# a third and 52 M generated nonzeros a seventh, with no more reads.
+RESTLESS_SHARE = 0.25
 
 
 def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None, *, rests: bool = True) -> Effort:
@@ -112,7 +128,7 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None, *, re
     """
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
     wanted = 1.0 / (effort.max_round_ratio * max(resident, 1e-9))
-    least = effort.rounds if rests or resident < RESTLESS_SHARE else min(effort.rounds, RESTLESS_ROUNDS)
+    least = effort.rounds if rests or resident < RESTLESS_SHARE else effort.restless_rounds
     rounds = round(min(max(wanted, least), effort.max_rounds))
     lanes = lanes or effort.lanes
     if resident < 1.0:
