@@ -147,20 +147,20 @@ def test_the_mean_of_the_rounds_saves_a_read_where_most_free_rows_are_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("options", "finer"),
+    ("options", "expected"),
     [
-        ({"loss": "squared-hinge"}, True),
-        ({"loss": "lp", "p": 1.2}, True),
-        ({"loss": "lp", "p": 1.0}, False),
-        ({"loss": "hinge"}, False),
-        ({"loss": "logistic"}, False),
-        ({"problem": "svr", "loss": "squared-epsilon-insensitive"}, False),
+        ({"loss": "squared-hinge"}, [100, 20, 20]),
+        ({"loss": "lp", "p": 1.2}, [100, 20, 20]),
+        ({"loss": "lp", "p": 1.0}, [20, 20, 20]),
+        ({"loss": "hinge"}, [20, 20, 20]),
+        ({"loss": "logistic"}, [20, 14, 14]),
+        ({"problem": "svr", "loss": "squared-epsilon-insensitive"}, [20, 20, 20]),
     ],
 )
-def test_data_of_some_size_has_more_rounds_where_multipliers_have_no_end(options, finer):
+def test_rounds_of_data_of_some_size_follow_from_the_loss(options, expected):
     size = DataSize(600_000, 7_000_000, 54, 1, 4)
     rounds = [
         StreamedSmoPackage().plan(size, TrainOptions(resident=share, **options), NO_ROOM).report["rounds"]
         for share in (0.1, 0.5, 1.0)
     ]
-    assert rounds == ([100, 20, 20] if finer else [20, 20, 20])
+    assert rounds == expected
