@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 # which on no solve is an early one.
 NEAR = 100.0
 
+# So many models are swept or scored as one: fewer gain little, and of more, threads share the groups.
+FEWEST_FUSED, MOST_FUSED = 6, 32
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:

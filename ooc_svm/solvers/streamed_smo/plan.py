@@ -15,14 +15,13 @@ from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.effort import Effort, effort_for
+from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED, Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, ResidentRows
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
-from ooc_svm.solvers.streamed_smo.sweep import FEWEST_FUSED, MOST_FUSED
 from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 
 # Shares of the data that may be held in memory. A larger one than the first saves reads where C is large, and

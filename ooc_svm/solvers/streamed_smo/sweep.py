@@ -19,9 +19,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Fused, Position, RowSet, RowSlice, StridedRange
 from ooc_svm.solvers.streamed_smo import choice_loops, dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-
-# So many models are swept or scored as one: fewer gain little, and of more, threads share the groups.
-FEWEST_FUSED, MOST_FUSED = 6, 32
+from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED
 
 _MASK = (1 << 64) - 1
 
