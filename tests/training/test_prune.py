@@ -86,7 +86,10 @@ def test_losses_of_rows(options):
         assert row["primal"] == pytest.approx(own, rel=1e-12, abs=row["rounding"])
         scores = scaled @ w + model.bias[k]
         if loss["loss"] in ("hinge", "squared-hinge"):
-            assert row["n_support"] == np.count_nonzero(t * scores < 1.0)
+            # The best bias may put a row on its margin, to the last bit or not.
+            inside, near = (np.count_nonzero(t * scores < 1.0 + edge) for edge in (-1e-12, 1e-12))
+            assert inside <= row["n_support"] <= near
+            assert near - inside <= 1
         if options["bias"] == "free" and options.get("solver") != "cutting-plane":
             # The bias is the best one for the weights that are left.
             for b in model.bias[k] + np.array([-0.05, 0.05]):
