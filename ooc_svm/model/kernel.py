@@ -190,10 +190,8 @@ class KernelScorer:
         self._functions, self.coefficients, self.bias = functions, coefficients, bias
         self._scale2 = None if functions.scale is None else functions.scale**2
         own = functions.vectors
-        n_entries, kind = (
-            own.n_rows * functions.n_features,
-            "ones" if own.values is None else own.values.dtype.name,
-        )
+        n_entries = own.n_rows * functions.n_features
+        kind = "ones" if own.values is None else own.values.dtype.name
         kernel = for_rows(functions.function, len(own.indices), n_entries, kind, functions.scale is not None)
         # By differences, float32 is good enough for all rows.
         full = isinstance(kernel, GaussianOfFullRows)

@@ -47,9 +47,8 @@ class Sigmoid(NamedTuple):
     coef0: Any
 
 
-FULL = (
-    0.75  # Share of the columns that rows have, from which on those that they lack cost less than they save
-)
+# Share of the columns that rows have, from which on those that they lack cost less than they save.
+FULL = 0.75
 
 
 def for_rows(kernel: Any, n_nonzeros: int, n_entries: int, value_type: str, scaled: bool) -> Any:

@@ -9,6 +9,7 @@ columns: 1.9 for 3.6 seconds, and 0.3 to bring the weights there and back). No s
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import overload
 
 import numpy as np
 
@@ -59,9 +60,15 @@ class ResidentRows:
         sizes: Int64Array = np.diff(self.indptr) + 1
         return sizes
 
-    def own(self, vector: Float64Array) -> Float64Array:
-        """A vector of all columns as the rows here number them: a copy, or the vector itself."""
-        return vector.take(self.columns) if len(self.columns) else vector
+    @overload
+    def own(self, vector: Float64Array) -> Float64Array: ...
+
+    @overload
+    def own(self, vector: None) -> None: ...
+
+    def own(self, vector: Float64Array | None) -> Float64Array | None:
+        """A vector of all columns, if there is one, as the rows here number them: a copy, or itself."""
+        return vector if vector is None or not len(self.columns) else vector.take(self.columns)
 
     def give_back(self, own: Float64Array, vector: Float64Array) -> None:
         """Bring what `own` gave, and was changed, back to the vector."""
@@ -80,8 +87,7 @@ class ResidentRows:
         """Take the squared norms of the rows that have come since the last time."""
         new = np.arange(len(self.squares), len(self.ids))
         squares = np.empty(len(new))
-        own_scale2 = None if scale2 is None else self.own(scale2)
-        row_ops.row_squares(*self.matrix, own_scale2, new, squares)
+        row_ops.row_squares(*self.matrix, self.own(scale2), new, squares)
         self.squares = np.concatenate([self.squares, squares])
 
     def drop(self, kept: BoolArray) -> None:

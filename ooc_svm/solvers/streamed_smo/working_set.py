@@ -102,7 +102,7 @@ class WorkingSet:
         """
         sums, rows = np.zeros(dual_loops.N_SUMS), self.rows
         if len(self.places):
-            own, scale2 = rows.own(w), self._scale2(model)
+            own, scale2 = rows.own(w), rows.own(model.space.scale2)
             dual_loops.solve(
                 model.loss, *rows.matrix, self._unsigned_places, rows.squares, self._moments(mean), scale2,
                 own, bias, self.targets, self.dual, self.stationarity, seed, wanted, most_elements, stop,
@@ -286,9 +286,5 @@ class WorkingSet:
         spread = np.zeros(len(self.rows.ids))
         spread[self.places] = coefficients
         own = self.rows.own(w)
-        row_ops.add_rows(*self.rows.matrix, self._scale2(model), spread, own)
+        row_ops.add_rows(*self.rows.matrix, self.rows.own(model.space.scale2), spread, own)
         self.rows.give_back(own, w)
-
-    def _scale2(self, model: DualModel) -> Float64Array | None:
-        """The squares of the columns' scales as the resident rows number them."""
-        return None if model.space.scale2 is None else self.rows.own(model.space.scale2)
