@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ooc_svm.losses.functions import slope, value
-from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.compiled import compiled, inlined
 
 OWN_ERROR = 2.0**-50  # Of what a residual and its loss are made from, after a few operations
 
@@ -31,6 +31,12 @@ def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ign
             sums[k] += value(loss, t - (s + points[k, 0] * change) - points[k, 1], t, c)
 
 
+@inlined
+def steepest_slope(loss, r, near, t, c):  # type: ignore[no-untyped-def]
+    """The magnitude of a loss's steepest slope where the residual is off by ``near`` at most."""
+    return max(abs(slope(loss, r - near, t, c)), abs(slope(loss, r + near, t, c)))
+
+
 @compiled
 def slope_sizes(loss, scores, b, error, targets, costs, sums):  # type: ignore[no-untyped-def]
     """Add the losses at the scores plus b, and their steepest slopes g near by.
@@ -43,8 +49,7 @@ def slope_sizes(loss, scores, b, error, targets, costs, sums):  # type: ignore[n
         s, t, c = scores[i], targets[i], costs[i]
         if c > 0.0:
             r, size = t - s - b, abs(t) + abs(s) + abs(b)
-            near = error + OWN_ERROR * size
-            g = max(abs(slope(loss, r - near, t, c)), abs(slope(loss, r + near, t, c)))
+            g = steepest_slope(loss, r, error + OWN_ERROR * size, t, c)
             sums[0] += g * g / c
             sums[1] += g * size
             sums[2] += g

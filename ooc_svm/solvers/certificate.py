@@ -111,8 +111,10 @@ class Certificate:
         self.dual, self.dual_rounding = -math.inf, 0.0
         self.offer_dual(value, rounding)
 
-    def record(self, stopping: Stopping) -> None:
+    def record(self, stopping: Stopping, *, moves: bool = False) -> None:
         """Close an iteration: write the history, decide whether the run ends.
+
+        ``moves``: whether the solver knows of progress that rounding hides.
 
         InputError if there is no finite value yet, InternalError if the bound is above the value.
         """
@@ -123,7 +125,7 @@ class Certificate:
         self.passes += 1
         self.history.append((self.passes, self.upper, self.lower))
         self.stop_reason = self._reason(stopping)
-        if self.stop_reason is None and self.stalled:
+        if self.stop_reason is None and self.stalled and not moves:
             self.stop_reason = STALLED
 
     def is_sound(self) -> bool:

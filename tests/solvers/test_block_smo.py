@@ -200,6 +200,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(store, tmp_path, monkey
         ("0/working/indices", lambda ids: ids[::-1]),
         ("h", lambda h: h + 0.01),
         ("best h", lambda h: h - 0.01),
+        ("error", lambda error: 1e-3 * error),
+        ("best error", lambda error: 1e-3 * error),
         ("best v", lambda v: np.where(v > 0.0, 10.0, v)),
     ],
 )
@@ -231,6 +233,34 @@ def test_every_value_is_above_every_bound(store, monkeypatch):
     small_sets(monkeypatch)
     history = train(store).report["history"]
     assert max(row["dual"] for row in history) <= min(row["primal"] for row in history)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_each_score_is_off_by_no_more_than_its_error(store, tmp_path, monkeypatch, kernel):
+    small_sets(monkeypatch)
+    options = options_of("hinge", kernel)
+    train(store, checkpoint=tmp_path, max_passes=6, **options)
+    restore, found = Run.restore, {}
+
+    def keep(run):
+        restore(run)
+        for name in ("v", "h", "error", "aside"):
+            vector = run.engine.vectors[f"model0 {name}"]
+            found[name] = np.array(vector.read(0, run.engine.vectors.n_rows))
+
+    monkeypatch.setattr(Run, "restore", keep)
+    train(store, checkpoint=tmp_path, resume=True, max_passes=7, **options)
+    # Those that are set aside have not followed yet.
+    here = found["aside"] == 0.0
+    off = np.abs(found["h"] - gram_of(make_data("hinge", 900)[0], kernel) @ found["v"])[here]
+    errors = found["error"][here]
+    assert off.max() > 0.0
+    assert (off <= errors).all()
+    if kernel == "rbf":
+        matrix, _ = make_data("hinge", 900)
+        sizes = bound.RowSizes(float(matrix.multiply(matrix).sum(axis=1).max()), 12)
+        same = bound.update_error(KERNELS[kernel][1], sizes, "float32", found["v"])
+        assert np.median(errors) < 0.3 * same
 
 
 def test_few_reads_are_taken(store):

@@ -3,7 +3,9 @@
 With ``u`` the unit roundoff of the precision, m the nonzeros of the longest row and Q the largest ``x.x``, a
 product of two rows is off by at most ``gamma(m + 3) Q``, and a value of the kernel by at most ``e``
 (`kernel_error`). Scores ``h = K v`` are sums of ``K change`` over all changes of the multipliers, so that
-each is off by at most ``sum |change| (e + gamma(additions) k)``, where k is the largest kernel value.
+each is off by at most ``sum |change| (e + gamma(additions) k)``, where k is the largest kernel value. A value
+of the Gaussian kernel is off by a share of itself: such a score is off by that share of ``sum |change| K``,
+which is far less where most rows are far from each other. Each row has a bound of its own, beside its score.
 
 The certificate is that of the true kernel. Values of float32 serve for finding the multipliers; where their
 rounding hides the gap, the scores of the last multipliers are computed once more with values of float64.
@@ -26,6 +28,7 @@ from ooc_svm.solvers.rounding import gamma
 
 UNITS = {"float32": 2.0**-24, "float64": 2.0**-53}
 _DOUBLE = UNITS["float64"]
+ADDED = 4  # Roundings of what an update adds to a score, beside those of its sums
 # Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
 LARGEST_ERROR = 1e-3
 
@@ -85,30 +88,47 @@ def precision_of_predictions(kernel: Any, sizes: RowSizes) -> str:
 
 
 def update_error(
-    kernel: Any, sizes: RowSizes, precision: str, change: Float64Array, weight: float
-) -> tuple[float, float]:
-    """What an update ``h += K change`` adds to the error of each score, and the sum of all ``|change|``.
+    kernel: Any, sizes: RowSizes, precision: str, change: Float64Array, additions: int | None = None
+) -> float:
+    """What an update ``h += K change`` adds to the error of each score at most.
 
-    ``weight``: the sum of all ``|change|`` before, of the updates that a score is the sum of.
+    ``additions``: that a sum of a block goes through; by default as many as there are blocks.
     """
     m, largest = len(change), largest_value(kernel, sizes)
     size = float(np.abs(change).sum()) * (1.0 + gamma(m + 1))
-    # The sum of a block, and what the sums of the blocks are added to.
-    own = size * (kernel_error(kernel, sizes, precision) + gamma(gram.ROUNDINGS) * largest)
-    return own + gamma(m // gram.BLOCK + 2) * largest * (weight + size), size
+    roundings = gram.ROUNDINGS + (m // gram.BLOCK + 1 if additions is None else additions)
+    return size * (kernel_error(kernel, sizes, precision) + gamma(roundings + ADDED) * largest)
 
 
-def sum_error(kernel: Any, sizes: RowSizes, additions: int, size: float) -> float:
-    """What more additions of terms add to the error of each score; ``size``: sum of all ``|v|``."""
-    return gamma(additions + 2) * largest_value(kernel, sizes) * size
-
-
-def scaling_error(largest: float, weight: float) -> float:
+def scaling_error(largest: float, size: float) -> float:
     """What multiplying multipliers and scores apart adds to the error of each score.
 
-    ``largest``: kernel value. ``weight``: the sum of the magnitudes of the multipliers before.
+    ``largest``: kernel value. ``size``: the sum of the magnitudes of the multipliers before.
     """
-    return gamma(4) * largest * weight
+    return gamma(4) * largest * size
+
+
+def has_own_share(kernel: Any, precision: str) -> bool:
+    """Whether values of the kernel are off by a share of themselves that is worth knowing.
+
+    That of float64 is next to nothing.
+    """
+    return (
+        isinstance(kernel, Gaussian) and not isinstance(kernel, GaussianOfFullRows) and precision == "float32"
+    )
+
+
+def own_update_errors(
+    kernel: Any, sizes: RowSizes, precision: str, change: Float64Array, reach: Float64Array
+) -> Float64Array:
+    """The same where values are off by a share of themselves; ``reach``: sums of ``|change| K``."""
+    error = kernel_error(kernel, sizes, precision)
+    # As a share of the value that was computed, not of the true one.
+    share = error / (1.0 - error) if error < 1.0 else math.inf
+    roundings = gram.ROUNDINGS + len(change) // gram.BLOCK + 1
+    # No power of two is smaller than the smallest normal number.
+    least = float(np.abs(change).sum()) * float(np.finfo(precision).tiny)
+    return reach * (share + gamma(roundings + ADDED)) + least
 
 
 def _power(base: float, exponent: int) -> float:
@@ -127,6 +147,8 @@ class Values:
     dual: float
     dual_rounding: float
     support: int  # Support vectors
+    size: float  # Sum of the magnitudes of the multipliers
+    slopes: float  # Sum of the slopes of the losses
 
     @property
     def gap(self) -> float:
@@ -139,33 +161,31 @@ def values(
 ) -> Values:
     """P at a bias and D, from the sums of `ooc_svm.solvers.block_smo.update.Sums`.
 
-    ``kind``: of the bias. ``score_error``: of each score. ``largest``: the largest kernel value.
+    ``kind``: of the bias. ``score_error``: of each score, beside its own. ``largest``: the largest value of
+    the kernel.
 
     With a free bias the multipliers have to sum up to 0, and do but for rounding. The larger of their two
     sides, multiplied by ``1 - share``, makes them a feasible point, whose D is less by no more than
     ``share pull + share^2 largest (sum |v|)^2 / 2``.
     """
-    slope_size, slopes, losses = sums[at.N_SUMS + 1 :].tolist()
-    own = sums[: at.N_SUMS].tolist()
-    total, size, chain = own[at.V], own[at.ABS_V], gamma(n_rows + 8)
-    norm, norm_error = own[at.VH], size * score_error + chain * own[at.ABS_VH]
+    own = sums.tolist()
+    total, size, losses, chain = own[at.V], own[at.ABS_V], own[at.LOSSES], gamma(n_rows + 8)
+    scores_error = own[at.ABS_V_ERROR] + size * score_error
+    norm, norm_error = own[at.VH], scores_error + chain * own[at.ABS_VH]
     added = total if kind == "penalized" else 0.0
     total_error = chain * size
     primal = 0.5 * norm + losses + (0.5 * bias * bias if kind == "penalized" else 0.0)
     # Slopes are the steepest near by, so that they hold for scores that are off.
-    losses_error = slopes * score_error + gamma(16) * slope_size + chain * losses
+    losses_error = own[at.SLOPE_ERRORS] + own[at.SLOPES] * score_error
+    losses_error += gamma(16) * own[at.SLOPE_SIZES] + chain * losses
     dual = own[at.TV] - own[at.CONJUGATE] - 0.5 * norm - 0.5 * added * added
     dual_error = chain * (own[at.ABS_TV] + own[at.MAGNITUDE] + abs(norm)) + 0.5 * norm_error
     dual_error += total_error * (abs(added) + total_error) if kind == "penalized" else 0.0
     if kind == "free" and size > 0.0:
         side = own[at.POSITIVE] if total > 0.0 else size - own[at.POSITIVE]
-        pull = (own[at.PULL_UP] if total > 0.0 else own[at.PULL_DOWN]) + size * score_error
+        pull = (own[at.PULL_UP] if total > 0.0 else own[at.PULL_DOWN]) + scores_error
         share = (abs(total) + total_error) / side if side > 0.0 else math.inf
         dual_error += share * pull * (1.0 + chain) + 0.5 * share * share * largest * size * size
     primal_error = 0.5 * norm_error + losses_error + gamma(4) * abs(primal)
-    return Values(primal, primal_error, dual, dual_error + gamma(4) * abs(dual), int(own[at.SUPPORT]))
-
-
-def finite(found: Values) -> bool:
-    """Whether nothing has overflowed."""
-    return bool(np.isfinite([found.primal, found.dual]).all())
+    dual_error += gamma(4) * abs(dual)
+    return Values(primal, primal_error, dual, dual_error, int(own[at.SUPPORT]), size, own[at.SLOPES])

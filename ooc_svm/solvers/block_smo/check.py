@@ -19,9 +19,7 @@ from ooc_svm.passes.gather import GatheredRows, join_rows, take_rows
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.state import BlockSmoState
-from ooc_svm.solvers.block_smo.update import N_SIZES, KernelModel, Moved, add_kernel_values, add_point
-
-N_SUMS = set_loops.N_SUMS + N_SIZES
+from ooc_svm.solvers.block_smo.update import KernelModel, Moved, add_kernel_values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +45,10 @@ class SavedRows:
 class Compared:
     """What a comparison found."""
 
-    now: Float64Array = field(default_factory=lambda: np.zeros(N_SUMS))  # Sums of the point of the moment
-    best: Float64Array = field(default_factory=lambda: np.zeros(N_SUMS))  # And of the best one
-    difference: float = 0.0  # Of a score of the moment, from what it is
-    best_difference: float = 0.0
+    # Sums of the point of the moment, and of the best one
+    now: Float64Array = field(default_factory=lambda: np.zeros(set_loops.N_SUMS))
+    best: Float64Array = field(default_factory=lambda: np.zeros(set_loops.N_SUMS))
+    excess: float = 0.0  # What a score is further from what it is than its error says
     n_outside: int = 0  # Multipliers outside of their bounds
     n_other: int = 0  # Parts of blocks of which saved rows are other ones
     square: float = 0.0  # Of `RowSizes`
@@ -76,7 +74,7 @@ class ComparePass:
     @property
     def reads(self) -> tuple[str, ...]:
         model = self.model
-        names = model.v, model.h, model.aside, model.best_v, model.best_h
+        names = model.v, model.h, model.error, model.aside, model.best_v, model.best_h, model.best_error
         return union((model.targets.reads, names))
 
     def empty(self) -> Compared:
@@ -95,10 +93,16 @@ class ComparePass:
         for own in (vectors[name] for name in self.bounded):
             partial.n_outside += int(np.count_nonzero(~((own >= boxes[0]) & (own <= boxes[1]))))
         followed = np.where(vectors[model.aside] != 0.0, exact[1], exact[0])
-        partial.difference = _largest(partial.difference, h - followed)
-        partial.best_difference = _largest(partial.best_difference, vectors[model.best_h] - exact[2])
-        add_point(model.loss, v, exact[0], t, costs, self.biases[0], 0.0, partial.now)
-        add_point(model.loss, vectors[model.best_v], exact[2], t, costs, self.biases[1], 0.0, partial.best)
+        points = (h, followed, model.error), (vectors[model.best_h], exact[2], model.best_error)
+        for scores, true, error in points:
+            partial.excess = _largest(partial.excess, np.maximum(np.abs(scores - true) - vectors[error], 0.0))
+        none = np.zeros(n)
+        sums = (
+            (v, exact[0], self.biases[0], partial.now),
+            (vectors[model.best_v], exact[2], self.biases[1], partial.best),
+        )
+        for own, scores, bias, found in sums:
+            set_loops.add_sums(model.loss, own, scores, none, bias, t, costs, found)
         partial.n_other += sum(each.differ(block, rows, v) for each in self.saved)
         lengths = np.diff(block.indptr)[chosen.view(np.int64)]
         partial.square = max(partial.square, float(squares.max(initial=0.0)))
@@ -109,7 +113,7 @@ class ComparePass:
         left.best += right.best
         left.n_outside += right.n_outside
         left.n_other += right.n_other
-        for name in ("difference", "best_difference", "square", "nonzeros"):
+        for name in ("excess", "square", "nonzeros"):
             setattr(left, name, _largest(getattr(left, name), getattr(right, name)))
         return left
 
@@ -151,7 +155,7 @@ def damages(
     """
     sizes, certificate = RowSizes(found.square, found.nonzeros), state.certificate
     fine, coarse = (
-        bound.update_error(model.kernel, sizes, each, np.array([weight]), n_rows * weight)[0]
+        bound.update_error(model.kernel, sizes, each, np.array([weight]), n_rows)
         for each in ("float64", precision)
     )
     largest = bound.largest_value(model.kernel, sizes)
@@ -163,9 +167,8 @@ def damages(
         yield f"{found.n_outside} multipliers are outside their bounds"
     if found.n_other:
         yield "rows that it holds are other ones"
-    difference = max(found.difference, found.best_difference)
-    if not difference <= state.far_error + fine:
-        yield f"a score is off by {difference:.3g}"
+    if not found.excess <= fine:
+        yield f"a score is off by {found.excess:.3g} more than it says"
     best, now = of(found.best, state.best_bias), of(found.now, state.pivot)
     if not abs(best.primal - certificate.primal) <= best.primal_rounding + certificate.primal_rounding:
         yield f"it says that P is {certificate.primal!r}, and it is {best.primal!r}"

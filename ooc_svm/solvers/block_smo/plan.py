@@ -34,8 +34,9 @@ TINY_SIZE = 16
 SET_PART = 0.5  # Of the room, what working sets may take at most
 SUPPORT_PART = 0.5  # Of what is left, what support vectors may take
 ROW_BYTES = 72  # Of a row of a working set or of candidates, besides its values
-# Of a row and model: multipliers and scores, of the moment and of the best point; whether it is set aside
-VECTOR_BYTES = 5 * 8
+# Of a row and model: multipliers, scores and their errors, of the moment and of the best point; whether it is
+# set aside
+VECTOR_BYTES = 7 * 8
 EXPECTED_READS = 30
 # Work besides the passes, as a multiple of their time: steps inside of the sets.
 SWEEPS = (0.1, 0.5)

@@ -14,9 +14,9 @@ import math
 
 import numpy as np
 
-from ooc_svm.losses.functions import conjugate, magnitude, slope
+from ooc_svm.losses.functions import conjugate, magnitude, value
 from ooc_svm.losses.quadratic import dual_box
-from ooc_svm.losses.row_loops import OWN_ERROR
+from ooc_svm.losses.row_loops import OWN_ERROR, steepest_slope
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.largest import LANES, first_largest
 
@@ -56,15 +56,20 @@ def slopes(loss, v, h, targets, costs, up, down):  # type: ignore[no-untyped-def
         down[i] = _down(v[i], d, low, high, eps, damping)
 
 
+@inlined
+def _slope_near(loss, h, bias, error, t, c):  # type: ignore[no-untyped-def]
+    """The steepest slope of a row whose score is off by ``error`` at most, and the size of its terms."""
+    size = abs(t) + abs(h) + abs(bias)
+    return steepest_slope(loss, t - h - bias, error + OWN_ERROR * size, t, c), size
+
+
 @compiled
-def mark_losses(loss, v, h, bias, error, targets, costs, marks):  # type: ignore[no-untyped-def]
-    """Mark rows without a multiplier that have a slope where their residual is off by ``error`` at most."""
+def mark_losses(loss, v, h, bias, errors, reach, targets, costs, marks):  # type: ignore[no-untyped-def]
+    """Mark rows without a multiplier that have a slope where their score is off by ``reach`` errors."""
     for i in range(len(v)):
         marks[i] = False
         if v[i] == 0.0 and costs[i] > 0.0:
-            t, c, r = targets[i], costs[i], targets[i] - h[i] - bias
-            near = error + OWN_ERROR * (abs(t) + abs(h[i]) + abs(bias))
-            marks[i] = slope(loss, r - near, t, c) != 0.0 or slope(loss, r + near, t, c) != 0.0
+            marks[i] = _slope_near(loss, h[i], bias, reach * errors[i], targets[i], costs[i])[0] != 0.0
 
 
 @inlined
@@ -191,23 +196,33 @@ def solve_singles(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
 
 # Places of the sums of `add_sums`.
 VH, V, ABS_V, ABS_VH, TV, ABS_TV, CONJUGATE, MAGNITUDE = range(8)
-POSITIVE, PULL_UP, PULL_DOWN, SUPPORT, N_SUMS = range(8, 13)
+POSITIVE, PULL_UP, PULL_DOWN, SUPPORT = range(8, 12)
+ABS_V_ERROR, LOSSES, SLOPES, SLOPE_SIZES, SLOPE_ERRORS, N_SUMS = range(12, 18)
 
 
 @compiled
-def add_sums(loss, v, h, targets, costs, sums):  # type: ignore[no-untyped-def]
-    """Add what D and its rounding are made of to ``sums``, float64 of shape (N_SUMS,).
+def add_sums(loss, v, h, errors, bias, targets, costs, sums):  # type: ignore[no-untyped-def]
+    """Add what P at a bias, D and their rounding are made of to ``sums``, float64 of shape (N_SUMS,).
 
-    The pulls are ``|v| (|t| + |h|)`` of the positive and of the negative multipliers.
+    ``errors``: what each score is off by at most. The pulls are ``|v| (|t| + |h|)`` of the positive and of
+    the negative multipliers. Of the losses there are the sums of their values, of their steepest slopes g
+    near by, and of ``g (|t| + |h| + |b|)`` and g times the errors.
     """
     for i in range(len(v)):
         own, t, size = v[i], targets[i], abs(v[i])
+        if costs[i] > 0.0:
+            g, terms = _slope_near(loss, h[i], bias, errors[i], t, costs[i])
+            sums[LOSSES] += value(loss, t - h[i] - bias, t, costs[i])
+            sums[SLOPES] += g
+            sums[SLOPE_SIZES] += g * terms
+            sums[SLOPE_ERRORS] += g * errors[i]
         if own == 0.0:
             continue
         sums[VH] += own * h[i]
         sums[V] += own
         sums[ABS_V] += size
         sums[ABS_VH] += size * abs(h[i])
+        sums[ABS_V_ERROR] += size * errors[i]
         sums[TV] += t * own
         sums[ABS_TV] += size * abs(t)
         sums[CONJUGATE] += conjugate(loss, own, t, costs[i])

@@ -53,7 +53,11 @@ Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and wh
 PARTS = 8  # Passes that a read is asked for in: so many threads can work on one block
 BIASES = 17  # Biases that P is computed at, where it is free
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
-HIDDEN_READS = 30  # In which rounding was more than the gap, after which float64 is worth its two reads, too
+# Reads in which rounding was more than the gap, after which float64 is worth what it takes, too: where that
+# is no more than the run has taken so far, or where it has been no use to go on.
+HIDDEN_READS = 30
+IDLE_READS = 40  # After which the gap without rounding should have fallen
+EXACT_COST = 2.5  # Of a kernel value in float64, as a multiple of one in float32
 NEGATIVE = 1e-5  # Curvature below 0, as a share of the largest kernel value, that no rounding explains
 NONE_KEPT, NONE_MOVED = np.empty(0, np.int64), np.empty(0)
 # A row is set aside if it violates its condition only where its score moves by more than this share of the
@@ -66,9 +70,9 @@ PARTIAL_READS = 3  # Reads that rows are set aside in, one after another
 SETTLED = 0.1
 TINY_GAP = 1e-300  # Not 0
 BACKLOG = 4  # Rows that moved since all were brought up to date, as a multiple of those of a working set
-BIAS_REACH = (
-    2.0  # How far a bias may be from the one that scores were rebuilt for, as a multiple of their error
-)
+# Scores of rows without a multiplier are rebuilt if these have a slope where they are off by so many times
+# their error: the best bias will be another one.
+REACH = 3.0
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +95,7 @@ class BlockSmo(Solver):
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         model = self.model
-        names = model.v, model.h, model.best_v, model.best_h, model.aside
+        names = model.v, model.h, model.error, model.aside, model.best_v, model.best_h, model.best_error
         return dict.fromkeys(names, np.float64)
 
     def solution(self) -> KernelExpansion:
@@ -104,8 +108,7 @@ class BlockSmo(Solver):
     def is_sound(self) -> bool:
         state = self.state
         numbers = [state.total, state.best_bias, state.pivot]
-        sizes = [state.score_error, state.far_error - state.score_error, state.square, state.weight]
-        sound = bool(np.isfinite(numbers + sizes).all()) and min(sizes) >= 0.0
+        sound = bool(np.isfinite([*numbers, state.square]).all()) and state.square >= 0.0
         working = state.working
         known = not len(working.numbers) or 0 <= working.numbers.min() <= working.numbers.max() < self.n_rows
         sound = sound and known and working.is_sound(self.model.n_features)
@@ -157,7 +160,7 @@ class BlockSmo(Solver):
                 hidden = yield from self._measure(found)
             elif state.hidden:
                 state.hidden += 1
-            state.certificate.record(self.stopping)
+            state.certificate.record(self.stopping, moves=self._comes_nearer)
             if self.only_begins and state.certificate.stop_reason != CERTIFIED:
                 state.certificate.stop_reason = LANDMARKS
             if hidden and state.certificate.stop_reason != CERTIFIED:
@@ -172,13 +175,13 @@ class BlockSmo(Solver):
         kept = working.kept(self.model, self.size)
         places, rows, numbers = working.changes()
         change = (working.v - working.before)[places]
-        moved = Moved.of(numbers, rows, change, working.v[places], self.model.scale2)
+        moved = self._moved(numbers, rows, change, working.v[places])
         state.backlog.add(numbers, rows, change)
         whole = self._all_are_due()
         state.partial = 0 if whole else state.partial + 1
         aside = self._aside() if whole else None
         found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision, aside)
-        self._count(moved, self.precision)
+        self._count(moved)
         if whole:
             state.backlog = state.backlog.emptied()
         working.settle(kept, found.known_h)
@@ -197,8 +200,13 @@ class BlockSmo(Solver):
     def _aside(self) -> Aside:
         """Which rows are set aside from here on, and what those until now have missed."""
         backlog = self.state.backlog
-        late = Moved.of(backlog.numbers, backlog.rows, backlog.change, NONE_MOVED, self.model.scale2)
+        late = self._moved(backlog.numbers, backlog.rows, backlog.change, NONE_MOVED)
         return Aside(ASIDE_SHARE * self.state.violation, late)
+
+    def _moved(self, numbers: Int64Array, rows: RowBlock, change: Float64Array, v: Float64Array) -> Moved:
+        """Rows that move, as an update takes them."""
+        moved = Moved.of(numbers, rows, change, v, self.model.scale2)
+        return moved.by_direction() if bound.has_own_share(self.model.kernel, self.precision) else moved
 
     def _exact_read(self) -> Requests:
         """Compute scores again, with values of float64; the rows are fetched by a read of its own.
@@ -209,10 +217,9 @@ class BlockSmo(Solver):
         state, model = self.state, self.model
         moved = yield from self._support(model, state.certificate.n_support)
         mirrored = yield from add_support_values(model, moved, PARTS)
-        rebuilt = Rebuilt((1.0 + BIAS_REACH) * state.far_error, mirrored.sums)
+        error = bound.update_error(model.kernel, self.sizes, "float64", moved.v, mirrored.additions)
+        rebuilt = Rebuilt(REACH, mirrored.sums, error)
         found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
-        state.score_error, size = bound.update_error(model.kernel, self.sizes, "float64", moved.v, 0.0)
-        state.score_error += bound.sum_error(model.kernel, self.sizes, mirrored.additions, size)
         state.values += len(moved.v) * (self.n_rows - 0.5 * len(moved.v))
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
@@ -226,7 +233,7 @@ class BlockSmo(Solver):
         """
         state, model, point = self.state, self.model, BestPoint.of(self.model)
         yield RowPass(IntoBounds(model))
-        sums = yield RowPass(Sums(model, 0.0, 0.0))
+        sums = yield RowPass(Sums(model, 0.0))
         if self.bias == "free":
             yield RowPass(balanced(model, sums))
         moved = yield from self._support(point, state.begins)
@@ -238,11 +245,13 @@ class BlockSmo(Solver):
             ],
             choice,
         )
-        yield from self._offer(point, moved.v, RowSizes(found.square, found.nonzeros))
+        yield from self._offer(
+            point, bound.largest_value(model.kernel, RowSizes(found.square, found.nonzeros))
+        )
         moved = yield from self._support(model, int(sums[set_loops.SUPPORT]))
         state.total = float(moved.v.sum())
         found = yield from self._update(moved, NONE_KEPT, "float64", None)
-        self._count(moved, "float64")
+        self._count(moved)
         if self.only_begins:
             yield from self._shrink()
         state.begins = 0
@@ -254,27 +263,23 @@ class BlockSmo(Solver):
         They are those of the features' kernel: the rest of the kernel counts in ``v.K.v`` alone, so that less
         of them is better. D is a parabola along them, and two of its values tell where it is largest.
         """
-        state, kernel = self.state, self.model.kernel
-        largest, found = bound.largest_value(kernel, self.sizes), list[float]()
+        largest, found = bound.largest_value(self.model.kernel, self.sizes), list[float]()
         for share in (1.0, 0.5):
             if share < 1.0:
-                yield RowPass(Shrink(self.model, share))
-            sums = yield RowPass(Sums(self.model, 0.0, 0.0))
+                yield RowPass(Shrink(self.model, share, 0.0))
+            sums = yield RowPass(Sums(self.model, 0.0))
             found.append(bound.values(sums, 0.0, self.bias, 0.0, largest, self.n_rows).dual)
         curvature = 4.0 * found[1] - 2.0 * found[0]
         slope = found[0] + curvature
         best = min(max(0.5 * slope / curvature, 0.0), 1.0) if curvature > 0.0 else 1.0
-        yield RowPass(Shrink(self.model, 2.0 * best))
-        state.far_error += bound.scaling_error(largest, state.weight)
-        state.score_error = state.far_error
+        error = bound.scaling_error(largest, 2.0 * float(sums[set_loops.ABS_V]))
+        yield RowPass(Shrink(self.model, 2.0 * best, error))
 
-    def _offer(self, point: BestPoint, coefficients: Float64Array, sizes: RowSizes) -> Requests:
+    def _offer(self, point: BestPoint, largest: float) -> Requests:
         """Take P of the point of landmarks, whose scores are known, for the best value."""
-        state, kernel = self.state, self.model.kernel
-        error, _ = bound.update_error(kernel, sizes, "float64", coefficients, 0.0)
-        sums = yield RowPass(Sums(point, state.best_bias, error))
-        largest = bound.largest_value(kernel, sizes)
-        values = bound.values(sums, state.best_bias, self.bias, error, largest, self.n_rows)
+        state = self.state
+        sums = yield RowPass(Sums(point, state.best_bias))
+        values = bound.values(sums, state.best_bias, self.bias, 0.0, largest, self.n_rows)
         if not state.certificate.offer_primal(values.primal, values.primal_rounding):
             raise InputError(
                 f"the scores of the landmarks overflow; scale the columns ({parameter('scale', 'maxabs')})"
@@ -335,24 +340,22 @@ class BlockSmo(Solver):
             found.add(other, choice)
         return found
 
-    def _count(self, moved: Moved, precision: str) -> None:
-        """Take the rounding of an update into account."""
+    def _count(self, moved: Moved) -> None:
+        """Count the kernel values of an update."""
         state = self.state
-        own, size = bound.update_error(self.model.kernel, self.sizes, precision, moved.change, state.weight)
-        state.far_error += own
-        state.score_error = state.far_error
-        state.weight += size
         state.values += float(len(moved.numbers)) * (self.n_rows - (state.n_aside if state.partial else 0))
 
     def _measure(self, found: Found) -> Requests:
         """P, D and the best point, by passes over row vectors; whether rounding alone hides a small gap."""
         state, certificate = self.state, self.state.certificate
         bias = yield from self._best_bias(found)
-        sums = yield RowPass(Sums(self.model, bias, state.far_error))
+        sums = yield RowPass(Sums(self.model, bias))
         largest = bound.largest_value(self.model.kernel, self.sizes)
-        values = bound.values(sums, bias, self.bias, state.score_error, largest, self.n_rows)
+        values = bound.values(sums, bias, self.bias, 0.0, largest, self.n_rows)
         state.pivot, state.total = bias, float(sums[set_loops.V])
-        certificate.offer_dual(values.dual, values.dual_rounding)
+        # Where values of the kernel overflow, no bound will ever say anything.
+        dual = values.dual if math.isfinite(largest) else math.nan
+        certificate.offer_dual(dual, values.dual_rounding)
         # A model of landmarks is kept for being small.
         if not self.only_begins and certificate.offer_primal(values.primal, values.primal_rounding):
             state.best_bias, certificate.n_support, state.unbounded = bias, values.support, 0
@@ -362,13 +365,23 @@ class BlockSmo(Solver):
         state.due_violation = state.violation * max(SETTLED, share)
         return self._hides(values)
 
+    @property
+    def _comes_nearer(self) -> bool:
+        """Whether the gap without rounding still falls."""
+        return self.state.certificate.passes - self.state.nearest < IDLE_READS
+
     def _hides(self, values: Values) -> bool:
         """Whether rounding hides a small gap, or for long what is reached, and float64 would tell."""
         state, rounding = self.state, values.primal_rounding + values.dual_rounding
         state.hidden = state.hidden + 1 if rounding > values.gap else 0
+        if values.gap < state.nearest_gap:
+            state.nearest_gap, state.nearest = values.gap, state.certificate.passes
         small = self.stopping.certifies(values.primal, values.dual)
-        error = bound.kernel_error(self.model.kernel, self.sizes, "float64") * state.weight
-        return (small or state.hidden >= HIDDEN_READS) and error < HELPS * state.score_error
+        left = bound.kernel_error(self.model.kernel, self.sizes, "float64") * values.size
+        helps = left * (values.size + values.slopes) < HELPS * rounding
+        cost = EXACT_COST * values.support * (self.n_rows - 0.5 * values.support)
+        worth = cost <= state.values or not self._comes_nearer
+        return helps and (small or (worth and state.hidden >= HIDDEN_READS))
 
     def _best_bias(self, found: Found) -> Requests:
         """The sum of the multipliers, if it is penalized; the best of some between the extreme slopes."""
@@ -378,10 +391,6 @@ class BlockSmo(Solver):
         if not (math.isfinite(low) and math.isfinite(high)):
             # All multipliers are at bounds on one side.
             low = high = low if math.isfinite(low) else high if math.isfinite(high) else 0.0
-        if self.state.score_error < self.state.far_error:
-            # So far from the one that scores were rebuilt for, other rows have no slope.
-            reach = BIAS_REACH * self.state.far_error
-            low, high = np.clip((low, high), self.state.pivot - reach, self.state.pivot + reach)
         biases = np.append(np.linspace(low, high, BIASES), 0.5 * (low + high))
         losses = yield RowPass(LossesAt(self.model, tuple(biases.tolist())))
         return float(biases[int(np.argmin(losses))])

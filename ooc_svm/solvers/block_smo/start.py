@@ -61,15 +61,16 @@ class IntoBounds(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """Rule on row vectors: multipliers and scores become a share of what they are."""
+    """Rule on row vectors: multipliers and scores, and their errors, become a share of what they are."""
 
     model: KernelModel
     share: float
+    error: float  # What that adds to the errors
     sums_shape: ClassVar[tuple[int, ...]] = (0,)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return self.model.v, self.model.h
+        return self.model.v, self.model.h, self.model.error
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -78,6 +79,7 @@ class Shrink:
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         for name in self.writes:
             rows.vectors[name][:] *= self.share
+        rows.vectors[self.model.error][:] += self.error
 
 
 def balanced(model: KernelModel, sums: Float64Array) -> IntoBounds:

@@ -18,10 +18,6 @@ class BlockSmoState:
     backlog: Backlog
     certificate: Certificate = field(default_factory=Certificate)
     total: float = 0.0  # Sum of the multipliers, those of the working set as they are to be
-    weight: float = 0.0  # Sum of the magnitudes of all changes of the multipliers
-    # Of each score; and of each of a row that had neither a multiplier nor a slope when others were rebuilt
-    score_error: float = 0.0
-    far_error: float = 0.0
     best_bias: float = 0.0
     pivot: float = 0.0  # The bias of the last read
     square: float = 0.0  # Of `RowSizes`, after the first read
@@ -30,6 +26,9 @@ class BlockSmoState:
     values: float = 0.0  # Kernel values computed so far
     exact: int = 0  # Computations of the scores in float64 so far
     hidden: int = 0  # Reads in a row whose gap was less than its rounding
+    # The smallest gap without rounding, and the read that it was found in
+    nearest_gap: float = math.inf
+    nearest: int = 0
     partial: int = 0  # Reads since all rows were brought up to date
     n_aside: int = 0  # Rows that are set aside
     violation: float = math.inf  # Between the extreme slopes, at the last read

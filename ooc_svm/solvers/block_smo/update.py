@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock
-from ooc_svm.losses.row_loops import losses_along, slope_sizes
+from ooc_svm.losses.row_loops import losses_along
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import in_precision
 from ooc_svm.ops.rows import row_squares
@@ -18,10 +18,10 @@ from ooc_svm.ops.squares import squares_of
 from ooc_svm.passes.base import WHOLE, Position, RowSlice, union
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.problems.targets import RowTargets
-from ooc_svm.solvers.block_smo import set_loops
+from ooc_svm.solvers.block_smo import bound, set_loops
+from ooc_svm.solvers.block_smo.bound import RowSizes
 from ooc_svm.solvers.block_smo.candidates import Candidates, Choice
-
-N_SIZES = 4  # Sums of `slope_sizes`
+from ooc_svm.solvers.rounding import gamma
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class KernelModel:
         return f"{self.name} h"
 
     @property
+    def error(self) -> str:
+        """What the scores are off by at most."""
+        return f"{self.name} error"
+
+    @property
     def aside(self) -> str:
         """1 where the scores of a row are not brought up to date in every read."""
         return f"{self.name} aside"
@@ -60,6 +65,11 @@ class KernelModel:
     def best_h(self) -> str:
         """The scores of the best point."""
         return f"{self.name} best h"
+
+    @property
+    def best_error(self) -> str:
+        """What these are off by at most."""
+        return f"{self.name} best error"
 
     def rows(self, rows: RowSlice) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
         """Multipliers, scores, targets and costs of some rows."""
@@ -90,13 +100,17 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """Rows whose multipliers change, in the order of their numbers."""
+    """Rows whose multipliers change: first those that grow, if they are told apart, then the others.
+
+    Either are in the order of their numbers.
+    """
 
     numbers: Int64Array  # shape (m,)
     rows: RowBlock
     squares: Float64Array  # Squared norms
     change: Float64Array  # Of the multipliers; or several of them, shape (k, m)
     v: Float64Array  # The new multipliers
+    n_growing: int = 0  # 0 where they are not told apart
 
     @classmethod
     def of(
@@ -109,6 +123,27 @@ class Moved:
     ) -> Moved:
         """The rows with their squared norms; ``scale2``: squares of the columns' scales."""
         return cls(numbers, rows, squares_of(*rows.arrays, scale2), change, v)
+
+    def by_direction(self) -> Moved:
+        """The same, those that grow first."""
+        order = np.lexsort((self.numbers, self.change < 0.0))
+        growing = int(np.count_nonzero(self.change >= 0.0))
+        rows, v = take_rows(self.rows, order), self.v[order] if len(self.v) else self.v
+        return Moved(self.numbers[order], rows, self.squares[order], self.change[order], v, growing)
+
+    @property
+    def halves(self) -> tuple[Moved, Moved]:
+        """Those that grow and the others, with the magnitudes of their changes; no rows are copied."""
+        first, n, rows = self.n_growing, len(self.numbers), self.rows
+        cuts = slice(0, first), slice(first, n)
+        parts = [
+            RowBlock(0, rows.indptr[cut.start : cut.stop + 1], rows.indices, rows.values) for cut in cuts
+        ]
+        grow, shrink = (
+            Moved(self.numbers[cut], part, self.squares[cut], np.abs(self.change[cut]), self.v[cut])
+            for cut, part in zip(cuts, parts, strict=True)
+        )
+        return grow, shrink
 
 
 def add_kernel_values(
@@ -138,8 +173,9 @@ class Aside:
 class Rebuilt:
     """Scores are computed again: those of rows with a multiplier have been by `SupportPass`."""
 
-    reach: float  # Others are if they have a slope where their scores are off by this at most
+    reach: float  # Others are if they have a slope where their scores are off by so many times their error
     mirrored: Float64Array  # What the scores of the rows with a multiplier still lack
+    error: float  # What these are off by then
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +207,7 @@ class UpdatePass:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return self.model.v, self.model.h, self.model.aside
+        return self.model.v, self.model.h, self.model.error, self.model.aside
 
     def empty(self) -> Found:
         return Found(np.zeros(len(self.excluded)))
@@ -191,22 +227,44 @@ class UpdatePass:
 
     def _follow(self, block: RowBlock, first: int, rows: RowSlice) -> Float64Array:
         """Bring rows of a block, from the first one, up to date; returns their squared norms."""
-        v, h = rows.vectors[self.model.v], rows.vectors[self.model.h]
+        v, h, errors = (rows.vectors[name] for name in (self.model.v, self.model.h, self.model.error))
         squares, chosen = np.empty(len(v)), np.arange(first, first + len(v), dtype=np.uint64)
         row_squares(*block.arrays, self.model.scale2, chosen, squares)
         for marks, moved in self._updates(rows):
             places = np.flatnonzero(marks)
-            added = h[places] if self.rebuilt is None else np.zeros(len(places))
-            add_kernel_values(
-                self.model, self.precision, block, chosen[places], squares[places], moved, added
-            )
-            h[places] = added
-        here = slice(*np.searchsorted(self.moved.numbers, (rows.start, rows.stop)))
-        own = self.moved.numbers[here] - rows.start
-        v[own] = self.moved.v[here]
-        if self.rebuilt is not None:
-            h[own] += self.rebuilt.mirrored[here]
+            if self.rebuilt is not None:
+                h[places] = errors[places] = 0.0
+            added, added_errors = self._added(block, chosen[places], squares[places], moved)
+            h[places] += added
+            errors[places] += added_errors + gamma(1) * np.abs(h[places])
+        for part in self.moved.halves:
+            here = slice(*np.searchsorted(part.numbers, (rows.start, rows.stop)))
+            own = part.numbers[here] - rows.start
+            v[own] = part.v[here]
+            if self.rebuilt is not None:
+                h[own] += self.rebuilt.mirrored[here]
+                errors[own] = self.rebuilt.error
         return squares
+
+    def _added(
+        self, block: RowBlock, places: npt.NDArray[np.uint64], squares: Float64Array, moved: Moved
+    ) -> tuple[Float64Array, Float64Array]:
+        """``K change`` of some rows of a block, and what it is off by at most."""
+        model, precision = self.model, self.precision
+        if not len(moved.numbers) or not len(places):
+            return np.zeros(len(places)), np.zeros(len(places))
+        lengths = (int(np.diff(each.indptr).max()) for each in (block, moved.rows))
+        sizes = RowSizes(max(float(squares.max()), float(moved.squares.max())), max(lengths))
+        if not bound.has_own_share(model.kernel, precision):
+            added = np.zeros(len(places))
+            add_kernel_values(model, precision, block, places, squares, moved, added)
+            same = bound.update_error(model.kernel, sizes, precision, moved.change)
+            return added, np.full(len(places), same)
+        both = np.zeros((2, len(places)))
+        for half, sums in zip(moved.halves, both, strict=True):
+            add_kernel_values(model, precision, block, places, squares, half, sums)
+        own = bound.own_update_errors(model.kernel, sizes, precision, moved.change, both.sum(axis=0))
+        return both[0] - both[1], own
 
     def _updates(self, rows: RowSlice) -> list[tuple[BoolArray, Moved]]:
         """Which rows follow which others."""
@@ -214,7 +272,8 @@ class UpdatePass:
             v, h, t, costs = self.model.rows(rows)
             marks = np.empty(len(v), np.bool_)
             pivot = self.choice.pivot
-            set_loops.mark_losses(self.model.loss, v, h, pivot, self.rebuilt.reach, t, costs, marks)
+            errors, reach = rows.vectors[self.model.error], self.rebuilt.reach
+            set_loops.mark_losses(self.model.loss, v, h, pivot, errors, reach, t, costs, marks)
             return [(marks, self.moved)]
         aside = rows.vectors[self.model.aside] != 0.0
         found = [(~aside, self.moved)]
@@ -255,7 +314,7 @@ class OfModel:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return union((self.model.targets.reads, (self.model.v, self.model.h)))
+        return union((self.model.targets.reads, (self.model.v, self.model.h, self.model.error)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,28 +333,16 @@ class LossesAt(OfModel):
         losses_along(self.model.loss, h, h, t, costs, points, sums)
 
 
-def add_point(
-    loss: Any, v: Float64Array, h: Float64Array, t: Float64Array, costs: Float64Array,
-    bias: float, error: float, sums: Float64Array,
-) -> None:  # fmt: skip
-    """Add what P and D of some rows are made of, see `Sums`."""
-    set_loops.add_sums(loss, v, h, t, costs, sums[: set_loops.N_SUMS])
-    slope_sizes(loss, h, bias, error, t, costs, sums[set_loops.N_SUMS :])
-
-
 @dataclass(frozen=True, slots=True)
 class Sums(OfModel):
-    """Rule on row vectors: what P and D at a bias, and their rounding, are made of.
-
-    Sums (N_SUMS + N_SIZES,): see `set_loops.add_sums` and `ooc_svm.losses.row_loops.slope_sizes`.
-    """
+    """Rule on row vectors: what P and D at a bias, and their rounding, are made of: `set_loops.add_sums`."""
 
     bias: float
-    error: float  # Of the scores
-    sums_shape: ClassVar[tuple[int, ...]] = (set_loops.N_SUMS + N_SIZES,)
+    sums_shape: ClassVar[tuple[int, ...]] = (set_loops.N_SUMS,)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        add_point(self.model.loss, *self.model.rows(rows), self.bias, self.error, sums)
+        v, h, t, costs = self.model.rows(rows)
+        set_loops.add_sums(self.model.loss, v, h, rows.vectors[self.model.error], self.bias, t, costs, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +353,9 @@ class KeepBest(OfModel):
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.model.best_v, self.model.best_h
+        return self.model.best_v, self.model.best_h, self.model.best_error
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        for source, target in ((self.model.v, self.model.best_v), (self.model.h, self.model.best_h)):
+        now = self.model.v, self.model.h, self.model.error
+        for source, target in zip(now, self.writes, strict=True):
             rows.vectors[target][:] = rows.vectors[source]
