@@ -146,7 +146,7 @@ def add_values(  # type: ignore[no-untyped-def]
     ``set_indptr``, ``set_indices``, ``set_values``: the rows z of the set, likewise.
     ``set_squares``: float64 of shape (m,).
     ``scale2``: squares of the columns' scales, or None.
-    ``coefficients``: float64 of shape (K, m), contiguous.
+    ``coefficients``: float64 of shape (K, m), contiguous. What is 0 for all of a block costs nothing.
     ``columns``, ``Z``: `new_buffers` of the set.
     ``out``: float64 of shape (K, n).
     """
@@ -154,7 +154,7 @@ def add_values(  # type: ignore[no-untyped-def]
     longest = max(_longest(indptr, rows) + one, np.uint64(len(Z)))
     places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
     found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
-    weights = np.empty((n_models, width))
+    weights, used = np.empty((n_models, width)), np.empty(n_models, np.bool_)
     for begin in range(np.uint64(0), m, width):
         end = min(begin + width, m)
         own = end - begin
@@ -163,6 +163,8 @@ def add_values(  # type: ignore[no-untyped-def]
         near[own:] = 0
         weights[:, :own] = coefficients[:, begin:end]
         weights[:, own:] = 0.0
+        for k in range(n_models):
+            used[k] = (weights[k] != 0.0).any()
         for t in range(len(rows)):
             i = rows[t]
             _fill_row(
@@ -171,7 +173,8 @@ def add_values(  # type: ignore[no-untyped-def]
             )  # fmt: skip
             found[own:] = 0
             for k in range(n_models):
-                out[k, t] += weighted_sum(found, weights, np.uint64(k))
+                if used[k]:
+                    out[k, t] += weighted_sum(found, weights, np.uint64(k))
         _clear(set_indptr, set_indices, begin, end, columns)
 
 

@@ -121,11 +121,14 @@ def has_own_share(kernel: Any, precision: str) -> bool:
 def own_update_errors(
     kernel: Any, sizes: RowSizes, precision: str, change: Float64Array, reach: Float64Array
 ) -> Float64Array:
-    """The same where values are off by a share of themselves; ``reach``: sums of ``|change| K``."""
+    """The same where values are off by a share of themselves.
+
+    ``change``: those that grow and the others, shape (2, m). ``reach``: sums of ``|change| K``.
+    """
     error = kernel_error(kernel, sizes, precision)
     # As a share of the value that was computed, not of the true one.
     share = error / (1.0 - error) if error < 1.0 else math.inf
-    roundings = gram.ROUNDINGS + len(change) // gram.BLOCK + 1
+    roundings = gram.ROUNDINGS + change.shape[1] // gram.BLOCK + 1
     # No power of two is smaller than the smallest normal number.
     least = float(np.abs(change).sum()) * float(np.finfo(precision).tiny)
     return reach * (share + gamma(roundings + ADDED)) + least

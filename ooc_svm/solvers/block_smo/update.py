@@ -100,17 +100,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """Rows whose multipliers change: first those that grow, if they are told apart, then the others.
-
-    Either are in the order of their numbers.
-    """
+    """Rows whose multipliers change."""
 
     numbers: Int64Array  # shape (m,)
     rows: RowBlock
     squares: Float64Array  # Squared norms
-    change: Float64Array  # Of the multipliers; or several of them, shape (k, m)
+    change: Float64Array  # Of the multipliers, shape (m,); or several of them, shape (k, m)
     v: Float64Array  # The new multipliers
-    n_growing: int = 0  # 0 where they are not told apart
 
     @classmethod
     def of(
@@ -125,25 +121,11 @@ class Moved:
         return cls(numbers, rows, squares_of(*rows.arrays, scale2), change, v)
 
     def by_direction(self) -> Moved:
-        """The same, those that grow first."""
-        order = np.lexsort((self.numbers, self.change < 0.0))
-        growing = int(np.count_nonzero(self.change >= 0.0))
-        rows, v = take_rows(self.rows, order), self.v[order] if len(self.v) else self.v
-        return Moved(self.numbers[order], rows, self.squares[order], self.change[order], v, growing)
-
-    @property
-    def halves(self) -> tuple[Moved, Moved]:
-        """Those that grow and the others, with the magnitudes of their changes; no rows are copied."""
-        first, n, rows = self.n_growing, len(self.numbers), self.rows
-        cuts = slice(0, first), slice(first, n)
-        parts = [
-            RowBlock(0, rows.indptr[cut.start : cut.stop + 1], rows.indices, rows.values) for cut in cuts
-        ]
-        grow, shrink = (
-            Moved(self.numbers[cut], part, self.squares[cut], np.abs(self.change[cut]), self.v[cut])
-            for cut, part in zip(cuts, parts, strict=True)
-        )
-        return grow, shrink
+        """The multipliers that grow, then the others, with two magnitudes of changes: shape (2, m)."""
+        order = np.argsort(self.change < 0.0, kind="stable")
+        numbers, rows, squares = self.numbers[order], take_rows(self.rows, order), self.squares[order]
+        grown, v = self.change[order], self.v[order] if len(self.v) else self.v
+        return Moved(numbers, rows, squares, np.maximum([grown, -grown], 0.0), v)
 
 
 def add_kernel_values(
@@ -237,13 +219,13 @@ class UpdatePass:
             added, added_errors = self._added(block, chosen[places], squares[places], moved)
             h[places] += added
             errors[places] += added_errors + gamma(1) * np.abs(h[places])
-        for part in self.moved.halves:
-            here = slice(*np.searchsorted(part.numbers, (rows.start, rows.stop)))
-            own = part.numbers[here] - rows.start
-            v[own] = part.v[here]
-            if self.rebuilt is not None:
-                h[own] += self.rebuilt.mirrored[here]
-                errors[own] = self.rebuilt.error
+        numbers = self.moved.numbers
+        here = np.flatnonzero((numbers >= rows.start) & (numbers < rows.stop))
+        own = numbers[here] - rows.start
+        v[own] = self.moved.v[here]
+        if self.rebuilt is not None:
+            h[own] += self.rebuilt.mirrored[here]
+            errors[own] = self.rebuilt.error
         return squares
 
     def _added(
@@ -255,16 +237,13 @@ class UpdatePass:
             return np.zeros(len(places)), np.zeros(len(places))
         lengths = (int(np.diff(each.indptr).max()) for each in (block, moved.rows))
         sizes = RowSizes(max(float(squares.max()), float(moved.squares.max())), max(lengths))
-        if not bound.has_own_share(model.kernel, precision):
-            added = np.zeros(len(places))
-            add_kernel_values(model, precision, block, places, squares, moved, added)
-            same = bound.update_error(model.kernel, sizes, precision, moved.change)
-            return added, np.full(len(places), same)
-        both = np.zeros((2, len(places)))
-        for half, sums in zip(moved.halves, both, strict=True):
-            add_kernel_values(model, precision, block, places, squares, half, sums)
-        own = bound.own_update_errors(model.kernel, sizes, precision, moved.change, both.sum(axis=0))
-        return both[0] - both[1], own
+        sums = np.zeros((moved.change.ndim, len(places)))
+        add_kernel_values(model, precision, block, places, squares, moved, sums)
+        if moved.change.ndim == 1:
+            error = bound.update_error(model.kernel, sizes, precision, moved.change)
+            return sums[0], np.full(len(places), error)
+        errors = bound.own_update_errors(model.kernel, sizes, precision, moved.change, sums.sum(axis=0))
+        return sums[0] - sums[1], errors
 
     def _updates(self, rows: RowSlice) -> list[tuple[BoolArray, Moved]]:
         """Which rows follow which others."""
