@@ -38,7 +38,7 @@ WALLS = {
     "cluster": "data engine passes rowvectors system",
     "text": "data ops system",
     "store": "data ops parameters system",
-    "conversion": "cluster data ops options parameters store system text",
+    "conversion": "catalog cluster data ops options parameters store system text",
     "model": "catalog data ops options parameters system",
     "prediction": "data model ops parameters store system text",
     "evaluation": "data model ops pairs parameters prediction rowvectors system",

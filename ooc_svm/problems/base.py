@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.targets import HELD_OUT, WEIGHT, RowTargets
 from ooc_svm.rowvectors.collection import RowVectors
+
+if TYPE_CHECKING:
+    from ooc_svm.pairs.request import Pairs
 
 
 @dataclass(frozen=True, slots=True)

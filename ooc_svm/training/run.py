@@ -27,7 +27,6 @@ from ooc_svm.training.memory_plan import Budget
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Recorder
 from ooc_svm.training.result import make_model
-from ooc_svm.training.validation import measuring
 from ooc_svm.training.warm_start import warm_start
 
 HINT_PASSES = 1  # Reads after which a solver may give a hint
@@ -72,7 +71,9 @@ class Run:
         facts = self.prepared.data, self.prepared.options, self.final[0], self.sizes, resident
         self.hints = []
         self._give(hints.of_labels(*facts))
-        if self.prepared.tuning is None:
+        if self.prepared.tuning is None and self.prepared.options.validation is not None:
+            from ooc_svm.training.validation import measuring
+
             self.recorder.measure = measuring(self)
 
     @property
@@ -183,6 +184,15 @@ class Run:
     def model(self, *, ended: bool = False) -> Model:
         """The model of the best points so far; its quality is measured where the run has ``ended``."""
         return make_model(self, measured=ended)
+
+    def ended_model(self) -> Model:
+        """The model of a run that has ended, calibrated if that is asked for; Interrupted by a signal."""
+        model = self.model(ended=True)
+        if self.prepared.options.calibrate is None:
+            return model
+        from ooc_svm.training.calibration import calibrated
+
+        return calibrated(self, model)
 
     def _saved_vectors(self) -> list[str]:
         """Names of the row vectors that solvers go on from; the others are made again from the data."""
