@@ -11,6 +11,7 @@ from ooc_svm.catalog import load
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import ConversionPlan
 from ooc_svm.errors import StorageError
+from ooc_svm.store.storage import is_hdf5
 from ooc_svm.system.address import address_of, located
 from ooc_svm.system.files import read_head
 from ooc_svm.text.ahead import over_inputs
@@ -56,7 +57,6 @@ class InputRows(Protocol):
         """The rows without explicit zeros, in order, with their weights if there are any; once."""
 
 
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet"}
 
 
@@ -68,17 +68,6 @@ def format_of(paths: Sequence[str | os.PathLike[str]]) -> str:
 def is_anndata(path: str | os.PathLike[str]) -> bool:
     """Whether a path is converted as AnnData: a folder, or a file of HDF5."""
     return os.path.isdir(path) or located(path).suffix in (".h5ad", ".zarr") or is_hdf5(path)
-
-
-def is_hdf5(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as HDF5 does."""
-    try:
-        if not os.path.isfile(path):  # to open a pipe would wait for its writer
-            return False
-        with open(path, "rb") as file:
-            return file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC
-    except OSError:
-        return False
 
 
 def refuse_other_formats(paths: Sequence[str]) -> None:

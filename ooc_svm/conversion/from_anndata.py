@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.conversion.anndata_rows import Layout, MatrixBlocks, matrix_layout
-from ooc_svm.conversion.formats import is_hdf5
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
 from ooc_svm.conversion.report import ConvertReport, Progress
@@ -27,7 +26,7 @@ from ooc_svm.store.anndata_writer import AnnDataWriter
 from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.layout import CHUNK_ROWS
 from ooc_svm.store.open import has_manifest
-from ooc_svm.store.storage import open_storage
+from ooc_svm.store.storage import is_hdf5, open_storage
 from ooc_svm.store.trees import Hdf5Tree, Tree, ZarrTree
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.folders import Scratch

@@ -189,9 +189,7 @@ class ClassCounts:
     """
 
     def __init__(self, n_classes: int, *, confusion: bool = False) -> None:
-        self.actual = np.zeros(n_classes, np.int64)
-        self.predicted = np.zeros(n_classes, np.int64)
-        self.hits = np.zeros(n_classes, np.int64)
+        self.actual, self.predicted, self.hits = np.zeros((3, n_classes), np.int64)
         self._pairs = np.zeros(n_classes * n_classes, np.int64) if confusion else None
 
     @property

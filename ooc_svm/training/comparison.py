@@ -25,7 +25,7 @@ from ooc_svm.training.calibration import uncalibrated
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
 from ooc_svm.training.memory_plan import fold_bytes, validation_bytes
 from ooc_svm.training.progress import LOWER_IS_BETTER
-from ooc_svm.training.result import fold_certificates, with_certificates
+from ooc_svm.training.result import ended_model, fold_certificates, with_certificates
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -152,14 +152,14 @@ class Comparison:
         run, tuning, compared = self._run, self._tuning, list[Compared]()
         points = [each.settings for each in run.prepared.variants]
         for run.variant, settings in enumerate(points):
-            model = run.ended_model()
+            model = ended_model(run)
             for C in self._costs:
                 compared.append(Compared({"C": C, **settings}, self._values(model, C), self._converged(C)))
         best = chosen(compared, tuning.metric, tuning.rule)
         variant = next(k for k, settings in enumerate(points) if settings.items() <= best.settings.items())
         if variant != run.variant:
             run.variant = variant
-            model = run.ended_model()
+            model = ended_model(run)
         report, rows = model.report, fold_certificates(run)
         found = {
             "metric": tuning.metric,

@@ -185,15 +185,6 @@ class Run:
         """The model of the best points so far; its quality is measured where the run has ``ended``."""
         return make_model(self, measured=ended)
 
-    def ended_model(self) -> Model:
-        """The model of a run that has ended, calibrated if that is asked for; Interrupted by a signal."""
-        model = self.model(ended=True)
-        if self.prepared.options.calibrate is None:
-            return model
-        from ooc_svm.training.calibration import calibrated
-
-        return calibrated(self, model)
-
     def _saved_vectors(self) -> list[str]:
         """Names of the row vectors that solvers go on from; the others are made again from the data."""
         return [name for solver in self.solvers for name in solver.vectors]

@@ -15,6 +15,7 @@ from ooc_svm.training.engines import open_engine
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress, Recorder
 from ooc_svm.training.prune import prune
+from ooc_svm.training.result import ended_model
 from ooc_svm.training.run import Run
 from ooc_svm.training.warmup import warm_up
 
@@ -26,7 +27,7 @@ def train_together(
     columns: ColumnSums | None,
     spent: float,
     start: Callable[[Run], None] = Run.start,
-    end: Callable[[Run], Model] = Run.ended_model,
+    end: Callable[[Run], Model] = ended_model,
 ) -> tuple[Model, ColumnSums | None]:
     """Train models that share the reads, from prepared data to the model.
 
