@@ -29,7 +29,7 @@ _UNKNOWN: dict[str, Any] = {"rows": None, "quality": None}
 
 def ended_model(run: Run) -> Model:
     """The model of a run that has ended, calibrated if that is asked for; Interrupted by a signal."""
-    model = make_model(run, measured=True)
+    model = run.model(ended=True)
     if run.prepared.options.calibrate is None:
         return model
     from ooc_svm.training.calibration import calibrated
