@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ooc_svm.data.folds import Folds
 from ooc_svm.data.source import Source
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import LabelSet, ModelSpec, Problem
@@ -17,6 +16,7 @@ from ooc_svm.problems.targets import FOLDS, FoldTargets
 from ooc_svm.rowvectors.collection import RowVectors
 
 if TYPE_CHECKING:
+    from ooc_svm.data.folds import Folds
     from ooc_svm.pairs.request import Pairs
 
 Fill = Callable[[RowVectors, Source], Any]
