@@ -19,6 +19,11 @@ PROGRAM = "ooc-svm"
 
 def main() -> NoReturn:
     """Run the command line of this process; the entry point of the script ``ooc-svm``."""
+    import os
+
+    # OpenBLAS starts its threads when NumPy is imported, and they wait busily. None is used: products of
+    # matrices are made by one thread, so that their bits do not depend on the number of processors.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from ooc_svm.system.signals import handle_signals
 

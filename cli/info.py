@@ -121,8 +121,6 @@ def _describe_features(n_features: int, index_base: int, names: Sequence[str] | 
 
 def describe_store(store: Store) -> str:
     """The facts of a store for people."""
-    from ooc_svm.store.anndata import obs_columns
-
     cells = max(store.n_rows * store.n_features, 1)
     a_row = store.n_nonzeros / max(store.n_rows, 1)
     labels = describe_labels(store.labels, store.label_names, store.label_sets)
@@ -135,6 +133,8 @@ def describe_store(store: Store) -> str:
         ("labels", labels if store.has_labels else "none"),
     ]
     if store.format_version is None:
+        from ooc_svm.store.anndata import obs_columns
+
         columns = obs_columns(store.parts.storage, str(store.path))
         lines.append(("columns of cells", shortened(columns) if columns else "none"))
     if store.has_labels and store.n_unlabelled:

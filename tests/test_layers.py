@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from structure import COMMANDS, MODULES, ROOT, floors, imports, own_imports, room_of, rooms
+
+from ooc_svm.ops.compiled import compiled_files
 
 MAX_ROOMS, MAX_FLOORS = 25, 11
 MAX_LINES, MAX_FUNCTION_LINES = 500, 60
@@ -35,7 +38,7 @@ WALLS = {
     "cluster": "data engine passes rowvectors system",
     "text": "data ops system",
     "store": "data ops parameters system",
-    "conversion": "cluster data ops options parameters store system text",
+    "conversion": "catalog cluster data ops options parameters store system text",
     "model": "catalog data ops options parameters system",
     "prediction": "data model ops parameters store system text",
     "evaluation": "data model ops pairs parameters prediction rowvectors system",
@@ -147,6 +150,13 @@ def test_loops_import_arrays_and_compiled_functions_alone():
         for found in imports(MODULES[name]):
             own = found in MODULES and (room_of(found) in LOOPS_MAY or found.endswith("_loops"))
             assert own or inside(found, {"numpy", "numba", *PLAIN}), f"{name} imports {found}"
+
+
+def test_compiled_functions_are_in_files_that_their_cache_knows():
+    known = {Path(path) for path in compiled_files()}
+    found = {path for path in MODULES.values() if re.search("^@(compiled|inlined)", path.read_text(), re.M)}
+    assert len(found) > 20
+    assert found <= known, f"no file of the cache: {found - known}"
 
 
 def test_one_module_knows_of_dask():

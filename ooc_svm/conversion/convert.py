@@ -12,12 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ooc_svm.conversion.formats import FORMATS, format_of
-from ooc_svm.conversion.from_anndata import convert_anndata, is_anndata
-from ooc_svm.conversion.matrix import LabelledMatrix
+from ooc_svm.conversion.formats import format_of, is_anndata, open_rows
 from ooc_svm.conversion.options import CONVERT_KINDS, INPUTS, ConvertOptions
 from ooc_svm.conversion.output import commit, writing
-from ooc_svm.conversion.reorder import group_rows, shuffle_rows
 from ooc_svm.conversion.report import ConvertReport, Meter, Progress
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.parameters import ARRAY, CALLBACK, MATRIX, TEXT, checks
@@ -162,6 +159,8 @@ def convert(
         labels_file=labels_file,
     )
     if any(map(is_anndata, names)):
+        from ooc_svm.conversion.from_anndata import convert_anndata
+
         return convert_anndata(names, options, progress)
     if layer is not None:
         raise UsageError(f"{parameter('layer')} is for AnnData; leave it out")
@@ -245,6 +244,8 @@ def convert_matrix(
     UsageError, InputError, StorageError, MemoryBudgetError
         As for `convert`.
     """
+    from ooc_svm.conversion.matrix import LabelledMatrix
+
     data = LabelledMatrix(matrix, labels, qid, weight).of_anndata(label, layer)
     names = given_names(feature_names)
     if names is None and features is None:
@@ -290,7 +291,7 @@ def _convert(
     """Convert data of one of the formats, in this process."""
     meter = Meter(progress, options.reorders)
     scratch = Scratch(options.output)
-    rows = FORMATS[format_name](data, options, scratch.path, meter.read)
+    rows = open_rows(format_name, data, options, scratch.path, meter.read)
     if options.labels != "sets":  # a matrix brings labels of either kind
         options = replace(options, labels="numbers" if rows.label_names is None else "text")
     meter.total = rows.total_bytes
@@ -302,6 +303,8 @@ def _convert(
             scratch.make()
         ordered = meter.counted(blocks)
         if options.reorders:
+            from ooc_svm.conversion.reorder import group_rows, shuffle_rows
+
             expected = None if meter.total is None else _USUAL_GROWTH * meter.total
             place = scratch.path, rows.plan.reorder_bytes, expected
             if options.shuffle is None:

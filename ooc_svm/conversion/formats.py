@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ooc_svm.conversion.matrix import MatrixRows
-from ooc_svm.conversion.npz import NpzRows
+from ooc_svm.catalog import load
 from ooc_svm.conversion.options import ConvertOptions
-from ooc_svm.conversion.parquet import ParquetRows
 from ooc_svm.conversion.plan import ConversionPlan
-from ooc_svm.conversion.spill import WeightedRows
-from ooc_svm.conversion.text import TextBlocks
 from ooc_svm.errors import StorageError
-from ooc_svm.system.address import address_of
+from ooc_svm.store.storage import is_hdf5
+from ooc_svm.system.address import address_of, located
 from ooc_svm.system.files import read_head
 from ooc_svm.text.ahead import over_inputs
 from ooc_svm.text.inputs import InputMetadata, check_text, display_name
 from ooc_svm.text.reader import TextCounts
+
+if TYPE_CHECKING:
+    from ooc_svm.conversion.spill import WeightedRows
 
 
 class InputRows(Protocol):
@@ -65,6 +65,11 @@ def format_of(paths: Sequence[str | os.PathLike[str]]) -> str:
     return _MAGIC.get(_head(paths[0]), "svmlight")
 
 
+def is_anndata(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is converted as AnnData: a folder, or a file of HDF5."""
+    return os.path.isdir(path) or located(path).suffix in (".h5ad", ".zarr") or is_hdf5(path)
+
+
 def refuse_other_formats(paths: Sequence[str]) -> None:
     """Raise InputError, which says how they are converted, for files that are no text."""
     for path, head in zip(paths, over_inputs(_head, paths), strict=True):
@@ -83,12 +88,22 @@ def _head(path: str | os.PathLike[str]) -> bytes:
         return b""
 
 
-FORMATS: dict[str, Callable[[Any, ConvertOptions, Path, Callable[[int], None]], InputRows]] = {
-    "svmlight": TextBlocks,
-    "matrix": MatrixRows,
-    "npz": NpzRows,
-    "parquet": ParquetRows,
+# What reads each format; the module is imported when such data are converted.
+_READERS = {
+    "svmlight": "ooc_svm.conversion.text:TextBlocks",
+    "matrix": "ooc_svm.conversion.matrix:MatrixRows",
+    "npz": "ooc_svm.conversion.npz:NpzRows",
+    "parquet": "ooc_svm.conversion.parquet:ParquetRows",
 }
-"""How each format is opened: with the data, the options, the path of the scratch folder (which is not there
-yet), and a function that is called with the number of bytes read so far. What is wrong with the data and can
-be found at once is raised."""
+
+
+def open_rows(
+    format_name: str, data: Any, options: ConvertOptions, scratch: Path, progress: Callable[[int], None]
+) -> InputRows:
+    """Open data of a format; what is wrong with them and can be found at once is raised.
+
+    ``scratch``: path of the scratch folder, which is not there yet.
+    ``progress``: called with the number of bytes read so far.
+    """
+    rows: InputRows = load(_READERS[format_name])(data, options, scratch, progress)
+    return rows

@@ -26,8 +26,8 @@ from ooc_svm.store.anndata_writer import AnnDataWriter
 from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.layout import CHUNK_ROWS
 from ooc_svm.store.open import has_manifest
-from ooc_svm.store.storage import open_storage
-from ooc_svm.store.trees import Hdf5Tree, Tree, ZarrTree, is_hdf5
+from ooc_svm.store.storage import is_hdf5, open_storage
+from ooc_svm.store.trees import Hdf5Tree, Tree, ZarrTree
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.inputs import require_local
@@ -55,11 +55,6 @@ _OF_TEXT = {
     "labels": "numbers",
     "feature_names": None,
 }
-
-
-def is_anndata(path: InputPath) -> bool:
-    """Whether a path is converted as AnnData: a folder, or a file of HDF5."""
-    return os.path.isdir(path) or located(path).suffix in (".h5ad", ".zarr") or is_hdf5(path)
 
 
 def convert_anndata(

@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.errors import parameter, shown
 from ooc_svm.store.label_summary import LabelSummary, runs_by_chance
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.system.address import AnyPath
 from ooc_svm.text.reader import TextCounts
+
+if TYPE_CHECKING:
+    from ooc_svm.conversion.spill import WeightedRows
 
 Progress = Callable[[int, int | None, int], None]
 

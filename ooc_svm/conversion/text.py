@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.output import check_rejected
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
-from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, MemoryBudgetError
 from ooc_svm.system.memory import format_size
 from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, LineTooLongError
 from ooc_svm.text.reader import InputPath, TextCounts, TextRows, TextSegment, TextStart
+
+if TYPE_CHECKING:
+    from ooc_svm.conversion.spill import WeightedRows
 
 
 class TextBlocks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,9 @@ from ooc_svm.model.decision import (
     TWO_RANKS,
     VALUES,
 )
-from ooc_svm.rowvectors.score_ranges import TieRuns
+
+if TYPE_CHECKING:
+    from ooc_svm.rowvectors.score_ranges import TieRuns
 
 
 class BinaryCounts:
@@ -187,9 +189,7 @@ class ClassCounts:
     """
 
     def __init__(self, n_classes: int, *, confusion: bool = False) -> None:
-        self.actual = np.zeros(n_classes, np.int64)
-        self.predicted = np.zeros(n_classes, np.int64)
-        self.hits = np.zeros(n_classes, np.int64)
+        self.actual, self.predicted, self.hits = np.zeros((3, n_classes), np.int64)
         self._pairs = np.zeros(n_classes * n_classes, np.int64) if confusion else None
 
     @property

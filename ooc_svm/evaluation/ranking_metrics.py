@@ -5,11 +5,15 @@ The grade of a row is its label (of two classes: 1 or 0), and a row is relevant 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import InputError
-from ooc_svm.evaluation.rankings import RankedQueries
+
+if TYPE_CHECKING:
+    from ooc_svm.evaluation.rankings import RankedQueries
 
 
 class TwoTermSum:

@@ -2,7 +2,7 @@
 
 Numba caches on disk what it compiled, and compiles again when the file of the function has changed. It does
 not see a change of what the function calls, such as a loss in a file of its own: so the cache of this package
-lies in a folder whose name changes with every file that has compiled functions.
+lies in a folder whose name changes with every file that may have compiled functions.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import shutil
 import sys
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numba
 from numba import njit
 from numba.core import event
+from numba.core.caching import NullCache
 from numba.core.registry import cpu_target
 
 from ooc_svm.errors import UsageError
@@ -28,6 +29,7 @@ from ooc_svm.ops import compile_events
 from ooc_svm.ops.cache import CheckedCache
 
 _PACKAGE = Path(__file__).parent.parent
+_COMPILED_FOLDERS = ("ops", "losses", "text")
 _SETTINGS: Any = numba.config
 
 if _SETTINGS.DISABLE_JIT:
@@ -47,11 +49,15 @@ class _Listener(event.Listener):
 event.register("numba:compile", _Listener())
 
 
-def _compiled_files() -> list[Path]:
-    """The files that have compiled functions, or that those call."""
-    shared = {_PACKAGE / "ops", _PACKAGE / "losses"}
-    files = _PACKAGE.rglob("*.py")
-    return [path for path in files if path.parent in shared or b"ops.compiled" in path.read_bytes()]
+def compiled_files() -> Iterator[str]:
+    """The files that have compiled functions, or that those call.
+
+    They are known by their names: reading all files of the package takes longer than loading most functions.
+    """
+    for folder, folders, names in os.walk(_PACKAGE):
+        folders[:] = set(folders) - {"__pycache__"}
+        ending = ".py" if os.path.basename(folder) in _COMPILED_FOLDERS else "_loops.py"
+        yield from (os.path.join(folder, name) for name in names if name.endswith(ending))
 
 
 def _cache_folder() -> str:
@@ -59,7 +65,7 @@ def _cache_folder() -> str:
 
     Empty where the package cannot be written and so is not edited either: Numba finds a place for the user.
     """
-    files = sorted((path.stat().st_mtime_ns, str(path)) for path in _compiled_files())
+    files = sorted((os.stat(path).st_mtime_ns, path) for path in compiled_files())
     name = f"numba-{zlib.crc32(repr(files).encode()):08x}"
     if _SETTINGS.CACHE_DIR:
         return os.path.join(_SETTINGS.CACHE_DIR, name)
@@ -86,16 +92,31 @@ def _warn_of_no_cache() -> None:
     )
 
 
+class _LateCache:
+    """The cache of a function, found when it is first used: most functions are not called in a process."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @cached_property
+    def _found(self) -> CheckedCache | NullCache:
+        try:
+            return CheckedCache(self._function, _CACHE_FOLDER)
+        except RuntimeError:  # there is no folder for a cache
+            _warn_of_no_cache()
+            return NullCache()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
     """Compile with Numba: without the GIL, cached on disk if possible, strict floating point.
 
     Sums must not depend on how a loop was vectorised, so there is no ``fastmath`` here.
     """
     dispatcher = njit(nogil=True, **options)(function)
-    try:
-        dispatcher._cache = CheckedCache(function, _CACHE_FOLDER)
-    except RuntimeError:  # there is no folder for a cache
-        _warn_of_no_cache()
+    dispatcher._cache = _LateCache(function)
     return dispatcher
 
 

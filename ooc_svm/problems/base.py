@@ -5,20 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import BinaryProblem, LabelProblem, label_text
-from ooc_svm.data.folds import HeldOut
 from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.targets import HELD_OUT, WEIGHT, RowTargets
 from ooc_svm.rowvectors.collection import RowVectors
+
+if TYPE_CHECKING:
+    from ooc_svm.data.folds import HeldOut
+    from ooc_svm.pairs.request import Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,11 @@ class Problem(ABC):
     def held_out(self, options: TrainOptions) -> HeldOut | None:
         """Which rows are held out of training, if any are."""
         share = options.held_out_share
-        return None if share is None else HeldOut(share, options.seed, self.in_queries)
+        if share is None:
+            return None
+        from ooc_svm.data.folds import HeldOut
+
+        return HeldOut(share, options.seed, self.in_queries)
 
     def fill_weights(self, vectors: RowVectors, source: Source, options: TrainOptions) -> None:
         """Make the row vector of the weights of the rows held, if rows have weights or are held out.

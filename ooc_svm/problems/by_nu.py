@@ -7,15 +7,17 @@ Williamson, Bartlett 2000).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ooc_svm.losses.epsilon_insensitive import EpsilonInsensitive
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec
 from ooc_svm.problems.classification import Classification
 from ooc_svm.problems.multilabel import MultiLabel
 from ooc_svm.problems.regression import Regression
+
+if TYPE_CHECKING:
+    from ooc_svm.pairs.request import Pairs
 
 
 def _by_nu(models: list[ModelSpec], options: TrainOptions) -> list[ModelSpec]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,11 +10,13 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import BinaryProblem, binary_problems
 from ooc_svm.data.source import Source
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, held_ranges, read_finite_labels
 from ooc_svm.problems.multilabel import MULTILABEL
 from ooc_svm.problems.targets import CODES, ClassTargets
 from ooc_svm.rowvectors.collection import RowVectors
+
+if TYPE_CHECKING:
+    from ooc_svm.pairs.request import Pairs
 
 
 class Classification(Problem):

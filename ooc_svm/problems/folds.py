@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ooc_svm.data.folds import Folds
 from ooc_svm.data.source import Source
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec, Problem
 from ooc_svm.problems.targets import FOLDS, FoldTargets
 from ooc_svm.rowvectors.collection import RowVectors
 
+if TYPE_CHECKING:
+    from ooc_svm.data.folds import Folds
+    from ooc_svm.pairs.request import Pairs
+
 Fill = Callable[[RowVectors, Source], Any]
-FoldPairs = Sequence[Pairs | None]
+FoldPairs: TypeAlias = "Sequence[Pairs | None]"
 """The pairs of all rows, then those outside of each fold; None where losses are not of pairs."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, parameter, shown
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, held_ranges, read_finite_labels
 from ooc_svm.problems.targets import CODES, LabelTargets
 from ooc_svm.rowvectors.collection import RowVectors
+
+if TYPE_CHECKING:
+    from ooc_svm.pairs.request import Pairs
 
 # Labels that a message names.
 _NAMED = 10

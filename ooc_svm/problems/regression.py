@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,10 +10,12 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.request import Pairs
 from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, held_ranges, read_finite_labels
 from ooc_svm.problems.targets import TARGET, ValueTargets
 from ooc_svm.rowvectors.collection import RowVectors
+
+if TYPE_CHECKING:
+    from ooc_svm.pairs.request import Pairs
 
 
 class Regression(Problem):

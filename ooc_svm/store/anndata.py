@@ -27,7 +27,14 @@ from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.feature_names import names_of_anndata
 from ooc_svm.store.label_summary import MOST_COUNTED, LabelCollector, LabelSummary, RunCounter
 from ooc_svm.store.labelled import LabelledStore
-from ooc_svm.store.layout import BLOCK_CHUNKS, BLOCK_ROWS, CHUNK_ELEMENTS, CHUNK_ROWS, LARGEST_FEATURE_COUNT
+from ooc_svm.store.layout import (
+    BLOCK_CHUNKS,
+    BLOCK_ROWS,
+    CHUNK_ELEMENTS,
+    CHUNK_ROWS,
+    LARGEST_FEATURE_COUNT,
+    X,
+)
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import (
     LARGEST_LENGTH,
@@ -40,9 +47,6 @@ from ooc_svm.store.metadata import (
 )
 from ooc_svm.store.reader import Column, NumberColumn, Store, StoreParts
 from ooc_svm.store.storage import FILL_HINT, FileVersion, Storage
-
-X = "X"
-"""Name of the matrix that is read where no layer is named."""
 
 DEFAULT_LABEL = "label"
 

@@ -55,6 +55,9 @@ BUILDING = "ooc-svm-building"
 MANIFEST = f"uns/{MARK}"
 """Path of the manifest in a store."""
 
+X = "X"
+"""Name of the matrix that is read where no layer is named."""
+
 LABEL = "obs/label"
 """The labels, or the group of their names and codes."""
 

@@ -15,12 +15,11 @@ from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, InputError, shown
 from ooc_svm.parameters import PATH, TEXT, UNLABELLED, Kind, checks
 from ooc_svm.store import layout
-from ooc_svm.store.anndata import X, open_foreign
 from ooc_svm.store.chunk_files import CHECKSUM_BYTES, ChunkFiles, not_the_chunk
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.feature_names import NAMES, read_names
 from ooc_svm.store.label_summary import label_ranks, most_counted
-from ooc_svm.store.layout import CATEGORIES, CODES, LABEL, MANIFEST, MARK, SOURCE
+from ooc_svm.store.layout import CATEGORIES, CODES, LABEL, MANIFEST, MARK, SOURCE, X
 from ooc_svm.store.manifest import Manifest, read_manifest
 from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
 from ooc_svm.store.reader import Column, NamedColumn, NumberColumn, Store, StoreParts, Tails
@@ -132,6 +131,8 @@ def open_listed(
 ) -> Store:
     """Open the store that a manifest lists, or one without; see `open_store`."""
     if manifest is None:
+        from ooc_svm.store.anndata import open_foreign
+
         store = open_foreign(storage, label, unlabelled, layer or X)
     else:
         store = _open_ours(storage, manifest, label, layer)

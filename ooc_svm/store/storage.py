@@ -46,6 +46,7 @@ NewBytes = Callable[[int], Bytes]
 # Bytes announced in one call: of a longer range the system may fetch a part only.
 _ANNOUNCED_BYTES = 1 << 19
 
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 FILL_HINT = " (a writer may leave out chunks of zeros: then save it with write_empty_chunks set)"
 """What else a missing chunk may mean, where any program may have written the array."""
@@ -329,6 +330,17 @@ def open_storage(path: str | os.PathLike[str]) -> Storage:
     if status is not None and stat.S_ISDIR(status.st_mode):
         return LocalStorage(folder)
     raise no_store(folder)
+
+
+def is_hdf5(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as HDF5 does."""
+    try:
+        if not os.path.isfile(path):  # to open a pipe would wait for its writer
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC
+    except OSError:
+        return False
 
 
 def no_store(place: AnyPath) -> InputError:

@@ -22,7 +22,6 @@ from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.metadata import chunk_versions, is_array, read_array, read_group
 from ooc_svm.store.storage import FILL_HINT, Storage
 
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _ADVICE = "copy or write the file again"
 # In messages of HDF5: the operating system failed, not the file.
 _SYSTEM_ERROR = re.compile(r"errno = ([0-9]+)")
@@ -72,17 +71,6 @@ class Tree(Protocol):
 
     def close(self) -> None:
         """Close the file."""
-
-
-def is_hdf5(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as HDF5 does."""
-    try:
-        if not os.path.isfile(path):  # to open a pipe would wait for its writer
-            return False
-        with open(path, "rb") as file:
-            return file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC
-    except OSError:
-        return False
 
 
 class _ZarrArray:

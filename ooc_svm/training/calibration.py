@@ -47,12 +47,6 @@ def announcement(prepared: Preparation) -> str | None:
     )
 
 
-def ended_model(run: Run) -> Model:
-    """The model of a run that has ended, calibrated if that is asked for; Interrupted by a signal."""
-    model = run.model(ended=True)
-    return model if run.prepared.options.calibrate is None else calibrated(run, model)
-
-
 def uncalibrated(model: Model) -> Model:
     """A model as it will be, whose scores are taken for log-odds until there are some to fit maps to."""
     return replace(model, calibration=unfitted(model.n_models))

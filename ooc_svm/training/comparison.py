@@ -21,11 +21,11 @@ from ooc_svm.solvers.base import KeptScores
 from ooc_svm.solvers.stopping import CERTIFIED
 from ooc_svm.system import signals
 from ooc_svm.system.memory import INTERPRETER_BYTES
-from ooc_svm.training.calibration import ended_model, uncalibrated
+from ooc_svm.training.calibration import uncalibrated
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
 from ooc_svm.training.memory_plan import fold_bytes, validation_bytes
 from ooc_svm.training.progress import LOWER_IS_BETTER
-from ooc_svm.training.result import fold_certificates, with_certificates
+from ooc_svm.training.result import ended_model, fold_certificates, with_certificates
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run

@@ -6,14 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ooc_svm.data.annotated import is_annotated, read_annotated
 from ooc_svm.data.classes import label_text
 from ooc_svm.data.feature_names import FeatureNames
-from ooc_svm.data.folds import HeldOut
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.data.source import Source
 from ooc_svm.errors import InputError, UsageError, parameter, shown
@@ -25,6 +24,9 @@ from ooc_svm.store.feature_names import check_count, given_names
 from ooc_svm.store.open import names_store
 from ooc_svm.system.files import exists
 from ooc_svm.system.malloc import share_freed_memory
+
+if TYPE_CHECKING:
+    from ooc_svm.data.folds import HeldOut
 
 # What the data are known by.
 _BY_MANIFEST = "the checksums in the manifest"

@@ -11,7 +11,6 @@ from ooc_svm.engine.local import BLOCKS_A_THREAD
 from ooc_svm.engine.merge import MAX_SEGMENTS
 from ooc_svm.errors import DamageError, MemoryBudgetError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.pairs.active import sorting_row_bytes
 from ooc_svm.solvers.base import DataSize, MemoryItem, Room, SolverPackage, SolverPlan
 from ooc_svm.system.memory import (
     CONVERTED_TRAINER_BYTES,
@@ -172,6 +171,8 @@ def _least_bytes(work: Workload, plan: SolverPlan) -> int:
 
 def _sorting(n_rows: int, groups: int, left: int) -> MemoryItem:
     """Sorting for the pairs of rows: in memory if half of what is left will do, else by parts."""
+    from ooc_svm.pairs.active import sorting_row_bytes
+
     wanted = n_rows * sorting_row_bytes(groups)
     nbytes = max(min(wanted, left // 2), LEAST_SORTING_BYTES)
     rest = "" if nbytes >= wanted else f", {format_size(wanted - nbytes)} of it in scratch files"

@@ -6,10 +6,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.data.folds import Folds
 from ooc_svm.engine.base import Engine
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec, Problem
@@ -22,7 +21,10 @@ from ooc_svm.training.batches import Batch
 from ooc_svm.training.data import Data
 from ooc_svm.training.grid import Variant
 from ooc_svm.training.memory_plan import Workload, fold_bytes, program_bytes, validation_bytes
-from ooc_svm.training.tuning import Tuning
+
+if TYPE_CHECKING:
+    from ooc_svm.data.folds import Folds
+    from ooc_svm.training.tuning import Tuning
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 

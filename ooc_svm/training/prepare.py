@@ -6,7 +6,7 @@ No solver, problem or loss is named here: the catalog says where each has its ho
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ooc_svm.catalog import PROBLEMS, SOLVERS, load
 from ooc_svm.options import TrainOptions
@@ -15,7 +15,9 @@ from ooc_svm.solvers.base import SolverPackage
 from ooc_svm.training.data import Data, open_data, without_rows
 from ooc_svm.training.grid import variants_of
 from ooc_svm.training.preparation import Preparation
-from ooc_svm.training.tuning import TuneRequest, check_request, plan_tuning_and_folds
+
+if TYPE_CHECKING:
+    from ooc_svm.training.tuning import TuneRequest
 
 
 def open_prepared(
@@ -30,6 +32,8 @@ def open_prepared(
 ) -> Preparation:
     """Open what `train` was given, and prepare it; `conversion_seconds` if it was made from text."""
     if tuning is not None:
+        from ooc_svm.training.tuning import check_request
+
         check_request(tuning, options)
     opened = open_data(data, labels, sample_weight, options, qid, feature_names)
     return prepare(replace(opened, conversion_seconds=conversion_seconds), options, tuning)
@@ -47,5 +51,10 @@ def prepare(data: Data, options: TrainOptions, tuning: TuneRequest | None = None
     variants = list(variants_of({} if tuning is None else tuning.grid, options))
     solver: SolverPackage = load(SOLVERS[options.resolved_solver].home)
     classes = problem.check(data.labels, options)
-    plans = plan_tuning_and_folds(tuning, problem, data, options)
-    return Preparation(data, options, problem, solver, classes, variants, *plans)
+    prepared = Preparation(data, options, problem, solver, classes, variants)
+    if tuning is None and options.calibrate is None:
+        return prepared
+    from ooc_svm.training.tuning import plan_tuning_and_folds
+
+    compared, folds = plan_tuning_and_folds(tuning, problem, data, options)
+    return replace(prepared, tuning=compared, folds=folds)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,13 +18,14 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import BinaryProblem, LabelProblem
 from ooc_svm.engine.base import Engine
 from ooc_svm.evaluation import metrics
-from ooc_svm.pairs.request import Pairs, SwappedPairs
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.problems.targets import CODES, TARGET
 from ooc_svm.solvers.base import KeptScores
-from ooc_svm.training.label_quality import LabelHits, label_counts, label_measures
+
+if TYPE_CHECKING:
+    from ooc_svm.pairs.request import Pairs
 
 Measures = dict[str, float]
 
@@ -155,6 +156,8 @@ def _of_classes(
 
 
 def _of_labels(engine: Engine, specs: Sequence[ModelSpec], scores: Sequence[KeptScores]) -> Quality:
+    from ooc_svm.training.label_quality import LabelHits, label_counts, label_measures
+
     rule = LabelHits.of(specs, scores, specs[0].held_out)
     counts = label_counts(engine.stream([RowPass(rule, scores[0].rows)])[0])
     whole = label_measures(counts)
@@ -221,6 +224,8 @@ def _of_values(engine: Engine, held_out: str | None, scores: KeptScores) -> Qual
 
 
 def _of_pairs(engine: Engine, spec: ModelSpec, pairs: Pairs, scores: KeptScores) -> Quality:
+    from ooc_svm.pairs.request import SwappedPairs
+
     request = SwappedPairs(pairs.rows, scores.start, scores.end, scores.t, spec.held_out, mark=0)
     swapped: float = engine.stream([request])[0]
     whole = {"swapped-pairs": swapped}

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 _UNKNOWN: dict[str, Any] = {"rows": None, "quality": None}
 
 
+def ended_model(run: Run) -> Model:
+    """The model of a run that has ended, calibrated if that is asked for; Interrupted by a signal."""
+    model = run.model(ended=True)
+    if run.prepared.options.calibrate is None:
+        return model
+    from ooc_svm.training.calibration import calibrated
+
+    return calibrated(run, model)
+
+
 def make_model(run: Run, *, measured: bool) -> Model:
     """The model of the best points so far, with the report; measuring its quality takes passes of its own."""
     prepared, (models, solvers) = run.prepared, run.final

@@ -27,7 +27,6 @@ from ooc_svm.training.memory_plan import Budget
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Recorder
 from ooc_svm.training.result import make_model
-from ooc_svm.training.validation import measuring
 from ooc_svm.training.warm_start import warm_start
 
 HINT_PASSES = 1  # Reads after which a solver may give a hint
@@ -72,7 +71,9 @@ class Run:
         facts = self.prepared.data, self.prepared.options, self.final[0], self.sizes, resident
         self.hints = []
         self._give(hints.of_labels(*facts))
-        if self.prepared.tuning is None:
+        if self.prepared.tuning is None and self.prepared.options.validation is not None:
+            from ooc_svm.training.validation import measuring
+
             self.recorder.measure = measuring(self)
 
     @property

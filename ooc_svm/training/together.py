@@ -9,13 +9,13 @@ from ooc_svm.model.model import Model
 from ooc_svm.passes.columns import ColumnSums
 from ooc_svm.solvers.base import Solver
 from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.training.calibration import announcement, ended_model
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress, Recorder
 from ooc_svm.training.prune import prune
+from ooc_svm.training.result import ended_model
 from ooc_svm.training.run import Run
 from ooc_svm.training.warmup import warm_up
 
@@ -63,8 +63,11 @@ def train_together(
         )
         solvers += prepared.solvers(models, budget.plan, context, engine)
         run = Run(prepared, models, solvers, context, budget, engine, recorder, checkpoints)
-        if (remark := announcement(prepared)) is not None:
-            recorder.note(remark)
+        if prepared.folds is not None:
+            from ooc_svm.training.calibration import announcement
+
+            if (remark := announcement(prepared)) is not None:
+                recorder.note(remark)
         comparison = None
         if prepared.tuning is not None:
             from ooc_svm.training.comparison import Comparison

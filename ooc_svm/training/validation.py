@@ -96,11 +96,8 @@ class OtherStore(Measuring):
 
 
 def measuring(run: Run) -> Callable[[], list[Quality] | None]:
-    """What measures the quality of a run after each pass, as its options say."""
-    options = run.prepared.options
-    if options.validation is None:
-        return lambda: None
-    kind = OtherStore if options.held_out_share is None else HeldOutRows
+    """What measures the quality of a run on other rows after each pass."""
+    kind = OtherStore if run.prepared.options.held_out_share is None else HeldOutRows
     return kind(run).measure
 
 

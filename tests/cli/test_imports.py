@@ -25,6 +25,12 @@ OWN = {
     *("ooc_svm.conversion.convert", "ooc_svm.text.reader", "ooc_svm.training.train"),
     *("ooc_svm.evaluation.evaluate", "ooc_svm.prediction.predict", "ooc_svm.solvers.cutting_plane.bundle"),
     *("ooc_svm.cluster.connection", "ooc_svm.solvers.streamed_smo.by_nu", "ooc_svm.solvers.smo.solver"),
+    *("ooc_svm.evaluation.rankings", "ooc_svm.pairs.request", "ooc_svm.pairs.active"),
+    *("ooc_svm.training.calibration", "ooc_svm.training.score_bins", "ooc_svm.training.temperature"),
+    *("ooc_svm.training.tuning", "ooc_svm.data.folds"),
+    *("ooc_svm.training.validation", "ooc_svm.training.label_quality", "ooc_svm.training.comparison"),
+    *("ooc_svm.conversion.matrix", "ooc_svm.conversion.reorder", "ooc_svm.conversion.from_anndata"),
+    *("ooc_svm.store.anndata", "ooc_svm.store.dense", "ooc_svm.store.trees"),
 }
 TRAINS = {"numpy", "numba", "ooc_svm.training.train"}
 CONVERTS = {"numpy", "numba", "ooc_svm.conversion.convert", "ooc_svm.text.reader"}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from faults.calls import NEVER, CallFault
 
-import ooc_svm.conversion.convert
+import ooc_svm.conversion.reorder
 from ooc_svm.conversion.convert import convert
 from ooc_svm.conversion.reorder import shuffle_rows
 from ooc_svm.data.blocks import LabelledRows, RowBlock
@@ -65,7 +65,7 @@ def write_large_text(path, n_bytes):
 
 def convert_small(text, target, mode):
     """What is killed and starved below; run in a process of its own."""
-    ooc_svm.conversion.convert.shuffle_rows = tiny_shuffle
+    ooc_svm.conversion.reorder.shuffle_rows = tiny_shuffle
     convert(text, target, overwrite=mode == "overwrite", **OPTIONS)
 
 
@@ -167,7 +167,7 @@ def test_disk_full(tmp_path, monkeypatch, shuffle):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", disk], check=False).returncode:
         pytest.skip("cannot mount a file system here")
     try:
-        monkeypatch.setattr(ooc_svm.conversion.convert, "shuffle_rows", tiny_shuffle)
+        monkeypatch.setattr(ooc_svm.conversion.reorder, "shuffle_rows", tiny_shuffle)
         text = write_large_text(tmp_path / "large.svm", 3 * 10**6)
         with pytest.raises(StorageError, match=r"disk/.*: No space left on device; "):
             convert(text, disk / "a.zarr", bad_lines="skip", shuffle=shuffle)

@@ -91,7 +91,7 @@ def test_a_grouped_store_can_be_ranked_and_depends_on_no_machine(tmp_path, monke
     text = ranked_text(tmp_path / "a.svm")
     report = convert(text, tmp_path / "a.zarr", group=True, threads=1)
     monkeypatch.setattr(
-        "ooc_svm.conversion.convert.group_rows", lambda rows, folder, *_: group_rows(rows, folder, 50_000)
+        "ooc_svm.conversion.reorder.group_rows", lambda rows, folder, *_: group_rows(rows, folder, 50_000)
     )
     assert convert(text, tmp_path / "b.zarr", group=True, threads=3).id == report.id
     convert(text, tmp_path / "plain.zarr")

@@ -215,7 +215,7 @@ def text(tmp_path_factory):
 
 
 def test_shuffled_store_does_not_depend_on_the_machine(tmp_path, text, monkeypatch):
-    import ooc_svm.conversion.convert
+    import ooc_svm.conversion.reorder
 
     reports = [convert(text, tmp_path / "a.zarr", shuffle=9, threads=1)]
     reports.append(convert(text, tmp_path / "b.zarr", shuffle=9, threads=3, memory="400MB"))
@@ -223,7 +223,7 @@ def test_shuffled_store_does_not_depend_on_the_machine(tmp_path, text, monkeypat
     def tiny(rows, seed, folder, memory, expected_bytes):
         return shuffle_rows(rows, seed, folder, 200_000, expected_bytes // 64)
 
-    monkeypatch.setattr(ooc_svm.conversion.convert, "shuffle_rows", tiny)
+    monkeypatch.setattr(ooc_svm.conversion.reorder, "shuffle_rows", tiny)
     with divisions() as divided:
         reports.append(convert(text, tmp_path / "c.zarr", shuffle=9, threads=2))
     assert divided.called

@@ -37,6 +37,26 @@ def outcomes():
         return f"{mean(np.array([1.0, 2.0]))}/{error}"
 """
 
+SUMS = """
+import numpy as np
+from ooc_svm.ops.compiled import compiled
+
+@compiled
+def square(value):
+    return value * value
+
+@compiled
+def squares(values):
+    total = 0.0
+    for value in values:
+        total += square(value)
+    return total
+
+def outcomes():
+    assert square(3.0) == 9.0
+    return squares(np.array([1.0, 2.0])), sum(square.stats.cache_hits.values())
+"""
+
 
 class Functions:
     """Compiles a function of a file, as a new process would; says whether it was in the cache."""
@@ -185,3 +205,21 @@ def test_loading_imports_nothing_that_only_compiling_needs(tmp_path):
         assert outcome == "1.5/empty"
         assert ("numba.np.arraymath" in modules) != loaded
         assert ("scipy.linalg" in modules) != loaded
+
+
+def test_a_function_from_the_cache_is_linked_into_one_that_is_compiled(tmp_path):
+    (tmp_path / "functions.py").write_text(SUMS)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    run = "import functions; print(*functions.outcomes())"
+    for outcome in ("5.0 0", "5.0 1"):
+        done = subprocess.run(
+            [sys.executable, "-c", run], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == outcome
+        for kept in (tmp_path / "cache").rglob("functions.squares*"):
+            kept.unlink()
+
+
+def test_functions_that_are_not_called_are_not_looked_for(folder):
+    module.compiled(damage.add)
+    assert not folder.exists()
