@@ -50,7 +50,9 @@ from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, Stopping
 
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
 
-PARTS = 8  # Passes that a read is asked for in: so many threads can work on one block
+# Passes that a read is asked for in, at most: so many threads can work on one block. A pass over fewer rows
+# takes no longer than what comes with it.
+PARTS, PART_ROWS = 8, 4096
 BIASES = 17  # Biases that P is computed at, where it is free
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
 # Reads in which rounding was more than the gap, after which float64 is worth what it takes, too: where that
@@ -125,6 +127,16 @@ class BlockSmo(Solver):
             "steps": self.state.steps,
             "exact_scores": float(self.state.exact),
         }
+
+    @property
+    def _parts(self) -> int:
+        """Passes that a read is asked for in."""
+        return min(max(self.n_rows // PART_ROWS, 1), PARTS)
+
+    @property
+    def _all_parts(self) -> list[tuple[int, int]]:
+        """Each of them, and their number."""
+        return [(part, self._parts) for part in range(self._parts)]
 
     @property
     def sizes(self) -> RowSizes:
@@ -216,7 +228,7 @@ class BlockSmo(Solver):
         """
         state, model = self.state, self.model
         moved = yield from self._support(model, state.certificate.n_support)
-        mirrored = yield from add_support_values(model, moved, PARTS)
+        mirrored = yield from add_support_values(model, moved, self._parts)
         error = bound.update_error(model.kernel, self.sizes, "float64", moved.v, mirrored.additions)
         rebuilt = Rebuilt(REACH, mirrored.sums, error)
         found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
@@ -240,8 +252,8 @@ class BlockSmo(Solver):
         choice = Choice(1, 0.0, 0)
         found = yield from self._together(
             [
-                UpdatePass(point, moved, NONE_KEPT, choice, "float64", None, None, part, PARTS, UNCOUNTED)
-                for part in range(PARTS)
+                UpdatePass(point, moved, NONE_KEPT, choice, "float64", None, None, *part, UNCOUNTED)
+                for part in self._all_parts
             ],
             choice,
         )
@@ -321,8 +333,8 @@ class BlockSmo(Solver):
         pivot = state.total if self.bias == "penalized" else state.pivot
         choice = Choice(count, pivot, self.seed + state.certificate.passes)
         passes = [
-            UpdatePass(self.model, moved, excluded, choice, precision, aside, rebuilt, part, PARTS)
-            for part in range(PARTS)
+            UpdatePass(self.model, moved, excluded, choice, precision, aside, rebuilt, *part)
+            for part in self._all_parts
         ]
         found = yield from self._together(passes, choice)
         state.square, state.nonzeros = found.square, found.nonzeros

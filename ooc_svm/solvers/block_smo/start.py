@@ -36,6 +36,10 @@ class BestPoint(KernelModel):
     def h(self) -> str:
         return self.best_h
 
+    @property
+    def error(self) -> str:
+        return self.best_error
+
 
 @dataclass(frozen=True, slots=True)
 class IntoBounds(OfModel):
