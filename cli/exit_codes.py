@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ooc_svm.cli.failed_imports import module_not_loaded, root_cause, variables_of
+from ooc_svm.cli.failed_imports import is_damaged, module_not_loaded, root_cause, variables_of
 from ooc_svm.cli.format import printable
 from ooc_svm.errors import OocSvmError, StorageError
 from ooc_svm.system import signals
@@ -132,7 +132,7 @@ def _verdict(error: BaseException) -> tuple[int, str]:
 def _import_verdict(error: BaseException, module: str) -> tuple[int, str]:
     """Of a module that cannot be loaded: its files are damaged, or a variable is wrong."""
     error = root_cause(error)
-    if isinstance(error, OSError | ImportError | SyntaxError):
+    if is_damaged(error):
         reason = getattr(error, "strerror", None) or str(error)
         remedy = _REMEDIES.get(getattr(error, "errno", 0), "check the disk, or install ooc-svm again")
         return STORAGE, f"{module} cannot be loaded: {reason}; {remedy}"

@@ -25,6 +25,15 @@ def module_not_loaded(error: BaseException) -> str | None:
     return found
 
 
+def is_damaged(error: BaseException) -> bool:
+    """Whether a file could not be loaded as what it is there, and not what a module does in its first lines.
+
+    A file of zeros is no SyntaxError before Python 3.11.4.
+    """
+    zeros = isinstance(error, ValueError) and "null bytes" in str(error)
+    return zeros or isinstance(error, OSError | ImportError | SyntaxError)
+
+
 def root_cause(error: BaseException) -> BaseException:
     """What a library raises its own exception from, where a file of its could not be loaded."""
     while isinstance(error.__cause__, ImportError | OSError):
