@@ -11,7 +11,7 @@ def module_not_loaded(error: BaseException) -> str | None:
     found: str | None = error.name if isinstance(error, ImportError) else None
     if found is not None:
         return found
-    if isinstance(error, SyntaxError):  # raised by the compiler, which has no frame
+    if _is_no_python(error):  # the compiler has no frame
         found = "a module"
     step: TracebackType | None = error.__traceback__
     while step is not None:
@@ -26,12 +26,14 @@ def module_not_loaded(error: BaseException) -> str | None:
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Whether a file could not be loaded as what it is there, and not what a module does in its first lines.
+    """Whether a file cannot be read or loaded, not that a module failed in what it does then."""
+    return isinstance(error, OSError | ImportError) or _is_no_python(error)
 
-    A file of zeros is no SyntaxError before Python 3.11.4.
-    """
+
+def _is_no_python(error: BaseException) -> bool:
+    """Whether the compiler has refused a file; one of zeros is no SyntaxError before Python 3.11.4."""
     zeros = isinstance(error, ValueError) and "null bytes" in str(error)
-    return zeros or isinstance(error, OSError | ImportError | SyntaxError)
+    return zeros or isinstance(error, SyntaxError)
 
 
 def root_cause(error: BaseException) -> BaseException:
