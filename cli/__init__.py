@@ -76,7 +76,7 @@ def _explained(error: BaseException) -> int:
         return 130
     try:
         from ooc_svm.cli.exit_codes import explained
-    except (OSError, ImportError, SyntaxError):
+    except (OSError, ImportError, SyntaxError, ValueError):  # a file of zeros, before Python 3.11.4
         if sys.stderr is not None:
             sys.stderr.write(
                 "ooc-svm: error: its own files cannot be read; check the disk, or install it again\n"
