@@ -201,22 +201,23 @@ class UpdatePass:
         if first == last:
             return
         own = rows.part(first, last)
-        squares = self._follow(block, at + first, own)
+        sizes = self._follow(block, at + first, own)
         found = self._offered(block, own)
-        found.square = float(squares.max())
-        found.nonzeros = int(np.diff(block.indptr[at + first : at + last + 1]).max())
+        found.square, found.nonzeros = sizes.square, sizes.nonzeros
         partial.add(found, self.choice)
 
-    def _follow(self, block: RowBlock, first: int, rows: RowSlice) -> Float64Array:
-        """Bring rows of a block, from the first one, up to date; returns their squared norms."""
+    def _follow(self, block: RowBlock, first: int, rows: RowSlice) -> RowSizes:
+        """Bring rows of a block, from the first one, up to date; returns their sizes."""
         v, h, errors = (rows.vectors[name] for name in (self.model.v, self.model.h, self.model.error))
         squares, chosen = np.empty(len(v)), np.arange(first, first + len(v), dtype=np.uint64)
         row_squares(*block.arrays, self.model.scale2, chosen, squares)
+        longest = int(np.diff(block.indptr[first : first + len(v) + 1]).max())
+        sizes = RowSizes(float(squares.max()), longest)
         for marks, moved in self._updates(rows):
             places = np.flatnonzero(marks)
             if self.rebuilt is not None:
                 h[places] = errors[places] = 0.0
-            added, added_errors = self._added(block, chosen[places], squares[places], moved)
+            added, added_errors = self._added(block, chosen[places], squares[places], moved, sizes)
             h[places] += added
             errors[places] += added_errors + gamma(1) * np.abs(h[places])
         numbers = self.moved.numbers
@@ -226,17 +227,22 @@ class UpdatePass:
         if self.rebuilt is not None:
             h[own] += self.rebuilt.mirrored[here]
             errors[own] = self.rebuilt.error
-        return squares
+        return sizes
 
     def _added(
-        self, block: RowBlock, places: npt.NDArray[np.uint64], squares: Float64Array, moved: Moved
+        self,
+        block: RowBlock,
+        places: npt.NDArray[np.uint64],
+        squares: Float64Array,
+        moved: Moved,
+        sizes: RowSizes,
     ) -> tuple[Float64Array, Float64Array]:
-        """``K change`` of some rows of a block, and what it is off by at most."""
+        """``K change`` of some rows of a block, which have these sizes, and what it is off by at most."""
         model, precision = self.model, self.precision
-        if not len(moved.numbers) or not len(places):
+        if not len(moved.numbers):
             return np.zeros(len(places)), np.zeros(len(places))
-        lengths = (int(np.diff(each.indptr).max()) for each in (block, moved.rows))
-        sizes = RowSizes(max(float(squares.max()), float(moved.squares.max())), max(lengths))
+        longest = int(np.diff(moved.rows.indptr).max())
+        sizes = RowSizes(max(sizes.square, float(moved.squares.max())), max(sizes.nonzeros, longest))
         sums = np.zeros((moved.change.ndim, len(places)))
         add_kernel_values(model, precision, block, places, squares, moved, sums)
         if moved.change.ndim == 1:
