@@ -1,4 +1,4 @@
-"""The landmarks of a run: some of the rows that the seed draws, with the kernel they belong to."""
+"""The landmarks of a run, chosen among rows that the seed draws: first by their kernel values alone."""
 
 from __future__ import annotations
 
@@ -12,23 +12,38 @@ from ooc_svm.data.blocks import Int64Array
 from ooc_svm.data.landmarks import SAMPLE, Landmarks
 from ooc_svm.passes.base import UNCOUNTED
 from ooc_svm.passes.columns import ColumnSums
-from ooc_svm.passes.gather import GatherPass, NumberedRows, join_gathered, take_rows
+from ooc_svm.passes.gather import GatherPass, NumberedRows, join_gathered
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.engines import open_engine
-from ooc_svm.training.pivots import choose_pivots
+from ooc_svm.training.pivots import Pivots
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress, Recorder
 from ooc_svm.training.result import costs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Drawn:
-    """The landmarks, and what was found on the way."""
+    """The rows drawn, the landmarks among them, and what was found on the way."""
 
-    numbers: Int64Array
-    landmarks: Landmarks
+    sampled: Int64Array  # Numbers of the rows, ascending
+    pivots: Pivots
+    random: np.random.Generator
     columns: ColumnSums | None
-    report: dict[str, Any]  # Its part of what a run sums up to
+    costs: dict[str, Any]  # Its part of what a run sums up to
+
+    @property
+    def lacks_some(self) -> bool:
+        """Whether some landmarks are known, and others are still to be chosen."""
+        return 0 < self.pivots.missing < self.pivots.count
+
+    @property
+    def numbers(self) -> Int64Array:
+        """Numbers of the landmarks, ascending."""
+        return self.sampled[self.pivots.chosen]
+
+    def landmarks(self) -> Landmarks:
+        """The landmarks with their features."""
+        return self.pivots.landmarks()
 
 
 def drawn_numbers(n_rows: int, count: int, random: np.random.Generator) -> Int64Array:
@@ -38,7 +53,7 @@ def drawn_numbers(n_rows: int, count: int, random: np.random.Generator) -> Int64
 
 
 def draw(prepared: Preparation, progress: Callable[[Progress], None] | None) -> Drawn:
-    """Read rows and choose the landmarks, and before them find what scales and the kernel follow from."""
+    """Read rows and choose half of the landmarks; before, find what scales and the kernel follow from."""
     options, source = prepared.options, prepared.data.source
     assert options.landmarks is not None
     random = np.random.default_rng(options.seed)
@@ -60,6 +75,6 @@ def draw(prepared: Preparation, progress: Callable[[Progress], None] | None) -> 
     gamma = kernel_gamma(columns, options, source.n_rows, source.n_features, scale)
     kernel = prepared.variants[0].kernel(gamma)
     scale2 = None if scale is None else scale**2
-    chosen = choose_pivots(kernel, rows, source.n_features, scale2, options.landmarks, random)
-    landmarks = Landmarks.of(kernel, take_rows(rows, chosen), source.n_features, scale2)
-    return Drawn(sampled[chosen], landmarks, columns, costs(recorder, engine))
+    pivots = Pivots(kernel, rows, source.n_features, scale2, options.landmarks)
+    pivots.draw(pivots.count // 2 or pivots.count, random)
+    return Drawn(sampled, pivots, random, columns, costs(recorder, engine))

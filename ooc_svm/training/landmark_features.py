@@ -13,6 +13,7 @@ from ooc_svm.training.memory_plan import Budget, divide
 from ooc_svm.training.preparation import Preparation
 
 FEATURE_SOLVER = "streamed-smo"  # It has a multiplier of each row, which D of the kernel follows from
+FIRST_TOL, FIRST_PASSES = 0.1, 3  # Where a model ends that landmarks are chosen by
 
 
 def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Preparation:
@@ -46,6 +47,14 @@ def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Prepara
         solver=load(SOLVERS[FEATURE_SOLVER].home),
         variants=list(variants_of({}, linear)),
     )
+
+
+def first_features(prepared: Preparation, landmarks: Landmarks) -> Preparation:
+    """The same of the landmarks that come first, for a rough model that the others are chosen by."""
+    rough = with_features(prepared, landmarks)
+    own = rough.options
+    passes = FIRST_PASSES if own.max_passes is None else min(own.max_passes, FIRST_PASSES)
+    return replace(rough, options=replace(own, tol=max(own.tol, FIRST_TOL), max_passes=passes))
 
 
 def feature_budget(prepared: Preparation) -> Budget:

@@ -1,8 +1,12 @@
 """Kernel models of some rows, the landmarks: trained by the linear solver, certified for the kernel.
 
-1. One read that is not counted brings rows that the seed draws, and landmarks are chosen among them.
-2. Their whitened kernel values are the features of a linear model (`ooc_svm.data.landmarks`).
-3. Block SMO begins with the model, as a function of the landmarks, and with the multipliers of the linear
+1. One read that is not counted brings rows that the seed draws, and half of the landmarks are chosen among
+   them by their kernel values.
+2. Whitened kernel values are the features of a linear model (`ooc_svm.data.landmarks`). From a rough one
+   follows, by another read that is not counted, what it would gain from each of the other rows: the other
+   half of the landmarks are the best of these.
+3. A model of the features of all landmarks is trained.
+4. Block SMO begins with the model, as a function of the landmarks, and with the multipliers of the linear
    solver: one more read finds P and D of the kernel. It goes on from there if that is asked for.
 """
 
@@ -11,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,20 +27,30 @@ from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.base import LinearFunction, PointStarting, Start, WarmStarting
 from ooc_svm.training.checkpoint import Checkpoints
 from ooc_svm.training.keys import key_of
-from ooc_svm.training.landmark_draw import Drawn, draw
-from ooc_svm.training.landmark_features import feature_budget, with_features
+from ooc_svm.training.landmark_draw import draw
+from ooc_svm.training.landmark_features import feature_budget, first_features, with_features
+from ooc_svm.training.landmark_gains import choose_by_gain
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress
-from ooc_svm.training.result import COSTS
+from ooc_svm.training.result import sum_of_costs
 from ooc_svm.training.run import Run, one_thread_a_product
 from ooc_svm.training.together import train_together
 
 _KEPT = ("history", "passes", "bytes_read", "seconds", "converged", "stop_reason", "models")
 
+Tell = Callable[[Progress], None] | None
 
-def train_on_landmarks(
-    prepared: Preparation, progress: Callable[[Progress], None] | None, checkpoints: Checkpoints | None
-) -> Model:
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """What linear models of features ended with; those that a fold is held out of are among them."""
+
+    report: dict[str, Any]
+    functions: list[LinearFunction]
+    primals: list[float]
+
+
+def train_on_landmarks(prepared: Preparation, progress: Tell, checkpoints: Checkpoints | None) -> Model:
     """Train a model of landmarks, and find the gap of the kernel."""
     feature_budget(prepared)
     # Eigenvectors and features, too, have the same bits on any number of processors.
@@ -44,93 +58,109 @@ def train_on_landmarks(
         handed = stack.enter_context(RowVectors(prepared.data.source.n_rows, 0))
         with one_thread_a_product():
             drawn = draw(prepared, progress)
-            of_features = with_features(prepared, drawn.landmarks)
-            own = None
-            if checkpoints is not None:
-                own = Checkpoints(checkpoints.folder / "landmarks", key_of(of_features))
-            linear, functions = _train_features(of_features, progress, own, drawn.report["seconds"], handed)
-        spent = drawn.report["seconds"] + linear["seconds"]
+            before = drawn.costs
+            if drawn.lacks_some:
+                of_first = first_features(prepared, drawn.landmarks())
+                first = _train_features(of_first, progress, checkpoints, before, handed)
+                before = sum_of_costs(before, first.report)
+                told = _after(progress, before)
+                found = choose_by_gain(drawn, prepared, handed, first.primals, told)
+                before = sum_of_costs(before, found)
+            landmarks = drawn.landmarks()
+            of_features = with_features(prepared, landmarks)
+            linear = _train_features(of_features, progress, checkpoints, before, handed)
+        spent = sum_of_costs(before, linear.report)
 
         def start(run: Run) -> None:
             assert isinstance(prepared.solver, PointStarting)
             run.recorder.note(
                 "the model of the features is trained; one read more finds the gap of the kernel"
             )
-            for number, (solver, function) in enumerate(zip(run.solvers, functions, strict=True)):
-                coefficients = drawn.landmarks.coefficients(function.weights)
+            for number, (solver, function) in enumerate(zip(run.solvers, linear.functions, strict=True)):
+                coefficients = landmarks.coefficients(function.weights)
                 point = Start(drawn.numbers, coefficients, float(function.bias), handed[str(number)])
                 prepared.solver.begin_with(solver, run.engine.vectors, point)
 
         if checkpoints is not None:
             # States that follow from another end of the linear part are none of this run.
-            end = b"".join(np.append(each.weights, each.bias).tobytes() for each in functions)
+            end = b"".join(np.append(each.weights, each.bias).tobytes() for each in linear.functions)
             name = f"kernel-{hashlib.sha256(end).hexdigest()[:16]}"
             checkpoints = Checkpoints(checkpoints.folder / name, key_of(prepared))
-        told = None if progress is None else _after(progress, linear)
-        model, _ = train_together(prepared, told, checkpoints, drawn.columns, spent, start)
-    return replace(model, report=_joined(model.report, linear, drawn))
+        told = _after(progress, spent)
+        model, _ = train_together(prepared, told, checkpoints, drawn.columns, spent["seconds"], start)
+    return replace(model, report=_joined(model.report, linear.report, landmarks.n_rows, spent))
 
 
 def _train_features(
     prepared: Preparation,
-    progress: Callable[[Progress], None] | None,
+    progress: Tell,
     checkpoints: Checkpoints | None,
-    spent: float,
+    before: dict[str, Any],
     handed: RowVectors,
-) -> tuple[dict[str, Any], list[LinearFunction]]:
-    """Train the linear models, and keep their multipliers: those of the k-th model as ``str(k)``.
+) -> _Linear:
+    """Train linear models of features, and keep their multipliers: those of the k-th model as ``str(k)``.
 
-    Returns the report, and what the models are; those that a fold is held out of are among them.
+    ``before``: what the run has cost so far.
     """
-    found: list[LinearFunction] = []
+    functions, primals = list[LinearFunction](), list[float]()
 
     def end(run: Run) -> Model:
         package, vectors = prepared.solver, run.engine.vectors
         assert isinstance(package, WarmStarting)
         for number, solver in enumerate(run.solvers):
-            settled, kept = vectors[package.settle(solver, vectors)], handed.create(str(number), np.float64)
+            name = str(number)
+            settled = vectors[package.settle(solver, vectors)]
+            kept = handed[name] if name in handed else handed.create(name, np.float64)
             for first, last in row_slices(settled.n_rows):
                 kept.write(first, settled.read(first, last))
             solution = solver.solution()
             assert isinstance(solution, LinearFunction)
-            found.append(solution)
+            functions.append(solution)
+            primals.append(solver.certificate.primal)
         return run.model()
 
     def tell(event: Progress) -> None:
-        # Hints are of the data, and come with the second part.
+        # Hints are of the data, and come with the last part.
         if progress is not None and event.kind != "hint":
             progress(event)
 
-    told = None if progress is None else tell
+    if checkpoints is not None:
+        # Other landmarks are another problem.
+        name = f"landmarks-{hashlib.sha256(prepared.data.id().encode()).hexdigest()[:16]}"
+        checkpoints = Checkpoints(checkpoints.folder / name, key_of(prepared))
+    told = None if progress is None else _after(tell, before)
     try:
-        model, _ = train_together(prepared, told, checkpoints, None, spent, end=end)
+        model, _ = train_together(prepared, told, checkpoints, None, before["seconds"], end=end)
     except Interrupted as interrupted:
         # It would be a model of features that no data have.
         interrupted.model = None
         raise
-    return model.report, found
+    return _Linear(model.report, functions, primals)
 
 
-def _after(progress: Callable[[Progress], None], report: dict[str, Any]) -> Callable[[Progress], None]:
-    """Tell of the second part as what follows on the first."""
+def _after(progress: Tell, spent: dict[str, Any]) -> Tell:
+    """Tell of a part as what follows on those before it."""
+    if progress is None:
+        return None
 
     def tell(event: Progress) -> None:
-        before = {name: getattr(event, name) + report[name] for name in ("passes", "bytes_read", "seconds")}
-        progress(replace(event, **before))
+        names = ("passes", "bytes_read", "seconds")
+        progress(replace(event, **{name: getattr(event, name) + spent[name] for name in names}))
 
     return tell
 
 
-def _joined(report: dict[str, Any], linear: dict[str, Any], drawn: Drawn) -> dict[str, Any]:
-    """The report of the kernel model, with that of the linear one."""
-    sums = {name: report[name] + linear[name] + drawn.report[name] for name in COSTS}
-    before = {name: linear[name] + drawn.report[name] for name in ("bytes_read", "seconds")}
-    before["pass"] = linear["passes"]
-    history = [row | {name: row[name] + before[name] for name in before} for row in report["history"]]
-    own = {"landmarks": drawn.landmarks.n_rows, "features": linear["n_features"]}
+def _joined(
+    report: dict[str, Any], linear: dict[str, Any], n_landmarks: int, before: dict[str, Any]
+) -> dict[str, Any]:
+    """The report of the kernel model, with that of the linear one; ``before``: costs of all parts before."""
+    later = {"pass": before["passes"], "bytes_read": before["bytes_read"], "seconds": before["seconds"]}
+    history = [row | {name: row[name] + later[name] for name in later} for row in report["history"]]
+    own = {"landmarks": n_landmarks, "features": linear["n_features"]}
     peak = max(report["peak_memory_bytes"], linear["peak_memory_bytes"])
     own |= {name: linear[name] for name in _KEPT}
     if not report["converged"] and not linear["converged"]:
         reasons = f"{linear['stop_reason']}, {report['stop_reason']}".split(", ")
         report["stop_reason"] = ", ".join(dict.fromkeys(reasons))
-    return report | sums | {"peak_memory_bytes": peak, "history": history, "landmarks": own}
+    costs = sum_of_costs(report, before)
+    return report | costs | {"peak_memory_bytes": peak, "history": history, "landmarks": own}

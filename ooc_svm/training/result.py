@@ -192,6 +192,11 @@ def costs(recorder: Recorder, engine: Engine) -> dict[str, Any]:
     return dict(zip(COSTS, found, strict=True))
 
 
+def sum_of_costs(*parts: dict[str, Any]) -> dict[str, Any]:
+    """What the parts of a run have cost together; each may have other entries besides."""
+    return {name: sum(part[name] for part in parts) for name in COSTS}
+
+
 def _run_report(recorder: Recorder, engine: Engine, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The part of the report that tells how the run went."""
     source = engine.source

@@ -11,9 +11,9 @@ from ooc_svm import InputError, MemoryBudgetError, OocSVC, UsageError
 from ooc_svm.data.blocks import RowBlock
 from ooc_svm.ops.kernels import Gaussian
 from ooc_svm.training.landmark_draw import drawn_numbers
-from ooc_svm.training.pivots import choose_pivots
+from ooc_svm.training.pivots import Pivots
 
-GAMMA, EPS, K = 0.03, 0.1, 250
+GAMMA, EPS, K = 0.03, 0.1, 100
 RBF = {"kernel": "rbf", "gamma": GAMMA}
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((1500, 8)).astype(np.float32)
@@ -146,10 +146,17 @@ def untold(rows, chosen):
     return np.trace(K - K[:, chosen] @ np.linalg.pinv(K[np.ix_(chosen, chosen)], rcond=1e-9) @ K[chosen])
 
 
+def drawn_pivots(rows, count, most):
+    """Rows chosen by their kernel values alone."""
+    pivots = Pivots(Gaussian(GAMMA), block_of(rows), rows.shape[1], None, count)
+    pivots.draw(most, np.random.default_rng(5))
+    return pivots
+
+
 def test_landmarks_tell_more_of_the_others_than_any_rows_would():
     # Most rows are alike, and those that are not are few.
     rows = np.concatenate([0.1 * X[:360], 3.0 * X[360:400]])
-    found = choose_pivots(Gaussian(GAMMA), block_of(rows), 8, None, 60, np.random.default_rng(5))
+    found = drawn_pivots(rows, 60, 60).chosen
     assert len(found) == 60
     assert (np.diff(found) > 0).all()
     drawn = [drawn_numbers(400, 60, np.random.default_rng(seed)) for seed in range(5)]
@@ -157,11 +164,47 @@ def test_landmarks_tell_more_of_the_others_than_any_rows_would():
 
 
 def test_where_some_rows_tell_all_the_rest_are_any():
-    found = choose_pivots(
-        Gaussian(GAMMA), block_of(np.tile(X[:10], (20, 1))), 8, None, 150, np.random.default_rng(5)
-    )
+    found = drawn_pivots(np.tile(X[:10], (20, 1)), 150, 150).chosen
     assert len(np.unique(found)) == 150
     assert len(np.unique(found % 10)) == 10
+
+
+def test_no_more_rows_than_there_are_become_landmarks():
+    pivots = drawn_pivots(X[:20], 30, 1)
+    assert pivots.missing == 0
+    assert np.array_equal(pivots.chosen, np.arange(20))
+
+
+def test_the_rows_that_most_is_gained_from_are_chosen():
+    rows = X[:300]
+    pivots = drawn_pivots(rows, 64, 32)  # Then two at a time
+    K, first = values_of(rows, rows, 1.0), pivots.chosen
+    assert (len(first), pivots.missing) == (32, 32)
+    # A function of all rows: what some of them tell least of it is known by dense matrices.
+    whole = K @ np.random.default_rng(6).standard_normal((300, 2))
+
+    def residuals(chosen):
+        told = K[:, chosen] @ np.linalg.pinv(K[np.ix_(chosen, chosen)], rcond=1e-12)
+        return (whole - told @ whole[chosen]).T, np.diag(K - told @ K[chosen])
+
+    chosen = first
+    while len(chosen) < 64:
+        rest, left = residuals(chosen)
+        far = np.where((left > 1e-3) & ~np.isin(np.arange(300), chosen), left, np.inf)
+        gains = (rest**2).sum(0) / far
+        if not gains.any():
+            break
+        chosen = np.union1d(chosen, np.argsort(-gains, kind="stable")[:2])
+    pivots.take_best(whole.T)
+    assert np.array_equal(pivots.chosen, chosen)
+
+
+def test_nothing_is_gained_from_rows_that_are_told_already():
+    pivots = drawn_pivots(np.tile(X[:10], (20, 1)), 150, 20)
+    pivots.take_best(np.ones((1, 200)))
+    assert pivots.missing == 130
+    pivots.draw(130, np.random.default_rng(5))
+    assert pivots.missing == 0
 
 
 def test_rows_that_are_alike_need_fewer_features():
