@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -135,6 +136,8 @@ def _train_features(
         # It would be a model of features that no data have.
         interrupted.model = None
         raise
+    # Solvers know each other, so that nothing else frees those of a part before the next begins.
+    gc.collect()
     return _Linear(model.report, functions, primals)
 
 

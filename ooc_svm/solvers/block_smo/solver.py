@@ -24,16 +24,16 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import DamageError, InputError, parameter
-from ooc_svm.passes.base import UNCOUNTED, Overlap
+from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
-from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, Shrink, balanced
+from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, Shrink, SupportScores, balanced
 from ooc_svm.solvers.block_smo.state import BlockSmoState
-from ooc_svm.solvers.block_smo.support import add_support_values, gather_support
+from ooc_svm.solvers.block_smo.support import Mirrored, add_support_values, gather_support
 from ooc_svm.solvers.block_smo.update import (
     Aside,
     Found,
@@ -240,34 +240,59 @@ class BlockSmo(Solver):
     def _first_read(self) -> Requests:
         """Find P of the point of landmarks and the scores of the multipliers that a run begins with.
 
-        Values of the kernel are of float64, since all that is known later is a sum that begins here. The read
-        for the landmarks is not counted.
+        Values of the kernel are of float64, since all that is known later is a sum that begins here. One of
+        the reads is not counted, if there are two.
         """
         state, model, point = self.state, self.model, BestPoint.of(self.model)
         yield RowPass(IntoBounds(model))
         sums = yield RowPass(Sums(model, 0.0))
         if self.bias == "free":
             yield RowPass(balanced(model, sums))
-        moved = yield from self._support(point, state.begins)
-        choice = Choice(1, 0.0, 0)
-        found = yield from self._together(
-            [
-                UpdatePass(point, moved, NONE_KEPT, choice, "float64", None, None, *part, UNCOUNTED)
-                for part in self._all_parts
-            ],
-            choice,
-        )
-        yield from self._offer(
-            point, bound.largest_value(model.kernel, RowSizes(found.square, found.nonzeros))
-        )
         moved = yield from self._support(model, int(sums[set_loops.SUPPORT]))
-        state.total = float(moved.v.sum())
-        found = yield from self._update(moved, NONE_KEPT, "float64", None)
-        self._count(moved)
+        state.total, mirrored = float(moved.v.sum()), None
         if self.only_begins:
-            yield from self._shrink()
+            mirrored = yield from add_support_values(model, moved, self._parts)
+        found = yield from self._read_point(point)
+        if mirrored is None:
+            found = yield from self._update(moved, NONE_KEPT, "float64", None)
+            self._count(moved)
+        else:
+            yield from self._find_dual(moved, mirrored)
         state.begins = 0
         return found
+
+    def _read_point(self, point: BestPoint) -> Requests:
+        """Find P of the point of landmarks, and take it for the best value."""
+        state, choice = self.state, Choice(1, 0.0, 0)
+        moved = yield from self._support(point, state.begins)
+        position = WHOLE if self.only_begins else UNCOUNTED
+        passes = [
+            UpdatePass(point, moved, NONE_KEPT, choice, "float64", None, None, *part, position)
+            for part in self._all_parts
+        ]
+        found = yield from self._together(passes, choice)
+        state.square, state.nonzeros = found.square, found.nonzeros
+        state.violation = found.up - found.down
+        sums = yield RowPass(Sums(point, state.best_bias))
+        largest = bound.largest_value(self.model.kernel, self.sizes)
+        values = bound.values(sums, state.best_bias, self.bias, 0.0, largest, self.n_rows)
+        if not state.certificate.offer_primal(values.primal, values.primal_rounding):
+            raise InputError(
+                f"the scores of the landmarks overflow; scale the columns ({parameter('scale', 'maxabs')})"
+            )
+        state.certificate.n_support, state.unbounded = values.support, 1
+        return found
+
+    def _find_dual(self, moved: Moved, mirrored: Mirrored) -> Requests:
+        """Settle the scores of the rows with a multiplier, and find the share of these that is best.
+
+        D needs no others. Should the run ever go on, it begins with finding them.
+        """
+        error = bound.update_error(self.model.kernel, self.sizes, "float64", moved.v, mirrored.additions)
+        yield RowPass(SupportScores(self.model, moved.numbers, mirrored.sums, error))
+        self.state.values += 0.5 * float(len(moved.v)) ** 2
+        yield from self._shrink()
+        self.state.waits_for_exact = 1
 
     def _shrink(self) -> Requests:
         """Multiply all multipliers by the share of them that is best for D.
@@ -286,17 +311,6 @@ class BlockSmo(Solver):
         best = min(max(0.5 * slope / curvature, 0.0), 1.0) if curvature > 0.0 else 1.0
         error = bound.scaling_error(largest, 2.0 * float(sums[set_loops.ABS_V]))
         yield RowPass(Shrink(self.model, 2.0 * best, error))
-
-    def _offer(self, point: BestPoint, largest: float) -> Requests:
-        """Take P of the point of landmarks, whose scores are known, for the best value."""
-        state = self.state
-        sums = yield RowPass(Sums(point, state.best_bias))
-        values = bound.values(sums, state.best_bias, self.bias, 0.0, largest, self.n_rows)
-        if not state.certificate.offer_primal(values.primal, values.primal_rounding):
-            raise InputError(
-                f"the scores of the landmarks overflow; scale the columns ({parameter('scale', 'maxabs')})"
-            )
-        state.certificate.n_support, state.unbounded = values.support, 1
 
     def _support(self, model: KernelModel, count: int) -> Requests:
         """The rows that a model has multipliers of, ``count`` or so, as those that move to these from 0."""

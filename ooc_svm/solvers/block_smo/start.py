@@ -12,11 +12,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, row_slices
+from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.solvers.base import Start, write_entries
 from ooc_svm.solvers.block_smo import set_loops
 from ooc_svm.solvers.block_smo.update import KernelModel, OfModel
+
+UNKNOWN = 1e300  # What a score is off by that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,30 @@ class Shrink:
         for name in self.writes:
             rows.vectors[name][:] *= self.share
         rows.vectors[self.model.error][:] += self.error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SupportScores(OfModel):
+    """Rule on row vectors: the scores of rows with a multiplier are known, after `SupportPass`.
+
+    Those of other rows are not: they are off by anything.
+    """
+
+    numbers: Int64Array  # Of the rows with a multiplier
+    mirrored: Float64Array  # What their scores still lack
+    error: float  # What they are off by then
+    sums_shape: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.model.h, self.model.error
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        here = slice(*np.searchsorted(self.numbers, (rows.start, rows.stop)))
+        own = self.numbers[here] - rows.start
+        rows.vectors[self.model.h][own] += self.mirrored[here]
+        rows.vectors[self.model.error][:] = UNKNOWN
+        rows.vectors[self.model.error][own] = self.error
 
 
 def balanced(model: KernelModel, sums: Float64Array) -> IntoBounds:
