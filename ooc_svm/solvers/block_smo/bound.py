@@ -35,10 +35,18 @@ LARGEST_ERROR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class RowSizes:
-    """The largest squared norm of a row, and the nonzeros of the longest one."""
+    """The largest squared norm of a row, and the nonzeros of the longest one.
+
+    ``ones``: whether all values are 1, so that products of rows are whole numbers.
+    """
 
     square: float
     nonzeros: int
+    ones: bool = False
+
+    def are_exact(self, precision: str) -> bool:
+        """Whether products of rows, and squared distances, have no rounding."""
+        return self.ones and 4.0 * self.square < 1.0 / UNITS[precision]
 
 
 def _growth(operations: float, precision: str) -> float:
@@ -62,8 +70,10 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
         # The exponent t is a sum of 2 m squares of differences at most, and t e^-t is less than 1/2.
         return 0.5 * _growth(2 * m + 8, precision) + 2.0 * _growth(2.0 * EXP_ULPS, precision)
     if isinstance(kernel, Gaussian):
-        # Two squares and a product, their sum, gamma log2(e) and its product: magnitudes of 4 Q at most.
-        exponent = kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(8, precision))
+        # Magnitudes of 4 Q at most: gamma log2(e) and its product; two squares, a product, and their sum.
+        exponent = 4.0 * kernel.gamma * size * _growth(4, precision)
+        if not sizes.are_exact(precision):
+            exponent += kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(4, precision))
         relative = _growth(2.0 * EXP_ULPS, precision)
         return math.expm1(min(exponent, 1.0)) + 2.0 * relative if exponent < 1.0 else 1.0
     if isinstance(kernel, Linear):

@@ -153,7 +153,7 @@ def damages(
 
     ``weight``: the sum of the magnitudes of all multipliers. ``kind``: of the bias.
     """
-    sizes, certificate = RowSizes(found.square, found.nonzeros), state.certificate
+    sizes, certificate = RowSizes(found.square, found.nonzeros, model.ones), state.certificate
     fine, coarse = (
         bound.update_error(model.kernel, sizes, each, np.array([weight]), n_rows)
         for each in ("float64", precision)

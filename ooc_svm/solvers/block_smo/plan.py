@@ -95,7 +95,10 @@ class BlockSmoPackage(PointStarting):
                 context.value_type,
                 space.scale2 is not None,
             )
-            model = KernelModel(spec.targets, spec.loss, spec.C, kernel, space.n_features, space.scale2, name)
+            model = KernelModel(
+                *(spec.targets, spec.loss, spec.C, kernel, space.n_features, space.scale2, name),
+                ones=ones and space.scale2 is None,
+            )
             return BlockSmo(
                 model,
                 context.options.resolved_bias,

@@ -141,7 +141,7 @@ class BlockSmo(Solver):
     @property
     def sizes(self) -> RowSizes:
         """The sizes of the rows, after the first read."""
-        return RowSizes(self.state.square, self.state.nonzeros)
+        return RowSizes(self.state.square, self.state.nonzeros, self.model.ones)
 
     @property
     def precision(self) -> str:

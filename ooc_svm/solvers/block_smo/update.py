@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +35,7 @@ class KernelModel:
     n_features: int
     scale2: Float64Array | None  # Squares of the columns' scales
     name: str  # Row vectors are named after it
+    ones: bool = False  # Whether all values are 1, those of scaled columns too
 
     @property
     def v(self) -> str:
@@ -212,7 +213,7 @@ class UpdatePass:
         squares, chosen = np.empty(len(v)), np.arange(first, first + len(v), dtype=np.uint64)
         row_squares(*block.arrays, self.model.scale2, chosen, squares)
         longest = int(np.diff(block.indptr[first : first + len(v) + 1]).max())
-        sizes = RowSizes(float(squares.max()), longest)
+        sizes = RowSizes(float(squares.max()), longest, self.model.ones)
         for marks, moved in self._updates(rows):
             places = np.flatnonzero(marks)
             if self.rebuilt is not None:
@@ -242,7 +243,8 @@ class UpdatePass:
         if not len(moved.numbers):
             return np.zeros(len(places)), np.zeros(len(places))
         longest = int(np.diff(moved.rows.indptr).max())
-        sizes = RowSizes(max(sizes.square, float(moved.squares.max())), max(sizes.nonzeros, longest))
+        square = max(sizes.square, float(moved.squares.max()))
+        sizes = replace(sizes, square=square, nonzeros=max(sizes.nonzeros, longest))
         sums = np.zeros((moved.change.ndim, len(places)))
         add_kernel_values(model, precision, block, places, squares, moved, sums)
         if moved.change.ndim == 1:
