@@ -53,7 +53,7 @@ def _sum(builder: Any, vector: Any, count: Any, add: Callable[[Any, Any], Any]) 
     added = add(t, sums)
     t.add_incoming(_INDEX(0), begin)
     t.add_incoming(builder.add(t, _INDEX(1)), body)
-    sums.add_incoming(ir.Constant(vector, [0.0] * vector.count), begin)
+    sums.add_incoming(ir.Constant(vector, None), begin)
     sums.add_incoming(added, body)
     builder.branch(test)
     builder.position_at_end(end)
@@ -117,6 +117,29 @@ def _row_distances(_: Any, x: Any, count: Any, Z: Any, out: Any) -> Any:
     return types.void(x, types.uint64, Z, out), generate
 
 
+def _row_counts(_: Any, places: Any, first: Any, last: Any, Z: Any, out: Any) -> Any:
+    """``out = sum_t Z[places[t]]`` over ``first <= t < last``, in bytes, which hold 255 ones.
+
+    ``places``: of uint32. ``Z`` of shape (rows, WIDTH), ``out`` of shape (WIDTH,): of uint8.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), WIDTH)
+        rows, block, result = (_array(context, builder, signature.args[k], arguments[k]) for k in (0, 3, 4))
+        rows = builder.gep(rows, [arguments[1]])
+
+        def add(t: Any, sums: Any) -> Any:
+            place = builder.zext(builder.load(builder.gep(rows, [t])), _INDEX)
+            place = builder.mul(place, _INDEX(WIDTH))
+            return builder.add(sums, builder.load(address_of_vector(builder, block, place, vector), align=1))
+
+        sums = _sum(builder, vector, builder.sub(arguments[2], arguments[1]), add)
+        builder.store(sums, address_of_vector(builder, result, _INDEX(0), vector), align=1)
+        return context.get_dummy_value()
+
+    return types.void(places, types.uint64, types.uint64, Z, out), generate
+
+
 def _weighted_sum(_: Any, values: Any, weights: Any, row: Any) -> Any:
     """``sum_k values[k] weights[row, k]`` over ``k < WIDTH``, in float64: `LANES` partial sums, then halves.
 
@@ -149,4 +172,5 @@ def _weighted_sum(_: Any, values: Any, weights: Any, row: Any) -> Any:
 
 row_products: Any = intrinsic(_row_products)
 row_distances: Any = intrinsic(_row_distances)
+row_counts: Any = intrinsic(_row_counts)
 weighted_sum: Any = intrinsic(_weighted_sum)

@@ -6,7 +6,8 @@ row, or a distance from it, then adds up rows of Z in registers. What that costs
 cache of kernel values.
 
 The type of Z is the precision in which products and values are computed, float32 or float64; weighted sums
-are float64 always. Every sum has one fixed order, and `BLOCK` is a number of the algorithm: a result depends
+are float64 always. Where all values are 1, Z is bytes: products are counted, and values are looked up, which
+are float64 then. Every sum has one fixed order, and `BLOCK` is a number of the algorithm: a result depends
 neither on threads nor on how rows are cut into tiles.
 """
 
@@ -18,14 +19,27 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from ooc_svm.ops.block_products import SUM_ROUNDINGS, WIDTH, row_distances, row_products, weighted_sum
+from ooc_svm.ops.block_products import (
+    SUM_ROUNDINGS,
+    WIDTH,
+    row_counts,
+    row_distances,
+    row_products,
+    weighted_sum,
+)
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.kernel_values import apply, apply_to_distances
-from ooc_svm.ops.kernels import GaussianOfFullRows
+from ooc_svm.ops.kernels import GaussianOfFullRows, OfWholeNumbers
 from ooc_svm.ops.rows import dot
 
 BLOCK = WIDTH  # Rows of the set that are scattered together
 ROUNDINGS = SUM_ROUNDINGS + 1  # That a value goes through in the weighted sum of a block
+MOST_COUNTED = 255  # In a byte
+
+
+def type_of_block(kernel: Any, dtype: npt.DTypeLike) -> npt.DTypeLike:
+    """Type of Z for a kernel, whose values are of a type otherwise."""
+    return np.uint8 if isinstance(kernel, OfWholeNumbers) else dtype
 
 
 def new_buffers(
@@ -128,8 +142,48 @@ def _choose_fill_row(
         row_distances(x, n_columns, Z, found)
         apply_to_distances(kernel.gamma, found, others)
 
-    full = kernel.instance_class is GaussianOfFullRows
-    return by_distances if full else by_products
+    def by_counts(  # type: ignore[no-untyped-def]
+        kernel, indices, values, p, end, columns, n_columns, square, near, base, places, x, Z, found
+    ):
+        # Numbers modulo 2^16: what they come to is less. Of rows that are no such rows, any value is found.
+        n, table = _find(indices, None, p, end, columns, places, x), kernel.table
+        norm, products, own = np.uint16(kernel.norms), np.uint16(kernel.products), np.uint16(square)
+        for k in range(BLOCK):
+            base[k] = norm * (own + near[k])
+        for first in range(np.uint64(0), n, np.uint64(MOST_COUNTED)):
+            row_counts(places, first, min(n, first + np.uint64(MOST_COUNTED)), Z, x)
+            for k in range(BLOCK):
+                base[k] += products * x[k]
+        last = np.uint16(len(table) - 1)
+        for k in range(BLOCK):
+            base[k] = min(base[k], last)
+        for k in range(BLOCK):
+            found[k] = table[base[k]]
+
+    ways = {GaussianOfFullRows: by_distances, OfWholeNumbers: by_counts}
+    return ways.get(kernel.instance_class, by_products)
+
+
+def _work(kernel, longest, Z):  # type: ignore[no-untyped-def]
+    """Values of a row, squared norms of a block, and working space of `_fill_row`: its base, its factors."""
+    raise NotImplementedError
+
+
+@overload(_work, strict=False, jit_options={"forceinline": True})
+def _choose_work(kernel: Any, longest: Any, Z: Any) -> Any:
+    def of_numbers(kernel, longest, Z):  # type: ignore[no-untyped-def]
+        return (
+            np.empty(BLOCK, Z.dtype),
+            np.empty(BLOCK, Z.dtype),
+            np.empty(BLOCK, Z.dtype),
+            np.empty(longest, Z.dtype),
+        )
+
+    def of_counts(kernel, longest, Z):  # type: ignore[no-untyped-def]
+        near, base = np.empty(BLOCK, np.uint16), np.empty(BLOCK, np.uint16)
+        return np.empty(BLOCK), near, base, np.empty(BLOCK, np.uint8)
+
+    return of_counts if kernel.instance_class is OfWholeNumbers else of_numbers
 
 
 @compiled
@@ -152,8 +206,8 @@ def add_values(  # type: ignore[no-untyped-def]
     """
     one, width, m, n_models = np.uint64(1), np.uint64(BLOCK), np.uint64(len(set_squares)), len(coefficients)
     longest = max(_longest(indptr, rows) + one, np.uint64(len(Z)))
-    places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
-    found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
+    places = np.empty(longest, np.uint32)
+    found, near, base, x = _work(kernel, longest, Z)
     weights, used = np.empty((n_models, width)), np.empty(n_models, np.bool_)
     for begin in range(np.uint64(0), m, width):
         end = min(begin + width, m)
@@ -169,7 +223,7 @@ def add_values(  # type: ignore[no-untyped-def]
             i = rows[t]
             _fill_row(
                 kernel, indices, values, indptr[i], indptr[i + one], columns, n_columns,
-                Z.dtype.type(squares[t]), near, base, places, x, Z, found,
+                found.dtype.type(squares[t]), near, base, places, x, Z, found,
             )  # fmt: skip
             found[own:] = 0
             for k in range(n_models):
@@ -194,8 +248,8 @@ def add_symmetric_values(  # type: ignore[no-untyped-def]
     """
     one, width = np.uint64(1), np.uint64(BLOCK)
     longest = max(_longest(indptr, rows) + one, np.uint64(len(Z)))
-    places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
-    found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
+    places = np.empty(longest, np.uint32)
+    found, near, base, x = _work(kernel, longest, Z)
     weights, added = np.empty((1, width)), np.empty(width)
     for begin in range(np.uint64(first), np.uint64(last), width):
         end = min(begin + width, np.uint64(last))
@@ -212,7 +266,7 @@ def add_symmetric_values(  # type: ignore[no-untyped-def]
                 continue
             _fill_row(
                 kernel, indices, values, indptr[i], indptr[i + one], columns, n_columns,
-                Z.dtype.type(squares[i]), near, base, places, x, Z, found,
+                found.dtype.type(squares[i]), near, base, places, x, Z, found,
             )  # fmt: skip
             found[own:] = 0
             out[t] += weighted_sum(found, weights, np.uint64(0))
@@ -228,14 +282,14 @@ def fill_values(  # type: ignore[no-untyped-def]
     kernel, indptr, indices, values, rows, squares,
     set_indptr, set_indices, set_values, set_squares, scale2, columns, Z, out,
 ):  # fmt: skip
-    """``out[t, j] = k(x_i, z_j)`` for the rows ``i = rows[t]``, in the type of Z.
+    """``out[t, j] = k(x_i, z_j)`` for the rows ``i = rows[t]``.
 
     ``out`` has the shape (n, m); the other arguments are those of `add_values`.
     """
     one, width, m = np.uint64(1), np.uint64(BLOCK), np.uint64(len(set_squares))
     longest = max(_longest(indptr, rows) + one, np.uint64(len(Z)))
-    places, x = np.empty(longest, np.uint32), np.empty(longest, Z.dtype)
-    found, near, base = np.empty(width, Z.dtype), np.empty(width, Z.dtype), np.empty(width, Z.dtype)
+    places = np.empty(longest, np.uint32)
+    found, near, base, x = _work(kernel, longest, Z)
     for begin in range(np.uint64(0), m, width):
         end = min(begin + width, m)
         own = end - begin
@@ -246,7 +300,7 @@ def fill_values(  # type: ignore[no-untyped-def]
             i = rows[t]
             _fill_row(
                 kernel, indices, values, indptr[i], indptr[i + one], columns, n_columns,
-                Z.dtype.type(squares[t]), near, base, places, x, Z, found,
+                found.dtype.type(squares[t]), near, base, places, x, Z, found,
             )  # fmt: skip
             out[t, begin:end] = found[:own]
         _clear(set_indptr, set_indices, begin, end, columns)

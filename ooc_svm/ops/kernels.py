@@ -40,6 +40,17 @@ class GaussianOfFullRows(Gaussian):
     """
 
 
+class OfWholeNumbers(NamedTuple):
+    """A kernel of rows whose values are all 1: a table, of ``norms (x.x + z.z) + products x.z``.
+
+    That is ``|x - z|^2`` for the Gaussian kernel, and ``x.z`` for others: whole numbers both.
+    """
+
+    table: npt.NDArray[np.float64]
+    norms: int
+    products: int
+
+
 class Sigmoid(NamedTuple):
     """``k(x, z) = tanh(gamma x.z + coef0)``, which is not positive semi-definite for many data."""
 
@@ -60,6 +71,28 @@ def for_rows(kernel: Any, n_nonzeros: int, n_entries: int, value_type: str, scal
     """
     full = n_nonzeros >= FULL * n_entries and value_type == "float32" and not scaled
     return GaussianOfFullRows(*kernel) if full and type(kernel) is Gaussian else kernel
+
+
+# Entries of a table at most: beyond, values are cheaper computed.
+LONGEST_TABLE = 1 << 14
+
+
+def of_ones(kernel: Any, most: float) -> Any:
+    """The kernel of rows whose values are all 1; ``most``: nonzeros of the longest two rows together.
+
+    It is the kernel itself where its table would be too long.
+    """
+    if most >= LONGEST_TABLE:
+        return kernel
+    numbers = np.arange(int(most) + 1, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(kernel, Gaussian):
+            return OfWholeNumbers(np.exp(-kernel.gamma * numbers), 1, -2)
+        if isinstance(kernel, Polynomial):
+            numbers = (kernel.gamma * numbers + kernel.coef0) ** kernel.degree
+        elif isinstance(kernel, Sigmoid):
+            numbers = np.tanh(kernel.gamma * numbers + kernel.coef0)
+        return OfWholeNumbers(numbers, 0, 1)
 
 
 def in_precision(kernel: Any, dtype: npt.DTypeLike) -> Any:

@@ -13,7 +13,18 @@ from scipy import sparse
 from ooc_svm.ops import gram
 from ooc_svm.ops.compiled import compiled
 from ooc_svm.ops.kernel_values import EXP_ULPS, power_of_two, tangent
-from ooc_svm.ops.kernels import Gaussian, GaussianOfFullRows, Polynomial, Sigmoid, for_rows, in_precision
+from ooc_svm.ops.kernels import (
+    LONGEST_TABLE,
+    Gaussian,
+    GaussianOfFullRows,
+    Linear,
+    OfWholeNumbers,
+    Polynomial,
+    Sigmoid,
+    for_rows,
+    in_precision,
+    of_ones,
+)
 
 PRECISIONS = (np.float32, np.float64)
 
@@ -124,6 +135,41 @@ def test_values_are_those_of_the_formula(
     sums = sums_of(kernel, rows, of, coefficients, scale, dtype)
     bound = np.abs(coefficients) @ (tolerance * (1.0 + sizes)).T + 1e-13
     assert (np.abs(sums - coefficients @ expected.T) <= bound).all()
+
+
+def looked_up(kernel, rows: Rows, of: Rows):
+    """Values of `fill_values` from a table."""
+    near, far = rows.squares(None), of.squares(None)
+    buffers = gram.new_buffers(of.block.indptr, rows.n_features, np.uint8)
+    places, out = np.arange(rows.n_rows, dtype=np.uint64), np.empty((rows.n_rows, of.n_rows))
+    gram.fill_values(kernel, *rows.block.arrays, places, near, *of.block.arrays, far, None, *buffers, out)
+    assert not buffers[0].any()
+    return out
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, Linear()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(("n_features", "density"), [(30, 0.4), (30, 0.0), (700, 0.9), (3000, 0.3)])
+def test_values_of_rows_of_ones_are_looked_up(kernel, n_features, density):
+    rows, of = (make_rows(n, n_features, density, "ones", n) for n in (40, 150))
+    most = float(rows.squares(None).max() + of.squares(None).max())
+    table = of_ones(kernel, most)
+    assert isinstance(table, OfWholeNumbers)
+    found = looked_up(table, rows, of)
+    np.testing.assert_allclose(found, plain_values(kernel, rows, of), rtol=1e-13, atol=1e-300)
+    if density == 0.9:
+        assert plain_values(Linear(), rows, of).min() > 2 * gram.MOST_COUNTED
+
+
+def test_rows_too_long_for_a_table_are_computed():
+    assert of_ones(Gaussian(0.1), LONGEST_TABLE) == Gaussian(0.1)
+    assert len(of_ones(Gaussian(0.1), LONGEST_TABLE - 1).table) == LONGEST_TABLE
+
+
+def test_rows_that_are_none_of_ones_are_kept_inside_the_table():
+    rows = make_rows(40, 30, 0.9, "ones", 3)
+    found = looked_up(of_ones(Gaussian(0.1), 3.0), rows, rows)
+    assert (found <= 1.0).all()
+    assert (found >= np.exp(-0.3)).all()
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda each: type(each).__name__)

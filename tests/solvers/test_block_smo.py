@@ -293,6 +293,26 @@ def test_rows_with_all_columns_may_be_far_from_0():
     assert row["dual"] <= row["primal"]
 
 
+@pytest.mark.parametrize("longest", [1 << 14, 4])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rows_of_ones_need_no_exact_scores(monkeypatch, kernel, longest):
+    """Values are looked up, or are float64 where the table would be too long."""
+    monkeypatch.setattr("ooc_svm.ops.kernels.LONGEST_TABLE", longest)
+    matrix, labels = make_data("hinge")
+    matrix.data[:] = 1.0
+    model = ooc_svm.train(matrix, labels, **options_of("hinge", kernel, bias="free", C=1.5, tol=1e-7))
+    (row,) = model.report["models"]
+    assert row["converged"]
+    assert row["exact_scores"] == 0.0
+    own = KERNELS[kernel][0]
+    peer = SVC(kernel=kernel, C=1.5, tol=1e-9, **own).fit(matrix, labels)
+    v = peer.dual_coef_.toarray()[0] if hasattr(peer.dual_coef_, "toarray") else peer.dual_coef_[0]
+    K = gram_of(matrix, kernel)[np.ix_(peer.support_, peer.support_)]
+    optimum = np.abs(v).sum() - 0.5 * v @ K @ v
+    assert row["dual"] == pytest.approx(optimum, rel=1e-6)
+    np.testing.assert_allclose(model.decision_function(matrix), peer.decision_function(matrix), atol=2e-3)
+
+
 def test_rounding_that_hides_the_gap_for_long_does_not_end_a_run(store, monkeypatch):
     small_sets(monkeypatch)
     monkeypatch.setattr("ooc_svm.solvers.block_smo.solver.HIDDEN_READS", 2)

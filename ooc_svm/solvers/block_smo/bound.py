@@ -87,6 +87,9 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
 
 def precision_for(kernel: Any, sizes: RowSizes) -> str:
     """In which precision kernel values are good enough while multipliers are searched."""
+    if sizes.ones:
+        # Values are looked up, which takes no longer.
+        return "float64"
     error, largest = kernel_error(kernel, sizes, "float32"), largest_value(kernel, sizes)
     # Beyond what float32 has, one does not know.
     return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
@@ -94,7 +97,8 @@ def precision_for(kernel: Any, sizes: RowSizes) -> str:
 
 def precision_of_predictions(kernel: Any, sizes: RowSizes) -> str:
     """That of a kernel of any rows: support vectors may have fewer of the columns than all rows have."""
-    return precision_for(Gaussian(*kernel) if isinstance(kernel, Gaussian) else kernel, sizes)
+    kernel = Gaussian(*kernel) if isinstance(kernel, Gaussian) else kernel
+    return precision_for(kernel, RowSizes(sizes.square, sizes.nonzeros))
 
 
 def update_error(

@@ -438,7 +438,9 @@ class BlockSmo(Solver):
         columns = np.linspace(0, max(self.model.n_features - 1, 0), length).astype(np.int32)
         values = None if self.state.working.ones else np.ones(m * length, self.state.working.values.dtype)
         rows = RowBlock(0, np.arange(m + 1, dtype=np.int64) * length, np.tile(columns, m), values)
-        moved = Moved(np.arange(m, dtype=np.int64) - m, rows, np.ones(m), np.ones(m), np.ones(m))
+        moved = Moved(
+            np.arange(m, dtype=np.int64) - m, rows, np.full(m, float(length)), np.ones(m), np.ones(m)
+        )
         return Sample(
             (), (UpdatePass(self.model, moved, NONE_KEPT, Choice(m // 2, 0.0, 0), "float32", None),)
         )

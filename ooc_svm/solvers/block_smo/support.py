@@ -11,7 +11,6 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.errors import MemoryBudgetError, parameter
 from ooc_svm.ops import gram
-from ooc_svm.ops.kernels import in_precision
 from ooc_svm.passes.base import UNCOUNTED, Overlap, RowSlice, WholeRead
 from ooc_svm.passes.gather import GatheredRows, GatherPass, NonzeroRows, join_gathered
 from ooc_svm.solvers.block_smo.update import KernelModel, Moved
@@ -83,10 +82,13 @@ class SupportPass(WholeRead):
             return
         places = support.numbers[here] - rows.start
         sums = h[places] if self.first else np.zeros(len(here))
+        kernel = model.kernel_of(support.squares, support.squares, np.float64)
+        buffers = gram.new_buffers(
+            support.rows.indptr, model.n_features, gram.type_of_block(kernel, np.float64)
+        )
         gram.add_symmetric_values(
-            *(in_precision(model.kernel, np.float64), *support.rows.arrays, support.squares, model.scale2),
-            *(support.v, here.view(np.uint64), self.first, self.last),
-            *(*gram.new_buffers(support.rows.indptr, model.n_features, np.float64), sums, partial.sums),
+            *(kernel, *support.rows.arrays, support.squares, model.scale2),
+            *(support.v, here.view(np.uint64), self.first, self.last, *buffers, sums, partial.sums),
         )
         h[places] = sums
         partial.additions = max(partial.additions, len(here)) + 1

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock
 from ooc_svm.losses.row_loops import losses_along
 from ooc_svm.ops import gram
-from ooc_svm.ops.kernels import in_precision
+from ooc_svm.ops.kernels import OfWholeNumbers, in_precision, of_ones
 from ooc_svm.ops.rows import row_squares
 from ooc_svm.ops.squares import squares_of
 from ooc_svm.passes.base import WHOLE, Position, RowSlice, union
@@ -71,6 +71,14 @@ class KernelModel:
     def best_error(self) -> str:
         """What these are off by at most."""
         return f"{self.name} best error"
+
+    def kernel_of(self, squares: Float64Array, of_set: Float64Array, precision: npt.DTypeLike) -> Any:
+        """The kernel as compiled functions take it, for rows and a set with these squared norms."""
+        if self.ones:
+            kernel = of_ones(self.kernel, float(squares.max(initial=0.0) + of_set.max(initial=0.0)))
+            if isinstance(kernel, OfWholeNumbers):
+                return kernel
+        return in_precision(self.kernel, precision)
 
     def rows(self, rows: RowSlice) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
         """Multipliers, scores, targets and costs of some rows."""
@@ -136,11 +144,11 @@ def add_kernel_values(
     """``out += K change`` for some rows of a block; ``squares`` are theirs. Both may have several rows."""
     if not len(moved.numbers) or not len(places):
         return
-    dtype = np.dtype(precision)
+    kernel = model.kernel_of(squares, moved.squares, precision)
+    buffers = gram.new_buffers(moved.rows.indptr, model.n_features, gram.type_of_block(kernel, precision))
     gram.add_values(
-        *(in_precision(model.kernel, dtype), *block.arrays, places, squares),
-        *(*moved.rows.arrays, moved.squares, model.scale2, moved.change.reshape(-1, len(moved.numbers))),
-        *(*gram.new_buffers(moved.rows.indptr, model.n_features, dtype), out.reshape(-1, len(places))),
+        *(kernel, *block.arrays, places, squares, *moved.rows.arrays, moved.squares, model.scale2),
+        *(moved.change.reshape(-1, len(moved.numbers)), *buffers, out.reshape(-1, len(places))),
     )
 
 

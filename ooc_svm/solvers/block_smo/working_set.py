@@ -9,7 +9,6 @@ import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock
 from ooc_svm.ops import gram
-from ooc_svm.ops.kernels import in_precision
 from ooc_svm.ops.rows import row_squares
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.solvers.block_smo import set_loops
@@ -74,12 +73,17 @@ class WorkingSet(CopiedRows):
         ``bias``: the sum of all multipliers where it is penalized, else 0.
         """
         m, dtype = len(self.numbers), np.dtype(precision)
-        K, squares, places = np.empty((m, m), dtype), np.empty(m), np.arange(m, dtype=np.uint64)
+        squares, places = np.empty(m), np.arange(m, dtype=np.uint64)
         row_squares(*self.rows.arrays, model.scale2, places, squares)
+        kernel = model.kernel_of(squares, squares, dtype)
+        buffers = gram.new_buffers(self.ends, model.n_features, gram.type_of_block(kernel, dtype))
+        if model.ones:
+            # Values for steps need no more; those of scores are exact.
+            dtype = np.dtype(np.float32)
+        K = np.empty((m, m), dtype)
         gram.fill_values(
-            *(in_precision(model.kernel, dtype), *self.rows.arrays, places, squares),
-            *(*self.rows.arrays, squares, model.scale2),
-            *(*gram.new_buffers(self.ends, model.n_features, dtype), K),
+            *(kernel, *self.rows.arrays, places, squares),
+            *(*self.rows.arrays, squares, model.scale2, *buffers, K),
         )
         if kind == "penalized":
             K += dtype.type(1.0)
