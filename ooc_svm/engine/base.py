@@ -24,6 +24,7 @@ from ooc_svm.passes.base import (
     RowSet,
     RowSlice,
     StridedRange,
+    is_long,
     is_pass,
     is_vector_request,
     union,
@@ -232,9 +233,8 @@ class Engine(ABC):
         rows = RowSlice(part.start, part.stop, every, part.step)
         visits = [partial(p.visit, block, rows, sums) for p, sums in zip(passes, partials, strict=True)]
         with ExitStack() as others:
-            # Without a block a visit is shorter than handing it to another thread.
-            for visit in visits[1:]:
-                others.callback(visit if block is None else self._begin(visit))
+            for request, visit in zip(passes[1:], visits[1:], strict=True):
+                others.callback(self._begin(visit) if is_long(request) else visit)
             visits[0]()
         for name in changed:
             if not self.vectors[name].in_memory:

@@ -64,6 +64,7 @@ class SupportPass(WholeRead):
     part: int
     parts: int
     needs_data: ClassVar[bool] = False
+    computes_long: ClassVar[bool] = True
 
     @property
     def reads(self) -> tuple[str, ...]:
