@@ -184,8 +184,8 @@ class LandmarkSource(NothingAhead):
     def shared_nbytes(self, n_landmarks: int, most_nonzeros: int) -> int:
         """Bytes of the landmarks, of the rows that they are chosen among, and of what all blocks share."""
         # Of float64: the decomposition that they are chosen by, and kernel values and eigenvectors of half of
-        # them at the same time; or those of all, and what finding them takes.
-        matrices = 6 * 8 * n_landmarks * n_landmarks + 12 * SAMPLE * n_landmarks * most_nonzeros
+        # them at the same time; or those of all, later. Finding eigenvectors takes three such matrices.
+        matrices = 8 * 8 * n_landmarks * n_landmarks + 12 * SAMPLE * n_landmarks * most_nonzeros
         return matrices + 4 * self._most_rows * self.n_features
 
     def block_stored_bytes(self, index: int) -> int:

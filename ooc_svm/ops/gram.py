@@ -29,16 +29,38 @@ from ooc_svm.ops.block_products import (
 )
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.kernel_values import apply, apply_to_distances
-from ooc_svm.ops.kernels import GaussianOfFullRows, OfWholeNumbers
+from ooc_svm.ops.kernels import Gaussian, GaussianOfFullRows, OfWholeNumbers, in_precision
 from ooc_svm.ops.rows import dot
 
 BLOCK = WIDTH  # Rows of the set that are scattered together
 ROUNDINGS = SUM_ROUNDINGS + 1  # That a value goes through in the weighted sum of a block
 MOST_COUNTED = 255  # In a byte
+LONGEST_TABLE = 1 << 14  # Entries of a table at most: beyond, values are cheaper computed
+
+
+@compiled
+def _apply_to_products(kernel, zeros, base, out):  # type: ignore[no-untyped-def]
+    apply(kernel, out, zeros[0], zeros, base)
+
+
+def table_of(kernel: Any, most: float) -> OfWholeNumbers | None:
+    """A kernel of rows whose values are all 1; ``most``: nonzeros of the two longest rows together.
+
+    None where the table would be too long.
+    """
+    if most >= LONGEST_TABLE:
+        return None
+    numbers, (zeros, base) = np.arange(int(most) + 1, dtype=np.float64), np.zeros((2, int(most) + 1))
+    of_distances = isinstance(kernel, Gaussian)
+    if of_distances:
+        # The distance of two rows is what their norms, 0 here, exceed their product by, twice.
+        numbers *= -0.5
+    _apply_to_products(in_precision(kernel, np.float64), zeros, base, numbers)
+    return OfWholeNumbers(numbers, 1, -2) if of_distances else OfWholeNumbers(numbers, 0, 1)
 
 
 def type_of_block(kernel: Any, dtype: npt.DTypeLike) -> npt.DTypeLike:
-    """Type of Z for a kernel, whose values are of a type otherwise."""
+    """Type of Z for a kernel, ``dtype`` being that of its values."""
     return np.uint8 if isinstance(kernel, OfWholeNumbers) else dtype
 
 
@@ -145,7 +167,8 @@ def _choose_fill_row(
     def by_counts(  # type: ignore[no-untyped-def]
         kernel, indices, values, p, end, columns, n_columns, square, near, base, places, x, Z, found
     ):
-        # Numbers modulo 2^16: what they come to is less. Of rows that are no such rows, any value is found.
+        # Numbers modulo 2^16, which entries of the table are below. Rows with other values, as of a forged
+        # state, find a wrong entry, but none outside of it.
         n, table = _find(indices, None, p, end, columns, places, x), kernel.table
         norm, products, own = np.uint16(kernel.norms), np.uint16(kernel.products), np.uint16(square)
         for k in range(BLOCK):
@@ -193,7 +216,7 @@ def add_values(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """``out[k, t] += sum_j coefficients[k, j] k(x_i, z_j)`` for the rows ``i = rows[t]``.
 
-    ``kernel``: see `ooc_svm.ops.kernels`; its numbers are of the type of Z.
+    ``kernel``: see `ooc_svm.ops.kernels`; its numbers are of the type of Z, or it is a table.
     ``indptr``, ``indices``, ``values``: rows of a block as `ooc_svm.ops.rows` takes them.
     ``rows``: uint64 of shape (n,): numbers of rows of the block.
     ``squares``: ``x_i.x_i`` (with scale2) of these, float64 of shape (n,).

@@ -73,28 +73,6 @@ def for_rows(kernel: Any, n_nonzeros: int, n_entries: int, value_type: str, scal
     return GaussianOfFullRows(*kernel) if full and type(kernel) is Gaussian else kernel
 
 
-# Entries of a table at most: beyond, values are cheaper computed.
-LONGEST_TABLE = 1 << 14
-
-
-def of_ones(kernel: Any, most: float) -> Any:
-    """The kernel of rows whose values are all 1; ``most``: nonzeros of the longest two rows together.
-
-    It is the kernel itself where its table would be too long.
-    """
-    if most >= LONGEST_TABLE:
-        return kernel
-    numbers = np.arange(int(most) + 1, dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(kernel, Gaussian):
-            return OfWholeNumbers(np.exp(-kernel.gamma * numbers), 1, -2)
-        if isinstance(kernel, Polynomial):
-            numbers = (kernel.gamma * numbers + kernel.coef0) ** kernel.degree
-        elif isinstance(kernel, Sigmoid):
-            numbers = np.tanh(kernel.gamma * numbers + kernel.coef0)
-        return OfWholeNumbers(numbers, 0, 1)
-
-
 def in_precision(kernel: Any, dtype: npt.DTypeLike) -> Any:
     """The same kernel with numbers of this type, in which its values are then computed."""
     convert = np.dtype(dtype).type

@@ -152,8 +152,8 @@ class TrainOptions(ResolvedOptions):
         COUNT,
         None,
         Role.IDENTITY,
-        "For millions of rows: a model of the kernel values with so many rows, which the seed draws; its gap "
-        "is that of the kernel. By default all rows are used.",
+        "For millions of rows: a model of the kernel values with so many rows, chosen among four times as "
+        "many that the seed draws; its gap is that of the kernel. By default all rows are used.",
         "K",
         heading=SOLVER_HEADING,
     )

@@ -144,15 +144,12 @@ class Pass(Protocol):
         """The partial of two neighbouring segments; may reuse ``left``."""
 
 
-class LongPass(Pass, Protocol):
-    """A pass over row vectors alone that computes for long."""
-
-    computes_long: ClassVar[bool]
-
-
 def is_long(request: Pass) -> bool:
-    """Whether a visit takes longer than handing it to another thread."""
-    return request.needs_data or hasattr(request, "computes_long")
+    """Whether a visit takes longer than handing it to another thread.
+
+    A pass over row vectors alone that computes for long says so: ``computes_long = True``.
+    """
+    return request.needs_data or getattr(request, "computes_long", False)
 
 
 ANY_NUMBER = 1 << 62  # Of passes that are served as one, at most

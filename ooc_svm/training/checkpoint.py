@@ -129,6 +129,10 @@ class Checkpoints:
         # Next to the checkpoints: what is wrong with one of these is said when it is read.
         check_writable(self.folder / "checkpoint")
 
+    def inner(self, name: str, key: RunKey) -> Checkpoints:
+        """Those of a part of the run, in a folder inside."""
+        return Checkpoints(self.folder / name, key)
+
     def save(
         self,
         number: int,

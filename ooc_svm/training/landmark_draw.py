@@ -32,8 +32,8 @@ class Drawn:
     costs: dict[str, Any]  # Its part of what a run sums up to
 
     @property
-    def lacks_some(self) -> bool:
-        """Whether some landmarks are known, and others are still to be chosen."""
+    def is_half(self) -> bool:
+        """Whether some landmarks are chosen, and others are not yet."""
         return 0 < self.pivots.missing < self.pivots.count
 
     @property
@@ -53,7 +53,10 @@ def drawn_numbers(n_rows: int, count: int, random: np.random.Generator) -> Int64
 
 
 def draw(prepared: Preparation, progress: Callable[[Progress], None] | None) -> Drawn:
-    """Read rows and choose half of the landmarks; before, find what scales and the kernel follow from."""
+    """Read rows and choose half of the landmarks, or all where there are folds.
+
+    What scales and the kernel follow from is found before.
+    """
     options, source = prepared.options, prepared.data.source
     assert options.landmarks is not None
     random = np.random.default_rng(options.seed)
@@ -76,5 +79,7 @@ def draw(prepared: Preparation, progress: Callable[[Progress], None] | None) -> 
     kernel = prepared.variants[0].kernel(gamma)
     scale2 = None if scale is None else scale**2
     pivots = Pivots(kernel, rows, source.n_features, scale2, options.landmarks)
-    pivots.draw(pivots.count // 2 or pivots.count, random)
+    # A model that a fold is held out of sees no label of it, nor landmarks that were chosen by these.
+    half = 0 if prepared.folds is not None else pivots.count // 2
+    pivots.draw(half or pivots.count, random)
     return Drawn(sampled, pivots, random, columns, costs(recorder, engine))

@@ -6,14 +6,15 @@ import hashlib
 from dataclasses import replace
 
 from ooc_svm.catalog import LINEAR, SOLVERS, load
-from ooc_svm.data.landmarks import Landmarks, LandmarkSource
+from ooc_svm.data.landmarks import SAMPLE, Landmarks, LandmarkSource
 from ooc_svm.system.memory import memory_budget
+from ooc_svm.training.data import Data
 from ooc_svm.training.grid import variants_of
 from ooc_svm.training.memory_plan import Budget, divide
 from ooc_svm.training.preparation import Preparation
 
 FEATURE_SOLVER = "streamed-smo"  # It has a multiplier of each row, which D of the kernel follows from
-FIRST_TOL, FIRST_PASSES = 0.1, 3  # Where a model ends that landmarks are chosen by
+FIRST_TOL, FIRST_PASSES = 0.1, 3  # Where the model ends that landmarks are chosen by
 
 
 def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Preparation:
@@ -29,7 +30,7 @@ def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Prepara
         landmarks=None, polish=False, calibrate=None, validation=options.held_out_share,
     )  # fmt: skip
     source = LandmarkSource(data.source, landmarks, count)
-    longest = -(-4 * data.source.n_nonzeros // max(data.source.n_rows, 1))
+    longest = _longest(data)
     features = replace(
         data,
         source=source,
@@ -50,18 +51,44 @@ def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Prepara
 
 
 def first_features(prepared: Preparation, landmarks: Landmarks) -> Preparation:
-    """The same of the landmarks that come first, for a rough model that the others are chosen by."""
+    """The same of the landmarks that come first, for a rough model that the others are chosen by.
+
+    Where it ends is no limit of the run: the others would be other ones, and a run that goes on from a limit
+    is one that was never stopped.
+    """
     rough = with_features(prepared, landmarks)
-    own = rough.options
-    passes = FIRST_PASSES if own.max_passes is None else min(own.max_passes, FIRST_PASSES)
-    return replace(rough, options=replace(own, tol=max(own.tol, FIRST_TOL), max_passes=passes))
+    limits = replace(rough.options, tol=FIRST_TOL, max_passes=FIRST_PASSES, time_limit=None)
+    return replace(rough, options=limits)
+
+
+def beside_sample(prepared: Preparation) -> Preparation:
+    """The kernel's problem, next to what landmarks are chosen by."""
+    options, data = prepared.options, prepared.data
+    assert options.landmarks is not None
+    count, longest = min(options.landmarks, data.source.n_rows), _longest(data)
+    source = LandmarkSource(data.source, None, count)
+    # Rows of a block with a multiplier, the multipliers, and the scores of the sample.
+    models, most = prepared.workload.size.n_models, max(span.stop - span.start for span in data.source.blocks)
+    copies = max(span.nbytes for span in data.source.blocks) + 8 * models * (most + SAMPLE * count)
+    own = replace(
+        data,
+        thread_nbytes=data.thread_nbytes + source.thread_nbytes(count, longest) + copies,
+        shared_nbytes=data.shared_nbytes + source.shared_nbytes(count, longest),
+    )
+    return replace(prepared, data=own)
 
 
 def feature_budget(prepared: Preparation) -> Budget:
     """The division of the memory for the linear part of a run; MemoryBudgetError if it does not fit."""
-    of_features = with_features(prepared, None)
-    allowed = memory_budget(prepared.options.memory)
-    return divide(of_features.workload, of_features.solver, of_features.options, allowed)
+    allowed, found = memory_budget(prepared.options.memory), list[Budget]()
+    for part in (beside_sample(prepared), with_features(prepared, None)):
+        found.append(divide(part.workload, part.solver, part.options, allowed))
+    return found[-1]
+
+
+def _longest(data: Data) -> int:
+    """Nonzeros of a long row, as far as one knows."""
+    return -(-4 * data.source.n_nonzeros // max(data.source.n_rows, 1))
 
 
 def _id_of(data_id: str, seed: int, landmarks: Landmarks | None) -> str:

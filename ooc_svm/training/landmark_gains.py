@@ -17,6 +17,7 @@ from ooc_svm.passes.gather import NonzeroRows, take_rows
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.landmark_draw import Drawn
+from ooc_svm.training.landmark_features import beside_sample
 from ooc_svm.training.pivots import Pivots
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress, Recorder
@@ -74,7 +75,7 @@ def choose_by_gain(
     progress : callable, optional
     """
     pivots, names = drawn.pivots, tuple(str(number) for number in range(len(primals)))
-    with open_engine(prepared, None) as (engine, _):
+    with open_engine(beside_sample(prepared), None) as (engine, _):
         recorder = Recorder(engine, list, prepared.options.tol, progress)
         recorder.note(f"one read finds {pivots.missing} landmarks more, that the model gains most from")
         for name in names:
@@ -83,7 +84,9 @@ def choose_by_gain(
                 own.write(first, multipliers[name].read(first, last))
         scores: Float64Array = engine.stream([SampleScores(pivots, names)])[0]
         spent = costs(recorder, engine)
-    pivots.take_best(scores / np.sqrt(np.array(primals))[:, None])
+    # What overflows, or is the best function already, has nothing to say.
+    speak = np.isfinite(scores).all(axis=1) & (np.array(primals) > 0.0)
+    pivots.take_best(scores[speak] / np.sqrt(np.array(primals)[speak])[:, None])
     pivots.draw(pivots.missing, drawn.random)
     return spent
 

@@ -60,16 +60,19 @@ def train_on_landmarks(prepared: Preparation, progress: Tell, checkpoints: Check
         with one_thread_a_product():
             drawn = draw(prepared, progress)
             before = drawn.costs
-            if drawn.lacks_some:
+            if drawn.is_half:
                 of_first = first_features(prepared, drawn.landmarks())
-                first = _train_features(of_first, progress, checkpoints, before, handed)
+                rough = None if checkpoints is None else checkpoints.inner("rough", key_of(of_first))
+                first = _train_features(of_first, progress, rough, before, handed)
                 before = sum_of_costs(before, first.report)
                 told = _after(progress, before)
                 found = choose_by_gain(drawn, prepared, handed, first.primals, told)
                 before = sum_of_costs(before, found)
-            landmarks = drawn.landmarks()
+            numbers, columns, landmarks = drawn.numbers, drawn.columns, drawn.landmarks()
+            del drawn
             of_features = with_features(prepared, landmarks)
-            linear = _train_features(of_features, progress, checkpoints, before, handed)
+            own = None if checkpoints is None else checkpoints.inner("landmarks", key_of(of_features))
+            linear = _train_features(of_features, progress, own, before, handed)
         spent = sum_of_costs(before, linear.report)
 
         def start(run: Run) -> None:
@@ -79,16 +82,16 @@ def train_on_landmarks(prepared: Preparation, progress: Tell, checkpoints: Check
             )
             for number, (solver, function) in enumerate(zip(run.solvers, linear.functions, strict=True)):
                 coefficients = landmarks.coefficients(function.weights)
-                point = Start(drawn.numbers, coefficients, float(function.bias), handed[str(number)])
+                point = Start(numbers, coefficients, float(function.bias), handed[str(number)])
                 prepared.solver.begin_with(solver, run.engine.vectors, point)
 
         if checkpoints is not None:
             # States that follow from another end of the linear part are none of this run.
             end = b"".join(np.append(each.weights, each.bias).tobytes() for each in linear.functions)
             name = f"kernel-{hashlib.sha256(end).hexdigest()[:16]}"
-            checkpoints = Checkpoints(checkpoints.folder / name, key_of(prepared))
+            checkpoints = checkpoints.inner(name, key_of(prepared))
         told = _after(progress, spent)
-        model, _ = train_together(prepared, told, checkpoints, drawn.columns, spent["seconds"], start)
+        model, _ = train_together(prepared, told, checkpoints, columns, spent["seconds"], start)
     return replace(model, report=_joined(model.report, linear.report, landmarks.n_rows, spent))
 
 
@@ -125,10 +128,6 @@ def _train_features(
         if progress is not None and event.kind != "hint":
             progress(event)
 
-    if checkpoints is not None:
-        # Other landmarks are another problem.
-        name = f"landmarks-{hashlib.sha256(prepared.data.id().encode()).hexdigest()[:16]}"
-        checkpoints = Checkpoints(checkpoints.folder / name, key_of(prepared))
     told = None if progress is None else _after(tell, before)
     try:
         model, _ = train_together(prepared, told, checkpoints, None, before["seconds"], end=end)

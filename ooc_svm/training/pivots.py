@@ -69,8 +69,10 @@ class Pivots:
         return self.count - int(np.count_nonzero(self._is_chosen))
 
     def landmarks(self) -> Landmarks:
-        """The rows chosen so far, with their features."""
+        """The rows chosen so far, with their features; when none is missing, the decomposition is let go."""
         rows = take_rows(self.rows, self.chosen)
+        if not self.missing:
+            self._F = np.empty((0, 0))
         return Landmarks.of(self.kernel, rows, self.n_features, self.scale2)
 
     def draw(self, most: int, random: np.random.Generator) -> None:
@@ -96,8 +98,9 @@ class Pivots:
         A model of the rows chosen so far has multipliers v of all rows; its function is what these rows tell
         of ``g(x) = sum_i v_i k(x_i, x)``. With r the rest of g, minus ``r(x)`` is the derivative of P along
         ``k(x, .)``. What no chosen row tells of that function has the squared norm that is left of x, so P
-        may fall by ``r(x)^2 / (2 left(x))``, and by no more, as losses are convex (after Keerthi, Chapelle
-        and DeCoste, Building Support Vector Machines with Reduced Classifier Complexity, JMLR 2006).
+        may fall by ``r(x)^2 / (2 left(x))``, and by no more at the best v, as losses are convex (after
+        Keerthi, Chapelle and DeCoste, Building Support Vector Machines with Reduced Classifier Complexity,
+        JMLR 2006).
 
         Parameters
         ----------

@@ -14,7 +14,6 @@ from ooc_svm.ops import gram
 from ooc_svm.ops.compiled import compiled
 from ooc_svm.ops.kernel_values import EXP_ULPS, power_of_two, tangent
 from ooc_svm.ops.kernels import (
-    LONGEST_TABLE,
     Gaussian,
     GaussianOfFullRows,
     Linear,
@@ -23,7 +22,6 @@ from ooc_svm.ops.kernels import (
     Sigmoid,
     for_rows,
     in_precision,
-    of_ones,
 )
 
 PRECISIONS = (np.float32, np.float64)
@@ -152,7 +150,7 @@ def looked_up(kernel, rows: Rows, of: Rows):
 def test_values_of_rows_of_ones_are_looked_up(kernel, n_features, density):
     rows, of = (make_rows(n, n_features, density, "ones", n) for n in (40, 150))
     most = float(rows.squares(None).max() + of.squares(None).max())
-    table = of_ones(kernel, most)
+    table = gram.table_of(kernel, most)
     assert isinstance(table, OfWholeNumbers)
     found = looked_up(table, rows, of)
     np.testing.assert_allclose(found, plain_values(kernel, rows, of), rtol=1e-13, atol=1e-300)
@@ -161,13 +159,13 @@ def test_values_of_rows_of_ones_are_looked_up(kernel, n_features, density):
 
 
 def test_rows_too_long_for_a_table_are_computed():
-    assert of_ones(Gaussian(0.1), LONGEST_TABLE) == Gaussian(0.1)
-    assert len(of_ones(Gaussian(0.1), LONGEST_TABLE - 1).table) == LONGEST_TABLE
+    assert gram.table_of(Gaussian(0.1), gram.LONGEST_TABLE) is None
+    assert len(gram.table_of(Gaussian(0.1), gram.LONGEST_TABLE - 1).table) == gram.LONGEST_TABLE
 
 
 def test_rows_that_are_none_of_ones_are_kept_inside_the_table():
     rows = make_rows(40, 30, 0.9, "ones", 3)
-    found = looked_up(of_ones(Gaussian(0.1), 3.0), rows, rows)
+    found = looked_up(gram.table_of(Gaussian(0.1), 3.0), rows, rows)
     assert (found <= 1.0).all()
     assert (found >= np.exp(-0.3)).all()
 

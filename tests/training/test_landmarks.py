@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import ooc_svm
-from ooc_svm import InputError, MemoryBudgetError, OocSVC, UsageError
+from ooc_svm import DamageError, InputError, MemoryBudgetError, OocSVC, UsageError
 from ooc_svm.data.blocks import RowBlock
 from ooc_svm.ops.kernels import Gaussian
 from ooc_svm.training.landmark_draw import drawn_numbers
@@ -123,6 +123,49 @@ def test_a_model_of_landmarks_can_be_polished_later(store, tmp_path):
     polished = ooc_svm.train(store, **options, polish=True, resume=True)
     assert polished.report["converged"]
     assert polished.report["models"][0]["dual"] >= first.report["models"][0]["dual"]
+
+
+@pytest.mark.parametrize("option", [{"validation": 0.3}, {"calibrate": "sigmoid"}])
+def test_rows_that_are_held_out_have_scores_after_polishing(store, tmp_path, option):
+    """Not those of the rows with a multiplier alone, which is all that a model of landmarks needs."""
+    options = {**RBF, "landmarks": K, "tol": 1e-5, **option}
+    ooc_svm.train(store, **options, checkpoint=tmp_path)
+    later = ooc_svm.train(store, **options, polish=True, checkpoint=tmp_path, resume=True)
+    once = ooc_svm.train(store, **options, polish=True)
+    name = "validation" if "validation" in option else "calibration"
+
+    def numbers(found):
+        if isinstance(found, dict):
+            return [x for key in sorted(found) if key != "models" for x in numbers(found[key])]
+        if isinstance(found, list):
+            return [x for each in found for x in numbers(each)]
+        return [found] if isinstance(found, float) else []
+
+    assert numbers(later.report[name])
+    assert numbers(later.report[name]) == pytest.approx(numbers(once.report[name]), rel=0.02, abs=5e-3)
+
+
+@pytest.mark.parametrize("other", [{"gamma": 0.05}, {"seed": 3}])
+def test_a_checkpoint_of_another_run_is_refused(store, tmp_path, other):
+    options = {**RBF, "landmarks": K, "checkpoint": tmp_path}
+    ooc_svm.train(store, **options)
+    with pytest.raises(DamageError, match="was saved by a run"):
+        ooc_svm.train(store, **{**options, **other}, resume=True)
+
+
+def test_where_nothing_is_lost_any_rows_will_do():
+    model = ooc_svm.train(X, np.zeros(len(X)), problem="svr", epsilon=EPS, **RBF, landmarks=K)
+    assert model.report["landmarks"]["landmarks"] == K
+    assert model.report["models"][0]["primal"] == 0.0
+
+
+def test_the_decomposition_is_let_go_when_all_are_chosen():
+    pivots = drawn_pivots(X[:300], 64, 32)
+    pivots.landmarks()
+    assert pivots._F.size
+    pivots.draw(32, np.random.default_rng(5))
+    pivots.landmarks()
+    assert not pivots._F.size
 
 
 def test_rows_are_drawn_by_the_seed():

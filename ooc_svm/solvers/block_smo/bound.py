@@ -87,7 +87,7 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
 
 def precision_for(kernel: Any, sizes: RowSizes) -> str:
     """In which precision kernel values are good enough while multipliers are searched."""
-    if sizes.ones:
+    if sizes.ones and 2.0 * sizes.square < gram.LONGEST_TABLE:
         # Values are looked up, which takes no longer.
         return "float64"
     error, largest = kernel_error(kernel, sizes, "float32"), largest_value(kernel, sizes)

@@ -31,7 +31,14 @@ from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
-from ooc_svm.solvers.block_smo.start import BestPoint, IntoBounds, Shrink, SupportScores, balanced
+from ooc_svm.solvers.block_smo.start import (
+    BestPoint,
+    IntoBounds,
+    Shrink,
+    SupportScores,
+    UnknownScores,
+    balanced,
+)
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.support import Mirrored, add_support_values, gather_support
 from ooc_svm.solvers.block_smo.update import (
@@ -227,7 +234,8 @@ class BlockSmo(Solver):
         add nothing to P and D as they are.
         """
         state, model = self.state, self.model
-        moved = yield from self._support(model, state.certificate.n_support)
+        sums = yield RowPass(Sums(model, 0.0))
+        moved = yield from self._support(model, int(sums[set_loops.SUPPORT]))
         mirrored = yield from add_support_values(model, moved, self._parts)
         error = bound.update_error(model.kernel, self.sizes, "float64", moved.v, mirrored.additions)
         rebuilt = Rebuilt(REACH, mirrored.sums, error)
@@ -240,8 +248,8 @@ class BlockSmo(Solver):
     def _first_read(self) -> Requests:
         """Find P of the point of landmarks and the scores of the multipliers that a run begins with.
 
-        Values of the kernel are of float64, since all that is known later is a sum that begins here. One of
-        the reads is not counted, if there are two.
+        Values of the kernel are of float64, since all that is known later is a sum that begins here. If there
+        are two reads, that for P is not counted.
         """
         state, model, point = self.state, self.model, BestPoint.of(self.model)
         yield RowPass(IntoBounds(model))
@@ -272,7 +280,6 @@ class BlockSmo(Solver):
         ]
         found = yield from self._together(passes, choice)
         state.square, state.nonzeros = found.square, found.nonzeros
-        state.violation = found.up - found.down
         sums = yield RowPass(Sums(point, state.best_bias))
         largest = bound.largest_value(self.model.kernel, self.sizes)
         values = bound.values(sums, state.best_bias, self.bias, 0.0, largest, self.n_rows)
@@ -292,6 +299,7 @@ class BlockSmo(Solver):
         yield RowPass(SupportScores(self.model, moved.numbers, mirrored.sums, error))
         self.state.values += 0.5 * float(len(moved.v)) ** 2
         yield from self._shrink()
+        yield RowPass(UnknownScores(self.model))
         self.state.waits_for_exact = 1
 
     def _shrink(self) -> Requests:

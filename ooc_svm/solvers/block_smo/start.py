@@ -16,9 +16,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.solvers.base import Start, write_entries
 from ooc_svm.solvers.block_smo import set_loops
-from ooc_svm.solvers.block_smo.update import KernelModel, OfModel
-
-UNKNOWN = 1e300  # What a score is off by that is not known
+from ooc_svm.solvers.block_smo.update import UNKNOWN, KernelModel, OfModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +88,7 @@ class Shrink:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SupportScores(OfModel):
-    """Rule on row vectors: the scores of rows with a multiplier are known, after `SupportPass`.
-
-    Those of other rows are not: they are off by anything.
-    """
+    """Rule on row vectors: the scores of rows with a multiplier are known, after `SupportPass`."""
 
     numbers: Int64Array  # Of the rows with a multiplier
     mirrored: Float64Array  # What their scores still lack
@@ -108,8 +103,21 @@ class SupportScores(OfModel):
         here = slice(*np.searchsorted(self.numbers, (rows.start, rows.stop)))
         own = self.numbers[here] - rows.start
         rows.vectors[self.model.h][own] += self.mirrored[here]
-        rows.vectors[self.model.error][:] = UNKNOWN
         rows.vectors[self.model.error][own] = self.error
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownScores(OfModel):
+    """Rule on row vectors: the scores of rows without a multiplier are off by anything."""
+
+    sums_shape: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.model.error,)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        rows.vectors[self.model.error][rows.vectors[self.model.v] == 0.0] = UNKNOWN
 
 
 def balanced(model: KernelModel, sums: Float64Array) -> IntoBounds:

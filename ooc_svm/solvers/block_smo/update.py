@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, RowBlock
 from ooc_svm.losses.row_loops import losses_along
 from ooc_svm.ops import gram
-from ooc_svm.ops.kernels import OfWholeNumbers, in_precision, of_ones
+from ooc_svm.ops.kernels import in_precision
 from ooc_svm.ops.rows import row_squares
 from ooc_svm.ops.squares import squares_of
 from ooc_svm.passes.base import WHOLE, Position, RowSlice, union
@@ -22,6 +22,8 @@ from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes
 from ooc_svm.solvers.block_smo.candidates import Candidates, Choice
 from ooc_svm.solvers.rounding import gamma
+
+UNKNOWN = 1e300  # What a score is off by that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,9 @@ class KernelModel:
     def kernel_of(self, squares: Float64Array, of_set: Float64Array, precision: npt.DTypeLike) -> Any:
         """The kernel as compiled functions take it, for rows and a set with these squared norms."""
         if self.ones:
-            kernel = of_ones(self.kernel, float(squares.max(initial=0.0) + of_set.max(initial=0.0)))
-            if isinstance(kernel, OfWholeNumbers):
-                return kernel
+            most = float(squares.max(initial=0.0) + of_set.max(initial=0.0))
+            if (table := gram.table_of(self.kernel, most)) is not None:
+                return table
         return in_precision(self.kernel, precision)
 
     def rows(self, rows: RowSlice) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
@@ -269,6 +271,8 @@ class UpdatePass:
             pivot = self.choice.pivot
             errors, reach = rows.vectors[self.model.error], self.rebuilt.reach
             set_loops.mark_losses(self.model.loss, v, h, pivot, errors, reach, t, costs, marks)
+            # Also of rows that are held out.
+            marks |= errors >= UNKNOWN
             return [(marks, self.moved)]
         aside = rows.vectors[self.model.aside] != 0.0
         found = [(~aside, self.moved)]

@@ -77,9 +77,6 @@ class WorkingSet(CopiedRows):
         row_squares(*self.rows.arrays, model.scale2, places, squares)
         kernel = model.kernel_of(squares, squares, dtype)
         buffers = gram.new_buffers(self.ends, model.n_features, gram.type_of_block(kernel, dtype))
-        if model.ones:
-            # Values for steps need no more; those of scores are exact.
-            dtype = np.dtype(np.float32)
         K = np.empty((m, m), dtype)
         gram.fill_values(
             *(kernel, *self.rows.arrays, places, squares),
