@@ -1,6 +1,6 @@
 """Make a store that is larger than memory, of the rows of scripts/make_data.py, without their text.
 
-Run: python scripts/bench/large.py OUT --nonzeros 3.2G
+Run: python scripts/bench/large.py OUT --nonzeros 3.2e9
 
 Columns are drawn by a power law. To train on it from disk, give the memory, and empty the cache of the
 operating system before:
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from make_data import make_block, make_recipe
 
 import ooc_svm
-from ooc_svm.system.memory import format_size, parse_size
+from ooc_svm.system.memory import format_size
 
 AHEAD = 4  # Blocks that are made while one is written
 NOISE, LENGTH = 0.03, 120.0
@@ -30,7 +30,7 @@ NOISE, LENGTH = 0.03, 120.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--nonzeros", type=parse_size, default="3.2G", help="at least (%(default)s)")
+    parser.add_argument("--nonzeros", type=float, default=3.2e9, help="at least (%(default)g)")
     parser.add_argument("--features", type=int, default=1 << 22)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
