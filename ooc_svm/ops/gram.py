@@ -59,15 +59,13 @@ def table_of(kernel: Any, most: float) -> OfWholeNumbers | None:
     return OfWholeNumbers(numbers, 1, -2) if of_distances else OfWholeNumbers(numbers, 0, 1)
 
 
-def type_of_block(kernel: Any, dtype: npt.DTypeLike) -> npt.DTypeLike:
-    """Type of Z for a kernel, ``dtype`` being that of its values."""
-    return np.uint8 if isinstance(kernel, OfWholeNumbers) else dtype
-
-
 def new_buffers(
     set_indptr: npt.NDArray[Any], n_features: int, dtype: npt.DTypeLike
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[Any]]:
-    """``columns`` and Z for a set of rows, see `add_values`; ``columns`` is zeros between two uses."""
+    """``columns`` and Z for a set of rows, see `add_values`; ``columns`` is zeros between two uses.
+
+    ``dtype``: of Z; uint8 for the table of `table_of`.
+    """
     ends = np.append(set_indptr[::BLOCK], set_indptr[-1:]).astype(np.int64)
     most = min(int(np.diff(ends).max(initial=0)), n_features)
     return np.zeros(n_features, np.uint32), np.empty((most + 1, BLOCK), dtype)

@@ -15,6 +15,7 @@ from ooc_svm.passes.columns import ColumnSums
 from ooc_svm.passes.gather import GatherPass, NumberedRows, join_gathered
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.engines import open_engine
+from ooc_svm.training.landmark_features import first_count
 from ooc_svm.training.pivots import Pivots
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Progress, Recorder
@@ -30,11 +31,6 @@ class Drawn:
     random: np.random.Generator
     columns: ColumnSums | None
     costs: dict[str, Any]  # Its part of what a run sums up to
-
-    @property
-    def is_half(self) -> bool:
-        """Whether some landmarks are chosen, and others are not yet."""
-        return 0 < self.pivots.missing < self.pivots.count
 
     @property
     def numbers(self) -> Int64Array:
@@ -79,7 +75,5 @@ def draw(prepared: Preparation, progress: Callable[[Progress], None] | None) -> 
     kernel = prepared.variants[0].kernel(gamma)
     scale2 = None if scale is None else scale**2
     pivots = Pivots(kernel, rows, source.n_features, scale2, options.landmarks)
-    # A model that a fold is held out of sees no label of it, nor landmarks that were chosen by these.
-    half = 0 if prepared.folds is not None else pivots.count // 2
-    pivots.draw(half or pivots.count, random)
+    pivots.draw(first_count(prepared) or pivots.count, random)
     return Drawn(sampled, pivots, random, columns, costs(recorder, engine))

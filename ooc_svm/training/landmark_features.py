@@ -22,9 +22,7 @@ def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Prepara
 
     ``landmarks``: None where they are not known yet; there are no more features than landmarks.
     """
-    options, data = prepared.options, prepared.data
-    assert options.landmarks is not None
-    count = min(options.landmarks, data.source.n_rows)
+    options, data, count = prepared.options, prepared.data, _count(prepared)
     linear = replace(
         options, kernel=LINEAR, gamma=None, degree=None, coef0=None, solver=FEATURE_SOLVER, scale="none",
         landmarks=None, polish=False, calibrate=None, validation=options.held_out_share,
@@ -50,6 +48,21 @@ def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Prepara
     )
 
 
+def _count(prepared: Preparation) -> int:
+    """Landmarks: all rows, if there are no more."""
+    assert prepared.options.landmarks is not None
+    return min(prepared.options.landmarks, prepared.data.source.n_rows)
+
+
+def first_count(prepared: Preparation) -> int:
+    """How many landmarks come first, for a rough model that the others are chosen by; 0 if there is none.
+
+    A model that a fold is held out of sees no label of it, nor landmarks that were chosen by these.
+    """
+    count = _count(prepared)
+    return 0 if prepared.folds is not None or count == prepared.data.source.n_rows else count // 2
+
+
 def first_features(prepared: Preparation, landmarks: Landmarks) -> Preparation:
     """The same of the landmarks that come first, for a rough model that the others are chosen by.
 
@@ -63,10 +76,8 @@ def first_features(prepared: Preparation, landmarks: Landmarks) -> Preparation:
 
 def beside_sample(prepared: Preparation) -> Preparation:
     """The kernel's problem, next to what landmarks are chosen by."""
-    options, data = prepared.options, prepared.data
-    assert options.landmarks is not None
-    count, longest = min(options.landmarks, data.source.n_rows), _longest(data)
-    source = LandmarkSource(data.source, None, count)
+    data, count = prepared.data, _count(prepared)
+    source, longest = LandmarkSource(data.source, None, count), _longest(data)
     # Rows of a block with a multiplier, the multipliers, and the scores of the sample.
     models, most = prepared.workload.size.n_models, max(span.stop - span.start for span in data.source.blocks)
     copies = max(span.nbytes for span in data.source.blocks) + 8 * models * (most + SAMPLE * count)

@@ -60,7 +60,7 @@ def train_on_landmarks(prepared: Preparation, progress: Tell, checkpoints: Check
         with one_thread_a_product():
             drawn = draw(prepared, progress)
             before = drawn.costs
-            if drawn.is_half:
+            if drawn.pivots.missing:
                 of_first = first_features(prepared, drawn.landmarks())
                 rough = None if checkpoints is None else checkpoints.inner("rough", key_of(of_first))
                 first = _train_features(of_first, progress, rough, before, handed)

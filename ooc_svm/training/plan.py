@@ -12,7 +12,7 @@ from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, GRID, PRICE, checks
 from ooc_svm.solvers.base import MemoryItem
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
-from ooc_svm.training.landmark_features import FIRST_PASSES, feature_budget
+from ooc_svm.training.landmark_features import FIRST_PASSES, feature_budget, first_count
 from ooc_svm.training.memory_plan import divide, note_of, to_json
 from ooc_svm.training.pace import seconds_per_pass
 from ooc_svm.training.prepare import open_prepared
@@ -166,7 +166,7 @@ def plan(
     reads, parts = budget.plan.expected_reads, [budget]
     if wanted.landmarks is not None:
         parts.append(feature_budget(prepared))
-        first = FIRST_PASSES if wanted.landmarks > 1 else 0
+        first = FIRST_PASSES if first_count(prepared) else 0
         reads = first + parts[1].plan.expected_reads + (reads if wanted.polish else 1)
     items = max(parts, key=lambda part: part.needed).items
     if budget.ahead_bytes:

@@ -83,9 +83,8 @@ class SupportPass(WholeRead):
             return
         places = support.numbers[here] - rows.start
         sums = h[places] if self.first else np.zeros(len(here))
-        kernel = model.kernel_of(support.squares, support.squares, np.float64)
-        buffers = gram.new_buffers(
-            support.rows.indptr, model.n_features, gram.type_of_block(kernel, np.float64)
+        kernel, buffers = model.kernel_with_buffers(
+            support.squares, support.rows.indptr, support.squares, "float64"
         )
         gram.add_symmetric_values(
             *(kernel, *support.rows.arrays, support.squares, model.scale2),

@@ -74,13 +74,19 @@ class KernelModel:
         """What these are off by at most."""
         return f"{self.name} best error"
 
-    def kernel_of(self, squares: Float64Array, of_set: Float64Array, precision: npt.DTypeLike) -> Any:
-        """The kernel as compiled functions take it, for rows and a set with these squared norms."""
+    def kernel_with_buffers(
+        self, squares: Float64Array, set_indptr: npt.NDArray[Any], of_set: Float64Array, precision: str
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """The kernel and the buffers that functions of `ooc_svm.ops.gram` take, for some rows and a set.
+
+        ``squares``, ``of_set``: the squared norms of these.
+        """
+        kernel, dtype = None, np.dtype(precision)
         if self.ones:
-            most = float(squares.max(initial=0.0) + of_set.max(initial=0.0))
-            if (table := gram.table_of(self.kernel, most)) is not None:
-                return table
-        return in_precision(self.kernel, precision)
+            kernel = gram.table_of(self.kernel, float(squares.max(initial=0.0) + of_set.max(initial=0.0)))
+        if kernel is not None:
+            return kernel, gram.new_buffers(set_indptr, self.n_features, np.uint8)
+        return in_precision(self.kernel, dtype), gram.new_buffers(set_indptr, self.n_features, dtype)
 
     def rows(self, rows: RowSlice) -> tuple[Float64Array, Float64Array, Float64Array, Float64Array]:
         """Multipliers, scores, targets and costs of some rows."""
@@ -146,8 +152,7 @@ def add_kernel_values(
     """``out += K change`` for some rows of a block; ``squares`` are theirs. Both may have several rows."""
     if not len(moved.numbers) or not len(places):
         return
-    kernel = model.kernel_of(squares, moved.squares, precision)
-    buffers = gram.new_buffers(moved.rows.indptr, model.n_features, gram.type_of_block(kernel, precision))
+    kernel, buffers = model.kernel_with_buffers(squares, moved.rows.indptr, moved.squares, precision)
     gram.add_values(
         *(kernel, *block.arrays, places, squares, *moved.rows.arrays, moved.squares, model.scale2),
         *(moved.change.reshape(-1, len(moved.numbers)), *buffers, out.reshape(-1, len(places))),

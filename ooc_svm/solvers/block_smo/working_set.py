@@ -72,18 +72,17 @@ class WorkingSet(CopiedRows):
 
         ``bias``: the sum of all multipliers where it is penalized, else 0.
         """
-        m, dtype = len(self.numbers), np.dtype(precision)
+        m = len(self.numbers)
         squares, places = np.empty(m), np.arange(m, dtype=np.uint64)
         row_squares(*self.rows.arrays, model.scale2, places, squares)
-        kernel = model.kernel_of(squares, squares, dtype)
-        buffers = gram.new_buffers(self.ends, model.n_features, gram.type_of_block(kernel, dtype))
-        K = np.empty((m, m), dtype)
+        kernel, buffers = model.kernel_with_buffers(squares, self.ends, squares, precision)
+        K = np.empty((m, m), precision)
         gram.fill_values(
             *(kernel, *self.rows.arrays, places, squares),
             *(*self.rows.arrays, squares, model.scale2, *buffers, K),
         )
         if kind == "penalized":
-            K += dtype.type(1.0)
+            K += K.dtype.type(1.0)
         d = self.targets - self.h - bias
         solve = set_loops.solve_pairs if kind == "free" else set_loops.solve_singles
         found: tuple[int, float] = solve(K, self.boxes(model), self.v, d, SHARE, STEPS_A_ROW * m)
