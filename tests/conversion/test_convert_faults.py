@@ -298,9 +298,9 @@ print(report.rows, peak_memory())
 
 @pytest.fixture(scope="module")
 def large_texts(tmp_path_factory):
-    """30 and 120 MB of text; the rows of the second take 90 MB in memory."""
+    """120 and 480 MB of text: rows of 90 and 360 MB in memory, both more than any buffer of a conversion."""
     folder = tmp_path_factory.mktemp("large")
-    return [write_large_text(folder / f"{size}.svm", size * 10**6) for size in (30, 120)]
+    return [write_large_text(folder / f"{size}.svm", size * 10**6) for size in (120, 480)]
 
 
 def peak_of_conversion(text, target, *options):
