@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING
 
+from ooc_svm.system.memory import format_size
+
 if TYPE_CHECKING:
     from ooc_svm.store import LabelSummary
 
@@ -47,6 +49,11 @@ def count(number: int, noun: str) -> str:
     """A number with its noun: ``1 pass``, ``1,234 rows``."""
     plural = noun + ("es" if noun.endswith("ss") else "s")
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def bytes_read(number: int) -> str:
+    """What was read of the data: ``309 MB read``."""
+    return f"{format_size(number)} read" if number else "rows in memory"
 
 
 def printable(text: str) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from ooc_svm.cli.format import (
     block,
+    bytes_read,
     count,
     describe_labels,
     describe_values,
@@ -206,8 +207,8 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
         if "n_rows" in report:
             size = f"{count(report['n_rows'], 'row')}, {count(report['n_nonzeros'], 'nonzero')}"
             lines.append(("trained on", size))
-            read = format_size(report["bytes_read"])
-            lines.append(("took", f"{report['passes']} passes, {read} read, {seconds(report['seconds'])}"))
+            read = bytes_read(report["bytes_read"])
+            lines.append(("took", f"{report['passes']} passes, {read}, {seconds(report['seconds'])}"))
         if model.calibration is not None and "calibration" in report:
             lines.append(("probabilities", probabilities(report)))
         parts = [block(lines)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ooc_svm.cli.exit_codes import complain
-from ooc_svm.cli.format import bound, count, objective, seconds, short
+from ooc_svm.cli.format import bound, bytes_read, count, objective, seconds, short
 from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _pass_line(event: TrainEvent, bytes_a_second: float, left: list[str]) -> str
     The speed is left out where nothing was read: blocks that are kept in memory are read once.
     """
     values = f"P {objective(event.primal)}  D {objective(event.dual)}"
-    parts = [f"pass {event.passes}", _gap(event), values, f"{format_size(event.bytes_read)} read"]
+    parts = [f"pass {event.passes}", _gap(event), values, bytes_read(event.bytes_read)]
     parts += [*_quality(event), *_pace(event, bytes_a_second)]
     return "  ".join([*parts, *left, *_to_go(event)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ooc_svm.cli.format import block, bound, count, objective, seconds, short, table
+from ooc_svm.cli.format import block, bound, bytes_read, count, objective, seconds, short, table
 from ooc_svm.solvers.stopping import LANDMARKS, PRUNED
 from ooc_svm.system.memory import format_size
 
@@ -38,7 +38,7 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
         facts.append(("validation", _validation(report)))
     if n_unlabelled := report.get("unlabelled_rows", 0):
         facts.append(("rows", f"{report['n_rows']:,} ({n_unlabelled:,} without a label were left out)"))
-    facts.append(("passes", f"{_passes(report)} ({format_size(report['bytes_read'])} read)"))
+    facts.append(("passes", f"{_passes(report)} ({bytes_read(report['bytes_read'])})"))
     if "batches" in report:
         fewest, most = min(report["batches"]), max(report["batches"])
         sizes = f"{fewest} to {most} models" if fewest < most else count(most, "model")

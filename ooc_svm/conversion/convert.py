@@ -19,6 +19,7 @@ from ooc_svm.conversion.report import ConvertReport, Meter, Progress
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.parameters import ARRAY, CALLBACK, MATRIX, TEXT, checks
 from ooc_svm.store.feature_names import given_names
+from ooc_svm.store.kept import KeptBlocks
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import located
 from ooc_svm.system.folders import Scratch
@@ -175,7 +176,7 @@ def convert(
         from ooc_svm.conversion.on_cluster import convert_on_cluster
 
         return convert_on_cluster(names, options, progress)
-    return _convert("svmlight", names, options, progress)
+    return convert_rows("svmlight", names, options, progress)
 
 
 @checks(
@@ -262,7 +263,7 @@ def convert_matrix(
         threads=threads,
         memory=memory,
     )
-    return _convert("matrix", data, options, progress)
+    return convert_rows("matrix", data, options, progress)
 
 
 def _convert_files(
@@ -279,16 +280,23 @@ def _convert_files(
     if format_name == "npz":
         if len(names) > 1:
             raise UsageError(f"{os.fspath(names[0])} and {len(names) - 1} more: give one file of SciPy")
-        return _convert(format_name, Path(names[0]), options, progress)
+        return convert_rows(format_name, Path(names[0]), options, progress)
     if options.labels_file is not None:
         raise UsageError(f"{parameter('labels_file')} is for a file of SciPy (.npz); leave it out")
-    return _convert(format_name, names, options, progress)
+    return convert_rows(format_name, names, options, progress)
 
 
-def _convert(
-    format_name: str, data: Any, options: ConvertOptions, progress: Progress | None
+def convert_rows(
+    format_name: str,
+    data: Any,
+    options: ConvertOptions,
+    progress: Progress | None,
+    kept: KeptBlocks | None = None,
 ) -> ConvertReport:
-    """Convert data of one of the formats, in this process."""
+    """Convert data of one of the formats, in this process.
+
+    ``kept`` gets the blocks of the store, as many as the memory has room for.
+    """
     meter = Meter(progress, options.reorders)
     scratch = Scratch(options.output)
     rows = open_rows(format_name, data, options, scratch.path, meter.read)
@@ -301,6 +309,9 @@ def _convert(
     ):
         if options.reorders or rows.reject_file is not None:
             scratch.make()
+        if kept is not None:
+            kept.limit(rows.plan.kept_bytes, options.dtype)
+            writer.kept = kept
         ordered = meter.counted(blocks)
         if options.reorders:
             from ooc_svm.conversion.reorder import group_rows, shuffle_rows

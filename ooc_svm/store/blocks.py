@@ -8,6 +8,7 @@ stream over the data, and every block can be read on its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +93,11 @@ class BlockCutter:
         self._n_rows += len(starts)
         self._stop = stop
         return tails
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """First rows of the blocks known so far."""
+        return self._rows
 
     def finish(self) -> tuple[Int64Array, Int64Array]:
         """First rows and first elements of all blocks, each closed by the end of the data."""

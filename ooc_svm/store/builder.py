@@ -93,6 +93,11 @@ class StoreBuilder(UnpublishedStore):
             self.rows = RowColumns(self.files, options.chunk_rows, self.path, self._named, options.label_sets)
             self.tails = TailArrays(self.files, options.chunk_rows, options.dtype)
 
+    @property
+    def block_starts(self) -> Sequence[int]:
+        """First rows of the blocks known so far."""
+        return self._cutter.starts
+
     def append(
         self, indptr: Int64Array, labels: Float64Array, qids: Int64Array | None, weights: Float64Array | None
     ) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -183,6 +183,7 @@ class Store:
         self._value_dtype = None if metadata.value_type == "ones" else np.dtype(metadata.value_type)
         self.blocks: Sequence[BlockSpan] = self._spans()
         self._column_ends: dict[int, int] = {}  # Where the last rows read of each column end
+        self._held: dict[int, RowBlock] = {}  # Decoded blocks by number
 
     def _spans(self) -> tuple[BlockSpan, ...]:
         rows, nonzeros = self.parts.block_rows.tolist(), self.parts.block_nonzeros.tolist()
@@ -242,6 +243,8 @@ class Store:
             Reading failed.
         """
         self._check_index(index)
+        if index in self._held:
+            return self._held[index]
         span = self.blocks[index]
         if buffers is None:
             buffers = BlockBuffers(span.n_rows, span.n_nonzeros, self._value_dtype)
@@ -262,6 +265,18 @@ class Store:
         indptr -= first
         self._check(span, first, indptr, indices, values)
         return RowBlock(span.start, indptr, indices, values)
+
+    def hold(self, blocks: Sequence[RowBlock]) -> None:
+        """Have `read_block` give these, the first of the blocks as they were written, without reading."""
+        assert all(
+            (block.start, block.n_rows, len(block.indices)) == (span.start, span.n_rows, span.n_nonzeros)
+            for block, span in zip(blocks, self.blocks, strict=False)
+        )
+        self._held = dict(enumerate(blocks))
+
+    def hold_only(self, numbers: Collection[int]) -> None:
+        """Drop the blocks that are held but for some."""
+        self._held = {index: block for index, block in self._held.items() if index in numbers}
 
     @property
     def blocks_ahead(self) -> int:
@@ -318,7 +333,7 @@ class Store:
 
     def announce_block(self, index: int) -> None:
         """Begin to fetch the chunks of a block that will be read soon, where that takes time."""
-        if not self.blocks_ahead:
+        if not self.blocks_ahead or index in self._held:
             return
         parts, span = self.parts, self.blocks[index]
         parts.indptr.announce(span.start, span.stop + 1)
@@ -384,8 +399,10 @@ class Store:
 
     @checks(index=_INDEX)
     def block_stored_bytes(self, index: int) -> int:
-        """Bytes of the chunk files that reading a block fetches (tails apart: they are tiny)."""
+        """Bytes of the chunk files that reading a block fetches, 0 if it is held (tails apart: tiny)."""
         self._check_index(index)
+        if index in self._held:
+            return 0
         span, parts = self.blocks[index], self.parts
         first, last = self._outside_tails(index)
         total = 0

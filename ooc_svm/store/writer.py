@@ -14,6 +14,7 @@ from ooc_svm.errors import InputError, parameter, shown
 from ooc_svm.parameters import JSON, PATH, TEXT, Complaint, Kind, checks, read_items
 from ooc_svm.store.array_writer import GrowingArray
 from ooc_svm.store.builder import N_FEATURES, StoreBuilder, StoreOptions
+from ooc_svm.store.kept import KeptBlocks
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.row_columns import NO_TAIL
@@ -83,6 +84,11 @@ class StoreWriter:
         A value that is not possible, or the path exists and may not be replaced.
     StorageError
         Another run is writing there, or the folder cannot be written.
+
+    Attributes
+    ----------
+    kept : KeptBlocks or None
+        Gets the rows that are appended, too, if it is set before the first of them.
     """
 
     @checks(StoreOptions, path=PATH)
@@ -94,6 +100,7 @@ class StoreWriter:
             self._indices = self._elements("X/indices", np.int32, -1)
         self._data: GrowingArray | None = None
         self._open_tail = NO_TAIL
+        self.kept: KeptBlocks | None = None
 
     @property
     def path(self) -> AnyPath:
@@ -142,6 +149,8 @@ class StoreWriter:
             first = self.n_nonzeros
             tails = builder.append(rows.indptr, labelled.labels, labelled.qids, weights)
             self._append_elements(rows, values, first, tails)
+        if self.kept is not None:
+            self.kept.append(rows.indptr, rows.indices, values, builder.block_starts)
 
     def _checked_values(self, rows: RowBlock) -> Values | None:
         """Values in the type of the store, None where all are 1; raises InputError."""

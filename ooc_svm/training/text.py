@@ -1,4 +1,7 @@
-"""Text as what is trained on: it is made into a store first, in the same process."""
+"""Text as what is trained on: it is made into a store first, in the same process.
+
+Blocks of the store are kept as they were parsed, as many as memory allows: the first read of them is none.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.options import TrainOptions
+from ooc_svm.store import open_store
+from ooc_svm.store.kept import KeptBlocks
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.files import exists, is_folder
 from ooc_svm.system.folders import default_scratch_folder, private_folder
@@ -21,14 +26,15 @@ from ooc_svm.training.progress import Progress, seconds_text
 
 if TYPE_CHECKING:
     from ooc_svm.conversion.report import ConvertReport
+    from ooc_svm.store import Store
 
 _SCRATCH = "ooc-svm-text"
 
 
 class TextStore(NamedTuple):
-    """The store that was made from text, and the time that it took."""
+    """The store that was made from text, opened, and the time that it took."""
 
-    path: AnyPath
+    store: Store
     seconds: float
 
 
@@ -49,12 +55,14 @@ def stored_text(
 
     refuse_other_formats(inputs)
     _check(store, options)
+    # Landmarks are made anew of the rows in each read, and no rows are in memory.
+    kept = None if options.landmarks is not None else KeptBlocks()
     with _place(store) as path:
         with ending_at_once():
-            report = _convert(inputs, path, reading, options, progress)
+            report = _convert(inputs, path, reading, options, progress, kept)
         for warning in find_warnings(report if store is not None else replace(report, rejected=None)):
             warnings.warn(warning, stacklevel=5)
-        yield TextStore(path, report.seconds)
+        yield TextStore(_opened(path, options, kept), report.seconds)
 
 
 def _check(store: str | os.PathLike[str] | None, options: TrainOptions) -> None:
@@ -88,15 +96,27 @@ def _place(store: str | os.PathLike[str] | None) -> Iterator[AnyPath]:
             raise StorageError(f"{error}; or {advice}") from error
 
 
+def _opened(path: AnyPath, options: TrainOptions, kept: KeptBlocks | None) -> Store:
+    """The store, with the blocks that were kept."""
+    made = open_store(path, unlabelled=options.unlabelled)
+    if kept is not None:
+        made.hold(kept.blocks(None if made.value_type == "ones" else made.value_type))
+    return made
+
+
 def _convert(
     inputs: list[str],
     path: AnyPath,
     reading: Mapping[str, Any],
     options: TrainOptions,
     progress: Callable[[Progress], None] | None,
+    kept: KeptBlocks | None,
 ) -> ConvertReport:
     """Convert; a part of the progress of the training."""
-    from ooc_svm.conversion.convert import convert
+    from ooc_svm.conversion.convert import convert_rows
+    from ooc_svm.conversion.options import ConvertOptions
+    from ooc_svm.store.feature_names import given_names
+    from ooc_svm.text.inputs import expanded
 
     began = time.monotonic()
 
@@ -122,7 +142,9 @@ def _convert(
         tell("conversion", done, n_bytes=total, n_rows=rows)
 
     given = {name: value for name, value in reading.items() if value is not None}
-    report = convert(inputs, path, threads=options.threads, memory=options.memory, progress=read, **given)
+    given["feature_names"] = given_names(reading["feature_names"])
+    wanted = ConvertOptions(path, threads=options.threads, memory=options.memory, **given)
+    report = convert_rows("svmlight", expanded([*inputs]), wanted, read, kept)
     size, seconds = format_size(report.bytes_in), seconds_text(report.seconds)
     tell("note", report.bytes_in, message=f"converted {size} of text to {report.rows:,} rows in {seconds}")
     return report

@@ -126,5 +126,5 @@ def train(
     refuse_columns("text brings its labels and qids", None, sample_weight, qid)
     reading["feature_names"] = feature_names
     with stored_text(inputs, store, reading, wanted, progress) as stored:
-        made = open_prepared(stored.path, None, None, None, wanted, conversion_seconds=stored.seconds)
+        made = open_prepared(stored.store, None, None, None, wanted, conversion_seconds=stored.seconds)
         return execute(made, progress)

@@ -47,7 +47,21 @@ def test_text_gives_the_model_of_its_store(small, expected, scratch):
     assert_same(model, expected)
     assert 0 < model.report["conversion_seconds"] < 60
     assert "conversion_seconds" not in expected.report
+    assert model.report["bytes_read"] == 0 < expected.report["bytes_read"]  # the rows were kept
     assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"memory": "360MB", "threads": 1},  # which a conversion needs
+        {"kernel": "rbf", "gamma": 0.1, "landmarks": 16},  # whose rows are not held in memory
+    ],
+)
+def test_rows_are_read_where_none_are_kept(small, scratch, options):
+    model = ooc_svm.train(small.text, **options)
+    assert_same(model, ooc_svm.train(small.store, **options))
+    assert model.report["bytes_read"] > 0
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)

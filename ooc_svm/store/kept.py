@@ -1,0 +1,114 @@
+"""Blocks of a store as they are written, decoded, for a reader in the same process.
+
+Reading a block again takes time even from the system's cache: it is decompressed and checked, into memory
+that is touched for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Int32Array, Int64Array, RowBlock, Values
+from ooc_svm.store.layout import BLOCK_CHUNKS, CHUNK_ELEMENTS
+
+# Elements of most blocks; memory that is not written to takes none.
+_USUAL_ELEMENTS = (BLOCK_CHUNKS + 1) * CHUNK_ELEMENTS
+
+
+class KeptBlocks:
+    """The first blocks of a store, as many as fit.
+
+    None before `limit` is called.
+    """
+
+    def __init__(self) -> None:
+        self._most_bytes = self._value_bytes = 0
+        self._blocks: list[RowBlock] = []
+        self._open: _OpenBlock | None = _OpenBlock(0)  # None when no more fits
+        self._n_rows = self._nbytes = 0
+
+    def limit(self, most_bytes: int, dtype: npt.DTypeLike) -> None:
+        """Set the memory for blocks with values of a type, the one that is being filled included."""
+        self._most_bytes, self._value_bytes = most_bytes, np.dtype(dtype).itemsize
+
+    def append(
+        self, indptr: Int64Array, indices: Int32Array, values: Values | None, starts: Sequence[int]
+    ) -> None:
+        """Append rows, copied; ``starts`` are the first rows of the blocks known so far, those before too."""
+        if self._open is None:
+            return
+        # Rows without values get some if later ones have them.
+        self._nbytes += indptr.nbytes + (4 + self._value_bytes) * len(indices)
+        if self._nbytes > self._most_bytes:
+            self._open = None
+            return
+        begin, n_rows = 0, len(indptr) - 1
+        for start in starts[len(self._blocks) + 1 :]:
+            end = start - self._n_rows
+            self._open.extend(indptr, indices, values, begin, end)
+            self._blocks.append(self._open.block())
+            self._open, begin = _OpenBlock(start), end
+        self._open.extend(indptr, indices, values, begin, n_rows)
+        self._n_rows += n_rows
+
+    def blocks(self, value_dtype: npt.DTypeLike | None) -> list[RowBlock]:
+        """The first blocks of the store, which is complete; all of them where they fitted.
+
+        ``value_dtype`` is that of its values, None where all are 1.
+        """
+        last = [] if self._open is None or self._open.start == self._n_rows else [self._open.block()]
+        return [_with_values(block, value_dtype) for block in (*self._blocks, *last)]
+
+
+class _OpenBlock:
+    """A block whose rows come in; ``start`` is the first of them."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._ends: list[Int64Array] = [np.zeros(1, np.int64)]
+        self._indices: Int32Array = np.empty(_USUAL_ELEMENTS, np.int32)
+        self._values: Values | None = None
+        self._n_elements = 0
+
+    def extend(
+        self, indptr: Int64Array, indices: Int32Array, values: Values | None, begin: int, end: int
+    ) -> None:
+        """Append the rows ``begin <= i < end`` of some."""
+        first, stop = int(indptr[begin]), int(indptr[end])
+        before, after = self._n_elements, self._n_elements + stop - first
+        self._ends.append(indptr[begin + 1 : end + 1] + (before - first))
+        self._indices = _filled(self._indices, before, indices[first:stop])
+        if values is not None and self._values is None:
+            self._values = np.empty(len(self._indices), values.dtype)
+            self._values[:before] = 1
+        if self._values is not None:
+            ones = np.ones(after - before, self._values.dtype)
+            self._values = _filled(self._values, before, ones if values is None else values[first:stop])
+        self._n_elements = after
+
+    def block(self) -> RowBlock:
+        """The block; nothing is appended any more."""
+        values = None if self._values is None else self._values[: self._n_elements]
+        return RowBlock(self.start, np.concatenate(self._ends), self._indices[: self._n_elements], values)
+
+
+def _filled(array: npt.NDArray[Any], start: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array with a part from ``start`` on; a longer copy of it where the part is not within it."""
+    stop = start + len(part)
+    if stop > len(array):
+        longer = np.empty(max(stop, 2 * len(array)), array.dtype)
+        longer[:start] = array[:start]
+        array = longer
+    array[start:stop] = part
+    return array
+
+
+def _with_values(block: RowBlock, dtype: npt.DTypeLike | None) -> RowBlock:
+    """The block as a store of this type of values has it."""
+    if dtype is None or block.values is not None:
+        return block
+    return RowBlock(block.start, block.indptr, block.indices, np.ones(len(block.indices), dtype))

@@ -1,0 +1,106 @@
+"""Blocks kept as they were written are those that are read, however rows come in and whatever fits."""
+
+from __future__ import annotations
+
+import os
+from itertools import accumulate
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers.store_data import labelled
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ooc_svm.store import StoreWriter, kept, open_store
+
+EVERYTHING = 10**9
+
+
+@pytest.fixture(autouse=True)
+def _small_and_fast(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(kept, "_USUAL_ELEMENTS", 3)  # arrays grow
+
+
+def write(path, matrix, batches, most_bytes, **options):
+    """Write a store; the blocks that were kept, and those that are read."""
+    blocks = kept.KeptBlocks()
+    blocks.limit(most_bytes, options.get("dtype", "float32"))
+    with StoreWriter(path, n_features=matrix.shape[1], overwrite=True, **options) as writer:
+        writer.kept = blocks
+        start, turn = 0, 0
+        while start < matrix.shape[0]:
+            stop = start + batches[turn % len(batches)]
+            writer.append(labelled(matrix, np.zeros(matrix.shape[0]), start, stop))
+            start, turn = stop, turn + 1
+        writer.commit()
+    store = open_store(path)
+    read = [store.read_block(span.index) for span in store.blocks]
+    return store, blocks.blocks(None if store.value_type == "ones" else store.value_type), read
+
+
+def assert_equal(block, read):
+    assert block.start == read.start
+    np.testing.assert_array_equal(block.indptr, read.indptr)
+    np.testing.assert_array_equal(block.indices, read.indices)
+    assert (block.indptr.dtype, block.indices.dtype) == (np.int64, np.int32)
+    if read.values is None:
+        assert block.values is None
+    else:
+        np.testing.assert_array_equal(block.values, read.values)
+        assert block.values.dtype == read.values.dtype
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=30),
+    batches=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    ones=st.integers(0, 30),
+    chunk=st.integers(1, 20),
+    block_rows=st.integers(1, 9),
+    dtype=st.sampled_from(["float32", "float64"]),
+    most_bytes=st.one_of(st.just(EVERYTHING), st.integers(0, 4000)),
+)
+def test_they_are_the_blocks_that_are_read(
+    tmp_path, lengths, batches, ones, chunk, block_rows, dtype, most_bytes
+):
+    rng = np.random.default_rng(len(lengths))
+    indices = [np.sort(rng.choice(40, length, replace=False)) for length in lengths]
+    indptr = np.array([0, *accumulate(lengths)])
+    values = rng.integers(2, 9, indptr[-1]).astype(dtype)
+    values[: indptr[min(ones, len(lengths))]] = 1  # what comes first has no values, or nothing has
+    matrix = sp.csr_matrix((values, np.concatenate([*indices, []]), indptr), (len(lengths), 40))
+    sizes = {"chunk_elements": chunk, "chunk_rows": 5, "block_chunks": 2, "block_rows": block_rows}
+    _, blocks, read = write(tmp_path / "s", matrix, batches, most_bytes, dtype=dtype, **sizes)
+    assert len(blocks) <= len(read)
+    assert len(blocks) == len(read) or most_bytes < EVERYTHING
+    assert sum(block.nbytes for block in blocks) <= most_bytes
+    for block, other in zip(blocks, read, strict=False):
+        assert_equal(block, other)
+
+
+def test_a_store_gives_those_that_it_holds_and_reads_the_others(tmp_path):
+    matrix = sp.random(40, 20, 0.3, format="csr", random_state=np.random.default_rng(0), dtype=np.float32)
+    sizes = {"chunk_elements": 7, "chunk_rows": 5, "block_chunks": 2, "block_rows": 6}
+    store, blocks, read = write(tmp_path / "s", matrix, (11,), EVERYTHING, **sizes)
+    assert len(blocks) == len(read) > 6
+    store.hold(blocks[:5])
+    store.hold_only({1, 3, 6})
+    before = store.bytes_read
+    for number in (1, 3):
+        assert store.read_block(number, store.new_buffers()) is blocks[number]
+        assert store.block_stored_bytes(number) == 0
+    assert store.bytes_read == before
+    for number in (0, 2, 4, 5, 6):
+        assert_equal(store.read_block(number), read[number])
+        assert store.block_stored_bytes(number) > 0
+    assert store.bytes_read > before
+
+
+def test_blocks_of_another_store_are_not_held(tmp_path):
+    matrix = sp.random(40, 20, 0.3, format="csr", random_state=np.random.default_rng(0), dtype=np.float32)
+    store, _, _ = write(tmp_path / "s", matrix, (11,), 0, chunk_elements=7, block_rows=6)
+    _, blocks, _ = write(tmp_path / "t", matrix, (11,), EVERYTHING, chunk_elements=9, block_rows=6)
+    with pytest.raises(AssertionError):
+        store.hold(blocks)
