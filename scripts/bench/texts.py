@@ -1,9 +1,12 @@
 """Make the binary SVMlight texts that scripts/bench/train.py races on; labels are -1 and 1.
 
 Run: python scripts/bench/texts.py generated OUT --nonzeros 60M
+     python scripts/bench/texts.py sequences OUT --rows 100000
      python scripts/bench/texts.py arxiv|covtype OUT --data FOLDER
 
 generated  rows of scripts/make_data.py with 2^20 columns
+sequences  sequences of four letters: for each of 398 positions and each length from 1 to 5, which word begins
+           there; 1990 ones a row in 542,872 columns, a planted rule, 3 % positive
 arxiv      FOLDER/arxiv/arxiv.svm.bz2, word counts: turned into tf-idf rows of length 1, the classes 5 to 11
            (astro-ph.*) against the rest
 covtype    FOLDER/covtype/covtype.multiclass.bz2: class 1 against the rest; with --scaled OUT2 a second text
@@ -23,7 +26,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, LabelledRows, Values
+from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock, Values
 from ooc_svm.system.files import atomic_write
 from ooc_svm.system.memory import parse_size
 from ooc_svm.text.reader import TextRows
@@ -36,6 +39,11 @@ ASTRO_PH, FIRST_COVER = (5, 6, 7, 8, 9, 10, 11), (1,)
 FEATURES = 1 << 20
 # Bytes of generated text a nonzero, line ends and labels included.
 BYTES_A_NONZERO = 15.5
+# Of the sequences: positions, the longest word, the share of positive rows, and the noise of their scores.
+POSITIONS, LONGEST_WORD = 398, 5
+POSITIVE, NOISE = 0.03, 0.5
+SEQUENCES_AT_ONCE = 2000
+
 # What svm-scale and C's %g write.
 SIGNIFICANT_DIGITS = 6
 
@@ -48,6 +56,36 @@ def make_generated(out: Path, nonzeros: int) -> None:
         [sys.executable, MAKE_DATA, out, rest, "--size", size, "--features", str(FEATURES)], check=True
     )
     rest.unlink()
+
+
+def make_sequences(out: Path, n_rows: int) -> None:
+    """The rule weighs words of length 3 at a tenth of the positions; the noise is a share of the spread."""
+    rng = np.random.default_rng(0)
+    widths = [4**length for length in range(1, LONGEST_WORD + 1)]
+    first = np.cumsum([0, *np.tile(widths, POSITIONS)])[:-1].reshape(POSITIONS, LONGEST_WORD)
+    places = rng.choice(POSITIONS, POSITIONS // 10, replace=False)
+    rule = rng.standard_normal((len(places), 4**3))
+    spread = np.sqrt(len(places))
+
+    def write(file: BinaryIO) -> None:
+        threshold = None
+        for start in range(0, n_rows, SEQUENCES_AT_ONCE):
+            count = min(SEQUENCES_AT_ONCE, n_rows - start)
+            letters = rng.integers(0, 4, (count, POSITIONS + LONGEST_WORD - 1))
+            words = np.zeros((count, POSITIONS, LONGEST_WORD), np.int64)
+            for length in range(LONGEST_WORD):
+                before = words[:, :, length - 1] if length else 0
+                words[:, :, length] = 4 * before + letters[:, length : POSITIONS + length]
+            scores = rule[np.arange(len(places)), words[:, places, 2]].sum(axis=1)
+            scores += NOISE * spread * rng.standard_normal(count)
+            if threshold is None:
+                threshold = np.quantile(scores, 1.0 - POSITIVE)
+            indices = (words + first).reshape(-1).astype(np.int32)
+            indptr = np.arange(count + 1, dtype=np.int64) * (POSITIONS * LONGEST_WORD)
+            labels = np.where(scores > threshold, 1.0, -1.0)
+            file.write(format_rows(LabelledRows(RowBlock(start, indptr, indices, None), labels)))
+
+    atomic_write(out, write)
 
 
 def make_arxiv(source: Path, out: Path) -> None:
@@ -128,14 +166,18 @@ def write_binary(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("name", choices=("generated", *SOURCES))
+    parser.add_argument("name", choices=("generated", "sequences", *SOURCES))
     parser.add_argument("out", type=Path)
     parser.add_argument("--data", type=Path, help="folder with the data sets")
     parser.add_argument("--scaled", type=Path, help="covtype: the second text")
     parser.add_argument("--nonzeros", type=parse_size, default="60M", help="of generated text (%(default)s)")
+    parser.add_argument("--rows", type=int, default=100_000, help="of sequences (%(default)s)")
     options = parser.parse_args()
     if options.name == "generated":
         make_generated(options.out, options.nonzeros)
+        return
+    if options.name == "sequences":
+        make_sequences(options.out, options.rows)
         return
     if options.data is None:
         parser.error(f"{options.name} needs --data FOLDER")
