@@ -23,6 +23,7 @@ from ooc_svm.store.kept import KeptBlocks
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import located
 from ooc_svm.system.folders import Scratch
+from ooc_svm.system.malloc import share_freed_memory
 from ooc_svm.text.inputs import expanded, require_local
 
 __all__ = ["ConvertReport", "convert", "convert_matrix"]
@@ -302,6 +303,8 @@ def convert_rows(
     rows = open_rows(format_name, data, options, scratch.path, meter.read)
     if options.labels != "sets":  # a matrix brings labels of either kind
         options = replace(options, labels="numbers" if rows.label_names is None else "text")
+    if rows.plan.kept_bytes:  # memory to spare
+        share_freed_memory()
     meter.total = rows.total_bytes
     with (
         writing(StoreWriter, options, scratch, rows.plan.write_threads) as writer,

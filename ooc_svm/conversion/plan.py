@@ -14,7 +14,7 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.store.layout import CHUNK_ELEMENTS
 from ooc_svm.store.sinks import UPLOADS_AT_ONCE
 from ooc_svm.system.address import Address
-from ooc_svm.system.malloc import return_freed_memory, share_freed_memory
+from ooc_svm.system.malloc import return_freed_memory
 from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget, size_needed
 from ooc_svm.text.ahead import max_window_bytes, memory_for_objects
 from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES
@@ -39,7 +39,7 @@ class ConversionPlan:
     ``threads`` threads parse, and ``write_threads`` compress chunks of the store. All other sizes are in
     bytes; ``reorder_bytes`` are for rows that are put into another order, 0 where they keep theirs,
     ``names_bytes`` for the names of sets of labels, and ``kept_bytes`` for rows that are kept for a reader in
-    the same process: more than 0 where the conversion itself may use twice what it needs.
+    the same process: what is left when all is twice what it is on usual text.
     """
 
     threads: int
@@ -100,10 +100,7 @@ def plan_conversion(
         wanted = int(_NAMES_SHARE * max(budget - INTERPRETER_BYTES, 0))
         with suppress(MemoryBudgetError):
             plan, names = divide(budget - wanted), wanted
-    if plan.kept_bytes:
-        share_freed_memory()
-    else:
-        return_freed_memory()
+    return_freed_memory()
     return replace(plan, names_bytes=names)
 
 
@@ -132,7 +129,7 @@ def divide_memory(
         sizes = chunk_bytes, max_line_bytes
         if reorder:
             return ConversionPlan(count, write_threads, *sizes, budget - needed)
-        kept = max(budget - 2 * needed, 0)
+        kept = max(budget - needed - (fixed + chunk_bytes * per_byte), 0)
         return ConversionPlan(count, write_threads, *sizes, 0, kept_bytes=kept)
     raise _too_little(budget, writer, _SMALLEST_CHUNK * per_byte, reorder_least, window, objects)
 

@@ -55,13 +55,15 @@ class KeptBlocks:
         self._open.extend(indptr, indices, values, begin, n_rows)
         self._n_rows += n_rows
 
-    def blocks(self, value_dtype: npt.DTypeLike | None) -> list[RowBlock]:
+    def hand_over(self, value_dtype: npt.DTypeLike | None) -> list[RowBlock]:
         """The first blocks of the store, which is complete; all of them where they fitted.
 
-        ``value_dtype`` is that of its values, None where all are 1.
+        They are no longer kept here. ``value_dtype`` is that of the store, None where all values are 1.
         """
-        last = [] if self._open is None or self._open.start == self._n_rows else [self._open.block()]
-        return [_with_values(block, value_dtype) for block in (*self._blocks, *last)]
+        if self._open is not None and self._open.start < self._n_rows:
+            self._blocks.append(self._open.block())
+        blocks, self._blocks, self._open = self._blocks, [], None
+        return [_with_values(block, value_dtype) for block in blocks]
 
 
 class _OpenBlock:
@@ -86,14 +88,18 @@ class _OpenBlock:
             self._values = np.empty(len(self._indices), values.dtype)
             self._values[:before] = 1
         if self._values is not None:
-            ones = np.ones(after - before, self._values.dtype)
-            self._values = _filled(self._values, before, ones if values is None else values[first:stop])
+            own = np.ones(after - before, self._values.dtype) if values is None else values[first:stop]
+            self._values = _filled(self._values, before, own)
         self._n_elements = after
 
     def block(self) -> RowBlock:
         """The block; nothing is appended any more."""
-        values = None if self._values is None else self._values[: self._n_elements]
-        return RowBlock(self.start, np.concatenate(self._ends), self._indices[: self._n_elements], values)
+        for array in (self._indices, self._values):
+            if array is not None:
+                array.resize(
+                    self._n_elements, refcheck=False
+                )  # in its place: what is behind it is given back
+        return RowBlock(self.start, np.concatenate(self._ends), self._indices, self._values)
 
 
 def _filled(array: npt.NDArray[Any], start: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -288,7 +288,7 @@ class Store:
         """Bytes of chunks that a reading thread has fetched at most: of its block and those ahead."""
         if self.parts.storage.is_local:
             return 0
-        stored = (self.block_stored_bytes(span.index) for span in self.blocks)
+        stored = (self._stored_bytes(span.index) for span in self.blocks)
         return (1 + self.blocks_ahead) * max(stored, default=0)
 
     def limit_ahead(self, n_bytes: int) -> None:
@@ -401,8 +401,9 @@ class Store:
     def block_stored_bytes(self, index: int) -> int:
         """Bytes of the chunk files that reading a block fetches, 0 if it is held (tails apart: tiny)."""
         self._check_index(index)
-        if index in self._held:
-            return 0
+        return 0 if index in self._held else self._stored_bytes(index)
+
+    def _stored_bytes(self, index: int) -> int:
         span, parts = self.blocks[index], self.parts
         first, last = self._outside_tails(index)
         total = 0

@@ -13,8 +13,15 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def return_freed_memory() -> None:
-    """Return blocks of 1 MiB and more to the system as soon as they are freed."""
-    _set({_M_MMAP_THRESHOLD: 1 << 20})
+    """Return blocks of 1 MiB and more to the system when they are freed, and the free ends of heaps."""
+    _set({_M_MMAP_THRESHOLD: 1 << 20, _M_TRIM_THRESHOLD: 128 << 10})
+
+
+def trim_freed_memory() -> None:
+    """Return all that is free at the moment."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 def share_freed_memory() -> None:

@@ -20,6 +20,7 @@ from ooc_svm.store.kept import KeptBlocks
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.files import exists, is_folder
 from ooc_svm.system.folders import default_scratch_folder, private_folder
+from ooc_svm.system.malloc import trim_freed_memory
 from ooc_svm.system.memory import format_size
 from ooc_svm.system.signals import ending_at_once
 from ooc_svm.training.progress import Progress, seconds_text
@@ -60,6 +61,7 @@ def stored_text(
     with _place(store) as path:
         with ending_at_once():
             report = _convert(inputs, path, reading, options, progress, kept)
+        trim_freed_memory()
         for warning in find_warnings(report if store is not None else replace(report, rejected=None)):
             warnings.warn(warning, stacklevel=5)
         yield TextStore(_opened(path, options, kept), report.seconds)
@@ -100,7 +102,7 @@ def _opened(path: AnyPath, options: TrainOptions, kept: KeptBlocks | None) -> St
     """The store, with the blocks that were kept."""
     made = open_store(path, unlabelled=options.unlabelled)
     if kept is not None:
-        made.hold(kept.blocks(None if made.value_type == "ones" else made.value_type))
+        made.hold(kept.hand_over(None if made.value_type == "ones" else made.value_type))
     return made
 
 

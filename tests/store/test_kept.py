@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from itertools import accumulate
 
 import numpy as np
@@ -37,7 +38,7 @@ def write(path, matrix, batches, most_bytes, **options):
         writer.commit()
     store = open_store(path)
     read = [store.read_block(span.index) for span in store.blocks]
-    return store, blocks.blocks(None if store.value_type == "ones" else store.value_type), read
+    return store, blocks.hand_over(None if store.value_type == "ones" else store.value_type), read
 
 
 def assert_equal(block, read):
@@ -89,9 +90,13 @@ def test_a_store_gives_those_that_it_holds_and_reads_the_others(tmp_path):
     store.hold_only({1, 3, 6})
     before = store.bytes_read
     for number in (1, 3):
-        assert store.read_block(number, store.new_buffers()) is blocks[number]
+        block = store.read_block(number, store.new_buffers())
+        assert block is blocks[number]
         assert store.block_stored_bytes(number) == 0
     assert store.bytes_read == before
+    gone = [weakref.ref(block.indices) for block in blocks]
+    del blocks, block
+    assert [number for number, array in enumerate(gone) if array() is not None] == [1, 3]
     for number in (0, 2, 4, 5, 6):
         assert_equal(store.read_block(number), read[number])
         assert store.block_stored_bytes(number) > 0

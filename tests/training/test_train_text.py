@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from helpers.compressors import COMPRESSORS
 
 import ooc_svm
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
+from ooc_svm.store.kept import KeptBlocks
+from ooc_svm.training import engines
 
 
 @pytest.fixture
@@ -62,6 +65,25 @@ def test_rows_are_read_where_none_are_kept(small, scratch, options):
     model = ooc_svm.train(small.text, **options)
     assert_same(model, ooc_svm.train(small.store, **options))
     assert model.report["bytes_read"] > 0
+
+
+def test_what_no_memory_is_left_for_is_not_held(small, expected, scratch, monkeypatch):
+    held = []
+
+    def hand_over(self, dtype):
+        blocks = original(self, dtype)
+        held.extend(weakref.ref(block.indices) for block in blocks)
+        return blocks
+
+    original = KeptBlocks.hand_over
+    monkeypatch.setattr(KeptBlocks, "hand_over", hand_over)
+    monkeypatch.setattr(engines, "pinned_blocks", lambda sizes, cache_bytes: frozenset())
+    alive = []
+    model = ooc_svm.train(small.text, progress=lambda _: alive.append([array() for array in held]))
+    assert_same(model, expected)
+    assert held
+    assert alive[-1] == [None] * len(held)
+    assert model.report["bytes_read"] == expected.report["bytes_read"]
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
