@@ -7,29 +7,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ooc_svm.conversion.formats import format_of, is_anndata, open_rows
+from ooc_svm.conversion.formats import format_of, is_anndata
+from ooc_svm.conversion.in_process import convert_here
 from ooc_svm.conversion.options import CONVERT_KINDS, INPUTS, ConvertOptions
-from ooc_svm.conversion.output import commit, writing
-from ooc_svm.conversion.report import ConvertReport, Meter, Progress
+from ooc_svm.conversion.report import ConvertReport, Progress
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.parameters import ARRAY, CALLBACK, MATRIX, TEXT, checks
 from ooc_svm.store.feature_names import given_names
 from ooc_svm.store.kept import KeptBlocks
-from ooc_svm.store.writer import StoreWriter
-from ooc_svm.system.address import located
-from ooc_svm.system.folders import Scratch
-from ooc_svm.system.malloc import share_freed_memory
+from ooc_svm.system.address import AnyPath, located
 from ooc_svm.text.inputs import expanded, require_local
 
 __all__ = ["ConvertReport", "convert", "convert_matrix"]
 
-# Size of rows in memory relative to the input on disk: between 0.7 for plain text and 3 for compressed text.
-_USUAL_GROWTH = 2
 # What messages call the formats that are no text.
 _KINDS = {"npz": "an archive of SciPy (.npz)", "parquet": "Parquet"}
 
@@ -177,7 +170,21 @@ def convert(
         from ooc_svm.conversion.on_cluster import convert_on_cluster
 
         return convert_on_cluster(names, options, progress)
-    return convert_rows("svmlight", names, options, progress)
+    return convert_here("svmlight", names, options, progress)
+
+
+def convert_and_keep(
+    inputs: Sequence[str],
+    output: AnyPath,
+    kept: KeptBlocks | None,
+    progress: Progress,
+    *,
+    feature_names: Any = None,
+    **options: Any,
+) -> ConvertReport:
+    """Convert text as `convert` does; ``kept`` gets the blocks of the store, as many as fit."""
+    wanted = ConvertOptions(output, feature_names=given_names(feature_names), **options)
+    return convert_here("svmlight", expanded(inputs), wanted, progress, kept)
 
 
 @checks(
@@ -264,7 +271,7 @@ def convert_matrix(
         threads=threads,
         memory=memory,
     )
-    return convert_rows("matrix", data, options, progress)
+    return convert_here("matrix", data, options, progress)
 
 
 def _convert_files(
@@ -281,52 +288,7 @@ def _convert_files(
     if format_name == "npz":
         if len(names) > 1:
             raise UsageError(f"{os.fspath(names[0])} and {len(names) - 1} more: give one file of SciPy")
-        return convert_rows(format_name, Path(names[0]), options, progress)
+        return convert_here(format_name, Path(names[0]), options, progress)
     if options.labels_file is not None:
         raise UsageError(f"{parameter('labels_file')} is for a file of SciPy (.npz); leave it out")
-    return convert_rows(format_name, names, options, progress)
-
-
-def convert_rows(
-    format_name: str,
-    data: Any,
-    options: ConvertOptions,
-    progress: Progress | None,
-    kept: KeptBlocks | None = None,
-) -> ConvertReport:
-    """Convert data of one of the formats, in this process.
-
-    ``kept`` gets the blocks of the store, as many as the memory has room for.
-    """
-    meter = Meter(progress, options.reorders)
-    scratch = Scratch(options.output)
-    rows = open_rows(format_name, data, options, scratch.path, meter.read)
-    if options.labels != "sets":  # a matrix brings labels of either kind
-        options = replace(options, labels="numbers" if rows.label_names is None else "text")
-    if rows.plan.kept_bytes:  # memory to spare
-        share_freed_memory()
-    meter.total = rows.total_bytes
-    with (
-        writing(StoreWriter, options, scratch, rows.plan.write_threads) as writer,
-        closing(rows.blocks()) as blocks,
-    ):
-        if options.reorders or rows.reject_file is not None:
-            scratch.make()
-        if kept is not None:
-            kept.limit(rows.plan.kept_bytes, options.dtype)
-            writer.kept = kept
-        ordered = meter.counted(blocks)
-        if options.reorders:
-            from ooc_svm.conversion.reorder import group_rows, shuffle_rows
-
-            expected = None if meter.total is None else _USUAL_GROWTH * meter.total
-            place = scratch.path, rows.plan.reorder_bytes, expected
-            if options.shuffle is None:
-                ordered = group_rows(ordered, *place)
-            else:
-                ordered = shuffle_rows(ordered, options.shuffle, *place)
-        for labelled, weights in ordered:
-            writer.append(labelled, weights)
-            if options.reorders:
-                meter.written(labelled.rows.stop, meter.rows)
-        return commit(writer, options, rows.counts, rows.inputs, rows.reject_file, meter, rows.label_names)
+    return convert_here(format_name, names, options, progress)

@@ -14,7 +14,7 @@ from ooc_svm.errors import MemoryBudgetError
 from ooc_svm.store.layout import CHUNK_ELEMENTS
 from ooc_svm.store.sinks import UPLOADS_AT_ONCE
 from ooc_svm.system.address import Address
-from ooc_svm.system.malloc import return_freed_memory
+from ooc_svm.system.malloc import return_freed_memory, share_freed_memory
 from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget, size_needed
 from ooc_svm.text.ahead import max_window_bytes, memory_for_objects
 from ooc_svm.text.inputs import CHUNK_BYTES, MAX_LINE_BYTES
@@ -100,7 +100,10 @@ def plan_conversion(
         wanted = int(_NAMES_SHARE * max(budget - INTERPRETER_BYTES, 0))
         with suppress(MemoryBudgetError):
             plan, names = divide(budget - wanted), wanted
-    return_freed_memory()
+    if plan.kept_bytes and options.engine == "local":
+        share_freed_memory()
+    else:
+        return_freed_memory()
     return replace(plan, names_bytes=names)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,14 @@ from ooc_svm.errors import InputError, parameter, shown
 from ooc_svm.parameters import JSON, PATH, TEXT, Complaint, Kind, checks, read_items
 from ooc_svm.store.array_writer import GrowingArray
 from ooc_svm.store.builder import N_FEATURES, StoreBuilder, StoreOptions
-from ooc_svm.store.kept import KeptBlocks
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.row_columns import NO_TAIL
 from ooc_svm.store.validate import NOT_FINITE, RuleError, check_rows
 from ooc_svm.system.address import AnyPath
+
+if TYPE_CHECKING:
+    from ooc_svm.store.kept import KeptBlocks
 
 
 def _read_rows(labelled: Any) -> LabelledRows:

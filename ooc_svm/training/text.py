@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.store import open_store
-from ooc_svm.store.kept import KeptBlocks
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.files import exists, is_folder
 from ooc_svm.system.folders import default_scratch_folder, private_folder
@@ -28,6 +27,7 @@ from ooc_svm.training.progress import Progress, seconds_text
 if TYPE_CHECKING:
     from ooc_svm.conversion.report import ConvertReport
     from ooc_svm.store import Store
+    from ooc_svm.store.kept import KeptBlocks
 
 _SCRATCH = "ooc-svm-text"
 
@@ -53,6 +53,7 @@ def stored_text(
     """
     from ooc_svm.conversion.formats import refuse_other_formats
     from ooc_svm.conversion.report import find_warnings
+    from ooc_svm.store.kept import KeptBlocks
 
     refuse_other_formats(inputs)
     _check(store, options)
@@ -115,10 +116,7 @@ def _convert(
     kept: KeptBlocks | None,
 ) -> ConvertReport:
     """Convert; a part of the progress of the training."""
-    from ooc_svm.conversion.convert import convert_rows
-    from ooc_svm.conversion.options import ConvertOptions
-    from ooc_svm.store.feature_names import given_names
-    from ooc_svm.text.inputs import expanded
+    from ooc_svm.conversion.convert import convert_and_keep
 
     began = time.monotonic()
 
@@ -144,9 +142,8 @@ def _convert(
         tell("conversion", done, n_bytes=total, n_rows=rows)
 
     given = {name: value for name, value in reading.items() if value is not None}
-    given["feature_names"] = given_names(reading["feature_names"])
-    wanted = ConvertOptions(path, threads=options.threads, memory=options.memory, **given)
-    report = convert_rows("svmlight", expanded([*inputs]), wanted, read, kept)
+    given |= {"threads": options.threads, "memory": options.memory}
+    report = convert_and_keep(inputs, path, kept, read, **given)
     size, seconds = format_size(report.bytes_in), seconds_text(report.seconds)
     tell("note", report.bytes_in, message=f"converted {size} of text to {report.rows:,} rows in {seconds}")
     return report

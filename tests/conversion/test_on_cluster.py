@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from ooc_svm.cluster.connection import Cluster, Worker, connect
-from ooc_svm.conversion import cluster_tasks, on_cluster
-from ooc_svm.conversion import convert as convert_module
+from ooc_svm.conversion import cluster_tasks, in_process, on_cluster
 from ooc_svm.conversion import output as output_module
 from ooc_svm.conversion.cluster_tasks import scan_segment, write_chunks
 from ooc_svm.conversion.convert import convert
@@ -63,7 +62,7 @@ def cluster(running, monkeypatch):
 
 def use_chunks(monkeypatch, **sizes):
     monkeypatch.setattr(on_cluster, "ParallelWriter", partial(ParallelWriter, **sizes))
-    monkeypatch.setattr(convert_module, "StoreWriter", partial(StoreWriter, **sizes))
+    monkeypatch.setattr(in_process, "StoreWriter", partial(StoreWriter, **sizes))
 
 
 def use_segments(monkeypatch, n_bytes):
