@@ -36,6 +36,8 @@ class BlockCache:
         least recently used cache.
     ``counters``: where the blocks fetched from storage and their stored bytes are counted.
     ``blocks``: those that may be pinned; by default all.
+
+    ``pinned`` are the numbers of those that are.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class BlockCache:
         self._source, self._counters = source, counters
         own = range(len(source.blocks)) if blocks is None else blocks
         pinned = pinned_blocks([source.blocks[index].nbytes for index in own], cache_bytes)
-        self._pinned = frozenset(own[number] for number in pinned)
+        self.pinned = frozenset(own[number] for number in pinned)
         self._entries: dict[int, _Entry] = {}
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="read")
@@ -78,7 +80,7 @@ class BlockCache:
         with self._lock:
             entry = self._entries[index]
             entry.users -= 1
-            unused = entry.users == 0 and index not in self._pinned
+            unused = entry.users == 0 and index not in self.pinned
             if unused:
                 del self._entries[index]
         if unused:
@@ -93,7 +95,7 @@ class BlockCache:
     def _fetch(self, index: int) -> _Entry:
         self._counters.blocks_read += 1
         self._counters.bytes_read += self._source.block_stored_bytes(index)
-        if index in self._pinned:
+        if index in self.pinned:
             return _Entry(self._readers.submit(self._source.read_block, index), None)
         try:
             buffers = self._free.get_nowait()

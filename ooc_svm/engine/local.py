@@ -71,6 +71,11 @@ class LocalEngine(Engine):
         self._prefetched: list[int] = []
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="compute")
 
+    @property
+    def pinned(self) -> frozenset[int]:
+        """Numbers of the blocks that stay in memory once they are read."""
+        return self._blocks.pinned
+
     def close(self) -> None:
         """Release threads and caches; source and vectors stay open."""
         self._workers.shutdown(cancel_futures=True)

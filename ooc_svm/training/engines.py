@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.engine.base import Engine
-from ooc_svm.engine.block_cache import pinned_blocks
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.rowvectors.collection import RowVectors
@@ -57,11 +56,11 @@ def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterat
             return
         if isinstance(source, Store):
             source.limit_ahead(budget.ahead_bytes)
-            sizes = [span.nbytes for span in source.blocks]
-            source.hold_only(pinned_blocks(sizes, budget.cache_bytes))
         engine = stack.enter_context(
             LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
         )
+        if isinstance(source, Store):
+            source.hold_only(engine.pinned)
         if needs_columns(options) is None and kept is None:
             # While compiled functions are loaded.
             context = prepared.context(work.size, None, Stopping())

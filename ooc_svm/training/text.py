@@ -57,7 +57,7 @@ def stored_text(
 
     refuse_other_formats(inputs)
     _check(store, options)
-    # Landmarks are made anew of the rows in each read, and no rows are in memory.
+    # With landmarks each read computes the features of the rows again: the plan has no room for the rows.
     kept = None if options.landmarks is not None else KeptBlocks()
     with _place(store) as path:
         with ending_at_once():

@@ -23,6 +23,17 @@ def random_rows(seed, n_rows=30, n_features=20, density=0.3, ones=False, dtype=n
     return matrix, rng.choice([-1.0, 1.0], n_rows)
 
 
+def from_lengths(lengths, n_features, ones=False):
+    """A matrix whose rows have the given numbers of elements."""
+    rng = np.random.default_rng(len(lengths))
+    indices = [np.sort(rng.choice(n_features, length, replace=False)) for length in lengths]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    data = np.ones(indptr[-1], np.float32) if ones else rng.random(indptr[-1], np.float32) + 0.5
+    return sp.csr_matrix(
+        (data, np.concatenate([*indices, []]).astype(np.int32), indptr), (len(lengths), n_features)
+    )
+
+
 def labelled(matrix, labels, start=0, stop=None, qids=None):
     """Rows of a matrix as a writer takes them."""
     part = matrix[start:stop]

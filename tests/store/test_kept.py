@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from itertools import accumulate
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers.store_data import labelled
+from helpers.store_data import from_lengths, labelled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -66,12 +65,10 @@ def assert_equal(block, read):
 def test_they_are_the_blocks_that_are_read(
     tmp_path, lengths, batches, ones, chunk, block_rows, dtype, most_bytes
 ):
-    rng = np.random.default_rng(len(lengths))
-    indices = [np.sort(rng.choice(40, length, replace=False)) for length in lengths]
-    indptr = np.array([0, *accumulate(lengths)])
-    values = rng.integers(2, 9, indptr[-1]).astype(dtype)
-    values[: indptr[min(ones, len(lengths))]] = 1  # what comes first has no values, or nothing has
-    matrix = sp.csr_matrix((values, np.concatenate([*indices, []]), indptr), (len(lengths), 40))
+    matrix = from_lengths(lengths, 40).astype(dtype)
+    matrix.data[: matrix.indptr[min(ones, len(lengths))]] = (
+        1  # what comes first has no values, or nothing has
+    )
     sizes = {"chunk_elements": chunk, "chunk_rows": 5, "block_chunks": 2, "block_rows": block_rows}
     _, blocks, read = write(tmp_path / "s", matrix, batches, most_bytes, dtype=dtype, **sizes)
     assert len(blocks) <= len(read)

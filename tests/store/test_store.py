@@ -14,9 +14,8 @@ from pathlib import Path
 import anndata
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import zarr
-from helpers.store_data import SMALL, assert_same, labelled, random_rows, read_all, write_store
+from helpers.store_data import SMALL, assert_same, from_lengths, labelled, random_rows, read_all, write_store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.svm import LinearSVC
@@ -31,17 +30,6 @@ from ooc_svm.store.chunk_files import ChunkFiles
 def _no_fsync(monkeypatch):
     """Thousands of tiny files: forcing each to the disk is tested elsewhere."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
-def from_lengths(lengths, n_features, ones=False):
-    """A matrix whose rows have the given numbers of elements."""
-    rng = np.random.default_rng(len(lengths))
-    indices = [np.sort(rng.choice(n_features, length, replace=False)) for length in lengths]
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    data = np.ones(indptr[-1], np.float32) if ones else rng.random(indptr[-1], np.float32) + 0.5
-    return sp.csr_matrix(
-        (data, np.concatenate([*indices, []]).astype(np.int32), indptr), (len(lengths), n_features)
-    )
 
 
 @pytest.mark.parametrize("ones", [False, True])

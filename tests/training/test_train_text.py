@@ -15,9 +15,9 @@ import pytest
 from helpers.compressors import COMPRESSORS
 
 import ooc_svm
+from ooc_svm.engine.local import LocalEngine
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.store.kept import KeptBlocks
-from ooc_svm.training import engines
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_what_no_memory_is_left_for_is_not_held(small, expected, scratch, monkey
 
     original = KeptBlocks.hand_over
     monkeypatch.setattr(KeptBlocks, "hand_over", hand_over)
-    monkeypatch.setattr(engines, "pinned_blocks", lambda sizes, cache_bytes: frozenset())
+    monkeypatch.setattr(LocalEngine, "pinned", frozenset())
     alive = []
     model = ooc_svm.train(small.text, progress=lambda _: alive.append([array() for array in held]))
     assert_same(model, expected)
