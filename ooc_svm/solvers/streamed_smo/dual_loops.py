@@ -61,8 +61,9 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # order take three to five times as long.
 WINDOW_ELEMENTS = 1 << 13
 
-# Rows are prefetched so many steps ahead. Their weights one step ahead, where there are more than a core's
-# own cache holds: a step that cannot be predicted, taken or not, keeps a processor from looking further by
+# Rows are prefetched so many steps ahead, and what says where they are that many before: without it a short
+# row waits longer than its step takes. Their weights one step ahead, where there are more than a core's own
+# cache holds: a step that cannot be predicted, taken or not, keeps a processor from looking further by
 # itself. Of a long row the first elements are enough.
 AHEAD = 4
 NEAR_WEIGHTS = 1 << 17
@@ -217,6 +218,8 @@ def sweep(  # type: ignore[no-untyped-def]
         free = 0
         for k in range(m):
             i, following, later = order[k], order[min(k + 1, m - 1)], order[min(k + AHEAD, m - 1)]
+            prefetch(indptr, first + every * np.uint64(order[min(k + 2 * AHEAD, m - 1)]))
+            prefetch(marks, later)
             prefetch(targets, 2 * later)
             prefetch(dual, later)
             prefetch(step, later)
@@ -319,6 +322,8 @@ def solve(  # type: ignore[no-untyped-def]
             if stop[0]:
                 break
             i, following, later = order[k], order[min(k + 1, last)], order[min(k + AHEAD, last)]
+            prefetch(places, order[min(k + 3 * AHEAD, last)])
+            prefetch(indptr, places[order[min(k + 2 * AHEAD, last)]])
             prefetch(targets, 2 * later)
             prefetch(dual, later)
             prefetch(stationarity, later)

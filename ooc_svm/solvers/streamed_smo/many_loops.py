@@ -20,9 +20,10 @@ from ooc_svm.losses.functions import (
     violation,
 )
 from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, product_of, products, square
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.dual_loops import HELD, HELD_AT_START
+from ooc_svm.solvers.streamed_smo.dual_loops import AHEAD, HELD, HELD_AT_START
 
 TILE = 16  # Rows and columns that are transposed together
 
@@ -73,8 +74,16 @@ def sweep(  # type: ignore[no-untyped-def]
         order = dual_loops.random_order(np.arange(m), window, seed)
         own[:, dual_loops.FREE] = 0.0
         for place in range(m):
-            i, later = order[place], order[min(place + dual_loops.AHEAD, m - 1)]
+            i, later = order[place], order[min(place + AHEAD, m - 1)]
+            prefetch(indptr, first + every * np.uint64(order[min(place + 2 * AHEAD, m - 1)]))
             dual_loops.prefetch_row(indptr, indices, values, first + every * np.uint64(later))
+            for k in range(K):
+                own_later = k * m + later
+                prefetch(targets, 2 * own_later)
+                prefetch(marks, own_later)
+                prefetch(dual, own_later)
+                prefetch(step, own_later)
+                prefetch(keys, own_later)
             row = first + every * np.uint64(i)
             p, end = indptr[row], indptr[row + np.uint64(1)]
             products(indices, values, W, p, end, of_row)
