@@ -12,12 +12,15 @@ from conftest import SmallData
 from ooc_svm import convert, predict, save_model, train
 
 RUN = """
-import sys
+import gc, sys
+def collections():
+    return sum(each["collections"] for each in gc.get_stats())
+before = collections()
 from ooc_svm.cli import main
 try:
     main()
 finally:
-    print(*sys.modules, file=sys.stderr)
+    print(collections() - before, *sys.modules, file=sys.stderr)
 """
 
 LIBRARIES = {"numpy", "numba", "zarr", "scipy.sparse", "scipy.linalg", "sklearn", "dask", "pydantic", "rich"}
@@ -69,8 +72,10 @@ def test_imports(command: str, uses: set[str], compiled: dict[str, str], tmp_pat
     done = subprocess.run(
         [sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, timeout=120, check=True
     )
-    modules = set(done.stderr.splitlines()[-1].split())
-    assert modules & (LIBRARIES | OWN) == uses
+    collections, *modules = done.stderr.splitlines()[-1].split()
+    assert set(modules) & (LIBRARIES | OWN) == uses
     # Code from the cache runs without what it was compiled from.
     assert "numba.np.arraymath" not in modules
     assert "typer" in modules or command == "--version"
+    # Looking through what was imported for garbage, of which there is none, takes a tenth of a start.
+    assert int(collections) < 12
