@@ -49,7 +49,7 @@ WALLS = {
 # Of a room that may be imported, the modules that may not.
 INSIDE = {
     ("solvers", "pairs"): {"ooc_svm.pairs.request", "ooc_svm.pairs.sweep_loops"},
-    ("solvers", "data"): {"ooc_svm.data.blocks", "ooc_svm.data.source"},
+    ("solvers", "data"): {"ooc_svm.data.blocks", "ooc_svm.data.pages", "ooc_svm.data.source"},
     ("training", "pairs"): {"ooc_svm.pairs.active", "ooc_svm.pairs.request"},
     ("training", "evaluation"): {
         *("ooc_svm.evaluation.evaluate", "ooc_svm.evaluation.label_metrics", "ooc_svm.evaluation.metrics"),

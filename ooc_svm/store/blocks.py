@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int32Array, Int64Array, Values
+from ooc_svm.data.pages import row_room
 from ooc_svm.store.layout import BLOCK_ROWS_SLACK
 
 
@@ -43,8 +44,8 @@ class BlockBuffers:
 
     def __init__(self, n_rows: int, n_nonzeros: int, value_dtype: npt.DTypeLike | None) -> None:
         self.indptr: Int64Array = np.empty(n_rows + 1, np.int64)
-        self.indices: Int32Array = np.empty(n_nonzeros, np.int32)
-        self.values: Values | None = None if value_dtype is None else np.empty(n_nonzeros, value_dtype)
+        self.indices: Int32Array = row_room(n_nonzeros, np.int32)
+        self.values: Values | None = None if value_dtype is None else row_room(n_nonzeros, value_dtype)
 
     @property
     def nbytes(self) -> int:

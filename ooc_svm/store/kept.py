@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int32Array, Int64Array, RowBlock, Values
+from ooc_svm.data.pages import row_room
 from ooc_svm.store.layout import BLOCK_CHUNKS, CHUNK_ELEMENTS
 
 # Elements of most blocks; memory that is not written to takes none.
@@ -72,7 +73,7 @@ class _OpenBlock:
     def __init__(self, start: int) -> None:
         self.start = start
         self._ends: list[Int64Array] = [np.zeros(1, np.int64)]
-        self._indices: Int32Array = np.empty(_USUAL_ELEMENTS, np.int32)
+        self._indices: Int32Array = row_room(_USUAL_ELEMENTS, np.int32)
         self._values: Values | None = None
         self._n_elements = 0
 
@@ -85,7 +86,7 @@ class _OpenBlock:
         self._ends.append(indptr[begin + 1 : end + 1] + (before - first))
         self._indices = _filled(self._indices, before, indices[first:stop])
         if values is not None and self._values is None:
-            self._values = np.empty(len(self._indices), values.dtype)
+            self._values = row_room(len(self._indices), values.dtype)
             self._values[:before] = 1
         if self._values is not None:
             own = np.ones(after - before, self._values.dtype) if values is None else values[first:stop]
@@ -94,19 +95,16 @@ class _OpenBlock:
 
     def block(self) -> RowBlock:
         """The block; nothing is appended any more."""
-        for array in (self._indices, self._values):
-            if array is not None:
-                array.resize(
-                    self._n_elements, refcheck=False
-                )  # in its place: what is behind it is given back
-        return RowBlock(self.start, np.concatenate(self._ends), self._indices, self._values)
+        own = slice(self._n_elements)
+        values = None if self._values is None else self._values[own]
+        return RowBlock(self.start, np.concatenate(self._ends), self._indices[own], values)
 
 
 def _filled(array: npt.NDArray[Any], start: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array with a part from ``start`` on; a longer copy of it where the part is not within it."""
     stop = start + len(part)
     if stop > len(array):
-        longer = np.empty(max(stop, 2 * len(array)), array.dtype)
+        longer = row_room(max(stop, 2 * len(array)), array.dtype)
         longer[:start] = array[:start]
         array = longer
     array[start:stop] = part

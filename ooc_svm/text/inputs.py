@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ooc_svm.data.pages import row_room
 from ooc_svm.errors import InputError, OocSvmError, StorageError
 from ooc_svm.system.address import Address, address_of
 from ooc_svm.system.descriptors import close_unwritten
@@ -330,7 +331,7 @@ class TextInput:
             buffer = self._spare.pop()
             if len(buffer) == n_bytes:
                 return buffer
-        return np.empty(n_bytes, np.uint8)
+        return row_room(n_bytes, np.uint8)
 
     def _fill(self, buffer: ByteArray, filled: int, capacity: int) -> tuple[int, bool]:
         """Read into the buffer up to its capacity: (bytes in it, has the text ended)."""

@@ -14,6 +14,7 @@ from typing import overload
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.data.pages import row_room
 from ooc_svm.errors import parameter
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
@@ -202,9 +203,9 @@ class ResidentRows:
         """Room for all rows that may come, made once: the system gives memory to what is used."""
         if len(self._indices_room) != self.capacity:
             size = len(self.indices)
-            self._indices_room = np.empty(self.capacity, dtype=np.int32)
+            self._indices_room = row_room(self.capacity, np.int32)
             self._indices_room[:size] = self.indices
-            self._values_room = np.empty(0 if self.all_ones else self.capacity, dtype=self.values.dtype)
+            self._values_room = row_room(0 if self.all_ones else self.capacity, self.values.dtype)
             self._values_room[:size] = self.values
             self._use(size)
 
