@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int32Array, Int64Array, RowBlock, Values
-from ooc_svm.data.pages import row_room
+from ooc_svm.data.pages import fitted, row_room
 from ooc_svm.store.layout import BLOCK_CHUNKS, CHUNK_ELEMENTS
 
 # Elements of most blocks; memory that is not written to takes none.
@@ -95,9 +95,9 @@ class _OpenBlock:
 
     def block(self) -> RowBlock:
         """The block; nothing is appended any more."""
-        own = slice(self._n_elements)
-        values = None if self._values is None else self._values[own]
-        return RowBlock(self.start, np.concatenate(self._ends), self._indices[own], values)
+        n, values = self._n_elements, self._values
+        fitted_values = None if values is None else fitted(values, n)
+        return RowBlock(self.start, np.concatenate(self._ends), fitted(self._indices, n), fitted_values)
 
 
 def _filled(array: npt.NDArray[Any], start: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:

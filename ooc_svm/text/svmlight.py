@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
-from ooc_svm.data.pages import row_room
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.intrinsics import count_trailing_zeros
 from ooc_svm.text.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal
@@ -62,7 +61,7 @@ _NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COMMA, _COLON = 0, 9, 10, 11, 12
 
 @dataclass
 class RowArrays:
-    """Arrays that `parse_lines` fills, used again for every block of text, and its state."""
+    """Arrays that `parse_lines` fills, and its state."""
 
     labels: Float64Array
     qids: Int64Array
@@ -80,8 +79,8 @@ class RowArrays:
             labels=np.empty(max_rows),
             qids=np.empty(max_rows, np.int64),
             indptr=np.empty(max_rows + 1, np.int64),
-            indices=row_room(max_nonzeros, np.int32),
-            values=row_room(max_nonzeros, dtype),
+            indices=np.empty(max_nonzeros, np.int32),
+            values=np.empty(max_nonzeros, dtype),
         )
 
     def clear(self, position: int, qid_rule: int, label_kind: int = NUMBERS) -> None:

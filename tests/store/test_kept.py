@@ -76,6 +76,14 @@ def test_they_are_the_blocks_that_are_read(
     assert sum(block.nbytes for block in blocks) <= most_bytes
     for block, other in zip(blocks, read, strict=False):
         assert_equal(block, other)
+        assert fills(block.indices)
+        assert block.values is None or fills(block.values)
+
+
+def fills(array):
+    """Whether there is little unused room behind the elements."""
+    room = len(array) if array.base is None else len(array.base)
+    return 4 * len(array) >= 3 * room
 
 
 def test_a_store_gives_those_that_it_holds_and_reads_the_others(tmp_path):

@@ -61,10 +61,10 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # order take three to five times as long.
 WINDOW_ELEMENTS = 1 << 13
 
-# Rows are prefetched so many steps ahead, and what says where they are that many before: without it a short
-# row waits longer than its step takes. Their weights one step ahead, where there are more than a core's own
-# cache holds: a step that cannot be predicted, taken or not, keeps a processor from looking further by
-# itself. Of a long row the first elements are enough.
+# Rows are prefetched so many steps ahead, their pointers twice as many and their places three times: a short
+# row would wait for these longer than its step takes. Their weights one step ahead, where there are more than
+# a core's own cache holds: a step that cannot be predicted, taken or not, keeps a processor from looking
+# further by itself. Of a long row the first elements are enough.
 AHEAD = 4
 NEAR_WEIGHTS = 1 << 17
 MOST_AHEAD = np.uint64(1024)
