@@ -27,6 +27,9 @@ from ooc_svm.solvers.streamed_smo.dual_loops import AHEAD, HELD, HELD_AT_START
 
 TILE = 16  # Rows and columns that are transposed together
 
+# Models whose multipliers of a row are prefetched: those of more would drive each other out of the cache.
+MOST_PREFETCHED = 32
+
 
 @compiled
 def transpose(of, out):  # type: ignore[no-untyped-def]
@@ -77,7 +80,7 @@ def sweep(  # type: ignore[no-untyped-def]
             i, later = order[place], order[min(place + AHEAD, m - 1)]
             prefetch(indptr, first + every * np.uint64(order[min(place + 2 * AHEAD, m - 1)]))
             dual_loops.prefetch_row(indptr, indices, values, first + every * np.uint64(later))
-            for k in range(K):
+            for k in range(K if K <= MOST_PREFETCHED else 0):
                 own_later = k * m + later
                 prefetch(targets, 2 * own_later)
                 prefetch(marks, own_later)
