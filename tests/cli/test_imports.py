@@ -77,5 +77,5 @@ def test_imports(command: str, uses: set[str], compiled: dict[str, str], tmp_pat
     # Code from the cache runs without what it was compiled from.
     assert "numba.np.arraymath" not in modules
     assert "typer" in modules or command == "--version"
-    # Looking through what was imported for garbage, of which there is none, takes a tenth of a start.
+    # Looking through what was imported for garbage, of which there is none, takes time.
     assert int(collections) < 12

@@ -1,4 +1,4 @@
-"""Memory for rows: arrays as any other, in pages of the usual size."""
+"""Memory for rows: arrays as any other, for which no huge pages are asked."""
 
 from __future__ import annotations
 
