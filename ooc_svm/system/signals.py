@@ -5,7 +5,7 @@ interrupted by an exception. If the exception does not end it either, the proces
 tidying up: files are written so that this harms nothing, see `ooc_svm.system.files`.
 
 Until it reaches `handle_signals` that exception is not an `Exception`, so that no library handles it. In a
-callback of C code it is lost, and what the library raises in its place follows from the signal.
+callback of C code it is lost, or printed, and what the library raises in its place follows from the signal.
 
 The command line imports this before everything else: it imports little.
 """
@@ -17,8 +17,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from types import FrameType
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from ooc_svm.errors import Interrupted, parameter
@@ -56,16 +56,16 @@ class _Watch:
         self._handlers: dict[int, Any] = {}
         self._timers: dict[int, tuple[float, float]] = {}
         self._tidy_seconds = TIDY_SECONDS
-        self._unraisable_hook = sys.unraisablehook
+        self._hooks = sys.unraisablehook, sys.excepthook
 
     def start(self) -> None:
-        sys.unraisablehook = self._on_unraisable
+        sys.unraisablehook, sys.excepthook = self._on_unraisable, self._on_printed
         for number in _SIGNALS:
             self._handlers[number] = signal.getsignal(number)
             signal.signal(number, self._on_signal)
 
     def stop(self, last: bool) -> None:
-        """Restore the previous handlers, timer and hook; if it is the last one, let the process only end."""
+        """Restore the previous handlers, timer and hooks; if it is the last one, let the process only end."""
         if self._timers:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in list(self._handlers.items()):
@@ -73,7 +73,7 @@ class _Watch:
         if self._timers and not last:
             signal.setitimer(signal.ITIMER_REAL, *self._timers[signal.ITIMER_REAL])
         if not last or self.interrupted is None:
-            sys.unraisablehook = self._unraisable_hook
+            sys.unraisablehook, sys.excepthook = self._hooks
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         again = self.first is not None
@@ -100,13 +100,21 @@ class _Watch:
         self._raise(self.first)
 
     def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Raise again what was raised in a callback that lets nothing through, such as a finalizer."""
-        if not isinstance(unraisable.exc_value, _Signalled):
-            if self.interrupted is None and not self.cut_short:
-                self._unraisable_hook(unraisable)
-            return
-        self.raised = False
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        self._on_lost(unraisable.exc_value, lambda: self._hooks[0](unraisable))
+
+    def _on_printed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self._on_lost(error, lambda: self._hooks[1](kind, error, trace))
+
+    def _on_lost(self, error: BaseException | None, report: Callable[[], object]) -> None:
+        """Raise again what was raised where nothing propagates, such as in a finalizer, or where C code imports.
+
+        Extension modules print what keeps them from importing NumPy, and raise another exception.
+        """
+        if isinstance(error, _Signalled):
+            self.raised = False
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        elif self.interrupted is None and not self.cut_short:
+            report()
 
     def _raise(self, number: int) -> None:
         if self.raised:  # a third signal does what it does to any other program

@@ -80,6 +80,24 @@ def test_it_raises_again_what_met_a_callback_that_lets_nothing_through(grace, ca
     assert capfd.readouterr() == ("", "")
 
 
+def test_it_raises_again_what_c_code_prints(capfd) -> None:
+    """As extension modules do with what keeps them from importing NumPy."""
+
+    def run() -> None:
+        raising = f"import signal; signal.raise_signal({signal.SIGTERM:d})"
+        printed.append(ctypes.pythonapi.PyRun_SimpleString(raising.encode()))
+        threading.Event().wait(30)
+
+    printed: list[int] = []
+    before = sys.excepthook
+    with pytest.raises(Interrupted) as raised, signals.handle_signals(grace=0):
+        run()
+    assert raised.value.exit_code == 128 + signal.SIGTERM
+    assert printed == [-1]
+    assert sys.excepthook is before
+    assert capfd.readouterr() == ("", "")
+
+
 def test_what_was_cut_short_inside_is_finalised_in_silence(capfd) -> None:
     class HalfMade:
         def __del__(self) -> None:
