@@ -90,6 +90,8 @@ def _train(options: TrainOptions, values: str) -> None:
     from ooc_svm.training.warmup import warm_up
 
     warm_up(options, values, False, lambda message: None)
+    if options.resolved_solver == "streamed-smo":
+        warm_up(options, values, False, lambda message: None, long_rows=True)
 
 
 def _use(problem: str) -> None:

@@ -69,6 +69,7 @@ class Stream:
     # Work of solvers; each is taken out of the list when it is begun
     works: list[Work] = field(default_factory=list)
     stops: Sequence[Work] = ()  # Each makes one of the works end soon
+    helps: Sequence[Callable[[], bool]] = ()  # Each takes part in one of the works, see `Overlap`
 
 
 class Engine(ABC):
@@ -140,15 +141,21 @@ class Engine(ABC):
         ]
         prefetch = tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch))
         stops = [each.stop for each in overlaps if each.stop is not None]
+        helps = [each.help for each in overlaps if each.help is not None]
         requests = [request for group in groups for request in group]
-        answers = iter(self._answers(requests, works, stops, prefetch))
+        answers = iter(self._answers(requests, works, stops, helps, prefetch))
         found = [[next(answers) for _ in group] for group in groups]
         return [
             own if isinstance(each, Overlap) else own[0] for each, own in zip(waiting, found, strict=True)
         ]
 
     def _answers(
-        self, requests: Sequence[Request], works: list[Work], stops: Sequence[Work], prefetch: tuple[int, ...]
+        self,
+        requests: Sequence[Request],
+        works: list[Work],
+        stops: Sequence[Work],
+        helps: Sequence[Callable[[], bool]],
+        prefetch: tuple[int, ...],
     ) -> list[Any]:
         answers: list[Any] = [None] * len(requests)
         passes: dict[int, Pass] = {}
@@ -165,7 +172,7 @@ class Engine(ABC):
             key=lambda kind: kind[0],
         )
         if works and not kinds:
-            self._stream(Stream((), RowSet(((),)), False, WHOLE, prefetch, works, stops))
+            self._stream(Stream((), RowSet(((),)), False, WHOLE, prefetch, works, stops, helps))
         for number, (data, rows) in enumerate(kinds, 1):
             places = [i for i, r in passes.items() if (r.needs_data, r.rows) == (data, rows)]
             alike = [passes[i] for i in places]
@@ -176,7 +183,7 @@ class Engine(ABC):
             position, ahead = main.position, main.prefetch
             part = self._all_rows if rows is None else rows
             results = self._stream(
-                Stream([each.request for each, _ in fused], part, data, position, ahead, own, stops)
+                Stream([each.request for each, _ in fused], part, data, position, ahead, own, stops, helps)
             )
             self.counters.passes += data and position.ends
             for i, answer in zip(places, split(fused, results), strict=True):

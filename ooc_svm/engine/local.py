@@ -2,9 +2,9 @@
 
 Each computing thread takes whole segments. While it works on a block the next one is being read and decoded,
 so that at most ``BLOCKS_A_THREAD`` decoded blocks a thread are alive, and as many again as the threads for
-what comes behind a part of the data. A thread that has nothing else to do takes work of a solver, and other
-passes over a block that is being visited. Every second pass over all of the data takes the segments in
-reverse order, which finds the most recent blocks still in the system's page cache.
+what comes behind a part of the data. A thread that has nothing else to do takes work of a solver, or other
+passes over a block that is being visited, or takes part in a work. Every second pass over all of the data
+takes the segments in reverse order, which finds the most recent blocks still in the system's page cache.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from ooc_svm.engine.base import Engine, Stream, Work
 from ooc_svm.engine.block_cache import BlockCache
 from ooc_svm.engine.merge import MergeTree
 from ooc_svm.passes.base import StridedRange
+from ooc_svm.passes.together import help_one
 from ooc_svm.rowvectors.collection import RowVectors
 
 BLOCKS_A_THREAD = 2
 """Decoded blocks alive for each computing thread: the one it works on and the one being read."""
+
+_IDLE_SECONDS = 0.002
+"""Time after which a thread looks again for a work that can be helped."""
 
 
 class Stopped(Exception):
@@ -107,6 +111,9 @@ class LocalEngine(Engine):
         # A block that is needed again right away is acquired before its last user can release it.
         self._prefetch(index for index in ahead if index in here)
         futures = self._submit(progress, min(self.threads, len(segments)))
+        if stream.helps:
+            for _ in range(self.threads - 1):
+                self._workers.submit(self._help, progress)
         try:
             self._prefetch(index for index in ahead if index not in here)
             wait(futures, return_when=FIRST_EXCEPTION)
@@ -165,6 +172,18 @@ class LocalEngine(Engine):
                 begun.result()
 
         return end
+
+    def _help(self, progress: _Progress) -> None:
+        """Help works until the stream ends; what waits for a thread comes in between."""
+        if progress.stop.is_set():
+            return
+        began = time.perf_counter()
+        if help_one(progress.stream.helps):
+            with progress.lock:
+                self.counters.visiting_seconds += time.perf_counter() - began
+        else:
+            progress.stop.wait(_IDLE_SECONDS)
+        self._workers.submit(self._help, progress)
 
     def _timed(self, progress: _Progress, work: Work) -> None:
         began = time.perf_counter()

@@ -228,6 +228,9 @@ class Overlap:
         waits until no solver has others that need no data: those that go on have come as far.
     stop : callable, optional
         Called by any thread when the result of the work is no longer needed: it ends soon, wherever it is.
+    help : callable, optional
+        Called again and again by threads that have nothing else to do, until the work is done: takes part in
+        it for some milliseconds, if that is possible at the moment, and returns whether it was.
     """
 
     requests: tuple[Request, ...]
@@ -235,6 +238,7 @@ class Overlap:
     prefetch: tuple[int, ...] = ()
     first: Callable[[], None] | None = None
     stop: Callable[[], None] | None = None
+    help: Callable[[], bool] | None = None
 
 
 def rows_of(rounds: Sequence[RowSet]) -> RowSet:

@@ -52,13 +52,20 @@ def _joined(waiting: Sequence[Request | Overlap]) -> Overlap:
     overlaps = [each for each in waiting if isinstance(each, Overlap)]
     works = [each.work for each in overlaps if each.work is not None]
     stops = [each.stop for each in overlaps if each.stop is not None]
+    helps = [each.help for each in overlaps if each.help is not None]
     return Overlap(
         tuple(request for each in waiting for request in _requests(each)),
         partial(_in_turn, works) if works else None,
         tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch)),
         next((each.first for each in overlaps if each.first is not None), None),
         partial(_in_turn, stops) if stops else None,
+        partial(help_one, helps) if helps else None,
     )
+
+
+def help_one(helps: Sequence[Callable[[], bool]]) -> bool:
+    """Help the first work that can be helped at the moment; whether there is one."""
+    return any(help_work() for help_work in helps)
 
 
 def _in_turn(tasks: Sequence[Callable[[], None]]) -> None:

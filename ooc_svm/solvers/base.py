@@ -25,6 +25,10 @@ from ooc_svm.solvers.stopping import Stopping
 Steps = Generator[Request | Overlap, Any, None]
 
 
+LONG_ROW = 400
+"""Nonzeros of a row, on average, from which on solvers may treat rows in another way."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataSize:
     """The sizes that a plan follows from."""
@@ -44,6 +48,11 @@ class DataSize:
     def elements(self) -> int:
         """Nonzeros and rows together."""
         return max(self.n_nonzeros + self.n_rows, 1)
+
+    @property
+    def has_long_rows(self) -> bool:
+        """Whether rows have `LONG_ROW` nonzeros and more."""
+        return self.n_nonzeros >= LONG_ROW * max(self.n_rows, 1)
 
 
 @dataclass(frozen=True, slots=True)

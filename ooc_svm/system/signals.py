@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn
 
 from ooc_svm.errors import Interrupted, parameter
@@ -102,13 +102,13 @@ class _Watch:
     def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
         self._on_lost(unraisable.exc_value, lambda: self._hooks[0](unraisable))
 
-    def _on_printed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        self._on_lost(error, lambda: self._hooks[1](kind, error, trace))
+    def _on_printed(self, *exception: Any) -> None:
+        self._on_lost(exception[1], lambda: self._hooks[1](*exception))
 
     def _on_lost(self, error: BaseException | None, report: Callable[[], object]) -> None:
-        """Raise again what was raised where nothing propagates, such as in a finalizer, or where C code imports.
+        """Raise again what was raised where nothing propagates.
 
-        Extension modules print what keeps them from importing NumPy, and raise another exception.
+        That is in finalizers, and in extension modules: they print what keeps them from importing NumPy.
         """
         if isinstance(error, _Signalled):
             self.raised = False

@@ -13,6 +13,7 @@ from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.ops.compiled import keep_compiled, was_compiled
 from ooc_svm.options import TrainOptions
 from ooc_svm.rowvectors.collection import RowVectors
+from ooc_svm.solvers.base import LONG_ROW
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.data import open_data
 from ooc_svm.training.prepare import prepare
@@ -23,6 +24,7 @@ PATIENCE = 1.5
 COMPILING = "compiling, once for this version on this machine; takes up to a minute ..."
 
 N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
+N_LONG = 3 * LONG_ROW  # Columns where rows are long: two fifths of them are not 0
 
 _done: set[tuple[object, ...]] = set()
 """Combinations of problem, loss, solver and kind of data for which this process is warm."""
@@ -34,6 +36,7 @@ def warm_up(
     weighted: bool,
     note: Callable[[str], None],
     *,
+    long_rows: bool = False,
     load: bool = False,
 ) -> None:
     """Run the solver on a few rows of the kind of data it will see, unless an earlier run has done so.
@@ -42,12 +45,14 @@ def warm_up(
 
     ``value_type``: {"ones", "float32", "float64"}.
     ``weighted``: whether rows have weights.
+    ``long_rows``: whether they have many nonzeros, see `ooc_svm.solvers.base.DataSize.has_long_rows`.
     ``note``: gets a message where this takes longer than loading what an earlier run compiled.
     ``load``: also load what an earlier process has compiled, so that it takes no part of what is measured.
     """
     kind = (
         *(options.problem, options.resolved_loss, options.resolved_solver, options.resolved_bias),
         *(options.kernel, options.scale != "none", value_type, weighted),
+        *(["long rows"] if long_rows else []),
     )
     if kind in _done or (not load and was_compiled(repr(kind))):
         return
@@ -55,17 +60,17 @@ def warm_up(
     timer.daemon = True
     timer.start()
     try:
-        _tiny_run(options, value_type, weighted)
+        _tiny_run(options, value_type, weighted, N_LONG if long_rows else N_FEATURES)
     finally:
         timer.cancel()
     _done.add(kind)
     keep_compiled(repr(kind))
 
 
-def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:
+def _tiny_run(options: TrainOptions, value_type: str, weighted: bool, n_features: int) -> None:
     """A few reads of made-up rows."""
     numbers = np.arange(N_ROWS)
-    pattern = (numbers[:, None] * (1 + np.arange(N_FEATURES))) % 5 < 2
+    pattern = (numbers[:, None] * (1 + np.arange(n_features))) % 5 < 2
     ones = value_type == "ones"
     values = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
     tiny = replace(
@@ -81,6 +86,6 @@ def _tiny_run(options: TrainOptions, value_type: str, weighted: bool) -> None:
     with RowVectors(N_ROWS, 1 << 20) as vectors:
         engine = SerialEngine(prepared.data.source, vectors)
         models = prepared.models(prepared.fill(engine))
-        scale = None if options.scale == "none" else np.ones(N_FEATURES)
+        scale = None if options.scale == "none" else np.ones(n_features)
         context = prepared.context(size, scale, Stopping(1e-9, max_passes=3))
         engine.run(prepared.solvers(models, plan, context, engine))

@@ -28,6 +28,7 @@ from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.passes.base import WHOLE, Overlap, Position, RowSet
 from ooc_svm.passes.columns import ColumnPass
 from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.passes.together import together
 from ooc_svm.solvers.streamed_smo.dual import LossCount
 
 
@@ -243,6 +244,99 @@ class TestWork:
         engine = build(name, source, vectors, rounds)
         engine.serve([Overlap(requests_of(models[0], rounds[0]), no_work, stop=lambda: stops.append(1))])
         assert stops == []
+
+
+class TestHelp:
+    @pytest.mark.parametrize("threads", [2, 3])
+    @pytest.mark.parametrize("reading", [False, True])
+    def test_comes_from_threads_that_have_nothing_else_to_do(self, threads, reading):
+        source, models, vectors, rounds = sweep_setup(23)
+        helped, helpers = threading.Event(), set()
+
+        def help_out():
+            helpers.add(threading.get_ident())
+            helped.set()
+            return True
+
+        def work():
+            helpers.discard(threading.get_ident())
+            assert helped.wait(LONG)
+
+        requests = requests_of(models[0], rounds[0]) if reading else ()
+        with LocalEngine(source, vectors, threads=threads) as engine:
+            engine.serve([Overlap(requests, work, help=help_out)])
+        assert helpers
+
+    @pytest.mark.parametrize("name", ENGINES)
+    def test_changes_no_answer(self, build, name):
+        source, models, vectors, rounds = sweep_setup(23)
+        engine, done = build(name, source, vectors, rounds), []
+        request = requests_of(models[0], rounds[0])
+        [answer] = engine.serve([Overlap(request, lambda: done.append(1), help=lambda: True)])
+        reference = SerialEngine(*sweep_setup(23)[::2])
+        assert bits(answer[0]) == bits(reference.stream([request[0]])[0])
+        assert done == [1]
+
+    def test_leaves_a_thread_to_what_waits_for_one(self):
+        """A visit that may go on beside another one is not kept waiting by a long work and its helper."""
+        source, _, vectors, rounds = sweep_setup(23)
+        lane = RowSet((rounds[0].rows.segments[0][:1],))
+        helped, visited = threading.Event(), threading.Event()
+
+        def first_visit(block, rows):
+            assert helped.wait(LONG)
+            assert visited.wait(LONG)
+
+        def help_out():
+            helped.set()
+            return True
+
+        def work():
+            assert visited.wait(LONG)
+
+        passes = (watched(lane, first_visit), watched(lane, lambda block, rows: visited.set()))
+        with LocalEngine(source, vectors, threads=3) as engine:
+            engine.serve([Overlap(passes, work, help=help_out)])
+        assert visited.is_set()
+
+    def test_of_several_works_is_for_one_that_can_be_helped(self):
+        source, _, vectors, _ = sweep_setup(23)
+        helped = threading.Event()
+
+        def help_out():
+            helped.set()
+            return True
+
+        def work():
+            assert helped.wait(LONG)
+
+        with LocalEngine(source, vectors, threads=3) as engine:
+            engine.serve([Overlap((), work, help=lambda: False), Overlap((), work, help=help_out)])
+        assert helped.is_set()
+
+    def test_ends_with_the_work(self):
+        source, _, vectors, _ = sweep_setup(23)
+        inside, calls = threading.Event(), []
+
+        def help_out():
+            calls.append(1)
+            inside.set()
+            return True
+
+        with LocalEngine(source, vectors, threads=3) as engine:
+            engine.serve([Overlap((), lambda: inside.wait(LONG), help=help_out)])
+            engine.serve([Overlap((), no_work)] * 3)
+            n_calls = len(calls)
+            engine.serve([Overlap((), no_work)] * 3)
+        assert len(calls) == n_calls > 0
+
+    def test_is_given_by_a_generator_that_drives_others(self):
+        def steps(answer):
+            yield Overlap((), no_work, help=lambda: answer)
+
+        joined = next(together([steps(False), steps(True)]))
+        assert joined.help()
+        assert not next(together([steps(False)])).help()
 
 
 class TestAnswers:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import contextmanager
+
 import numpy as np
 from helpers import losses
 from helpers.dual_data import bias_of, mean_weights
@@ -9,6 +13,8 @@ from helpers.losses import QUADRATIC, best_multiplier, plain_conjugates, plain_l
 
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.team import Team, on_lines
+from ooc_svm.solvers.streamed_smo.team_loops import part_rows
 
 
 def order_of_steps(m, n_elements, seed):
@@ -151,6 +157,8 @@ class Solving:
         most_elements=10**8,
         mean=None,
         stopped=False,
+        n_parts=1,
+        n_helpers=0,
     ):
         self.data = data
         self.v = np.zeros(len(data.t)) if v is None else v
@@ -160,8 +168,40 @@ class Solving:
         self.bias = bias_of(data, mean, self.w, total, data.rho * total)
         moments = None if mean is None else data.matrix @ mean_weights(data, mean)
         self.sums = np.zeros(dual_loops.N_SUMS)
-        dual_loops.solve(
-            data.functions, *data.arrays(dtype), np.arange(len(self.dual), dtype=np.uint64), data.squares,
-            moments, data.scale2, self.w, self.bias, data.targets, self.dual, self.far, np.uint64(seed),
-            wanted, most_elements, np.array([stopped], np.uint8), self.sums,
-        )  # fmt: skip
+        self.n_helped = 0
+        with self._parts(data.arrays(dtype), n_parts, n_helpers) as (matrix, parts):
+            dual_loops.solve(
+                data.functions, *matrix, parts, np.arange(len(self.dual), dtype=np.uint64), data.squares,
+                moments, data.scale2, self.w, self.bias, data.targets, self.dual, self.far, np.uint64(seed),
+                wanted, most_elements, np.array([stopped], np.uint8), self.sums,
+            )  # fmt: skip
+
+    @contextmanager
+    def _parts(self, matrix, n_parts, n_helpers):
+        """The rows, and their parts if they have any, while others help."""
+        if n_parts == 1:
+            yield matrix, None
+            return
+        matrix = [None if array is None else array.copy() for array in matrix]
+        cuts = np.empty((len(self.dual), n_parts + 1), np.uint32)
+        part_rows(*matrix, 0, cuts)
+        w = on_lines(len(self.w), np.float64)
+        w[:] = self.w
+        self.w, team, over = w, Team(n_parts), threading.Event()
+
+        def help_on():
+            while not over.is_set():
+                self.n_helped += team.help()
+                time.sleep(0)
+
+        helpers = [threading.Thread(target=help_on) for _ in range(n_helpers)]
+        parts = team.begin(*matrix, cuts, self.data.scale2, w)
+        for helper in helpers:
+            helper.start()
+        try:
+            yield matrix, parts
+        finally:
+            team.end()
+            over.set()
+            for helper in helpers:
+                helper.join()

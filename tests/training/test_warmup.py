@@ -12,6 +12,8 @@ from helpers.train_data import answers, bits, store_rows
 
 from ooc_svm import plan, train
 from ooc_svm.options import TrainOptions
+from ooc_svm.solvers.base import LONG_ROW
+from ooc_svm.solvers.streamed_smo import team_loops
 from ooc_svm.training import warmup
 
 OCAS = TrainOptions(solver="ocas")
@@ -52,17 +54,21 @@ def runs(monkeypatch):
     return found
 
 
-def warm_up(options, value_type="float64", weighted=False):
-    warmup.warm_up(options, value_type, weighted, lambda message: None)
+SHORT, LONG = warmup.N_FEATURES, warmup.N_LONG
+
+
+def warm_up(options, value_type="float64", weighted=False, n_features=SHORT):
+    warmup.warm_up(options, value_type, weighted, lambda message: None, long_rows=n_features == LONG)
 
 
 def test_once_a_process_for_each_combination(runs):
     combinations = [
-        (OCAS, "float64", False),
-        (OCAS, "float32", False),
-        (OCAS, "ones", False),
-        (OCAS, "float64", True),
-        *((options, "float64", False) for options in OTHERS),
+        (OCAS, "float64", False, SHORT),
+        (OCAS, "float32", False, SHORT),
+        (OCAS, "ones", False, SHORT),
+        (OCAS, "float64", True, SHORT),
+        (OCAS, "float64", True, LONG),
+        *((options, "float64", False, SHORT) for options in OTHERS),
     ]
     for _ in range(3):
         for combination in combinations:
@@ -84,7 +90,7 @@ def test_the_next_process_goes_without_it(runs, monkeypatch):
     monkeypatch.setattr(warmup, "_done", set())
     warm_up(OCAS)
     warm_up(OCAS, "ones")
-    assert runs == [(OCAS, "float64", False), (OCAS, "ones", False)]
+    assert runs == [(OCAS, "float64", False, SHORT), (OCAS, "ones", False, SHORT)]
     monkeypatch.setattr(warmup, "_done", set())
     plan(*store_rows(60, 10), solver="ocas")  # measures, and loads first
     assert len(runs) == 3
@@ -130,3 +136,19 @@ def test_one_training_leaves_nothing_behind_for_the_next(few_held):
         assert first.report["peak_memory_bytes"] > 0
     assert len({bits(model) for model in alone}) == len(KINDS)
     assert (dict(os.environ), threading.active_count(), os.getcwd()) == (environment, threads, folder)
+
+
+def test_long_rows_are_made_up_where_the_data_have_them(runs):
+    for n_features, expected in ((LONG_ROW - 1, SHORT), (LONG_ROW, LONG)):
+        train(np.ones((60, n_features)), np.arange(60) % 2, max_passes=1)
+        assert runs.pop()[-1] == expected
+
+
+def test_long_rows_are_solved_in_parts(monkeypatch):
+    helped = []
+    help_out = team_loops.help_out
+    monkeypatch.setattr(team_loops, "help_out", lambda *arguments: helped.append(help_out(*arguments)))
+    for long_rows in (False, True):
+        monkeypatch.setattr(warmup, "_done", set())
+        warmup.warm_up(TrainOptions(), "ones", False, print, long_rows=long_rows, load=True)
+        assert bool(helped) == long_rows

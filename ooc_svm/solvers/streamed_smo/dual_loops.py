@@ -41,6 +41,7 @@ from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.hashing import mix
 from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, dot, square
+from ooc_svm.solvers.streamed_smo.team_loops import add_rest, product
 
 # Sums of a sweep: row gaps; the parabola of D without its norm; changes of multipliers, and those times m.x;
 # rows and elements looked at, and rows that are free; number of changes, their magnitudes, and those of what
@@ -289,10 +290,13 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @compiled
 def solve(  # type: ignore[no-untyped-def]
-    loss, indptr, indices, values, places, squares, moments, scale2, w, bias, targets, dual, stationarity,
-    seed, wanted, most_elements, stop, sums
+    loss, indptr, indices, values, parts, places, squares, moments, scale2, w, bias, targets, dual,
+    stationarity, seed, wanted, most_elements, stop, sums
 ):  # fmt: skip
     """Sweep resident rows, those that stay at a bound set aside, until their gaps sum up to ``wanted``.
+
+    ``parts``: None, or of long rows the cuts, and the words of a team as integers and as numbers; see
+        `ooc_svm.solvers.streamed_smo.team_loops`.
 
     ``places`` (uint64, shape (m,)): of the rows of this model among those of the matrix.
     ``squares`` (float64): see `ooc_svm.ops.rows.row_squares`; of each row of the matrix.
@@ -314,6 +318,7 @@ def solve(  # type: ignore[no-untyped-def]
     aside = np.zeros(m, dtype=np.bool_)
     n_rows, far_weights = len(indptr) - 1, len(w) > NEAR_WEIGHTS
     window = window_of(n_rows, np.int64(indptr[n_rows]))
+    moving, left = 0, 0.0  # The row that was moved last, and its change, where that is still to be added to w
     while True:
         order = random_order(active, window, seed)
         gap = largest = 0.0
@@ -323,18 +328,28 @@ def solve(  # type: ignore[no-untyped-def]
                 break
             i, following, later = order[k], order[min(k + 1, last)], order[min(k + AHEAD, last)]
             prefetch(places, order[min(k + 3 * AHEAD, last)])
-            prefetch(indptr, places[order[min(k + 2 * AHEAD, last)]])
+            far = places[order[min(k + 2 * AHEAD, last)]]
+            prefetch(indptr, far)
             prefetch(targets, 2 * later)
             prefetch(dual, later)
             prefetch(stationarity, later)
             row, row_later = places[i], places[later]
             prefetch(squares, row_later)
-            prefetch_row(indptr, indices, values, row_later)
-            if far_weights:
-                _prefetch_weights(indptr, indices, w, places[following])
             p, end = indptr[row], indptr[row + np.uint64(1)]
+            if parts is None:
+                prefetch_row(indptr, indices, values, row_later)
+                if far_weights:
+                    _prefetch_weights(indptr, indices, w, places[following])
+                score = dot(indices, values, w, p, end)
+            else:
+                cuts, words, numbers = parts
+                score = product(
+                    indptr, indices, values, cuts, scale2, w, words, numbers, moving, left, row, row_later,
+                    far,
+                )  # fmt: skip
+                left = 0.0
             t, c = targets[i, 0], targets[i, 1]
-            v, r = dual[i], t - dot(indices, values, w, p, end) - b
+            v, r = dual[i], t - score - b
             moment = 0.0 if moments is None else moments[i]
             if moments is not None:
                 r += total * moment
@@ -350,7 +365,10 @@ def solve(  # type: ignore[no-untyped-def]
                 # A step that rounding swallows would be tried for ever.
                 if change != 0.0:
                     largest = max(largest, far)
-                    add_row(indices, values, scale2, w, p, end, change)
+                    if parts is None:
+                        add_row(indices, values, scale2, w, p, end, change)
+                    else:
+                        moving, left = row, change
                     b += (rho - moment) * change
                     total += change
                     changes += 1
@@ -366,6 +384,9 @@ def solve(  # type: ignore[no-untyped-def]
             aside[:] = False
         else:
             active, farthest = active[~aside[active]], largest
+    if parts is not None:
+        cuts, words, numbers = parts
+        add_rest(indptr, indices, values, cuts, scale2, w, words, numbers, moving, left)
     for i in range(m):
         v, new, t, c = before[i], dual[i], targets[i, 0], targets[i, 1]
         if new != v:

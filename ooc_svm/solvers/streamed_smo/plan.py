@@ -18,7 +18,7 @@ from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED, Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
-from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, ResidentRows
+from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, ResidentRows, count_parts
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -76,6 +76,7 @@ class SmoParameters:
     resident_pairs: int  # Of a resident row and a model that it is held for
     # What the rounds are cut for: as many, but of a run begun when each model had its own
     elements_cut_for: int
+    parts: int = 1  # Of each row
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +109,14 @@ class StreamedSmoPackage(SmoWarmStarting):
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
                 cut_for = math.ceil(effort_for(size.n_nonzeros, 1.0).unbounded_cut * capacity)
-        return _plan(size, options, room, SmoParameters(capacity, pairs, cut_for))
+        parts = count_parts(size.n_nonzeros, size.n_rows) if kept is None else kept.get("parts", 1)
+        return _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts))
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""
-        few = size.n_nonzeros // 4
+        few, parts = size.n_nonzeros // 4, count_parts(size.n_nonzeros, size.n_rows)
         size = _with_members(size, options)
-        return _plan(size, options, NO_ROOM, SmoParameters(few, _pairs(size, few, size.n_models), few))
+        return _plan(size, options, NO_ROOM, SmoParameters(few, _pairs(size, few, size.n_models), few, parts))
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """The lanes are those of all the data; candidates are in the worker before they are sent."""
@@ -144,8 +146,9 @@ class StreamedSmoPackage(SmoWarmStarting):
         held = plan.parameters
         n_numbered = context.space.n_features if context.space.n_features > FEW_COLUMNS else 0
         rows = ResidentRows(
-            held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_numbered=n_numbered
-        )
+            held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_parts=held.parts,
+            n_numbered=n_numbered,
+        )  # fmt: skip
         company = Company(n_copies=_n_copies(models, options))
 
         def solver(spec: ModelSpec, name: str) -> StreamedSmo:
@@ -286,7 +289,8 @@ def _rows_nbytes(size: DataSize, capacity: int, pairs: int, resident: float | No
     offered = size.n_models * room_of(size.n_models) * effort.offered
     element = (1 + offered) * (4 + size.value_bytes)
     of_mean_length = share * size.n_rows * size.n_models
-    return int(share * size.elements * element + PAIR_BYTES * min(pairs, of_mean_length))
+    cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
+    return int(share * size.elements * element + cuts + PAIR_BYTES * min(pairs, of_mean_length))
 
 
 def _items(size: DataSize, options: TrainOptions, room: Room, threads: int) -> tuple[MemoryItem, ...]:

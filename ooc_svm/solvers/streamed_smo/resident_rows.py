@@ -4,6 +4,8 @@ Where there are many columns, those of the rows here have numbers of their own, 
 first came: columns that many rows have come early, and lie side by side. Weights in that order are nearer to
 a processor while the rows are moved again and again, which takes half of the time (52 M nonzeros in 2^20
 columns: 1.9 for 3.6 seconds, and 0.3 to bring the weights there and back). No sum changes by that.
+
+The elements of long rows lie in parts, see `ooc_svm.solvers.streamed_smo.team_loops`.
 """
 
 from __future__ import annotations
@@ -12,17 +14,32 @@ from dataclasses import dataclass, field, replace
 from typing import overload
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.data.pages import row_room
 from ooc_svm.errors import parameter
 from ooc_svm.ops import rows as row_ops
+from ooc_svm.solvers.base import LONG_ROW
+from ooc_svm.solvers.streamed_smo import team_loops
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 
 NO_LIMIT = 1 << 62
 LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 _SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
 FEW_COLUMNS = 1 << 16  # The weights of so many are near enough to a processor as they are
+
+# Nonzeros that each part of a row has at least, on average: with fewer, threads wait for each other rather
+# than work.
+LEAST_PART = LONG_ROW // 2
+
+
+def count_parts(n_nonzeros: int, n_rows: int) -> int:
+    """The number of parts of each row, from which bits follow; 1: rows are not divided."""
+    n_parts = 1
+    while n_parts < team_loops.MOST_PARTS and n_nonzeros >= 2 * n_parts * LEAST_PART * max(n_rows, 1):
+        n_parts *= 2
+    return n_parts
 
 
 @dataclass(slots=True)
@@ -42,6 +59,11 @@ class ResidentRows:
     cutoff: float = field(default=0.0, metadata={"saved_as": "least"})
     # shape (k,): squared norms of the first rows; those that came since `measure` have none yet
     squares: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
+    # Parts of each row; and where they are in the first rows, as many as have squares
+    n_parts: int = field(default=1, metadata={"saved": False})
+    cuts: npt.NDArray[np.uint32] = field(
+        default_factory=lambda: np.empty((0, 0), np.uint32), metadata={"saved": False}
+    )
     # Number of columns if they get numbers here, else 0; and the column of each number
     n_numbered: int = field(default=0, metadata={"saved": False})
     columns: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
@@ -85,8 +107,12 @@ class ResidentRows:
         return np.where(self.ids[found] == ids, found, -1)
 
     def measure(self, scale2: Float64Array | None) -> None:
-        """Take the squared norms of the rows that have come since the last time."""
+        """Take the squared norms of the rows that have come since the last time, and put them in parts."""
         new = np.arange(len(self.squares), len(self.ids))
+        if self.n_parts > 1:
+            cuts = np.empty((len(new), self.n_parts + 1), np.uint32)
+            team_loops.part_rows(*self.matrix, len(self.squares), cuts)
+            self.cuts = np.concatenate([self.cuts.reshape(-1, self.n_parts + 1), cuts])
         squares = np.empty(len(new))
         row_ops.row_squares(*self.matrix, self.own(scale2), new, squares)
         self.squares = np.concatenate([self.squares, squares])
@@ -99,7 +125,9 @@ class ResidentRows:
             self.indptr = np.concatenate([[0], np.cumsum(np.diff(self.indptr).take(stay))])
             self.indices, self.values = self.indices[:size], self.values[:size]
             self.ids = self.ids.take(stay)
-            self.squares = self.squares.take(stay[: np.searchsorted(stay, len(self.squares))])
+            measured = stay[: np.searchsorted(stay, len(self.squares))]
+            self.squares = self.squares.take(measured)
+            self.cuts = self.cuts[measured] if len(self.cuts) else self.cuts
         self._make_room()
 
     def append(self, rows: CandidateRows, chosen: Int64Array) -> None:
@@ -137,8 +165,13 @@ class ResidentRows:
         row_ops.gather_rows(
             *self.matrix, own, row_ops.unsigned(rows.indptr), row_ops.unsigned(indices), values
         )
-        same = np.array_equal(self.columns.take(indices) if len(self.columns) else indices, rows.indices)
-        return same and (rows.values is None or np.array_equal(np.asarray(values), rows.values))
+        if len(self.columns):
+            indices = self.columns.take(indices)
+        here, there = (indices, values), (rows.indices, rows.values)
+        if self.n_parts > 1:
+            here, there = _by_column(rows.indptr, *here), _by_column(rows.indptr, *there)
+        same = np.array_equal(here[0], there[0])
+        return same and (rows.values is None or np.array_equal(np.asarray(here[1]), np.asarray(there[1])))
 
     def column_spread(self, n_features: int) -> float:
         """How the sizes of the columns differ, a twentieth of them left out on each side.
@@ -212,3 +245,11 @@ class ResidentRows:
     def _use(self, size: int) -> None:
         self.indices = self._indices_room[:size]
         self.values = self._values_room[:size]
+
+
+def _by_column(
+    indptr: Int64Array, indices: Int32Array, values: Values | None
+) -> tuple[Int32Array, Values | None]:
+    """The elements of rows with those of each row by their columns."""
+    order = np.lexsort((indices, np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))))
+    return indices.take(order), None if values is None else values.take(order)

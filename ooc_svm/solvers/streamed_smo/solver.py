@@ -126,8 +126,7 @@ class StreamedSmo(Prunable):
     # Not 0 when the run is to end in the middle of a solve
     _stop: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1, np.uint8))
     _origin: str | None = None  # The checkpoint that the state came from
-    rows: RowSet = field(init=False)
-    """All rows, in the lanes' order: passes over row vectors run where the lanes' rows are."""
+    rows: RowSet = field(init=False)  # All, in the lanes' order: passes over row vectors run where these do
 
     def __post_init__(self) -> None:
         self.rows = rows_of([each.rows for each in self.rounds])
@@ -160,8 +159,7 @@ class StreamedSmo(Prunable):
     def sample(self) -> Sample:
         """The first round of a read, all rows being scored."""
         first = self.rounds[0]
-        zeros = np.zeros(self.model.space.n_features)
-        nobody = np.empty(0, dtype=np.int64)
+        zeros, nobody = np.zeros(self.model.space.n_features), np.empty(0, dtype=np.int64)
         sweep = SweepPass(
             self.model, self.state.w, None, False, np.array([0.0, 1.0, 0.0]), 1.0, 0.0,
             self.state.multipliers.residency(first.rows, nobody, np.empty(0, np.bool_)),
@@ -231,7 +229,8 @@ class StreamedSmo(Prunable):
         if not self.stopping.certifies(certificate.upper, certificate.lower):
             # The w of the moment is the next reference.
             solve = partial(self._solve_working_set, last=True)
-            yield Overlap((), solve, self._ahead, self.company.admit, self._end_solving)
+            help_in = state.multipliers.working_set.help
+            yield Overlap((), solve, self._ahead, self.company.admit, self._end_solving, help_in)
             self._adopt()
             certificate.set_dual(*self._bound())
             if len(state.start):
@@ -330,8 +329,9 @@ class StreamedSmo(Prunable):
             if measure:
                 requests.append(NormPass(model, False, *place))
             answers = yield Overlap(
-                tuple(requests), self._solve_working_set, first=self.company.admit, stop=self._end_solving
-            )
+                tuple(requests), self._solve_working_set, (), self.company.admit, self._end_solving,
+                working_set.help,
+            )  # fmt: skip
             answer: LaneSums = answers[0]
             if measure:
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
+from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
 
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
@@ -41,6 +43,17 @@ class WorkingSet:
     # shape (k,): products of the first rows with the mean; those that came since the last solving have none
     # yet
     moments: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
+    # Of rows in parts: the threads that may solve
+    _team: Team | None = field(default=None, init=False, metadata={"saved": False})
+
+    def __post_init__(self) -> None:
+        if self.rows.n_parts > 1:
+            self._team = Team(self.rows.n_parts)
+
+    @property
+    def help(self) -> Callable[[], bool] | None:
+        """Takes part in the `solve` of another thread, see `Overlap`; None where rows have no parts."""
+        return None if self._team is None else self._team.help
 
     @property
     def ids(self) -> Int64Array:
@@ -103,11 +116,24 @@ class WorkingSet:
         sums, rows = np.zeros(dual_loops.N_SUMS), self.rows
         if len(self.places):
             own, scale2 = rows.own(w), rows.own(model.space.scale2)
-            dual_loops.solve(
-                model.loss, *rows.matrix, self._unsigned_places, rows.squares, self._moments(mean), scale2,
-                own, bias, self.targets, self.dual, self.stationarity, seed, wanted, most_elements, stop,
-                sums,
-            )  # fmt: skip
+
+            def solve(parts: Parts | None, own: Float64Array) -> None:
+                dual_loops.solve(
+                    model.loss, *rows.matrix, parts, self._unsigned_places, rows.squares,
+                    self._moments(mean), scale2, own, bias, self.targets, self.dual, self.stationarity, seed,
+                    wanted, most_elements, stop, sums,
+                )  # fmt: skip
+
+            if self._team is None:
+                solve(None, own)
+            else:
+                near = on_lines(len(own), np.float64)
+                near[:] = own
+                try:
+                    solve(self._team.begin(*rows.matrix, rows.cuts, scale2, near), near)
+                finally:
+                    self._team.end()
+                own[:] = near
             rows.give_back(own, w)
         return sums
 
