@@ -177,13 +177,13 @@ class Engine(ABC):
             places = [i for i, r in passes.items() if (r.needs_data, r.rows) == (data, rows)]
             alike = [passes[i] for i in places]
             fused = fuse(alike)
-            own = works if number == len(kinds) else []
+            own, helping = (works, helps) if number == len(kinds) else ([], ())
             # Of several passes some may be no counted read.
             main = next((request for request in alike if request.position.ends), alike[0])
             position, ahead = main.position, main.prefetch
             part = self._all_rows if rows is None else rows
             results = self._stream(
-                Stream([each.request for each, _ in fused], part, data, position, ahead, own, stops, helps)
+                Stream([each.request for each, _ in fused], part, data, position, ahead, own, stops, helping)
             )
             self.counters.passes += data and position.ends
             for i, answer in zip(places, split(fused, results), strict=True):

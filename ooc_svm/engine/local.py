@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,12 +38,24 @@ class Stopped(Exception):
 
 
 @dataclass(slots=True)
+class _Works:
+    """The works of solvers that go on during a stream, for the threads that help; it keeps no rows."""
+
+    helps: Sequence[Callable[[], bool]]
+    left: int  # Works that have not ended
+    all_done: threading.Event = field(default_factory=threading.Event)
+    seconds: list[float] = field(default_factory=list)  # Of those that helped
+    failures: list[BaseException] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class _Progress:
     """How far a stream is, shared by the computing threads."""
 
     stream: Stream
     trees: list[MergeTree]
     claims: Iterator[int]
+    works: _Works
     done: int
     total: int
     prefetched: set[int] = field(default_factory=set)
@@ -101,6 +113,7 @@ class LocalEngine(Engine):
             stream,
             trees,
             iter(reversed(segments) if backwards else segments),
+            _Works(stream.helps, len(stream.works)),
             position.before,
             position.total or stream.rows.n_ranges,
         )
@@ -111,22 +124,20 @@ class LocalEngine(Engine):
         # A block that is needed again right away is acquired before its last user can release it.
         self._prefetch(index for index in ahead if index in here)
         futures = self._submit(progress, min(self.threads, len(segments)))
-        if stream.helps:
-            for _ in range(self.threads - 1):
-                self._workers.submit(self._help, progress)
         try:
             self._prefetch(index for index in ahead if index not in here)
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             progress.stop.set()
+            progress.works.all_done.set()
             if not all(future.done() for future in futures):
                 for stop in stream.stops:
                     stop()
             wait(futures)
             for index in progress.prefetched:
                 self._blocks.release(index)
-        for future in futures:
-            failure = future.exception()
+        self.counters.visiting_seconds += sum(progress.works.seconds)
+        for failure in (*(future.exception() for future in futures), *progress.works.failures):
             if failure is not None and not isinstance(failure, Stopped):
                 raise failure
         return trees
@@ -142,7 +153,36 @@ class LocalEngine(Engine):
         tasks += [partial(self._visit_segments, progress)] * n_visitors
         if self.threads > 1 and n_visitors:
             tasks.insert(0, tasks.pop())
-        return [self._workers.submit(task) for task in tasks]
+        futures = [self._workers.submit(partial(self._then_help, progress.works, task)) for task in tasks]
+        for _ in range(self.threads - len(tasks)):
+            self._offer_help(progress.works)
+        return futures
+
+    def _then_help(self, works: _Works, task: Work) -> None:
+        """Do a task; its thread helps with what is left."""
+        try:
+            task()
+        finally:
+            self._offer_help(works)
+
+    def _offer_help(self, works: _Works) -> None:
+        if works.helps and self.threads > 1 and not works.all_done.is_set():
+            self._workers.submit(self._help, works)
+
+    def _help(self, works: _Works) -> None:
+        """Help a work; what waits for a thread comes before the next time."""
+        if works.all_done.is_set():
+            return
+        try:
+            began = time.perf_counter()
+            if help_one(works.helps):
+                works.seconds.append(time.perf_counter() - began)
+            else:
+                works.all_done.wait(_IDLE_SECONDS)
+        except BaseException as error:
+            works.failures.append(error)
+        else:
+            self._offer_help(works)
 
     def _prefetch(self, blocks: Iterable[int]) -> None:
         for index in blocks:
@@ -173,24 +213,17 @@ class LocalEngine(Engine):
 
         return end
 
-    def _help(self, progress: _Progress) -> None:
-        """Help works until the stream ends; what waits for a thread comes in between."""
-        if progress.stop.is_set():
-            return
-        began = time.perf_counter()
-        if help_one(progress.stream.helps):
-            with progress.lock:
-                self.counters.visiting_seconds += time.perf_counter() - began
-        else:
-            progress.stop.wait(_IDLE_SECONDS)
-        self._workers.submit(self._help, progress)
-
     def _timed(self, progress: _Progress, work: Work) -> None:
         began = time.perf_counter()
-        work()
-        finished = time.perf_counter()
-        with progress.lock:
-            self.counters.visiting_seconds += finished - began
+        try:
+            work()
+        finally:
+            finished = time.perf_counter()
+            with progress.lock:
+                self.counters.visiting_seconds += finished - began
+                progress.works.left -= 1
+                if not progress.works.left:
+                    progress.works.all_done.set()
 
     def _visit_segments(self, progress: _Progress) -> None:
         """One computing thread: claim segments until none is left."""

@@ -26,7 +26,7 @@ Steps = Generator[Request | Overlap, Any, None]
 
 
 LONG_ROW = 400
-"""Nonzeros of a row, on average, from which on solvers may treat rows in another way."""
+"""Nonzeros of a row, on average, from which on a solver may treat rows in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,6 @@ class DataSize:
     def elements(self) -> int:
         """Nonzeros and rows together."""
         return max(self.n_nonzeros + self.n_rows, 1)
-
-    @property
-    def has_long_rows(self) -> bool:
-        """Whether rows have `LONG_ROW` nonzeros and more."""
-        return self.n_nonzeros >= LONG_ROW * max(self.n_rows, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +103,8 @@ class SolverPlan:
         How a read is cut, where saved row vectors can be understood by this alone.
     crowded : bool
         Whether it has so little room that fewer models at a time are better.
+    long_rows : bool
+        Whether it has functions of its own for rows as long as those of the data, see `LONG_ROW`.
     """
 
     parameters: Any
@@ -118,6 +115,7 @@ class SolverPlan:
     sorts_by: int = 0
     cut: tuple[int, ...] = ()
     crowded: bool = False
+    long_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

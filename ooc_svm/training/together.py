@@ -45,8 +45,8 @@ def train_together(
         solvers: list[Solver] = []
         recorder = Recorder(engine, lambda: [s.certificate for s in solvers], options.tol, progress)
         _tell_what_begins(prepared, recorder)
-        size, kind = prepared.workload.size, (prepared.data.value_type, prepared.weighted)
-        warm_up(options, *kind, recorder.note, long_rows=size.has_long_rows)
+        kind = prepared.data.value_type, prepared.weighted
+        warm_up(options, *kind, recorder.note, long_rows=budget.plan.long_rows)
         models = prepared.models(prepared.fill(engine))
         variants, source = prepared.variants, prepared.data.source
         purpose = needs_columns(variants[0].options)
@@ -59,7 +59,9 @@ def train_together(
         recorder.begin()
         limit = options.time_limit
         deadline = None if limit is None else time.monotonic() + limit - spent
-        context = prepared.context(size, scale, Stopping(options.tol, options.max_passes, deadline), gammas)
+        context = prepared.context(
+            prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline), gammas
+        )
         solvers += prepared.solvers(models, budget.plan, context, engine)
         run = Run(prepared, models, solvers, context, budget, engine, recorder, checkpoints)
         if prepared.folds is not None:

@@ -45,7 +45,7 @@ def warm_up(
 
     ``value_type``: {"ones", "float32", "float64"}.
     ``weighted``: whether rows have weights.
-    ``long_rows``: whether they have many nonzeros, see `ooc_svm.solvers.base.DataSize.has_long_rows`.
+    ``long_rows``: see `ooc_svm.solvers.base.SolverPlan`.
     ``note``: gets a message where this takes longer than loading what an earlier run compiled.
     ``load``: also load what an earlier process has compiled, so that it takes no part of what is measured.
     """

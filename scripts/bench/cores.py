@@ -2,13 +2,14 @@
 
 Every run is a process of its own; runs of different numbers of threads take turns, and a line has the median
 of --runs. The last column is predicted from one more run on one thread, in which the parts of each round are
-timed: resident rows are taken in and solved by one thread, a lane is swept by one, and with t threads a round
-takes
+timed: resident rows are taken in by one thread, and solved by one, or by as many as long rows have parts; a
+lane is swept by one, and with t threads a round takes
 
     max(taking in + solving, sweeping a lane, all that is done in it / t)
 
-seconds. What comes between rounds, and the start of the process, take as long as with one. Every number of
-threads gives the same bits, which is checked.
+seconds. Threads that solve together meet once a row, which takes `MEETING_SECONDS`, as measured with two.
+What comes between rounds, and the start of the process, take as long as with one. Every number of threads
+gives the same bits, which is checked.
 
 Run: python scripts/bench/cores.py STORE [--threads 1,2,4] [--runs 3] [--option=--loss=logistic ...]
 """
@@ -27,16 +28,19 @@ from processes import Usage, run
 
 OOC_SVM = (sys.executable, "-m", "ooc_svm.cli")
 EXPECTED = (1, 2, 4, 8, 16, 32, 64)
+MEETING_SECONDS = 3e-7
 
 # Prints what the rounds of a training took, as JSON: of each the time of a lane's chain of steps, of the
-# resident rows, and of all; and in the end what came between them.
+# resident rows, that of their solves among it, and of all; and the rows that solves moved, and their parts.
 TIMED = """
 import json, sys, time
 from ooc_svm.cli import main
 from ooc_svm.engine.base import Engine
+from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
+from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 rounds = []
 
@@ -54,10 +58,19 @@ def timed(owner, name, part):
 timed(SweepPass, "visit", "sweep")
 timed(Company, "admit", "resident")
 timed(StreamedSmo, "_solve_working_set", "resident")
-serve = Engine.serve
+timed(WorkingSet, "solve", "solve")
+serve, solve = Engine.serve, WorkingSet.solve
+
+def solved(working_set, *arguments):
+    sums = solve(working_set, *arguments)
+    rounds[-1]["moved"] += float(sums[dual_loops.ROWS])
+    rounds[-1]["parts"] = working_set.rows.n_parts
+    return sums
+
+WorkingSet.solve = solved
 
 def served(*arguments):
-    rounds.append({"sweep": 0.0, "resident": 0.0, "all": 0.0})
+    rounds.append({"sweep": 0.0, "resident": 0.0, "solve": 0.0, "moved": 0.0, "parts": 1, "all": 0.0})
     began = time.perf_counter()
     try:
         return serve(*arguments)
@@ -85,7 +98,17 @@ def train(store: Path, model: Path, threads: int, options: list[str], program: t
 def predicted(rounds: list[dict[str, float]], seconds: float, threads: int) -> float:
     """Seconds with so many threads, from those of the rounds and of the whole process with one."""
     between = seconds - sum(each["all"] for each in rounds)
-    return between + sum(max(each["resident"], each["sweep"], each["all"] / threads) for each in rounds)
+    return between + sum(
+        max(each["resident"] - saved(each, threads), each["sweep"], each["all"] / threads) for each in rounds
+    )
+
+
+def saved(each: dict[str, float], threads: int) -> float:
+    """Seconds of the solves of a round that others save."""
+    together = min(threads, each["parts"])
+    if together == 1:
+        return 0.0
+    return max((1.0 - 1.0 / together) * each["solve"] - MEETING_SECONDS * each["moved"], 0.0)
 
 
 def main() -> None:

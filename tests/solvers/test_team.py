@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_svm.solvers.streamed_smo import team_loops
-from ooc_svm.solvers.streamed_smo.resident_rows import LEAST_PART, count_parts
+from ooc_svm.solvers.streamed_smo.resident_rows import LEAST_PART, PARTS, count_parts
 from ooc_svm.solvers.streamed_smo.team import LONGEST_REST, Team, on_lines
 
 VALUES = (None, np.float32, np.float64)
@@ -55,7 +55,7 @@ def test_the_parts_of_rows(dtype, seed, n_parts, first):
 
 def test_the_number_of_parts_follows_from_the_length_of_rows():
     lengths = [0, 1, 2 * LEAST_PART - 1, 2 * LEAST_PART, 4 * LEAST_PART, 10**6]
-    assert [count_parts(length * 1000, 1000) for length in lengths] == [1, 1, 1, 2, 4, team_loops.MOST_PARTS]
+    assert [count_parts(length * 1000, 1000) for length in lengths] == [1, 1, 1, 2, 4, PARTS[-1]]
     assert count_parts(0, 0) == 1
 
 
@@ -74,9 +74,9 @@ def test_parts_reach_the_same_optimum(loss, options, n_parts):
 @pytest.mark.parametrize("dtype", VALUES)
 def test_helpers_change_no_bit(dtype, n_helpers):
     data = rows(ones=dtype is None, rho=1.0, scaled=True)
-    for number in range(3):
+    for number in range(2):
         alone, helped = (
-            Solving(data, dtype=dtype, most_elements=3 * 10**6, n_parts=8, n_helpers=n, seed=number)
+            Solving(data, dtype=dtype, most_elements=10**6, n_parts=8, n_helpers=n, seed=number)
             for n in (0, n_helpers)
         )
         assert helped.n_helped > 0
@@ -117,8 +117,8 @@ class TestTeam:
             assert leave.wait(LONG)
             return True
 
-        monkeypatch.setattr(team_loops, "help_out", help_out)
         team.begin(*team_rows())
+        monkeypatch.setattr(team_loops, "help_out", help_out)
         threads = [threading.Thread(target=team.help) for _ in range(3)]
         for thread in threads:
             thread.start()
@@ -136,10 +136,10 @@ class TestTeam:
         team.begin(*team_rows())
         monkeypatch.setattr(team_loops, "help_out", lambda *arguments: False)
         rests = []
-        for _ in range(12):
+        for _ in range(14):
             assert team.help()
-            rests.append(next(n for n in range(10**4) if team._rests == 0 or team.help()))
-        assert rests == [min(2 ** (k + 1), LONGEST_REST) for k in range(12)]
+            rests.append(next(n for n in range(10**4) if team._refusals == 0 or team.help()))
+        assert rests == [min(2 ** (k + 1), LONGEST_REST) for k in range(14)]
         monkeypatch.setattr(team_loops, "help_out", lambda *arguments: True)
         assert team.help()
         assert team.help()

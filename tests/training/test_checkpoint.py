@@ -433,6 +433,7 @@ OWN = [
     (SWEEPS, parameters(resident_elements=2)),
     (SWEEPS, parameters(elements_cut_for=0)),
     (SWEEPS, parameters(elements_cut_for=2)),
+    (SWEEPS, parameters(parts=3)),
     (SWEEPS, changed("0/residents/places", lambda places: places[1:])),
     (SWEEPS, changed("0/residents/places", lambda places: places + 1)),
     (SWEEPS, changed("0/residents/places", lambda places: places - 1)),

@@ -15,7 +15,7 @@ from ooc_svm.training.checkpoint import CHECKPOINT_FILE, state_path
 
 pytestmark = pytest.mark.usefixtures("few_held")
 
-PROBLEMS = [{}, {"scale": "std", "bias": "free"}, {"problem": "svr"}]
+PROBLEMS = [{}, {"scale": "std", "bias": "free"}, {"problem": "svr", "C": 0.1}]
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +47,13 @@ def value(model):
 @pytest.mark.parametrize("numbered", [False, True])
 @pytest.mark.parametrize("options", PROBLEMS, ids=str)
 def test_same_optimum_and_no_bit_by_the_threads(store, options, numbered, monkeypatch, request):
-    tol = 1e-4
+    tol = 1e-3
     whole = train(store, tol=tol, **options)
     request.getfixturevalue("parted")
     if numbered:
         monkeypatch.setattr(plan, "FEW_COLUMNS", 0)
     alone = train(store, tol=tol, threads=1, **options)
-    assert alone.converged
+    assert alone.report["converged"]
     assert value(alone) == pytest.approx(value(whole), rel=2 * tol)
     for threads in (2, 3, 8):
         assert bits(train(store, tol=tol, threads=threads, **options)) == bits(alone)
@@ -68,7 +68,7 @@ def test_rows_of_ones(tmp_path):
     labels = np.sign(matrix @ rng.standard_normal(3 * LONG_ROW))
     store = make_store(tmp_path / "s", matrix, labels, **blocks)
     alone, others = (train(store, C=0.01, tol=1e-5, threads=threads) for threads in (1, 3))
-    assert alone.converged
+    assert alone.report["converged"]
     assert bits(others) == bits(alone)
 
 
@@ -79,7 +79,7 @@ def test_others_help(store, parted):
 
 def test_none_helps_with_rows_that_have_no_parts(store, monkeypatch):
     monkeypatch.setattr(team.Team, "help", None)
-    assert train(store, threads=3).converged
+    assert train(store, threads=3).report["converged"]
 
 
 def test_a_resumed_run_goes_on_with_the_same_bits(store, parted, tmp_path):
@@ -95,7 +95,7 @@ def test_a_run_of_an_older_release_goes_on_without_parts(store, tmp_path, reques
     for place in (0, 1):
         path = state_path(tmp_path, place)
         content, arrays = read_arrays(path, CHECKPOINT_FILE)
-        del content["parameters"]["parts"]
+        del content["facts"]["parameters"]["parts"]
         with path.open("wb") as file:
             write_arrays(file, CHECKPOINT_FILE, content, arrays)
     request.getfixturevalue("parted")

@@ -318,7 +318,7 @@ def solve(  # type: ignore[no-untyped-def]
     aside = np.zeros(m, dtype=np.bool_)
     n_rows, far_weights = len(indptr) - 1, len(w) > NEAR_WEIGHTS
     window = window_of(n_rows, np.int64(indptr[n_rows]))
-    moving, left = 0, 0.0  # The row that was moved last, and its change, where that is still to be added to w
+    moving, left = np.uint64(0), 0.0  # The row that moved last, and its change if that is not in w yet
     while True:
         order = random_order(active, window, seed)
         gap = largest = 0.0
@@ -328,8 +328,8 @@ def solve(  # type: ignore[no-untyped-def]
                 break
             i, following, later = order[k], order[min(k + 1, last)], order[min(k + AHEAD, last)]
             prefetch(places, order[min(k + 3 * AHEAD, last)])
-            far = places[order[min(k + 2 * AHEAD, last)]]
-            prefetch(indptr, far)
+            row_distant = places[order[min(k + 2 * AHEAD, last)]]
+            prefetch(indptr, row_distant)
             prefetch(targets, 2 * later)
             prefetch(dual, later)
             prefetch(stationarity, later)
@@ -345,7 +345,7 @@ def solve(  # type: ignore[no-untyped-def]
                 cuts, words, numbers = parts
                 score = product(
                     indptr, indices, values, cuts, scale2, w, words, numbers, moving, left, row, row_later,
-                    far,
+                    row_distant,
                 )  # fmt: skip
                 left = 0.0
             t, c = targets[i, 0], targets[i, 1]

@@ -18,7 +18,7 @@ from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED, Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
-from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, ResidentRows, count_parts
+from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, PARTS, ResidentRows, count_parts
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -91,8 +91,11 @@ class StreamedSmoPackage(SmoWarmStarting):
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         left = min(_left(size, options, room, threads) for threads in (lanes, room.threads))
-        cut_for = None
+        cut_for, parts = None, count_parts(size.n_nonzeros, size.n_rows)
         if kept is not None:
+            parts = kept.get("parts", 1)
+            if parts not in PARTS:
+                raise ValueError(f"no run has rows in {parts} parts")
             cut_for = kept.get("elements_cut_for", kept.get("capacity", 0))
             capacity = kept.get("resident_elements", kept.get("capacity", 0) * size.n_models)
             pairs = kept.get("resident_pairs", _pairs(size, capacity, size.n_models))
@@ -109,7 +112,6 @@ class StreamedSmoPackage(SmoWarmStarting):
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
                 cut_for = math.ceil(effort_for(size.n_nonzeros, 1.0).unbounded_cut * capacity)
-        parts = count_parts(size.n_nonzeros, size.n_rows) if kept is None else kept.get("parts", 1)
         return _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts))
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
@@ -232,6 +234,7 @@ def _plan(
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
         crowded=parameters.resident_elements < min(_least_capacity(size), CROWDED * size.elements),
+        long_rows=parameters.parts > 1,
     )
 
 

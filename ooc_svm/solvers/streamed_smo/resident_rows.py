@@ -33,13 +33,12 @@ FEW_COLUMNS = 1 << 16  # The weights of so many are near enough to a processor a
 # than work.
 LEAST_PART = LONG_ROW // 2
 
+PARTS = (1, 2, 4, 8, 16)
+
 
 def count_parts(n_nonzeros: int, n_rows: int) -> int:
     """The number of parts of each row, from which bits follow; 1: rows are not divided."""
-    n_parts = 1
-    while n_parts < team_loops.MOST_PARTS and n_nonzeros >= 2 * n_parts * LEAST_PART * max(n_rows, 1):
-        n_parts *= 2
-    return n_parts
+    return max(parts for parts in PARTS if parts == 1 or n_nonzeros >= parts * LEAST_PART * max(n_rows, 1))
 
 
 @dataclass(slots=True)
@@ -84,19 +83,29 @@ class ResidentRows:
         return sizes
 
     @overload
-    def own(self, vector: Float64Array) -> Float64Array: ...
+    def own(self, vector: Float64Array, out: Float64Array | None = None) -> Float64Array: ...
 
     @overload
     def own(self, vector: None) -> None: ...
 
-    def own(self, vector: Float64Array | None) -> Float64Array | None:
-        """A vector of all columns, if there is one, as the rows here number them: a copy, or itself."""
-        return vector if vector is None or not len(self.columns) else vector.take(self.columns)
+    def own(self, vector: Float64Array | None, out: Float64Array | None = None) -> Float64Array | None:
+        """A vector of all columns, if there is one, as the rows here number them.
+
+        That is a copy, in ``out`` where that is given, or the vector itself.
+        """
+        if vector is None or not (len(self.columns) or out is not None):
+            return vector
+        if out is None:
+            return vector.take(self.columns)
+        if len(self.columns):
+            return np.take(vector, self.columns, out=out, mode="clip")  # "raise" makes another copy
+        out[:] = vector
+        return out
 
     def give_back(self, own: Float64Array, vector: Float64Array) -> None:
         """Bring what `own` gave, and was changed, back to the vector."""
         if own is not vector:
-            vector[self.columns] = own
+            vector[self.columns if len(self.columns) else slice(None)] = own
 
     def find(self, ids: Int64Array) -> Int64Array:
         """The place of each of some rows; -1 for those that are not here."""
@@ -165,13 +174,15 @@ class ResidentRows:
         row_ops.gather_rows(
             *self.matrix, own, row_ops.unsigned(rows.indptr), row_ops.unsigned(indices), values
         )
+        wanted = rows.indices
         if len(self.columns):
-            indices = self.columns.take(indices)
-        here, there = (indices, values), (rows.indices, rows.values)
-        if self.n_parts > 1:
-            here, there = _by_column(rows.indptr, *here), _by_column(rows.indptr, *there)
+            numbers = np.full(1 + max(self.columns.max(), wanted.max(initial=0)), -1, dtype=np.int32)
+            numbers[self.columns] = np.arange(len(self.columns), dtype=np.int32)
+            wanted = numbers.take(wanted)
+        here = self._in_parts(rows.indptr, indices, values)
+        there = self._in_parts(rows.indptr, wanted, rows.values)
         same = np.array_equal(here[0], there[0])
-        return same and (rows.values is None or np.array_equal(np.asarray(here[1]), np.asarray(there[1])))
+        return same and (values is None or np.array_equal(np.asarray(here[1]), np.asarray(there[1])))
 
     def column_spread(self, n_features: int) -> float:
         """How the sizes of the columns differ, a twentieth of them left out on each side.
@@ -232,6 +243,17 @@ class ResidentRows:
         count = row_ops.number_columns(row_ops.unsigned(indices), self._numbers, known, new)
         self.columns = np.concatenate([self.columns, new[:count]])
 
+    def _in_parts(
+        self, indptr: Int64Array, indices: Int32Array, values: Values | None
+    ) -> tuple[Int32Array, Values | None]:
+        """The elements of some rows in the order that they have here: copies, if rows have parts."""
+        if self.n_parts == 1:
+            return indices, values
+        indices, values = indices.copy(), None if values is None else values.copy()
+        cuts = np.empty((len(indptr) - 1, self.n_parts + 1), np.uint32)
+        team_loops.part_rows(row_ops.unsigned(indptr), row_ops.unsigned(indices), values, 0, cuts)
+        return indices, values
+
     def _make_room(self) -> None:
         """Room for all rows that may come, made once: the system gives memory to what is used."""
         if len(self._indices_room) != self.capacity:
@@ -245,11 +267,3 @@ class ResidentRows:
     def _use(self, size: int) -> None:
         self.indices = self._indices_room[:size]
         self.values = self._values_room[:size]
-
-
-def _by_column(
-    indptr: Int64Array, indices: Int32Array, values: Values | None
-) -> tuple[Int32Array, Values | None]:
-    """The elements of rows with those of each row by their columns."""
-    order = np.lexsort((indices, np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))))
-    return indices.take(order), None if values is None else values.take(order)

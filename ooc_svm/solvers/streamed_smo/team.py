@@ -10,12 +10,13 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.solvers.streamed_smo import team_loops
 
-# Nonzeros that a helper works on, until its thread may do something else: a few milliseconds.
-STRETCH = 2_000_000
+# Nonzeros of the rows that a helper works on, until its thread may do something else: a millisecond or two.
+STRETCH = 1_000_000
 
-# So many times a helper is not let in after one was late: where other programs have the processors, a leader
-# is better alone. They double each time, up to a limit; engines ask some hundred times a second.
-SHORTEST_REST, LONGEST_REST = 2, 512
+# So many helpers are not let in after one that was of no use: where other programs have the processors, a
+# leader is better alone. The number doubles each time, up to a limit; a thread of an engine asks some hundred
+# times a second.
+SHORTEST_REST, LONGEST_REST = 2, 4096
 
 _LINE_BYTES = 128
 
@@ -46,7 +47,7 @@ class Team:
         self._solve: tuple[Any, ...] | None = None  # What helpers need to know of it
         # Lines that no helper has: each has its own
         self._lines = list(range(team_loops.HELPERS, len(self._words), team_loops.LINE))
-        self._rest, self._rests = 0, 0
+        self._rest = self._refusals = 0  # The last number of helpers to be refused, and those still to be
 
     def begin(self, *matrix: Any) -> Parts:
         """Let others take part in a solve.
@@ -67,20 +68,21 @@ class Team:
         team_loops.open_solve(self._words, self._n_parts, 0)
 
     def help(self) -> bool:
-        """Take part in the solve of the moment for some milliseconds; whether one goes on."""
+        """Take part in a solve for a millisecond or two; whether there is one, and help is of use."""
         solve = self._solve
         if solve is None:
             return False
-        if self._rests > 0:
-            self._rests -= 1
+        if self._refusals > 0:
+            self._refusals -= 1
             return False
         try:
             line = self._lines.pop()
         except IndexError:  # there are as many threads as parts
             return False
         indptr, indices = solve[:2]
-        on_time = team_loops.help_out(*solve, line, max(1, STRETCH * len(indptr) // max(len(indices), 1)))
-        self._rest = self._rest // 2 if on_time else min(max(2 * self._rest, SHORTEST_REST), LONGEST_REST)
-        self._rests = 0 if on_time else self._rest
+        if team_loops.help_out(*solve, line, max(1, STRETCH * len(indptr) // max(len(indices), 1))):
+            self._rest //= 2
+        else:
+            self._rest = self._refusals = min(max(2 * self._rest, SHORTEST_REST), LONGEST_REST)
         self._lines.append(line)
         return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ooc_svm.ops.atomics import add_release, load_acquire, store_release, wait_a_moment
+from ooc_svm.ops.atomics import SPINS, add_release, load_acquire, store_release, wait_a_moment
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, dot
@@ -34,12 +34,11 @@ DONE, PRODUCTS, WAITED = 8, 9, 28
 TO_LEAVE = -1
 NOT_YET, LET_GO = 0, -1
 
-MOST_PARTS = 16
 NO_ROW = -1
 
-# Looks at a helper's line after which it is late: it may have no processor. And nonzeros that a helper works
-# on for each look, if it is of use: what takes a leader about as long.
-PATIENCE, WORTH = 2000, 20
+# Nonzeros that a helper works on for each look of a leader that waits for it, if it is of use: a look takes
+# about as long.
+WORTH = 20
 
 
 @compiled
@@ -128,7 +127,8 @@ def _ticket(  # type: ignore[no-untyped-def]
                 wait_a_moment(looks)
                 looks += 1
             words[line + WAITED] += looks
-            if looks > PATIENCE:
+            # It may have no processor.
+            if looks > SPINS:
                 words[line + LATE] = 1
                 words[SEEN] = -1
             while part < words[line + LAST]:
@@ -139,16 +139,10 @@ def _ticket(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_rest(indptr, indices, values, cuts, scale2, w, words, numbers, added, change):  # type: ignore[no-untyped-def]
-    """``w += change x`` of the row ``added``, no product being wanted next."""
-    _ticket(indptr, indices, values, cuts, scale2, w, words, numbers, added, change, NO_ROW, NO_ROW, NO_ROW)
-
-
-@compiled
 def _share_out(words, n_parts):  # type: ignore[no-untyped-def]
     """Let those go that want to or were late, and give the parts to the others.
 
-    No ticket is under way: what was asked for is done.
+    No ticket is under way. A change that is still to be added is added by those that have the parts then.
     """
     solve = words[SOLVE]
     words[SEEN] = load_acquire(words, WISHES)
@@ -158,7 +152,6 @@ def _share_out(words, n_parts):  # type: ignore[no-untyped-def]
         wanted = solve != 0 and load_acquire(words, line + WISH) == solve
         if since == NOT_YET and wanted:
             # The helper looks for its parts when it sees the ticket.
-            words[line + WAITED] = 0
             store_release(words, line + SINCE, words[TICKET] + 1)
             n_threads += 1
         elif since > 0 and wanted and not words[line + LATE]:
@@ -191,10 +184,20 @@ def product(  # type: ignore[no-untyped-def]
     ``later``, ``far``: rows whose products are wanted soon.
     """
     if load_acquire(words, WISHES) != words[SEEN]:
-        add_rest(indptr, indices, values, cuts, scale2, w, words, numbers, added, change)
         _share_out(words, cuts.shape[1] - 1)
-        change = 0.0
-    return _ticket(indptr, indices, values, cuts, scale2, w, words, numbers, added, change, row, later, far)
+    return _ticket(
+        indptr, indices, values, cuts, scale2, w, words, numbers, np.int64(added), change, np.int64(row),
+        np.int64(later), np.int64(far),
+    )  # fmt: skip
+
+
+@compiled
+def add_rest(indptr, indices, values, cuts, scale2, w, words, numbers, added, change):  # type: ignore[no-untyped-def]
+    """``w += change x`` of the row ``added``, no product being wanted next."""
+    _ticket(
+        indptr, indices, values, cuts, scale2, w, words, numbers, np.int64(added), change, NO_ROW, NO_ROW,
+        NO_ROW,
+    )  # fmt: skip
 
 
 @compiled
@@ -205,7 +208,7 @@ def help_out(  # type: ignore[no-untyped-def]
 
     The first arguments are those of `product`. ``line``: of this helper in the words.
     """
-    words[line + SINCE], words[line + LATE] = NOT_YET, 0
+    words[line + SINCE], words[line + LATE], words[line + WAITED] = NOT_YET, 0, 0
     store_release(words, line + WISH, solve)
     add_release(words, WISHES, 1)
     looks = 0

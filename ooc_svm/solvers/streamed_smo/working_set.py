@@ -115,7 +115,7 @@ class WorkingSet:
         """
         sums, rows = np.zeros(dual_loops.N_SUMS), self.rows
         if len(self.places):
-            own, scale2 = rows.own(w), rows.own(model.space.scale2)
+            scale2 = rows.own(model.space.scale2)
 
             def solve(parts: Parts | None, own: Float64Array) -> None:
                 dual_loops.solve(
@@ -125,15 +125,14 @@ class WorkingSet:
                 )  # fmt: skip
 
             if self._team is None:
+                own = rows.own(w)
                 solve(None, own)
             else:
-                near = on_lines(len(own), np.float64)
-                near[:] = own
+                own = rows.own(w, on_lines(len(rows.columns) or len(w), np.float64))
                 try:
-                    solve(self._team.begin(*rows.matrix, rows.cuts, scale2, near), near)
+                    solve(self._team.begin(*rows.matrix, rows.cuts, scale2, own), own)
                 finally:
                     self._team.end()
-                own[:] = near
             rows.give_back(own, w)
         return sums
 
