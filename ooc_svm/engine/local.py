@@ -9,6 +9,7 @@ takes the segments in reverse order, which finds the most recent blocks still in
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -43,6 +44,7 @@ class _Works:
 
     helps: Sequence[Callable[[], bool]]
     left: int  # Works that have not ended
+    seats: Iterator[int]  # Of threads that may help: no more than there are processors for
     all_done: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)  # Of those that helped
     failures: list[BaseException] = field(default_factory=list)
@@ -83,6 +85,7 @@ class LocalEngine(Engine):
     ) -> None:
         super().__init__(source, vectors)
         self.threads = threads
+        self._most_helpers = min(threads, len(os.sched_getaffinity(0))) - 1
         self._blocks = BlockCache(source, threads, cache_bytes, self.counters, blocks)
         self._prefetched: list[int] = []
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="compute")
@@ -113,7 +116,7 @@ class LocalEngine(Engine):
             stream,
             trees,
             iter(reversed(segments) if backwards else segments),
-            _Works(stream.helps, len(stream.works)),
+            _Works(stream.helps, len(stream.works), iter(range(self._most_helpers))),
             position.before,
             position.total or stream.rows.n_ranges,
         )
@@ -166,7 +169,7 @@ class LocalEngine(Engine):
             self._offer_help(works)
 
     def _offer_help(self, works: _Works) -> None:
-        if works.helps and self.threads > 1 and not works.all_done.is_set():
+        if works.helps and next(works.seats, None) is not None:
             self._workers.submit(self._help, works)
 
     def _help(self, works: _Works) -> None:
@@ -182,7 +185,7 @@ class LocalEngine(Engine):
         except BaseException as error:
             works.failures.append(error)
         else:
-            self._offer_help(works)
+            self._workers.submit(self._help, works)
 
     def _prefetch(self, blocks: Iterable[int]) -> None:
         for index in blocks:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -247,6 +249,31 @@ class TestWork:
 
 
 class TestHelp:
+    @pytest.fixture(autouse=True)
+    def processors(self, monkeypatch):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+
+    def test_is_of_no_more_threads_than_processors(self, monkeypatch):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+        source, _, vectors, _ = sweep_setup(23)
+        inside, most, enough = [], [], threading.Event()
+
+        def help_out():
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.002)
+            inside.pop()
+            if len(most) > 20:
+                enough.set()
+            return True
+
+        def work():
+            assert enough.wait(LONG)
+
+        with LocalEngine(source, vectors, threads=4) as engine:
+            engine.serve([Overlap((), work, help=help_out)])
+        assert max(most) == 1
+
     @pytest.mark.parametrize("threads", [2, 3])
     @pytest.mark.parametrize("reading", [False, True])
     def test_comes_from_threads_that_have_nothing_else_to_do(self, threads, reading):

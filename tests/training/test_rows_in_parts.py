@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from helpers.train_data import bits, make_store, store_rows
@@ -36,6 +38,7 @@ def parted(monkeypatch):
         return found
 
     monkeypatch.setattr(resident_rows, "LEAST_PART", 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.setattr(team.Team, "help", help_in)
     return helped
 
