@@ -74,14 +74,19 @@ def test_parts_reach_the_same_optimum(loss, options, n_parts):
 @pytest.mark.parametrize("dtype", VALUES)
 def test_helpers_change_no_bit(dtype, n_helpers):
     data = rows(ones=dtype is None, rho=1.0, scaled=True)
-    for number in range(2):
+    n_helped = 0
+    for number in range(30):
         alone, helped = (
             Solving(data, dtype=dtype, most_elements=10**6, n_parts=8, n_helpers=n, seed=number)
             for n in (0, n_helpers)
         )
-        assert helped.n_helped > 0
         for name in ("w", "dual", "far", "bias", "sums"):
             assert getattr(helped, name).tobytes() == getattr(alone, name).tobytes(), name
+        # On a machine that others use as well, a helper may come too late.
+        n_helped += helped.n_helped > 0
+        if n_helped == 2:
+            break
+    assert n_helped == 2
 
 
 def test_with_a_mean_row():

@@ -76,8 +76,11 @@ def test_rows_of_ones(tmp_path):
 
 
 def test_others_help(store, parted):
-    train(store, tol=1e-8, threads=2)
-    assert any(parted)
+    for _ in range(10):  # on a machine that others use as well, they may come too late
+        train(store, tol=1e-8, threads=2)
+        if any(parted):
+            return
+    raise AssertionError("no thread has helped")
 
 
 def test_none_helps_with_rows_that_have_no_parts(store, monkeypatch):
