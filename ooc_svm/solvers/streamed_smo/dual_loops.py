@@ -41,7 +41,7 @@ from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.hashing import mix
 from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, dot, square
-from ooc_svm.solvers.streamed_smo.team_loops import add_rest, product
+from ooc_svm.solvers.streamed_smo.team_loops import add_rest, prefetch_elements, product
 
 # Sums of a sweep: row gaps; the parabola of D without its norm; changes of multipliers, and those times m.x;
 # rows and elements looked at, and rows that are free; number of changes, their magnitudes, and those of what
@@ -123,13 +123,7 @@ def prefetch_row(indptr, indices, values, row):  # type: ignore[no-untyped-def]
     prefetch(indices, last)
     if values is not None:
         prefetch(values, last)
-    while p < end:
-        prefetch(indices, p)
-        if values is not None:
-            prefetch(values, p)
-            if values.itemsize == 8:
-                prefetch(values, p + np.uint64(8))
-        p += np.uint64(16)
+    prefetch_elements(indices, values, p, end)
 
 
 @inlined

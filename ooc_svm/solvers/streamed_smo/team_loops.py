@@ -78,6 +78,18 @@ def part_rows(indptr, indices, values, first, cuts):  # type: ignore[no-untyped-
 
 
 @inlined
+def prefetch_elements(indices, values, p, end):  # type: ignore[no-untyped-def]
+    """Ask for elements that lie side by side."""
+    while p < end:
+        prefetch(indices, p)
+        if values is not None:
+            prefetch(values, p)
+            if values.itemsize == 8:
+                prefetch(values, p + np.uint64(8))
+        p += np.uint64(16)
+
+
+@inlined
 def _work(  # type: ignore[no-untyped-def]
     indptr, indices, values, cuts, scale2, w, numbers, added, change, row, later, far, first, last, out
 ):  # fmt: skip
@@ -87,13 +99,7 @@ def _work(  # type: ignore[no-untyped-def]
         prefetch(cuts, np.uint64(far) * np.uint64(cuts.shape[1]))
         start = indptr[np.uint64(later)]
         p, end = start + cuts[np.uint64(later), first], start + cuts[np.uint64(later), last]
-        while p < end:
-            prefetch(indices, p)
-            if values is not None:
-                prefetch(values, p)
-                if values.itemsize == 8:
-                    prefetch(values, p + np.uint64(8))
-            p += np.uint64(16)
+        prefetch_elements(indices, values, p, end)
     for part in range(first, last):
         if change != 0.0:
             i = np.uint64(added)
