@@ -19,8 +19,8 @@ Form = Literal["classes", "values", "pairs", "classes by nu", "values by nu"]
 LossProperty = Literal["dual", "quadratic dual", "piecewise linear", "power"]
 """What a loss offers to solvers.
 
-Exact dual steps; a conjugate that is a parabola between bounds; breakpoints for an exact line search; the
-slope of a dual step of a power of the slack.
+Exact dual steps and their slopes; a conjugate that is a parabola between bounds; breakpoints for an exact
+line search; a power of the slack.
 """
 
 BIASES = ("none", "penalized", "free")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ooc_svm.losses.functions import implements
-from ooc_svm.losses.quadratic import quadratic, step_slope
+from ooc_svm.losses.quadratic import quadratic
 
 
 class Hinge(NamedTuple):
@@ -37,4 +37,3 @@ def piece_sign(loss, p, t):  # type: ignore[no-untyped-def]
 
 
 quadratic(Hinge)
-implements(Hinge)(step_slope)

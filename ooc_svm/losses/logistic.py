@@ -165,6 +165,14 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
     return t * (c * _sigmoid(-_root(behind, curvature * c, -u)))
 
 
+@implements(Logistic)
+def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
+    """The curvature of the entropy is ``c / (alpha (c - alpha))``."""
+    alpha = t * v
+    spread = alpha * (c - alpha)
+    return spread / (curvature * spread + c) if spread > 0.0 else 0.0
+
+
 @inlined(error_model="numpy")
 def _root(goal, scale, start):  # type: ignore[no-untyped-def]
     """The x that is 0 or less with ``x + scale sigma(x) = goal``; NaN if a number overflows."""

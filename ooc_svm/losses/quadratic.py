@@ -24,8 +24,8 @@ FUNCTIONS["dual_box"] = dual_box
 def quadratic(*losses: type) -> None:
     """Implement all functions of these losses, which have a `dual_box`, but `breakpoint`."""
     for function in (
-        value, slope, bounds, conjugate, magnitude, row_gap, dual_step, violation, priority, is_free, gain,
-        parabola, parabola_end
+        value, slope, bounds, conjugate, magnitude, row_gap, dual_step, step_slope, violation, priority,
+        is_free, gain, parabola, parabola_end
     ):  # fmt: skip
         implements(*losses)(function)
 
@@ -103,9 +103,9 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
 
 
 def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
-    """That of a line between the bounds."""
-    low, high, _, damping = dual_box(loss, t, c)
-    return 1.0 / (curvature + damping) if low < v < high else 0.0
+    """That of a line between the bounds and the kink."""
+    _, _, _, damping = dual_box(loss, t, c)
+    return 1.0 / (curvature + damping) if functions.is_free(loss, v, t, c) else 0.0
 
 
 def violation(loss, v, r, t, c, gap):  # type: ignore[no-untyped-def]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ooc_svm.losses.functions import implements
-from ooc_svm.losses.quadratic import quadratic, step_slope
+from ooc_svm.losses.quadratic import quadratic
 
 
 class SquaredHinge(NamedTuple):
@@ -23,4 +23,3 @@ def dual_box(loss, t, c):  # type: ignore[no-untyped-def]
 
 
 quadratic(SquaredHinge)
-implements(SquaredHinge)(step_slope)

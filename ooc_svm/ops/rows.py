@@ -208,27 +208,30 @@ def add_rows_by_group(indptr, indices, values, first, last, V, row_number, group
                     out[indices[p], k, g] += V[i - first, k] * values[p]
 
 
+@inlined
+def add_product(indices, values, begin, end, weight, out):  # type: ignore[no-untyped-def]
+    """What one row adds to the products of `add_products`."""
+    last = len(out) - 1
+    for p in range(begin, end):
+        j = indices[p]
+        x = weight if values is None else weight * np.float64(values[p])
+        for q in range(p, end):
+            k = indices[q]
+            # Rows of other programs need not be sorted.
+            out[min(j, k), max(j, k)] += x if values is None else x * np.float64(values[q])
+        out[j, last] += x
+    out[last, last] += weight
+
+
 @compiled
 def add_products(indptr, indices, values, first, weights, out):  # type: ignore[no-untyped-def]
     """``out += sum_i weights[i] x_i x_i'`` over rows from ``first`` on, the upper triangle.
 
     The last row and column of out, shape (n_features + 1, n_features + 1), are those of a feature that is 1.
     """
-    last = len(out) - 1
     for i in range(len(weights)):
-        weight = weights[i]
-        if weight == 0.0:
-            continue
-        begin, end = indptr[first + i], indptr[first + i + 1]
-        for p in range(begin, end):
-            j = indices[p]
-            x = weight if values is None else weight * np.float64(values[p])
-            for q in range(p, end):
-                k = indices[q]
-                # Rows of other programs need not be sorted.
-                out[min(j, k), max(j, k)] += x if values is None else x * np.float64(values[q])
-            out[j, last] += x
-        out[last, last] += weight
+        if weights[i] != 0.0:
+            add_product(indices, values, indptr[first + i], indptr[first + i + 1], weights[i], out)
 
 
 @compiled

@@ -12,7 +12,7 @@ from helpers.thinning import examples
 from hypothesis import given, settings
 
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo import dual_loops, order_loops
 
 
 @given(rows(QUADRATIC), rows(QUADRATIC), SMALL, SMALL)
@@ -68,21 +68,21 @@ class TestOrder:
     @pytest.mark.parametrize("m", [0, 1, 2, 15, 16, 17, 100, 1000])
     def test_packets_are_neighbours_and_no_row_is_left_out(self, m):
         rows = np.arange(m) * 3
-        order = dual_loops.packets(rows, np.uint64(9))
+        order = order_loops.packets(rows, np.uint64(9))
         assert sorted(order) == rows.tolist()
         cuts = np.flatnonzero(np.diff(order) != 3) + 1
         parts = np.split(order, cuts)
-        assert all(len(part) % dual_loops.PACKET == 0 or part[-1] == rows[-1] for part in parts if m)
+        assert all(len(part) % order_loops.PACKET == 0 or part[-1] == rows[-1] for part in parts if m)
         assert rows.tolist() == (np.arange(m) * 3).tolist()
         if m == 1000:
             assert len(parts) > 40
-            assert order.tolist() != dual_loops.packets(rows, np.uint64(10)).tolist()
+            assert order.tolist() != order_loops.packets(rows, np.uint64(10)).tolist()
 
     def test_every_order_is_as_likely(self):
         counts = np.zeros((4, 4))
         for seed in range(4000):
             order = np.arange(4)
-            dual_loops.shuffle(order, np.uint64(seed))
+            order_loops.shuffle(order, np.uint64(seed))
             counts[np.arange(4), order] += 1
         assert counts.sum(axis=0).tolist() == [4000] * 4
         assert np.abs(counts - 1000).max() < 150

@@ -221,7 +221,7 @@ class TestSolve:
         model, held = dual_model(data), working_set(10**6, dtype)
         take(held, model, [rows_of(data, range(N_ROWS), 1.0, dtype)], 0.0)
         w, bias = np.zeros(30), np.zeros(3)
-        sums = held.solve(model, w, bias, seed_of(1), 1e-6, 10**7)
+        sums, _ = held.solve(model, w, bias, seed_of(1), 1e-6, 10**7)
         dual, far = np.zeros((2, N_ROWS))
         expected, expected_w = np.zeros(dual_loops.N_SUMS), np.zeros(30)
         squares = np.empty(N_ROWS)
@@ -238,7 +238,7 @@ class TestSolve:
 
     def test_no_rows(self):
         w = np.ones(30)
-        sums = working_set(10).solve(dual_model(data_of()), w, np.zeros(3), seed_of(1), 0.0, 10)
+        sums, _ = working_set(10).solve(dual_model(data_of()), w, np.zeros(3), seed_of(1), 0.0, 10)
         assert not sums.any()
         assert (w == 1.0).all()
 
@@ -287,7 +287,7 @@ def test_goes_on_from_a_checkpoint(tmp_path, dtype, capacity):
         offered = [rows_of(data, range(1, 200, 2), np.linspace(0.1, 4, 100), dtype, dual=0.1, step=0.2)]
         gone, multipliers = take(one, model, offered, 0.5)
         w = np.zeros(30)
-        sums = one.solve(model, w, np.zeros(3), seed_of(4), 1e-3, 10**6)
+        sums, _ = one.solve(model, w, np.zeros(3), seed_of(4), 1e-3, 10**6)
         check(one, data)
         rows = one.ids, *one.rows.matrix[:2], one.rows.values
         parts = (gone, multipliers, *rows, one.dual, one.stationarity, w, sums)

@@ -44,9 +44,14 @@ class DualModel:
     @property
     def unbounded(self) -> bool:
         """Whether the multiplier of a row with a class may have any size; never of one with a value."""
+        return self.targets.in_margins and not self.has_limits
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether a multiplier has a largest size."""
         largest = np.full(1, np.inf)
         put_inside(self.loss, largest, np.ones((1, 2)))
-        return self.targets.in_margins and bool(np.isinf(largest[0]))
+        return bool(np.isfinite(largest[0]))
 
     @property
     def dual(self) -> str:

@@ -38,9 +38,9 @@ from ooc_svm.losses.functions import (
     violation,
 )
 from ooc_svm.ops.compiled import compiled, inlined
-from ooc_svm.ops.hashing import mix
 from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, dot, square
+from ooc_svm.solvers.streamed_smo.order_loops import GOLDEN, random_order, window_of
 from ooc_svm.solvers.streamed_smo.team_loops import add_rest, prefetch_elements, product
 
 # Sums of a sweep: row gaps; the parabola of D without its norm; changes of multipliers, and those times m.x;
@@ -56,12 +56,6 @@ B, RHO, TOTAL = range(3)  # Entries of ``bias``: b, rho, and V
 # A row's curvature is at least this share of its squared norm: that of a row near the mean is a difference.
 LEAST_CURVATURE = 1e-12
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-# Steps come in a random order, but in windows that fit a core's own cache: rows anywhere in memory in random
-# order take three to five times as long.
-WINDOW_ELEMENTS = 1 << 13
-
 # Rows are prefetched so many steps ahead, their pointers twice as many and their places three times: a short
 # row would wait for these longer than its step takes. Their weights one step ahead, where there are more than
 # a core's own cache holds: a step that cannot be predicted, taken or not, keeps a processor from looking
@@ -70,49 +64,7 @@ AHEAD = 4
 NEAR_WEIGHTS = 1 << 17
 MOST_AHEAD = np.uint64(1024)
 
-PACKET = 16
-
 HELD, HELD_AT_START = np.uint8(1), np.uint8(2)  # Bits of a row's mark
-
-
-@compiled
-def shuffle(order, seed):  # type: ignore[no-untyped-def]
-    """Put the entries of an array in a random order: Fisher and Yates, with splitmix64."""
-    state = mix(seed)
-    for i in range(len(order) - 1, 0, -1):
-        state += GOLDEN
-        # The upper half of a product with 32 random bits: a division would take longer than a row's step.
-        j = np.int64((mix(state) >> np.uint64(32)) * np.uint64(i + 1) >> np.uint64(32))
-        order[i], order[j] = order[j], order[i]
-
-
-@compiled
-def packets(rows, seed):  # type: ignore[no-untyped-def]
-    """The rows in a random order, PACKET neighbours at a time."""
-    starts = np.arange(0, len(rows), PACKET)
-    shuffle(starts, seed)
-    order = np.empty_like(rows)
-    k = 0
-    for start in starts:
-        for i in range(int(start), min(int(start) + PACKET, len(rows))):
-            order[k] = rows[i]
-            k += 1
-    return order
-
-
-@compiled
-def window_of(n_rows, n_elements):  # type: ignore[no-untyped-def]
-    """Rows that fit a core's own cache together."""
-    return max(16, min(4096, WINDOW_ELEMENTS * n_rows // max(n_elements, 1)))
-
-
-@compiled
-def random_order(rows, window, seed):  # type: ignore[no-untyped-def]
-    """The rows in a random order: neighbours stay near each other, within so many places."""
-    order = packets(rows, seed)
-    for start in range(0, len(order), window):
-        shuffle(order[start : start + window], seed + np.uint64(start))
-    return order
 
 
 @inlined
@@ -283,6 +235,27 @@ def sweep(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def count_changes(loss, before, dual, targets, sums):  # type: ignore[no-untyped-def]
+    """Add what multipliers have changed by: LINEAR (D without its norm), MOVED, DISTANCE and SIZE.
+
+    They follow from where the multipliers began and ended: rounding has few terms then, however many steps
+    there were.
+    """
+    gained = moved = distance = size = 0.0
+    for i in range(len(dual)):
+        v, new, t, c = before[i], dual[i], targets[i, 0], targets[i, 1]
+        if new != v:
+            moved += new - v
+            distance += abs(new - v)
+            size += abs(t * (new - v)) + magnitude(loss, v, t, c) + magnitude(loss, new, t, c)
+            gained += gain(loss, v, new, t, c)
+    sums[LINEAR] += gained
+    sums[MOVED] += moved
+    sums[DISTANCE] += distance
+    sums[SIZE] += size
+
+
+@compiled
 def solve(  # type: ignore[no-untyped-def]
     loss, indptr, indices, values, parts, places, squares, moments, scale2, w, bias, targets, dual,
     stationarity, seed, wanted, most_elements, stop, sums
@@ -306,7 +279,7 @@ def solve(  # type: ignore[no-untyped-def]
     """
     m, before = len(dual), dual.copy()
     b, rho, total = bias[B], bias[RHO], bias[TOTAL]
-    gained = moved = gap = distance = size = 0.0
+    gap = 0.0
     elements = rows = changes = 0
     active, farthest = np.arange(m), np.inf
     aside = np.zeros(m, dtype=np.bool_)
@@ -381,22 +354,13 @@ def solve(  # type: ignore[no-untyped-def]
     if parts is not None:
         cuts, words, numbers = parts
         add_rest(indptr, indices, values, cuts, scale2, w, words, numbers, moving, left)
-    for i in range(m):
-        v, new, t, c = before[i], dual[i], targets[i, 0], targets[i, 1]
-        if new != v:
-            moved += new - v
-            distance += abs(new - v)
-            size += abs(t * (new - v)) + magnitude(loss, v, t, c) + magnitude(loss, new, t, c)
-            gained += gain(loss, v, new, t, c)
+    count_changes(loss, before, dual, targets, sums)
     bias[B], bias[TOTAL] = b, total
     sums[GAP] = gap
-    sums[LINEAR] += gained
-    sums[MOVED] += moved
     sums[ROWS] += rows
     sums[ELEMENTS] += elements
     sums[CHANGES] += changes
-    sums[DISTANCE] += distance
-    sums[SIZE] += size
+    return whole and (gap <= wanted or largest == 0.0)
 
 
 @compiled

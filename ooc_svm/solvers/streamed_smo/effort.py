@@ -54,10 +54,16 @@ class Effort:
     unbounded_cut: float = field(default=1.0, kw_only=True)
     # Rounds where no row comes to rest and many are resident
     restless_rounds: int = field(default=14, kw_only=True)
-    # Where all rows are resident, a read is one round with this floor and these ``waiting_sweeps``; None: it
-    # has as many rounds as others
-    at_once_floor: float | None = None
+    # Where all rows are resident and this is so, a read is one round with this floor and these
+    # ``waiting_sweeps``
+    one_round: bool = field(default=False, kw_only=True)
+    at_once_floor: float = field(default=0.5, kw_only=True)
     at_once_waiting_sweeps: float = field(default=12.0, kw_only=True)
+    # Sweeps of a solve before a proximal step, if the gaps are not small enough by then; with few columns,
+    # where such a step costs less; and where all rows are new to a solve, or most are moved in each sweep
+    patience: float = field(default=20.0, kw_only=True)
+    narrow_patience: float = field(default=20.0, kw_only=True)
+    least_patience: float = field(default=5.0, kw_only=True)
 
     @property
     def at_once(self) -> bool:
@@ -69,8 +75,10 @@ class Effort:
         if (ratio := self.unbounded_ratio) == 1.0:
             return self
         share, early, last = (ratio * each for each in (self.share, self.early_share, self.last_share))
-        visits = max(self.unbounded_visits, self.visits)
-        return replace(self, share=share, early_share=early, last_share=last, visits=visits)
+        visits, patience = max(self.unbounded_visits, self.visits), self.least_patience
+        return replace(
+            self, share=share, early_share=early, last_share=last, visits=visits, patience=patience
+        )
 
 
 # By the number of nonzeros from which on they are worth it (measured): with little data a read is dear next
@@ -110,7 +118,7 @@ _MIDDLE = Effort(
     unbounded_ratio=0.02, unbounded_visits=4, unbounded_cut=0.125,
 )  # fmt: skip
 EFFORTS = {
-    0: Effort(20, 100, 0.8, 1, 2, 0.05, 0.02, 0.005, 0.03, 300.0, 0.67, at_once_floor=0.5),
+    0: Effort(20, 100, 0.8, 1, 2, 0.05, 0.02, 0.005, 0.03, 300.0, 0.67, one_round=True, narrow_patience=5.0),
     2_000_000: _MIDDLE,
     20_000_000: _LARGE,
     1_000_000_000: replace(_LARGE, lanes=2),
@@ -123,13 +131,26 @@ EFFORTS = {
 RESTLESS_SHARE = 0.25
 
 
-def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None, *, rests: bool = True) -> Effort:
+def effort_for(
+    n_nonzeros: int,
+    resident: float,
+    lanes: int | None = None,
+    *,
+    rests: bool = True,
+    narrow: bool = False,
+) -> Effort:
     """The effort for data of a size with a share of it resident, and so many lanes where they are given.
 
-    ``rests``: whether rows come to rest at a bound. It must not follow from a clock, since the bits follow
-    from it.
+    ``rests``: whether rows come to rest at a bound. ``narrow``: whether there are few columns. It must not
+    follow from a clock, since the bits follow from it.
     """
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
+    if narrow:
+        # Proximal steps: a model is soon solved by itself, whatever others come to.
+        effort = replace(
+            effort, one_round=True, patience=effort.narrow_patience, waiting_sweeps=effort.sweeps,
+            at_once_waiting_sweeps=effort.sweeps,
+        )  # fmt: skip
     wanted = 1.0 / (effort.max_round_ratio * max(resident, 1e-9))
     least = effort.rounds if rests or resident < RESTLESS_SHARE else effort.restless_rounds
     rounds = round(min(max(wanted, least), effort.max_rounds))
@@ -137,9 +158,13 @@ def effort_for(n_nonzeros: int, resident: float, lanes: int | None = None, *, re
     if resident < 1.0:
         return replace(effort, rounds=rounds, lanes=lanes)
     # None has to leave, and all are moved often.
-    offered, visits, floor = 1.0, 1, effort.floor
-    if effort.at_once_floor is not None:
-        rounds, floor = 1, effort.at_once_floor
-        effort = replace(effort, waiting_sweeps=effort.at_once_waiting_sweeps)
-    effort = replace(effort, rounds=rounds, lanes=lanes, unbounded_ratio=1.0)
-    return replace(effort, offered=offered, visits=visits, floor=floor)
+    effort = replace(effort, lanes=lanes, unbounded_ratio=1.0, offered=1.0, visits=1)
+    if not effort.one_round:
+        return replace(effort, rounds=rounds)
+    return replace(
+        effort,
+        rounds=1,
+        floor=effort.at_once_floor,
+        waiting_sweeps=effort.at_once_waiting_sweeps,
+        patience=effort.least_patience,
+    )

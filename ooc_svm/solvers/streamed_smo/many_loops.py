@@ -24,6 +24,7 @@ from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, product_of, products, square
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual_loops import AHEAD, HELD, HELD_AT_START
+from ooc_svm.solvers.streamed_smo.order_loops import GOLDEN, random_order, window_of
 
 TILE = 16  # Rows and columns that are transposed together
 
@@ -69,12 +70,12 @@ def sweep(  # type: ignore[no-untyped-def]
     building, per_unit = len(rebuilt) > 0, 1.0 / units
     step[:] = 0.0
     last = indptr[first + every * np.uint64(m - 1) + np.uint64(1)]
-    window = dual_loops.window_of(m, np.int64((last - indptr[first]) // every))
+    window = window_of(m, np.int64((last - indptr[first]) // every))
     # As alone, sums begin at 0 in each piece.
     own, of_row = np.zeros_like(sums), np.empty((4, K))
     before = True
     for _ in range(visits):
-        order = dual_loops.random_order(np.arange(m), window, seed)
+        order = random_order(np.arange(m), window, seed)
         own[:, dual_loops.FREE] = 0.0
         for place in range(m):
             i, later = order[place], order[min(place + AHEAD, m - 1)]
@@ -134,5 +135,5 @@ def sweep(  # type: ignore[no-untyped-def]
                 own[k, dual_loops.FREE] += is_free(loss, new, t, c)
                 keys[k, i] = priority(loss, new, far * per_unit[k], t, c)
         building = before = False
-        seed += dual_loops.GOLDEN
+        seed += GOLDEN
     sums += own

@@ -50,7 +50,7 @@ class SmoRounding:
         self.size_chains = self.distance_chains = self.additions = self.rescalings = 0.0
 
     def moved(self, sums: Float64Array, norm: float) -> None:
-        """Multipliers have moved; ``norm`` is that of w."""
+        """Multipliers have moved; ``norm``: the largest that w had meanwhile, as far as is known."""
         self.moves = self.moves + sums
         changes = float(sums[dual_loops.CHANGES])
         self.size_chains += changes * float(sums[dual_loops.SIZE])

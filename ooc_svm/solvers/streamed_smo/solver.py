@@ -100,8 +100,8 @@ class _Solved:
 
     w: Float64Array
     sums: Float64Array
-    # What b_k moves by for each unit that the multipliers sum up to
-    rate: float
+    rate: float  # What b_k moves by for each unit that the multipliers sum up to
+    longest: float  # A bound of the norm of w on the way
 
 
 @dataclass(slots=True, eq=False)
@@ -447,20 +447,20 @@ class StreamedSmo(Prunable):
         wanted = max(share * float(state.gaps.sum()), floor)
         sweeps = effort.waiting_sweeps if state.waits else hardness * effort.sweeps
         most = max(int(sweeps * self.n_nonzeros / len(self.rounds)), WORTHWHILE)
-        seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
         bias, rate = state.bias(model.space), state.rho
-        sums = working_set.solve(model, w, bias, seed, wanted, most, state.mean_row, self._stop)
+        seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
+        solve = partial(working_set.solve, model, w, bias, mean=state.mean_row, stop=self._stop)
+        solve = partial(solve, patience=effort.patience, unit=state.unit)
+        sums, longest = solve(seed, wanted, most)
         if last and effort.at_once:
             # No row elsewhere has a gap, and D, which the gap wanted is a share of, is nearly known.
-            linear, total = multipliers.linear + sums[dual_loops.LINEAR], float(bias[dual_loops.TOTAL])
-            wanted = self._floor(w, linear, total)
-            sums += working_set.solve(
-                model, w, bias, seed_of(seed, 1), wanted, most, state.mean_row, self._stop
-            )
-        total = float(bias[dual_loops.TOTAL])
-        if model.free_bias and total != 0.0 and len(working_set.places):
+            linear = multipliers.linear + float(sums[dual_loops.LINEAR])
+            wanted = self._floor(w, linear, float(bias[dual_loops.TOTAL]))
+            again, later = solve(seed_of(seed, 1), wanted, most)
+            sums, longest = sums + again, max(longest, later)
+        if model.free_bias and (total := float(bias[dual_loops.TOTAL])) and len(working_set.places):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
-        self._solved = _Solved(w, sums, rate)
+        self._solved = _Solved(w, sums, rate, max(longest, model.space.norm(w)))
 
     def _end_solving(self) -> None:
         self._stop[0] = 1
@@ -471,7 +471,7 @@ class StreamedSmo(Prunable):
         assert solved is not None
         self._solved = None
         state.w = solved.w
-        state.rounding.moved(solved.sums, self.model.space.norm(state.w))
+        state.rounding.moved(solved.sums, solved.longest)
         state.multipliers.linear += float(solved.sums[dual_loops.LINEAR])
         state.multipliers.total += float(solved.sums[dual_loops.MOVED])
         state.visited += float(solved.sums[dual_loops.ROWS])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,17 @@ from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
+from ooc_svm.solvers.streamed_smo.proximal_loops import proximal_step
+from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, ResidentRows
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
 from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
 
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
+
+# Proximal steps hold multipliers less firmly each time; between two of them rows are swept once at least, and
+# for this part of what the step has cost: sweeps go where no step leads that ends early.
+FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP = 0.3, 0.3, 1e-3, 0.1
 
 GO_ON = np.zeros(1, np.uint8)  # For a solve that nothing stops
 
@@ -104,37 +110,63 @@ class WorkingSet:
         seed: np.uint64,
         wanted: float,
         most_elements: int,
+        *,
+        patience: float = math.inf,
+        unit: float = 1.0,
         mean: Float64Array | None = None,
         stop: npt.NDArray[np.uint8] = GO_ON,
-    ) -> Float64Array:
+    ) -> tuple[Float64Array, float]:
         """Improve the multipliers here until their gaps sum up to ``wanted``; w and b follow.
 
         ``bias``, ``mean`` and ``stop``: see `dual_loops`.
+        ``patience``: sweeps before a proximal step, if that is not reached by then.
+        ``unit``: of residuals.
 
-        Returns the sums of `dual_loops.solve`, shape (N_SUMS,).
+        Returns the sums of `dual_loops.solve`, shape (N_SUMS,), and a bound of the norm of w on the way.
         """
         sums, rows = np.zeros(dual_loops.N_SUMS), self.rows
-        if len(self.places):
-            scale2 = rows.own(model.space.scale2)
+        if not len(self.places):
+            return sums, 0.0
+        places, scale2, own_mean = self._unsigned_places, rows.own(model.space.scale2), rows.own(mean)
+        moments = self._moments(mean)
 
-            def solve(parts: Parts | None, own: Float64Array) -> None:
-                dual_loops.solve(
-                    model.loss, *rows.matrix, parts, self._unsigned_places, rows.squares,
-                    self._moments(mean), scale2, own, bias, self.targets, self.dual, self.stationarity, seed,
-                    wanted, most_elements, stop, sums,
+        def solve(parts: Parts | None, own: Float64Array) -> float:
+            sweep = int(rows.sizes[self.places].sum())
+            # Where multipliers have limits, these are what residuals are to be compared with.
+            scale = unit if model.has_limits else 1.0
+            has_steps = parts is None and model.space.n_features <= FEW_COLUMNS and scale > 0.0
+            limit = min(patience * sweep, most_elements) if has_steps else most_elements
+            of_model, firm, longest = (own, bias, self.targets, self.dual), FIRM * scale, 0.0
+            for go in count():
+                order = seed if go == 0 else seed_of(int(seed), go)
+                done = dual_loops.solve(
+                    model.loss, *rows.matrix, parts, places, rows.squares, moments, scale2, *of_model,
+                    self.stationarity, order, wanted, int(limit), stop, sums,
                 )  # fmt: skip
+                spent = _elements(sums)
+                if done or stop[0] or spent >= most_elements:
+                    return longest
+                longer = proximal_step(
+                    model.loss, *rows.matrix, places, rows.squares, moments, own_mean, scale2, *of_model,
+                    firm, most_elements - spent, stop, sums,
+                )  # fmt: skip
+                longest = max(longest, model.space.norm(w) + longer)
+                firm = max(LESS_FIRM * firm, LEAST_FIRM * scale)
+                step = _elements(sums) - spent
+                limit = min(max(sweep, SWEEPS_A_STEP * step), most_elements - spent - step)
+            raise AssertionError("the loop above has no end")
 
-            if self._team is None:
-                own = rows.own(w)
-                solve(None, own)
-            else:
-                own = rows.own(w, on_lines(len(rows.columns) or len(w), np.float64))
-                try:
-                    solve(self._team.begin(*rows.matrix, rows.cuts, scale2, own), own)
-                finally:
-                    self._team.end()
-            rows.give_back(own, w)
-        return sums
+        if self._team is None:
+            own = rows.own(w)
+            longest = solve(None, own)
+        else:
+            own = rows.own(w, on_lines(len(rows.columns) or len(w), np.float64))
+            try:
+                longest = solve(self._team.begin(*rows.matrix, rows.cuts, scale2, own), own)
+            finally:
+                self._team.end()
+        rows.give_back(own, w)
+        return sums, longest
 
     def bias_step(self, model: DualModel, w: Float64Array, bias: Float64Array, step: float) -> float:
         """The change of b at which the losses' slopes sum up to 0, those of rows elsewhere staying.
@@ -313,3 +345,8 @@ class WorkingSet:
         own = self.rows.own(w)
         row_ops.add_rows(*self.rows.matrix, self.rows.own(model.space.scale2), spread, own)
         self.rows.give_back(own, w)
+
+
+def _elements(sums: Float64Array) -> int:
+    """Nonzeros and rows that have been looked at."""
+    return int(sums[dual_loops.ELEMENTS] + sums[dual_loops.ROWS])
