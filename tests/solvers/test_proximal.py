@@ -1,0 +1,230 @@
+"""Proximal steps of the resident rows, against the conditions of their optimum and a general optimiser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from helpers.losses import make_loss
+from scipy import optimize, sparse
+
+from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
+
+LOSSES = ["hinge", "squared-hinge", "lp", "logistic", "epsilon-insensitive", "squared-epsilon-insensitive"]
+MU = 0.3
+
+
+@dataclass
+class Rows:
+    """Sparse rows, their targets and costs, and the state of a solve."""
+
+    loss: str
+    n: int = 120
+    d: int = 9
+    ones: bool = False
+    scaled: bool = False
+    rho: float = 0.0
+    mean: bool = False
+    C: float = 4.0
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
+
+    def __post_init__(self) -> None:
+        rng, n, d = self.rng, self.n, self.d
+        X = sparse.random_array((n, d), density=0.4, format="csr", rng=rng)
+        X.data = np.ones(X.nnz) if self.ones else rng.standard_normal(X.nnz) + (1.0 if self.mean else 0.0)
+        s = X @ rng.standard_normal(d) + 0.7 * rng.standard_normal(n)
+        self.t = s if "insensitive" in self.loss else np.where(s > 0.0, 1.0, -1.0)
+        self.c = self.C * rng.uniform(0.5, 2.0, n)
+        self.c[:3] = 0.0
+        self.targets = np.column_stack([self.t, self.c])
+        self.scale2 = rng.uniform(0.5, 2.0, d) if self.scaled else None
+        scale = np.ones(d) if self.scale2 is None else np.sqrt(self.scale2)
+        Z = X.toarray() * scale
+        center = Z.mean(axis=0) if self.mean else np.zeros(d)
+        # What each row is to the solver: less the mean row, with a feature for the bias.
+        self.whole = np.column_stack([Z - center, np.full(n, np.sqrt(self.rho))])
+        self.mean_row = center * scale if self.mean else None
+        self.moments = Z @ center if self.mean else None
+        X.sort_indices()
+        self.csr = X.indptr.astype(np.uint64), X.indices.astype(np.uint32), None if self.ones else X.data
+        self.places = np.arange(n, dtype=np.uint64)
+        self.squares = (Z**2).sum(axis=1)
+        self.dual = np.zeros(n)
+        self.w, self.stationarity = np.zeros(d), np.zeros(n)
+        self.bias = np.array([0.0, self.rho + center @ center, 0.0])
+        self.scales = scale
+
+    @property
+    def of_loss(self):
+        return make_loss(self.loss)
+
+    def sweeps(self, most: int) -> None:
+        dual_loops.solve(
+            self.of_loss, *self.csr, None, self.places, self.squares, self.moments, self.scale2, self.w,
+            self.bias, self.targets, self.dual, self.stationarity, np.uint64(3), 0.0,
+            most * (len(self.csr[1]) + self.n), np.zeros(1, np.uint8), np.zeros(dual_loops.N_SUMS),
+        )  # fmt: skip
+
+    def step(self, mu: float = MU, stop: int = 0, most: int = 10**9):
+        sums = np.zeros(dual_loops.N_SUMS)
+        longer = proximal_loops.proximal_step(
+            self.of_loss, *self.csr, self.places, self.squares, self.moments, self.mean_row, self.scale2,
+            self.w, self.bias, self.targets, self.dual, mu, most, np.full(1, stop, np.uint8), sums,
+        )  # fmt: skip
+        return sums, longer
+
+    def residual(self, dual):
+        """By dense products, from the multipliers alone."""
+        return self.t - self.whole @ (self.whole.T @ dual)
+
+    def value(self, dual) -> float:
+        """D, by dense products."""
+        gains = np.empty(self.n)
+        dual_loops.gains(self.of_loss, np.zeros(self.n), dual, self.targets, gains)
+        return float(gains.sum() - 0.5 * np.square(self.whole.T @ dual).sum())
+
+
+KINDS = [
+    {}, {"rho": 1.0}, {"ones": True}, {"scaled": True}, {"scaled": True, "ones": True, "rho": 0.5},
+    {"mean": True, "rho": 0.3}, {"mean": True, "rho": 0.3, "scaled": True},
+]  # fmt: skip
+
+
+def compiled_with(monkeypatch, **constants) -> None:
+    """Compile the step once more, with other constants: the ones that are compiled in are fixed."""
+    step = proximal_loops.proximal_step
+    for name, value in constants.items():
+        monkeypatch.setattr(proximal_loops, name, value)
+    again = type(step)(step.py_func, targetoptions=step.targetoptions)
+    monkeypatch.setattr(proximal_loops, "proximal_step", again)
+
+
+@pytest.fixture(params=["system", "products"])
+def way(request, monkeypatch):
+    """How directions are found."""
+    if request.param == "products":
+        compiled_with(monkeypatch, MOST_DIRECT=0)
+
+
+@pytest.fixture(params=["system", "products"])
+def exact(request, monkeypatch):
+    """Likewise, and Newton's method goes on until rounding ends it."""
+    most = 0 if request.param == "products" else 256
+    compiled_with(monkeypatch, MOST_DIRECT=most, LEFT=1e-12, MOST_STEPS=100)
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"),
+    [("hinge", kind) for kind in KINDS] + [(loss, KINDS[-1]) for loss in LOSSES[1:]],
+    ids=str,
+)
+def test_each_multiplier_is_the_step_of_its_own_row(loss, kind, exact):
+    rows = Rows(loss, **kind)
+    rows.sweeps(1)
+    before, D = rows.dual.copy(), rows.value(rows.dual)
+    sums, longer = rows.step()
+    change = rows.dual - before
+    assert rows.value(rows.dual) > D
+    assert not change[:3].any()
+
+    def off(theta: float) -> float:
+        """How far the multipliers are from the steps, had the way been gone to its end."""
+        end = before + change / theta
+        return float(np.abs((end - steps(rows, before, rows.residual(end))) / rows.c.mean()).max())
+
+    # Where D is no parabola its lower bound decides how far: not to the end.
+    ends_early = loss in ("lp", "logistic")
+    theta = optimize.minimize_scalar(off, bounds=(0.3, 1.0), method="bounded").x if ends_early else 1.0
+    assert off(theta) < 1e-3
+    assert rows.w == pytest.approx((rows.whole[:, :-1] * rows.scales).T @ rows.dual + center(rows))
+    assert rows.bias[dual_loops.TOTAL] == pytest.approx(rows.dual.sum())
+    assert sums[dual_loops.CHANGES] == (change != 0.0).sum()
+    assert sums[dual_loops.MOVED] == pytest.approx(change.sum())
+    assert sums[dual_loops.DISTANCE] == pytest.approx(np.abs(change).sum())
+    assert longer == pytest.approx((np.abs(change) * np.sqrt(rows.squares)).sum())
+
+
+def center(rows: Rows):
+    """What the mean row takes from w, which is the sum of the rows themselves."""
+    return 0.0 if rows.mean_row is None else rows.mean_row * rows.dual.sum()
+
+
+def steps(rows: Rows, v, r):
+    """The multipliers that are best for the residuals r that they leave, from v: by golden sections."""
+    ends = np.full((2, rows.n), [[-60.0], [60.0]])
+    for end in ends:
+        dual_loops.put_inside(rows.of_loss, end, rows.targets)
+    low, high = ends
+    curvature = np.divide(MU, rows.c, out=np.zeros(rows.n), where=rows.c > 0.0)
+
+    def gained(new):
+        gain = np.empty(rows.n)
+        dual_loops.gains(rows.of_loss, v, new - v, rows.targets, gain)
+        return gain + (r - rows.t) * (new - v) - 0.5 * curvature * (new - v) ** 2
+
+    share = 0.5 * (np.sqrt(5.0) - 1.0)
+    for _ in range(70):
+        left, right = high - share * (high - low), low + share * (high - low)
+        is_left = gained(left) > gained(right)
+        low, high = np.where(is_left, low, left), np.where(is_left, right, high)
+    return 0.5 * (low + high)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_both_ways_find_the_same(loss, monkeypatch):
+    found = []
+    for most in (256, 0):
+        compiled_with(monkeypatch, MOST_DIRECT=most, LEFT=1e-12, MOST_STEPS=100)
+        rows = Rows(loss, rho=1.0, scaled=True)
+        rows.sweeps(2)
+        rows.step()
+        found.append(rows.dual)
+    assert found[0] == pytest.approx(found[1], rel=1e-6, abs=1e-6)
+
+
+def test_what_is_stopped_changes_nothing(way):
+    rows = Rows("hinge", rho=1.0)
+    rows.sweeps(1)
+    before = [each.copy() for each in (rows.dual, rows.w, rows.bias)]
+    rows.step(stop=1)
+    assert all(np.array_equal(*pair) for pair in zip(before, (rows.dual, rows.w, rows.bias), strict=True))
+
+
+def test_work_has_an_end():
+    """The step goes as far as it has come."""
+    rows = Rows("hinge", n=2000, C=100.0)
+    rows.sweeps(1)
+    D, size = rows.value(rows.dual), len(rows.csr[1]) + rows.n
+    sums, _ = rows.step(most=2 * size)
+    assert sums[dual_loops.ROWS] + sums[dual_loops.ELEMENTS] < 8 * size
+    assert rows.value(rows.dual) >= D
+
+
+@pytest.mark.parametrize("C", [1e-300, 1e100, 1e300])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_numbers_that_are_huge_or_tiny(loss, C, way):
+    rows = Rows(loss, C=C, rho=1.0)
+    rows.sweeps(1)
+    before = rows.dual.copy()
+    rows.step()
+    ends = np.full((2, rows.n), [[-np.inf], [np.inf]])
+    for end in ends:
+        dual_loops.put_inside(rows.of_loss, end, rows.targets)
+    assert np.isfinite(rows.dual).all() or not np.isfinite(before).all()
+    assert ((ends[0] <= rows.dual) & (rows.dual <= ends[1])).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_optimum_is_reached_in_few_steps(loss):
+    """Where thousands of sweeps do not: classes that overlap, and a large C."""
+    rows = Rows(loss, n=3000, C=300.0)
+    for _ in range(60):
+        rows.step()
+        rows.sweeps(1)
+    swept = Rows(loss, n=3000, C=300.0)
+    swept.sweeps(100)
+    assert rows.value(rows.dual) > swept.value(swept.dual)
+    after = rows.value(rows.dual)
+    rows.step()
+    assert rows.value(rows.dual) - after < 1e-6 * abs(after)
