@@ -18,7 +18,7 @@ from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED, Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
-from ooc_svm.solvers.streamed_smo.proximal_loops import MOST_DIRECT
+from ooc_svm.solvers.streamed_smo.proximal_loops import MOST_COLUMNS, MOST_DIRECT
 from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, PARTS, ResidentRows, count_parts
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
@@ -310,7 +310,7 @@ def _rows_nbytes(size: DataSize, capacity: int, pairs: int, resident: float | No
     element = (1 + offered) * (4 + size.value_bytes)
     of_mean_length = share * size.n_rows * size.n_models
     cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
-    pair = PAIR_BYTES + (PROXIMAL_BYTES if size.dimension <= FEW_COLUMNS else 0)
+    pair = PAIR_BYTES + (PROXIMAL_BYTES if size.dimension <= MOST_COLUMNS + 1 else 0)
     return int(share * size.elements * element + cuts + pair * min(pairs, of_mean_length))
 
 
@@ -341,11 +341,11 @@ def _items(
     solving = min(threads, n_models)
     if not solves:
         return tuple(items)
-    if size.dimension <= FEW_COLUMNS:
+    if size.dimension <= MOST_COLUMNS + 1:
         system = 8 * (min(size.dimension, MOST_DIRECT) + 1) ** 2
         note = f"{PROXIMAL_VECTORS} of {size.dimension}, and a system, of {solving} model(s)"
         items.append(MemoryItem("proximal steps", solving * (PROXIMAL_VECTORS * vector + system), note))
-    else:
+    if size.dimension > FEW_COLUMNS:
         # Of each column its number, of each number its column, and weights in that order.
         note = f"2 of {size.dimension}, and weights of {solving} model(s)"
         items.append(MemoryItem("column numbers", (1 + solving) * vector, note))

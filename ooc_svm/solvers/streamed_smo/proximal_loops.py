@@ -40,8 +40,9 @@ from ooc_svm.solvers.streamed_smo.dual_loops import (
     prefetch_row,
 )
 
-# Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it.
-MOST_DIRECT = 256
+# Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it. And up
+# to which there are proximal steps: with many columns rows are less alike, and sweeps come to an end soon.
+MOST_DIRECT, MOST_COLUMNS = 256, 4096
 # Of Newton's method: steps at most; what is left of F when it ends; what is left of the gradient when the
 # search along a line ends, and points that it tries at most.
 MOST_STEPS, LEFT = 25, 1e-4

@@ -15,8 +15,8 @@ from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.proximal_loops import proximal_step
-from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, ResidentRows
+from ooc_svm.solvers.streamed_smo.proximal_loops import MOST_COLUMNS, proximal_step
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
 from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
 
@@ -134,7 +134,7 @@ class WorkingSet:
             sweep = int(rows.sizes[self.places].sum())
             # Where multipliers have limits, these are what residuals are to be compared with.
             scale = unit if model.has_limits else 1.0
-            has_steps = parts is None and model.space.n_features <= FEW_COLUMNS and scale > 0.0
+            has_steps = own is w and len(w) <= MOST_COLUMNS and scale > 0.0
             limit = min(patience * sweep, most_elements) if has_steps else most_elements
             of_model, firm, longest = (own, bias, self.targets, self.dual), FIRM * scale, 0.0
             for go in count():
