@@ -236,6 +236,28 @@ class TestSolve:
         assert held.stationarity.tobytes() == far.tobytes()
         np.testing.assert_allclose(held.sum_of_rows(model), w, atol=1e-9)
 
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_proximal_steps_end_sooner(self, loss):
+        """With a large C, and more rows than columns; where sweeps are enough there is no step."""
+        n, d = 3000, 10
+        data = dual_data(loss, n_rows=n, n_features=d, C=30.0, density=0.5)
+        model, visits, weights = dual_model(data), [], []
+        for patience in (np.inf, 5.0):
+            held, w = working_set(10**6), np.zeros(d)
+            take(held, model, [rows_of(data, range(n), 1.0)], 0.0)
+            sums, longest = held.solve(model, w, np.zeros(3), seed_of(1), 1.0, 10**9, patience=patience)
+            assert sums[dual_loops.GAP] <= 1.0
+            assert (longest == 0.0) == (patience == np.inf)
+            assert longest == 0.0 or longest >= np.linalg.norm(w)
+            np.testing.assert_allclose(held.sum_of_rows(model), w, atol=1e-6 * np.abs(w).max())
+            visits.append(sums[dual_loops.ROWS])
+            weights.append(w)
+        assert visits[1] < 0.3 * visits[0]
+        np.testing.assert_allclose(weights[1], weights[0], rtol=0.1, atol=0.1)
+        held = working_set(10**6)
+        take(held, model, [rows_of(data, range(n), 1.0)], 0.0)
+        assert held.solve(model, np.zeros(d), np.zeros(3), seed_of(1), np.inf, 10**9, patience=5.0)[1] == 0.0
+
     def test_no_rows(self):
         w = np.ones(30)
         sums, _ = working_set(10).solve(dual_model(data_of()), w, np.zeros(3), seed_of(1), 0.0, 10)

@@ -13,9 +13,10 @@ from helpers.train_data import answers, bits, store_rows
 from ooc_svm import plan, train
 from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.base import LONG_ROW
-from ooc_svm.solvers.streamed_smo import team_loops
+from ooc_svm.solvers.streamed_smo import team_loops, working_set
 from ooc_svm.training import warmup
 
+VALUES = ["epsilon-insensitive", "squared-epsilon-insensitive"]
 OCAS = TrainOptions(solver="ocas")
 # What functions are compiled for, each in a way of its own.
 OTHERS = [
@@ -152,3 +153,15 @@ def test_long_rows_are_solved_in_parts(monkeypatch):
         monkeypatch.setattr(warmup, "_done", set())
         warmup.warm_up(TrainOptions(), "ones", False, print, long_rows=long_rows, load=True)
         assert bool(helped) == long_rows
+
+
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "lp", "logistic", *VALUES])
+def test_proximal_steps_are_taken(loss, bias, monkeypatch):
+    taken = []
+    step = working_set.proximal_step
+    monkeypatch.setattr(working_set, "proximal_step", lambda *arguments: taken.append(0) or step(*arguments))
+    monkeypatch.setattr(warmup, "_done", set())
+    problem = "svr" if loss in VALUES else "svc"
+    warmup.warm_up(TrainOptions(problem=problem, loss=loss, bias=bias), "float32", False, print, load=True)
+    assert taken

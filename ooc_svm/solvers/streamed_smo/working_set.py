@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -137,8 +136,8 @@ class WorkingSet:
             has_steps = own is w and len(w) <= MOST_COLUMNS and scale > 0.0
             limit = min(patience * sweep, most_elements) if has_steps else most_elements
             of_model, firm, longest = (own, bias, self.targets, self.dual), FIRM * scale, 0.0
-            for go in count():
-                order = seed if go == 0 else seed_of(int(seed), go)
+            order, steps = seed, 0
+            while True:
                 done = dual_loops.solve(
                     model.loss, *rows.matrix, parts, places, rows.squares, moments, scale2, *of_model,
                     self.stationarity, order, wanted, int(limit), stop, sums,
@@ -152,9 +151,10 @@ class WorkingSet:
                 )  # fmt: skip
                 longest = max(longest, model.space.norm(w) + longer)
                 firm = max(LESS_FIRM * firm, LEAST_FIRM * scale)
-                step = _elements(sums) - spent
-                limit = min(max(sweep, SWEEPS_A_STEP * step), most_elements - spent - step)
-            raise AssertionError("the loop above has no end")
+                of_step = _elements(sums) - spent
+                limit = min(max(sweep, SWEEPS_A_STEP * of_step), most_elements - spent - of_step)
+                steps += 1
+                order = seed_of(int(seed), steps)
 
         if self._team is None:
             own = rows.own(w)
