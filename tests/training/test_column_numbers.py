@@ -8,7 +8,7 @@ from helpers.train_data import bits, make_store, store_rows
 
 from ooc_svm import train
 from ooc_svm.errors import DamageError
-from ooc_svm.solvers.streamed_smo import plan
+from ooc_svm.solvers.streamed_smo import plan, working_set
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE, state_path
@@ -29,6 +29,12 @@ PROBLEMS = [
 def store(tmp_path_factory):
     blocks = {"chunk_elements": 500, "chunk_rows": 100, "block_rows": 100}
     return make_store(tmp_path_factory.mktemp("store") / "s", *store_rows(), **blocks)
+
+
+@pytest.fixture(autouse=True)
+def no_proximal_steps(monkeypatch):
+    """Which data with so many columns that they get numbers do not have."""
+    monkeypatch.setattr(working_set, "MOST_COLUMNS", 0)
 
 
 @pytest.fixture

@@ -18,8 +18,14 @@ from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED, Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
-from ooc_svm.solvers.streamed_smo.proximal_loops import MOST_COLUMNS, MOST_DIRECT
-from ooc_svm.solvers.streamed_smo.resident_rows import FEW_COLUMNS, PARTS, ResidentRows, count_parts
+from ooc_svm.solvers.streamed_smo.resident_rows import (
+    FEW_COLUMNS,
+    PARTS,
+    ResidentRows,
+    count_parts,
+    is_narrow,
+    proximal_bytes,
+)
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -65,8 +71,6 @@ RESIDENT_PART = 0.95
 # Bytes of a resident row for each model that it is held for: of the row as a candidate, of the copy while the
 # two are put together, and of the row when it has left.
 PAIR_BYTES = 352
-# What a proximal step needs of each row that is solved, in vectors of each column, and the widest system.
-PROXIMAL_BYTES, PROXIMAL_VECTORS = 48, 9
 
 EXPECTED_READS = 5  # Reads to a gap of 1e-3
 
@@ -98,7 +102,11 @@ class StreamedSmoPackage(SmoWarmStarting):
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         left = min(_left(size, options, room, threads) for threads in (lanes, room.threads))
-        cut_for, parts, narrow = None, count_parts(size.n_nonzeros, size.n_rows), int(_is_narrow(size))
+        cut_for, parts, narrow = (
+            None,
+            count_parts(size.n_nonzeros, size.n_rows),
+            int(is_narrow(size.dimension)),
+        )
         if kept is not None:
             parts = kept.get("parts", 1)
             if parts not in PARTS:
@@ -126,7 +134,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         """So few rows are resident that some come and some leave."""
         few, parts = size.n_nonzeros // 4, count_parts(size.n_nonzeros, size.n_rows)
         size = _with_members(size, options)
-        narrow = int(_is_narrow(size))
+        narrow = int(is_narrow(size.dimension))
         parameters = SmoParameters(few, _pairs(size, few, size.n_models), few, parts, narrow)
         return _plan(size, options, NO_ROOM, parameters)
 
@@ -217,11 +225,6 @@ def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) ->
     return effort_for(size.n_nonzeros, share, options.lanes, rests=options.has_end, narrow=narrow)
 
 
-def _is_narrow(size: DataSize) -> bool:
-    """Whether a proximal step takes no longer than some ten sweeps."""
-    return size.dimension <= MOST_DIRECT
-
-
 def _rounds(plan: SolverPlan, context: Context) -> list[Round]:
     effort = _effort(context.size, context.options, plan.parameters)
     return cut_rounds(context.blocks, effort.rounds, effort.lanes)
@@ -293,7 +296,7 @@ def _best_capacity(size: DataSize, nbytes: float, at_bounds: bool) -> tuple[int,
     capacities = [min(math.ceil(share * size.elements), size.elements) for share in shares]
     tried = ((capacity, _fitting_pairs(size, capacity, nbytes)) for capacity in capacities)
     capacity, pairs = next((each for each in tried if each[1]), (capacities[-1], None))
-    held = ALL_ELEMENTS * (NARROW if _is_narrow(size) else 1)
+    held = ALL_ELEMENTS * (NARROW if is_narrow(size.dimension) else 1)
     wanted = [size.elements] if size.elements <= held else []
     for few in (*wanted, min(size.elements, FEW_ELEMENTS)):
         few_pairs = _fitting_pairs(size, few, FEW_PART * nbytes)
@@ -310,7 +313,7 @@ def _rows_nbytes(size: DataSize, capacity: int, pairs: int, resident: float | No
     element = (1 + offered) * (4 + size.value_bytes)
     of_mean_length = share * size.n_rows * size.n_models
     cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
-    pair = PAIR_BYTES + (PROXIMAL_BYTES if size.dimension <= MOST_COLUMNS + 1 else 0)
+    pair = PAIR_BYTES + proximal_bytes(size.dimension)[0]
     return int(share * size.elements * element + cuts + pair * min(pairs, of_mean_length))
 
 
@@ -341,10 +344,9 @@ def _items(
     solving = min(threads, n_models)
     if not solves:
         return tuple(items)
-    if size.dimension <= MOST_COLUMNS + 1:
-        system = 8 * (min(size.dimension, MOST_DIRECT) + 1) ** 2
-        note = f"{PROXIMAL_VECTORS} of {size.dimension}, and a system, of {solving} model(s)"
-        items.append(MemoryItem("proximal steps", solving * (PROXIMAL_VECTORS * vector + system), note))
+    if of_step := proximal_bytes(size.dimension)[1]:
+        note = f"vectors and a system of {solving} model(s)"
+        items.append(MemoryItem("proximal steps", solving * of_step, note))
     if size.dimension > FEW_COLUMNS:
         # Of each column its number, of each number its column, and weights in that order.
         note = f"2 of {size.dimension}, and weights of {solving} model(s)"

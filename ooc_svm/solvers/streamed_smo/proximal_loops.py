@@ -49,6 +49,8 @@ MOST_STEPS, LEFT = 25, 1e-4
 LEFT_ALONG, MOST_TRIED = 0.2, 20
 # Of the conjugate gradients: what is left of the right hand side, and products at most.
 LEFT_OF_SIDE, MOST_PRODUCTS = 0.01, 300
+# A slope of D that is less than this share of its terms may be rounding.
+ROUNDING = 1e-9
 
 
 @inlined
@@ -333,18 +335,20 @@ def proximal_step(  # type: ignore[no-untyped-def]
     # D along the change of the multipliers, from the residuals where it began.
     gradient[:] = u - gradient
     change_b = u_b - gradient_b
-    slope, bend = 0.0, _inner(gradient, gradient, scale2) + change_b * change_b
+    slope, terms, bend = 0.0, 0.0, _inner(gradient, gradient, scale2) + change_b * change_b
     for i in range(m):
         t, c = targets[i, 0], targets[i, 1]
         product[i] = _moved(loss, dual[i], residual[i], t, c, mu)
         if product[i] != dual[i]:
             linear, quadratic = parabola(loss, dual[i], product[i], t, c)
-            slope += linear + (began[i] - t) * (product[i] - dual[i])
+            along = (began[i] - t) * (product[i] - dual[i])
+            slope += linear + along
+            terms += abs(linear) + abs(along)
             bend += quadratic
     theta = min(slope / bend, 1.0) if bend > 0.0 else (1.0 if slope > 0.0 else 0.0)
     sums[ROWS] += rows
     sums[ELEMENTS] += elements
-    if not theta > 0.0:
+    if not (theta > 0.0 and slope > ROUNDING * terms):
         return 0.0
     longer = 0.0
     for i in range(m):

@@ -21,7 +21,7 @@ from ooc_svm.data.pages import row_room
 from ooc_svm.errors import parameter
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.base import LONG_ROW
-from ooc_svm.solvers.streamed_smo import team_loops
+from ooc_svm.solvers.streamed_smo import proximal_loops, team_loops
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 
 NO_LIMIT = 1 << 62
@@ -34,6 +34,19 @@ FEW_COLUMNS = 1 << 16  # The weights of so many are near enough to a processor a
 LEAST_PART = LONG_ROW // 2
 
 PARTS = (1, 2, 4, 8, 16)
+
+
+def is_narrow(dimension: int) -> bool:
+    """Whether columns are so few that a proximal step takes no longer than some ten sweeps."""
+    return dimension <= proximal_loops.MOST_DIRECT
+
+
+def proximal_bytes(dimension: int) -> tuple[int, int]:
+    """Bytes of a proximal step for each row that is solved, and those of its vectors and its system."""
+    if dimension > proximal_loops.MOST_COLUMNS + 1:
+        return 0, 0
+    system = (min(dimension, proximal_loops.MOST_DIRECT) + 1) ** 2
+    return 48, 8 * (9 * dimension + system)
 
 
 def count_parts(n_nonzeros: int, n_rows: int) -> int:

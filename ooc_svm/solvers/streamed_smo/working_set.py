@@ -25,6 +25,7 @@ MAX_DOUBLINGS, BISECTIONS = 60, 20
 # Proximal steps hold multipliers less firmly each time; between two of them rows are swept once at least, and
 # for this part of what the step has cost: sweeps go where no step leads that ends early.
 FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP = 0.3, 0.3, 1e-3, 0.1
+LARGEST = 1e8  # Curvature of the logistic loss, times the square of a row's norm, with which there are steps
 
 GO_ON = np.zeros(1, np.uint8)  # For a solve that nothing stops
 
@@ -134,6 +135,8 @@ class WorkingSet:
             # Where multipliers have limits, these are what residuals are to be compared with.
             scale = unit if model.has_limits else 1.0
             has_steps = own is w and len(w) <= MOST_COLUMNS and scale > 0.0
+            # Beyond, a rounding of a multiplier near its bound moves scores that no loss is 0 or a line at.
+            has_steps &= model.has_end or float(self.targets[:, 1].max() * rows.squares.max()) < LARGEST
             limit = min(patience * sweep, most_elements) if has_steps else most_elements
             of_model, firm, longest = (own, bias, self.targets, self.dual), FIRM * scale, 0.0
             order, steps = seed, 0
