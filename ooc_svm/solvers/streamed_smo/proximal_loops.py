@@ -53,7 +53,7 @@ LEFT_OF_SIDE, MOST_PRODUCTS = 0.01, 300
 ROUNDING = 1e-9
 
 
-@inlined
+@compiled
 def _inner(first, second, scale2):  # type: ignore[no-untyped-def]
     """Inner product of two vectors in units of the data."""
     total = 0.0
@@ -80,9 +80,11 @@ def _gradient(  # type: ignore[no-untyped-def]
     """
     n = rows = elements = 0
     changes = weights = 0.0
-    gradient[:] = u
-    diagonal[:] = 1.0
     with_diagonal = len(diagonal) > 0
+    for j in range(len(u)):
+        gradient[j] = u[j]
+        if with_diagonal:
+            diagonal[j] = 1.0
     for i in range(len(dual)):
         t, c = targets[i, 0], targets[i, 1]
         new = _moved(loss, dual[i], residual[i], t, c, mu)
@@ -112,15 +114,16 @@ def _gradient(  # type: ignore[no-untyped-def]
 
 @compiled
 def _curved(  # type: ignore[no-untyped-def]
-    indptr, indices, values, places, scale2, mean, root, free, slopes, along, along_b, out
+    indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, along, along_b, out
 ):  # fmt: skip
     """``F' along``; returns the bias' part of it."""
-    shift, last = root * along_b, len(free) - 1
+    shift, last = root * along_b, n_free - 1
     if mean is not None:
         shift -= _inner(mean, along, scale2)
-    out[:] = along
+    for j in range(len(out)):
+        out[j] = along[j]
     total = 0.0
-    for k in range(len(free)):
+    for k in range(n_free):
         prefetch_row(indptr, indices, values, places[free[min(k + AHEAD, last)]])
         row = places[free[k]]
         p, end = indptr[row], indptr[row + np.uint64(1)]
@@ -135,23 +138,26 @@ def _curved(  # type: ignore[no-untyped-def]
 
 @compiled
 def _by_system(  # type: ignore[no-untyped-def]
-    indptr, indices, values, places, scale2, mean, root, free, slopes, gradient, gradient_b, direction
+    indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b, direction
 ):  # fmt: skip
     """Newton's direction by Cholesky's method, in units in which all columns are scaled; its bias' part."""
     d = len(gradient)
-    A = np.zeros((d + 1, d + 1))
-    for k in range(len(free)):
+    A = np.empty((d + 1, d + 1))
+    for j in range(d + 1):
+        for k in range(d + 1):
+            A[j, k] = 0.0
+    for k in range(n_free):
         row = places[free[k]]
         add_product(indices, values, indptr[row], indptr[row + np.uint64(1)], slopes[k], A)
-    scale, center = np.ones(d + 1), np.zeros(d + 1)
-    center[d] = 1.0 - root
-    for j in range(d):
-        scale[j] = 1.0 if scale2 is None else math.sqrt(scale2[j])
-        if mean is not None:
+    scale, center, sums = np.empty(d + 1), np.empty(d + 1), np.empty(d + 1)
+    for j in range(d + 1):
+        scale[j], center[j], sums[j] = 1.0, 1.0 - root if j == d else 0.0, A[j, d]
+        if j < d and scale2 is not None:
+            scale[j] = math.sqrt(scale2[j])
+        if j < d and mean is not None:
             center[j] = mean[j] if scale2 is None else mean[j] / scale2[j]
     # The products of the rows less their center follow from those of the rows, whose last feature is 1.
-    sums, weight = A[:, d].copy(), A[d, d]
-    x = np.empty(d + 1)
+    weight, x = A[d, d], np.empty(d + 1)
     for j in range(d + 1):
         x[j] = -(gradient[j] / scale[j] if j < d else gradient_b)
         for k in range(j + 1):
@@ -164,7 +170,9 @@ def _by_system(  # type: ignore[no-untyped-def]
             for i in range(k):
                 rest -= A[j, i] * A[k, i]
             if k == j and not rest > 0.0:
-                direction[:] = 0.0  # Rounding has made it indefinite: C or the values are huge.
+                # Rounding has made it indefinite: C or the values are huge.
+                for i in range(d):
+                    direction[i] = 0.0
                 return 0.0
             A[j, k] = rest / A[k, k] if k < j else math.sqrt(rest)
         for k in range(j):
@@ -174,19 +182,21 @@ def _by_system(  # type: ignore[no-untyped-def]
         x[j] /= A[j, j]
         for k in range(j):
             x[k] -= A[j, k] * x[j]
-    direction[:] = scale[:d] * x[:d]
+    for j in range(d):
+        direction[j] = scale[j] * x[j]
     return x[d]
 
 
 @compiled
 def _by_products(  # type: ignore[no-untyped-def]
-    indptr, indices, values, places, scale2, mean, root, free, slopes, gradient, gradient_b, diagonal,
+    indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b, diagonal,
     diagonal_b, stop, direction,
 ):  # fmt: skip
     """Newton's direction by preconditioned conjugate gradients; its bias' part, and how many products."""
     d = len(gradient)
-    direction[:] = 0.0
-    left, along, curved = -gradient, -gradient / diagonal, np.empty(d)
+    left, along, curved = np.empty(d), np.empty(d), np.empty(d)
+    for j in range(d):
+        direction[j], left[j], along[j] = 0.0, -gradient[j], -gradient[j] / diagonal[j]
     direction_b, left_b, along_b = 0.0, -gradient_b, -gradient_b / diagonal_b
     square = _inner(left, along, scale2) + left_b * along_b
     goal = LEFT_OF_SIDE**2 * (_inner(left, left, scale2) + left_b * left_b)
@@ -194,7 +204,7 @@ def _by_products(  # type: ignore[no-untyped-def]
     while n_products < MOST_PRODUCTS and not stop[0]:
         n_products += 1
         curved_b = _curved(
-            indptr, indices, values, places, scale2, mean, root, free, slopes, along, along_b, curved
+            indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, along, along_b, curved
         )
         bend = _inner(along, curved, scale2) + along_b * curved_b
         if not (bend > 0.0 and square > 0.0):
@@ -207,7 +217,8 @@ def _by_products(  # type: ignore[no-untyped-def]
         left_b -= length * curved_b
         if not _inner(left, left, scale2) + left_b * left_b > goal:
             break
-        curved[:] = left / diagonal
+        for j in range(d):
+            curved[j] = left[j] / diagonal[j]
         rest = _inner(left, curved, scale2) + left_b * left_b / diagonal_b
         for j in range(d):
             along[j] = curved[j] + rest / square * along[j]
@@ -216,7 +227,7 @@ def _by_products(  # type: ignore[no-untyped-def]
     return direction_b, n_products
 
 
-@inlined
+@compiled
 def _slope_along(loss, targets, dual, mu, residual, product, theta):  # type: ignore[no-untyped-def]
     """What the rows add to the derivative of the convex function along a line, at a point of it."""
     total = 0.0
@@ -277,11 +288,13 @@ def proximal_step(  # type: ignore[no-untyped-def]
         residual[i] = targets[i, 0] - dot(indices, values, w, p, end) - b
         if moments is not None:
             residual[i] += total * moments[i]
+        began[i] = residual[i]
         rows += 1
         elements += int(end - p)
-    began[:] = residual
     all_rows, all_elements = rows, elements
-    u, gradient, direction = np.zeros(d), np.empty(d), np.empty(d)
+    u, gradient, direction = np.empty(d), np.empty(d), np.empty(d)
+    for j in range(d):
+        u[j] = 0.0
     diagonal = np.empty(d if d > MOST_DIRECT else 0)
     u_b, goal = 0.0, -1.0
     for step in range(MOST_STEPS + 1):
@@ -302,13 +315,13 @@ def proximal_step(  # type: ignore[no-untyped-def]
             pairs += size_of_row * size_of_row // 4  # Four pairs take the time of one element.
         if d <= MOST_DIRECT:
             direction_b = _by_system(
-                indptr, indices, values, places, scale2, mean, root, free[:n_free], slopes, gradient,
+                indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient,
                 gradient_b, direction,
             )  # fmt: skip
             rows, elements = rows + n_free, elements + pairs
         else:
             direction_b, n_products = _by_products(
-                indptr, indices, values, places, scale2, mean, root, free[:n_free], slopes, gradient,
+                indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient,
                 gradient_b, diagonal, diagonal_b, stop, direction,
             )  # fmt: skip
             rows, elements = rows + n_products * n_free, elements + n_products * free_elements
@@ -333,7 +346,8 @@ def proximal_step(  # type: ignore[no-untyped-def]
         for i in range(m):
             residual[i] -= theta * product[i]
     # D along the change of the multipliers, from the residuals where it began.
-    gradient[:] = u - gradient
+    for j in range(d):
+        gradient[j] = u[j] - gradient[j]
     change_b = u_b - gradient_b
     slope, terms, bend = 0.0, 0.0, _inner(gradient, gradient, scale2) + change_b * change_b
     for i in range(m):
