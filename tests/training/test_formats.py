@@ -58,7 +58,7 @@ def test_a_run_goes_on_from_its_checkpoint(archive, tmp_path, name):
         **({"bias": "none"} | run["options"]),  # Its default then
     )
     assert any(note.startswith("going on after ") for note in notes)
-    # On another processor a product may be rounded in another way.
-    assert model.report["passes"] == pytest.approx(run["passes"], rel=0.1, abs=1)
+    # On another processor a product may be rounded in another way, and a later release may need fewer reads.
+    assert model.report["passes"] <= 1.1 * run["passes"] + 1
     assert [row["primal"] for row in model.report["models"]] == pytest.approx(run["primal"], rel=1e-5)
     assert [row["dual"] for row in model.report["models"]] == pytest.approx(run["dual"], rel=1e-4)
