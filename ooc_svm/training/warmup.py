@@ -74,13 +74,12 @@ def _tiny_run(options: TrainOptions, value_type: str, weighted: bool, n_features
     ones = value_type == "ones"
     values = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
     problem = PROBLEMS[options.problem]
+    # With a C as large as that rows are not solved so soon that no proximal step is taken.
     tiny = replace(
         options, C=(1.0,) if "C" in problem.without else (1000.0,), nu=None, class_weight=None, positive=(),
-        label=None, layer=None, engine="local",
-        scheduler=None, insecure_cluster=False, validation=None, calibrate=None,
-        landmarks=None, polish=False, cache=None, cache_size=None,
+        label=None, layer=None, engine="local", scheduler=None, insecure_cluster=False, validation=None,
+        calibrate=None, landmarks=None, polish=False, cache=None, cache_size=None,
     )  # fmt: skip
-    # With a C as large as that rows are not solved so soon that no proximal step is taken.
     labels = load(problem.home).sample_labels(N_ROWS)
     weights = np.ones(N_ROWS) if weighted else None
     prepared = prepare(open_data(values, labels, weights, tiny, numbers // 16), tiny)

@@ -131,12 +131,12 @@ class WorkingSet:
         moments = self._moments(mean)
 
         def solve(parts: Parts | None, own: Float64Array) -> float:
-            sweep = int(rows.sizes[self.places].sum())
             # Where multipliers have limits, these are what residuals are to be compared with.
             scale = unit if model.has_limits else 1.0
             has_steps = own is w and len(w) <= MOST_COLUMNS and scale > 0.0
             # Beyond, a rounding of a multiplier near its bound moves scores that no loss is 0 or a line at.
             has_steps &= model.has_end or float(self.targets[:, 1].max() * rows.squares.max()) < LARGEST
+            sweep = int(rows.sizes[self.places].sum()) if has_steps else most_elements
             limit = min(patience * sweep, most_elements) if has_steps else most_elements
             of_model, firm, longest = (own, bias, self.targets, self.dual), FIRM * scale, 0.0
             order, steps = seed, 0
