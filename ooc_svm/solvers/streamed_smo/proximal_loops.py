@@ -38,7 +38,6 @@ from ooc_svm.solvers.streamed_smo.dual_loops import (
     B,
     count_changes,
     prefetch_row,
-    residuals,
 )
 
 # Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it. And up
@@ -283,12 +282,16 @@ def proximal_step(  # type: ignore[no-untyped-def]
     root = math.sqrt(max(rho if mean is None else rho - _inner(mean, mean, scale2), 0.0))
     residual, product, slopes = np.empty(m), np.empty(m), np.empty(m)
     free, before, began = np.empty(m, np.int64), dual.copy(), np.empty(m)
-    residuals(indptr, indices, values, places, moments, w, bias, targets, residual)
-    all_rows, all_elements = m, 0
+    rows = elements = 0
     for i in range(m):
-        all_elements += int(indptr[places[i] + np.uint64(1)] - indptr[places[i]])
+        p, end = indptr[places[i]], indptr[places[i] + np.uint64(1)]
+        residual[i] = targets[i, 0] - dot(indices, values, w, p, end) - b
+        if moments is not None:
+            residual[i] += total * moments[i]
         began[i] = residual[i]
-    rows, elements = all_rows, all_elements
+        rows += 1
+        elements += int(end - p)
+    all_rows, all_elements = rows, elements
     u, gradient, direction = np.empty(d), np.empty(d), np.empty(d)
     for j in range(d):
         u[j] = 0.0
