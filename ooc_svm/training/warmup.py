@@ -74,9 +74,12 @@ def _tiny_run(options: TrainOptions, value_type: str, weighted: bool, n_features
     ones = value_type == "ones"
     values = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
     problem = PROBLEMS[options.problem]
-    # With a C as large as that rows are not solved so soon that no proximal step is taken.
+    # With a C as large as that streamed SMO does not solve rows so soon that it takes no proximal step.
+    C = 1000.0 if options.resolved_solver == "streamed-smo" and "C" not in problem.without else 1.0
+    # A kernel that is not positive semi-definite on these rows would end the run.
+    kernel = {"gamma": 1e-3, "coef0": 0.0} if options.kernel in ("poly", "sigmoid") else {}
     tiny = replace(
-        options, C=(1.0,) if "C" in problem.without else (1000.0,), nu=None, class_weight=None, positive=(),
+        options, **kernel, C=(C,), nu=None, class_weight=None, positive=(),
         label=None, layer=None, engine="local", scheduler=None, insecure_cluster=False, validation=None,
         calibrate=None, landmarks=None, polish=False, cache=None, cache_size=None,
     )  # fmt: skip

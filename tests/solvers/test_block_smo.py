@@ -404,6 +404,14 @@ def test_a_kernel_that_is_not_positive_semi_definite_is_named():
         ooc_svm.train(matrix, labels, kernel="sigmoid", gamma=1.0, coef0=-2.0, bias="free", C=100.0)
 
 
+def test_a_bound_that_an_indefinite_kernel_breaks_is_no_error_of_ours():
+    """Two multipliers that leave 0 see no negative curvature, and D grows beyond P of none."""
+    rows = np.random.default_rng(0).normal(size=(300, 5))
+    t = np.where(rows[:, 0] + rows[:, 1] * rows[:, 2] > 0.0, 1.0, -1.0)
+    with pytest.raises(InputError, match=r"\(D = .* is above P = .*\), so no bound holds"):
+        ooc_svm.train(rows, t, kernel="sigmoid", gamma=1.0, coef0=1.0, bias="none", C=100.0)
+
+
 def test_values_beyond_float64_are_an_error():
     matrix, labels = make_data("hinge")
     with pytest.raises(InputError, match="non-finite objective"):

@@ -52,7 +52,7 @@ from ooc_svm.solvers.block_smo.update import (
     Sums,
     UpdatePass,
 )
-from ooc_svm.solvers.definite import indefinite_hints
+from ooc_svm.solvers.definite import indefinite_hints, is_definite
 from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, Stopping
 
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
@@ -179,6 +179,7 @@ class BlockSmo(Solver):
                 hidden = yield from self._measure(found)
             elif state.hidden:
                 state.hidden += 1
+            self._require_bound()
             state.certificate.record(self.stopping, moves=self._comes_nearer)
             if self.only_begins and state.certificate.stop_reason != CERTIFIED:
                 state.certificate.stop_reason = LANDMARKS
@@ -453,10 +454,18 @@ class BlockSmo(Solver):
             (), (UpdatePass(self.model, moved, NONE_KEPT, Choice(m // 2, 0.0, 0), "float32", None),)
         )
 
+    def _require_bound(self) -> None:
+        certificate = self.state.certificate
+        if certificate.lower > certificate.upper and not is_definite(self.model.kernel):
+            raise _indefinite(f"D = {certificate.dual:.6g} is above P = {certificate.primal:.6g}")
+
     def _require_curvature(self, least: float) -> None:
         if least < -NEGATIVE * bound.largest_value(self.model.kernel, self.sizes):
-            raise InputError(
-                "the kernel is not positive semi-definite on these rows (a curvature is "
-                f"{least:.3g}), so no bound holds; choose other numbers ({parameter('gamma')}, "
-                f"{parameter('coef0')}) or {parameter('kernel', 'rbf')}"
-            )
+            raise _indefinite(f"a curvature is {least:.3g}")
+
+
+def _indefinite(why: str) -> InputError:
+    return InputError(
+        f"the kernel is not positive semi-definite on these rows ({why}), so no bound holds; choose other "
+        f"numbers ({parameter('gamma')}, {parameter('coef0')}) or {parameter('kernel', 'rbf')}"
+    )

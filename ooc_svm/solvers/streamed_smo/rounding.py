@@ -1,4 +1,4 @@
-"""How far rounding can have moved P and D: bounds of first order, with the unit roundoff u = 2^-53.
+"""How far rounding can have moved P and D: bounds of first order in the unit roundoff u = 2^-53.
 
 A sum of n terms is off by at most ``n u`` times the sum of their magnitudes, and the score of a row with m
 nonzeros by at most ``(m + 2) u |x| |w|``. Sums over rows of such products follow from sums that are known, by
@@ -113,8 +113,11 @@ class SmoRounding:
         links = self.additions + FEW
         linear = (n + links) * was[dual_loops.WAS_SIZE] + links * was[dual_loops.SIZE] + self.size_chains
         rows = math.sqrt(float(was[dual_loops.WAS_SQUARE] * self.rows[NORM]))
-        weights = (n + 2.0 * self.rescalings) * rows + 3 * moves * self.largest
-        return UNIT * float(linear + norm * weights + (d + FEW) * norm * norm) + abs(b) * self.total(n)
+        weights = UNIT * float((n + 2.0 * self.rescalings) * rows + 3 * moves * self.largest)
+        total = self.total(n)
+        # Where large products cancel each other w may be less than its error is: the squares count, too.
+        squares = 0.5 * (weights * weights + total * total)
+        return UNIT * float(linear + (d + FEW) * norm * norm) + norm * weights + abs(b) * total + squares
 
     def total(self, n_rows: int) -> float:
         """Bound of the rounding of the sum of v."""
