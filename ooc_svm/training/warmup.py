@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def _tiny_run(options: TrainOptions, value_type: str, weighted: bool, n_features
     # With a C as large as that streamed SMO does not solve rows so soon that it takes no proximal step.
     C = 1000.0 if options.resolved_solver == "streamed-smo" and "C" not in problem.without else 1.0
     # A kernel that is not positive semi-definite on these rows would end the run.
-    kernel = {"gamma": 1e-3, "coef0": 0.0} if options.kernel in ("poly", "sigmoid") else {}
+    kernel: dict[str, Any] = {"gamma": 1e-3, "coef0": 0.0} if options.kernel in ("poly", "sigmoid") else {}
     tiny = replace(
         options, **kernel, C=(C,), nu=None, class_weight=None, positive=(),
         label=None, layer=None, engine="local", scheduler=None, insecure_cluster=False, validation=None,

@@ -141,15 +141,16 @@ def effort_for(
 ) -> Effort:
     """The effort for data of a size with a share of it resident, and so many lanes where they are given.
 
-    ``rests``: whether rows come to rest at a bound. ``narrow``: whether there are few columns. It must not
+    ``rests``: whether rows come to rest at a bound. ``narrow``: see `SmoParameters`. It must not
     follow from a clock, since the bits follow from it.
     """
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
     if narrow:
-        # Proximal steps: a model is soon solved by itself, whatever others come to.
+        # Proximal steps: a model is soon solved by itself, whatever others come to. One cut short is lost.
+        sweeps = max(effort.sweeps, EFFORTS[0].sweeps)
         effort = replace(
-            effort, one_round=True, patience=effort.narrow_patience, waiting_sweeps=effort.sweeps,
-            at_once_waiting_sweeps=effort.sweeps,
+            effort, one_round=True, patience=effort.narrow_patience, sweeps=sweeps, waiting_sweeps=sweeps,
+            at_once_waiting_sweeps=sweeps,
         )  # fmt: skip
     wanted = 1.0 / (effort.max_round_ratio * max(resident, 1e-9))
     least = effort.rounds if rests or resident < RESTLESS_SHARE else effort.restless_rounds

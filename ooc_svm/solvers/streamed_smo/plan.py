@@ -23,6 +23,7 @@ from ooc_svm.solvers.streamed_smo.resident_rows import (
     PARTS,
     ResidentRows,
     count_parts,
+    has_proximal_steps,
     is_narrow,
     proximal_bytes,
 )
@@ -88,7 +89,7 @@ class SmoParameters:
     # What the rounds are cut for: as many, but of a run begun when each model had its own
     elements_cut_for: int
     parts: int = 1  # Of each row
-    narrow: int = 0  # Whether there are few columns, and rounds are cut for that
+    narrow: int = 0  # Whether proximal steps solve a model soon, and rounds are cut for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +104,12 @@ class StreamedSmoPackage(SmoWarmStarting):
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         left = min(_left(size, options, room, threads) for threads in (lanes, room.threads))
-        cut_for, parts, narrow = (
-            None,
-            count_parts(size.n_nonzeros, size.n_rows),
-            int(is_narrow(size.dimension)),
-        )
+        cut_for, parts = None, count_parts(size.n_nonzeros, size.n_rows)
         if kept is not None:
             parts = kept.get("parts", 1)
             if parts not in PARTS:
                 raise ValueError(f"no run has rows in {parts} parts")
             cut_for = kept.get("elements_cut_for", kept.get("capacity", 0))
-            narrow = kept.get("narrow", 0)
             capacity = kept.get("resident_elements", kept.get("capacity", 0) * size.n_models)
             pairs = kept.get("resident_pairs", _pairs(size, capacity, size.n_models))
             if min(capacity, cut_for, pairs) < 1:
@@ -129,6 +125,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
                 cut_for = math.ceil(effort_for(size.n_nonzeros, 1.0).unbounded_cut * capacity)
+        steps = capacity == size.elements and parts == 1 and has_proximal_steps(size.dimension)
+        narrow = int(is_narrow(size.dimension) or steps) if kept is None else kept.get("narrow", 0)
         return _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow))
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
@@ -314,8 +312,13 @@ def _rows_nbytes(size: DataSize, capacity: int, pairs: int, resident: float | No
     element = (1 + offered) * (4 + size.value_bytes)
     of_mean_length = share * size.n_rows * size.n_models
     cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
-    pair = PAIR_BYTES + proximal_bytes(size.dimension)[0]
+    pair = PAIR_BYTES + _proximal_bytes(size)[0]
     return int(share * size.elements * element + cuts + pair * min(pairs, of_mean_length))
+
+
+def _proximal_bytes(size: DataSize) -> tuple[int, int]:
+    """Those of `proximal_bytes`; rows in parts take no proximal steps."""
+    return proximal_bytes(size.dimension) if count_parts(size.n_nonzeros, size.n_rows) == 1 else (0, 0)
 
 
 def _items(
@@ -345,7 +348,7 @@ def _items(
     solving = min(threads, n_models)
     if not solves:
         return tuple(items)
-    if of_step := proximal_bytes(size.dimension)[1]:
+    if of_step := _proximal_bytes(size)[1]:
         note = f"compiled, and vectors and a system of {solving} model(s)"
         items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
     if size.dimension > FEW_COLUMNS:

@@ -48,7 +48,7 @@ MOST_DIRECT, MOST_COLUMNS = 256, 4096
 MOST_STEPS, LEFT = 25, 1e-4
 LEFT_ALONG, MOST_TRIED = 0.2, 20
 # Of the conjugate gradients: what is left of the right hand side, and products at most.
-LEFT_OF_SIDE, MOST_PRODUCTS = 0.01, 300
+LEFT_OF_SIDE, MOST_PRODUCTS = 0.1, 300
 # A slope of D that is less than this share of its terms may be rounding.
 ROUNDING = 1e-9
 
@@ -104,11 +104,15 @@ def _gradient(  # type: ignore[no-untyped-def]
             while with_diagonal and p < end:
                 j = indices[p]
                 x = 1.0 if values is None else np.float64(values[p])
-                diagonal[j] += slope * x * x * (1.0 if scale2 is None else scale2[j])
+                square = x * x * (1.0 if scale2 is None else scale2[j])
+                diagonal[j] += slope * (square if mean is None else square - 2.0 * x * mean[j])
                 p += np.uint64(1)
     if mean is not None:
         for j in range(len(gradient)):
             gradient[j] += changes * mean[j]
+            if with_diagonal:
+                square = mean[j] * mean[j] / (1.0 if scale2 is None else scale2[j])
+                diagonal[j] = max(diagonal[j] + weights * square, 1.0)
     return u_b - root * changes, 1.0 + root * root * weights, n, rows, elements
 
 
@@ -190,7 +194,7 @@ def _by_system(  # type: ignore[no-untyped-def]
 @compiled
 def _by_products(  # type: ignore[no-untyped-def]
     indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b, diagonal,
-    diagonal_b, stop, direction,
+    diagonal_b, most_products, stop, direction,
 ):  # fmt: skip
     """Newton's direction by preconditioned conjugate gradients; its bias' part, and how many products."""
     d = len(gradient)
@@ -201,7 +205,7 @@ def _by_products(  # type: ignore[no-untyped-def]
     square = _inner(left, along, scale2) + left_b * along_b
     goal = LEFT_OF_SIDE**2 * (_inner(left, left, scale2) + left_b * left_b)
     n_products = 0
-    while n_products < MOST_PRODUCTS and not stop[0]:
+    while n_products < most_products and not stop[0]:
         n_products += 1
         curved_b = _curved(
             indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, along, along_b, curved
@@ -320,9 +324,10 @@ def proximal_step(  # type: ignore[no-untyped-def]
             )  # fmt: skip
             rows, elements = rows + n_free, elements + pairs
         else:
+            left = (most_elements - elements - rows) // (free_elements + n_free + 1) + 1
             direction_b, n_products = _by_products(
                 indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient,
-                gradient_b, diagonal, diagonal_b, stop, direction,
+                gradient_b, diagonal, diagonal_b, min(left, MOST_PRODUCTS), stop, direction,
             )  # fmt: skip
             rows, elements = rows + n_products * n_free, elements + n_products * free_elements
         if stop[0]:
@@ -359,7 +364,7 @@ def proximal_step(  # type: ignore[no-untyped-def]
             slope += linear + along
             terms += abs(linear) + abs(along)
             bend += quadratic
-    theta = min(slope / bend, 1.0) if bend > 0.0 else (1.0 if slope > 0.0 else 0.0)
+    theta = min(slope / bend, 1.0) if bend > 0.0 else (1.0 if bend == 0.0 else 0.0)
     sums[ROWS] += rows
     sums[ELEMENTS] += elements
     if not (theta > 0.0 and slope > ROUNDING * terms):

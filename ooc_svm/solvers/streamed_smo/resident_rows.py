@@ -41,9 +41,14 @@ def is_narrow(dimension: int) -> bool:
     return dimension <= proximal_loops.MOST_DIRECT
 
 
+def has_proximal_steps(dimension: int) -> bool:
+    """Whether columns are not too many for proximal steps; a bias may be one of them."""
+    return dimension <= proximal_loops.MOST_COLUMNS + 1
+
+
 def proximal_bytes(dimension: int) -> tuple[int, int]:
     """Bytes of a proximal step for each row that is solved, and those of its vectors and its system."""
-    if dimension > proximal_loops.MOST_COLUMNS + 1:
+    if not has_proximal_steps(dimension):
         return 0, 0
     system = (min(dimension, proximal_loops.MOST_DIRECT) + 1) ** 2
     return 48, 8 * (9 * dimension + system)

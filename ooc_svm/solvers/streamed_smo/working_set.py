@@ -15,16 +15,18 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.proximal_loops import MOST_COLUMNS, proximal_step
-from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
 from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
 
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
 
-# Proximal steps hold multipliers less firmly each time; between two of them rows are swept once at least, and
-# for this part of what the step has cost: sweeps go where no step leads that ends early.
-FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP = 0.3, 0.3, 1e-3, 0.1
+# Proximal steps hold multipliers less firmly each time: at first, and by a factor. Where multipliers have
+# limits and columns are many, the less firmly that is, the more products a step takes (the second numbers).
+# Between two of them rows are swept once at least, and for this part of what the step has cost: sweeps go
+# where no step leads that ends early.
+FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP = (0.3, 1.0), (0.3, 0.6), 1e-3, 0.1
 LARGEST = 1e8  # Curvature of the logistic loss, times the square of a row's norm, with which there are steps
 
 GO_ON = np.zeros(1, np.uint8)  # For a solve that nothing stops
@@ -135,10 +137,13 @@ class WorkingSet:
             scale = unit if model.has_limits else 1.0
             has_steps = own is w and len(w) <= MOST_COLUMNS and scale > 0.0
             # Beyond, a rounding of a multiplier near its bound moves scores that no loss is 0 or a line at.
-            has_steps &= model.has_end or float(self.targets[:, 1].max() * rows.squares.max()) < LARGEST
+            most = float(self.targets[:, 1].max() * (rows.squares.max() + bias[dual_loops.RHO]))
+            has_steps &= model.has_end or most < LARGEST
             sweep = int(rows.sizes[self.places].sum()) if has_steps else most_elements
             limit = min(patience * sweep, most_elements) if has_steps else most_elements
-            of_model, firm, longest = (own, bias, self.targets, self.dual), FIRM * scale, 0.0
+            of_model, longest = (own, bias, self.targets, self.dual), 0.0
+            by_products = model.has_limits and not is_narrow(len(w))
+            firm, less_firm = FIRM[by_products], LESS_FIRM[by_products]
             order, steps = seed, 0
             while True:
                 done = dual_loops.solve(
@@ -148,14 +153,17 @@ class WorkingSet:
                 spent = _elements(sums)
                 if done or stop[0] or spent >= most_elements:
                     return longest
+                changes = sums[dual_loops.CHANGES]
                 longer = proximal_step(
                     model.loss, *rows.matrix, places, rows.squares, moments, own_mean, scale2, *of_model,
-                    firm, most_elements - spent, stop, sums,
+                    firm * scale, most_elements - spent, stop, sums,
                 )  # fmt: skip
                 longest = max(longest, model.space.norm(w) + longer)
-                firm = max(LESS_FIRM * firm, LEAST_FIRM * scale)
-                of_step = _elements(sums) - spent
-                limit = min(max(sweep, SWEEPS_A_STEP * of_step), most_elements - spent - of_step)
+                firm = max(less_firm * firm, LEAST_FIRM)
+                left = most_elements - _elements(sums)
+                limit = min(max(sweep, SWEEPS_A_STEP * (most_elements - spent - left)), left)
+                if sums[dual_loops.CHANGES] == changes:
+                    limit = left  # Rounding hides what steps would gain.
                 steps += 1
                 order = seed_of(int(seed), steps)
 
