@@ -27,13 +27,17 @@ class Rows:
     rho: float = 0.0
     mean: bool = False
     C: float = 4.0
+    density: float = 0.4
+    far: tuple[float, float] = (1.0, 1.0)  # Means of the columns, where there is a mean row
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
 
     def __post_init__(self) -> None:
         rng, n, d = self.rng, self.n, self.d
-        X = sparse.random_array((n, d), density=0.4, format="csr", rng=rng)
-        X.data = np.ones(X.nnz) if self.ones else rng.standard_normal(X.nnz) + (1.0 if self.mean else 0.0)
+        X = sparse.random_array((n, d), density=self.density, format="csr", rng=rng)
+        X.data = np.ones(X.nnz) if self.ones else rng.standard_normal(X.nnz)
         s = X @ rng.standard_normal(d) + 0.7 * rng.standard_normal(n)
+        if self.mean:
+            X.data += np.geomspace(*self.far, d)[X.indices]
         self.t = s if "insensitive" in self.loss else np.where(s > 0.0, 1.0, -1.0)
         self.c = self.C * rng.uniform(0.5, 2.0, n)
         self.c[:3] = 0.0
@@ -191,7 +195,17 @@ def test_what_is_stopped_changes_nothing(way):
     assert all(np.array_equal(*pair) for pair in zip(before, (rows.dual, rows.w, rows.bias), strict=True))
 
 
-def test_work_has_an_end():
+def test_columns_far_from_0_take_no_more_products(monkeypatch):
+    """With a mean row, the diagonal that products are preconditioned with is that of centred columns."""
+    compiled_with(monkeypatch, MOST_DIRECT=0)
+    elements = []
+    for far in ((1e-3, 1e-3), (0.3, 30.0)):
+        rows = Rows("hinge", n=600, d=60, density=1.0, mean=True, rho=0.3, far=far)
+        elements.append(rows.step()[0][dual_loops.ELEMENTS])
+    assert elements[1] <= 1.25 * elements[0]
+
+
+def test_work_has_an_end(way):
     """The step goes as far as it has come."""
     rows = Rows("hinge", n=2000, C=100.0)
     rows.sweeps(1)
