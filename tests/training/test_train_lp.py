@@ -158,14 +158,16 @@ def test_the_mean_of_the_rounds_saves_a_read_where_most_free_rows_are_elsewhere(
     ],
 )
 def test_rounds_of_data_of_some_size_follow_from_the_loss(options, expected):
-    size = DataSize(600_000, 7_000_000, 540, 1, 4)
+    size = DataSize(600_000, 7_000_000, 5_400, 1, 4)
     rounds = [
         StreamedSmoPackage().plan(size, TrainOptions(resident=share, **options), NO_ROOM).report["rounds"]
         for share in (0.1, 0.5, 1.0)
     ]
     assert rounds == expected
-    # With few columns all rows are solved at once.
-    few = StreamedSmoPackage().plan(
-        replace(size, dimension=54), TrainOptions(resident=1.0, **options), NO_ROOM
-    )
-    assert few.report["rounds"] == 1
+    # With fewer columns there are proximal steps, and all rows are solved at once.
+    for dimension in (54, 540):
+        few = replace(size, dimension=dimension)
+        assert (
+            StreamedSmoPackage().plan(few, TrainOptions(resident=1.0, **options), NO_ROOM).report["rounds"]
+            == 1
+        )
