@@ -146,7 +146,7 @@ def effort_for(
     """
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
     if narrow:
-        # Proximal steps: a model is soon solved by itself, whatever others come to. One cut short is lost.
+        # Proximal steps: a model is soon solved by itself, whatever others come to. A step cut short is lost.
         sweeps = max(effort.sweeps, EFFORTS[0].sweeps)
         effort = replace(
             effort, one_round=True, patience=effort.narrow_patience, sweeps=sweeps, waiting_sweeps=sweeps,

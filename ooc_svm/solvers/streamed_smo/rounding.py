@@ -1,5 +1,7 @@
 """How far rounding can have moved P and D: bounds of first order in the unit roundoff u = 2^-53.
 
+Of the error of w, and of that of the sum of v, the squares count as well.
+
 A sum of n terms is off by at most ``n u`` times the sum of their magnitudes, and the score of a row with m
 nonzeros by at most ``(m + 2) u |x| |w|``. Sums over rows of such products follow from sums that are known, by
 the inequality of Cauchy and Schwarz: ``sum_i a_i |x_i| <= sqrt(sum_i a_i^2 / c_i) sqrt(sum_i c_i |x_i|^2)``.

@@ -160,10 +160,11 @@ class WorkingSet:
                 )  # fmt: skip
                 longest = max(longest, model.space.norm(w) + longer)
                 firm = max(less_firm * firm, LEAST_FIRM)
-                left = most_elements - _elements(sums)
-                limit = min(max(sweep, SWEEPS_A_STEP * (most_elements - spent - left)), left)
-                if sums[dual_loops.CHANGES] == changes:
-                    limit = left  # Rounding hides what steps would gain.
+                of_step = _elements(sums) - spent
+                left = most_elements - spent - of_step
+                # Where a step moves nothing, rounding hides what others would gain.
+                moves = sums[dual_loops.CHANGES] != changes
+                limit = min(max(sweep, SWEEPS_A_STEP * of_step), left) if moves else left
                 steps += 1
                 order = seed_of(int(seed), steps)
 
