@@ -318,7 +318,8 @@ class TestHelp:
             helped.set()
             return True
 
-        def work():
+        def work():  # Not ended by the visit alone, which may come before any help
+            assert helped.wait(LONG)
             assert visited.wait(LONG)
 
         passes = (watched(lane, first_visit), watched(lane, lambda block, rows: visited.set()))
