@@ -11,6 +11,7 @@ import numpy as np
 
 from ooc_svm.losses import functions
 from ooc_svm.losses.functions import FREE_PRIORITY, FUNCTIONS, implements
+from ooc_svm.ops.compiled import inlined
 
 
 def dual_box(loss, t, c):  # type: ignore[no-untyped-def]
@@ -30,15 +31,16 @@ def quadratic(*losses: type) -> None:
         implements(*losses)(function)
 
 
+@inlined
+def _beyond(x, eps):  # type: ignore[no-untyped-def]
+    """How far x is beyond eps or -eps; without a branch, as no processor foresees the signs of residuals."""
+    return max(x - eps, 0.0) + min(x + eps, 0.0)
+
+
 def value(loss, r, t, c):  # type: ignore[no-untyped-def]
     """``max_v r v - l*(v)``."""
     low, high, eps, damping = dual_box(loss, t, c)
-    if r > eps:
-        excess, v = r - eps, high
-    elif r < -eps:
-        excess, v = r + eps, low
-    else:
-        return 0.0
+    excess, v = _beyond(r, eps), high if r > 0.0 else low
     if damping > 0.0:
         v = min(max(excess / damping, low), high)
         return v * excess - 0.5 * damping * v * v
@@ -87,14 +89,8 @@ def dual_step(loss, v, r, t, c, curvature):  # type: ignore[no-untyped-def]
     if curvature == np.inf:
         return np.nan
     if curvature > 0.0:
-        u, threshold = v + d / curvature, eps / curvature
-        if u > threshold:
-            u -= threshold
-        elif u < -threshold:
-            u += threshold
-        else:
-            u = 0.0
-        return min(max(u, low), high)
+        up, down = v + (d - eps) / curvature, v + (d + eps) / curvature
+        return min(max(max(up, 0.0) + min(down, 0.0), low), high)
     if d > eps:
         return high
     if d < -eps:

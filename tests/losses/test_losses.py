@@ -136,6 +136,11 @@ class TestStep:
     def test_a_row_whose_norm_overflows_has_no_step(self, loss):
         assert math.isnan(losses.dual_step(make_loss(loss, 0.1), 0.0, 3.0, 1.0, 1.0, math.inf))
 
+    @pytest.mark.parametrize(("r", "expected"), [(0.3, 2.0), (-0.3, -2.0), (0.05, 0.0)])
+    def test_a_row_whose_norm_is_next_to_nothing_goes_to_its_end(self, r, expected):
+        loss = make_loss("epsilon-insensitive", 0.1)
+        assert losses.dual_step(loss, 0.0, r, 0.0, 2.0, 1e-310) == expected
+
     @given(rows(QUADRATIC), SMALL)
     @settings(deadline=None, max_examples=examples(500))
     def test_a_violation_is_the_steepest_allowed_direction(self, row, d):

@@ -49,7 +49,7 @@ ALL_ELEMENTS, FEW_ELEMENTS, FEW_PART = 1 << 22, 1 << 16, 0.25
 # Of data with few columns so many times as many: a read is one round then, whose rows are solved by proximal
 # steps. (Covtype with C of 1 and 32: 3 and 13 s with 20 rounds, 2.2 and 3.2 s with one.)
 NARROW = 5
-COMPILED_BYTES = 25 * 10**6  # What compiling proximal steps leaves behind in a first run
+COMPILED_BYTES = 35 * 10**6  # What compiling proximal steps leaves behind in a first run
 
 # Rows of mean length that are held at least, even by a smaller share: with one or none the bound of a free
 # bias would stay at 0, and with fewer than there are free rows each read undoes a part of what the one before

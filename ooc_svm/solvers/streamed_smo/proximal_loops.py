@@ -14,6 +14,9 @@ with the slopes s_i of v'_i in its residual. F is piecewise linear or smooth: Ne
 lowest point along its line, are few and end exactly. With few columns their directions come from F' itself,
 else from the conjugate gradient method. Rows at a bound have no slope, so that both look at free ones alone.
 
+v'_i is monotone along a line: where it is the same at both ends, it is in between. So F, F' and the search
+follow from one step to the next with the other rows alone, which soon are few.
+
 A bias and a mean row are those of `ooc_svm.solvers.streamed_smo.dual_loops`: rows are ``x_i - m`` with a
 feature of value ``sqrt(rho - |m|^2)`` more. Vectors are in units of the data; the weight of that feature is
 kept apart, as ``.._b``.
@@ -27,7 +30,7 @@ import numpy as np
 
 from ooc_svm.losses.functions import bounds, dual_step, parabola, step_slope
 from ooc_svm.ops.compiled import compiled, inlined
-from ooc_svm.ops.rows import add_product, add_row, dot
+from ooc_svm.ops.rows import add_product, add_row, row_scores
 from ooc_svm.solvers.streamed_smo.dual_loops import (
     AHEAD,
     CHANGES,
@@ -38,7 +41,9 @@ from ooc_svm.solvers.streamed_smo.dual_loops import (
     B,
     count_changes,
     prefetch_row,
+    residuals,
 )
+from ooc_svm.solvers.streamed_smo.newton_loops import MOST_PRODUCTS, by_products, by_system, inner
 
 # Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it. And up
 # to which there are proximal steps: with many columns rows are less alike, and sweeps come to an end soon.
@@ -46,21 +51,9 @@ MOST_DIRECT, MOST_COLUMNS = 256, 4096
 # Of Newton's method: steps at most; what is left of F when it ends; what is left of the gradient when the
 # search along a line ends, and points that it tries at most.
 MOST_STEPS, LEFT = 25, 1e-4
-LEFT_ALONG, MOST_TRIED = 0.2, 20
-# Of the conjugate gradients: what is left of the right hand side, and products at most.
-LEFT_OF_SIDE, MOST_PRODUCTS = 0.1, 300
+LEFT_ALONG, MOST_TRIED = 0.1, 20
 # A slope of D that is less than this share of its terms may be rounding.
 ROUNDING = 1e-9
-
-
-@compiled
-def _inner(first, second, scale2):  # type: ignore[no-untyped-def]
-    """Inner product of two vectors in units of the data."""
-    total = 0.0
-    for j in range(len(first)):
-        product = first[j] * second[j]
-        total += product if scale2 is None else product / scale2[j]
-    return total
 
 
 @inlined
@@ -70,201 +63,127 @@ def _moved(loss, v, r, t, c, mu):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _gradient(  # type: ignore[no-untyped-def]
-    loss, indptr, indices, values, places, scale2, mean, root, targets, dual, mu, residual, u, u_b,
-    free, slopes, gradient, diagonal
+def _follow(  # type: ignore[no-untyped-def]
+    loss, indptr, indices, values, places, scale2, mean, targets, dual, mu, residual, n_moving, moving,
+    moved, slopes, added, products, diagonal
 ):  # fmt: skip
-    """F and the diagonal of F' at u, unless that is empty, and the free rows with their slopes.
+    """Move some rows to where they are at their residuals, with what follows from them.
 
-    Returns the bias' parts of both, the number of free rows, and those of rows and elements looked at.
+    ``moving`` (int64, shape (m,)): their numbers, of which the first ``n_moving`` count.
+    ``moved``, ``slopes`` (float64, shape (m,)): v' and s.
+    ``added`` (float64, shape (d,)): ``sum_i (v'_i - v_i) x_i``.
+    ``products``: of `newton_loops.by_system`, or ``diagonal``, shape (d,): those of F' without the identity
+        and the mean; the other is empty.
+
+    Returns the sums of their changes of v' and s, and how many rows and elements were looked at.
     """
-    n = rows = elements = 0
     changes = weights = 0.0
-    with_diagonal = len(diagonal) > 0
-    for j in range(len(u)):
-        gradient[j] = u[j]
-        if with_diagonal:
-            diagonal[j] = 1.0
-    for i in range(len(dual)):
+    rows = elements = 0
+    last = n_moving - 1
+    for k in range(n_moving):
+        prefetch_row(indptr, indices, values, places[moving[min(k + AHEAD, last)]])
+        i = moving[k]
         t, c = targets[i, 0], targets[i, 1]
         new = _moved(loss, dual[i], residual[i], t, c, mu)
         slope = step_slope(loss, new, t, c, mu / c) if c > 0.0 else 0.0
-        change = new - dual[i]
-        if change == 0.0 and slope == 0.0:
-            continue
+        change, bend = new - moved[i], slope - slopes[i]
+        moved[i], slopes[i] = new, slope
         p, end = indptr[places[i]], indptr[places[i] + np.uint64(1)]
-        rows += 1
-        elements += int(end - p)
-        add_row(indices, values, scale2, gradient, p, end, -change)
-        changes += change
-        if slope > 0.0:
-            free[n], slopes[n] = i, slope
+        # Counted whether or not it moves here, which may be a matter of rounding; the work is not.
+        rows, elements = rows + 1, elements + int(end - p)
+        if change != 0.0:
+            add_row(indices, values, scale2, added, p, end, change)
+            changes += change
+        if bend != 0.0:
+            weights += bend
+            if len(products) > 0:
+                add_product(indices, values, p, end, bend, products)
+                elements += int(end - p) ** 2 // 4  # Four pairs take the time of one element.
+            else:
+                _add_diagonal(indices, values, scale2, mean, p, end, bend, diagonal)
+    return changes, weights, rows, elements
+
+
+@inlined
+def _add_diagonal(indices, values, scale2, mean, p, end, weight, out):  # type: ignore[no-untyped-def]
+    """Add a row's part of the diagonal of F', but for the square of the mean."""
+    while p < end:
+        j = indices[p]
+        x = 1.0 if values is None else np.float64(values[p])
+        square = x * x if scale2 is None else x * x * scale2[j]
+        out[j] += weight * (square if mean is None else square - 2.0 * x * mean[j])
+        p += np.uint64(1)
+
+
+@compiled
+def _find_free(indptr, places, slopes, free):  # type: ignore[no-untyped-def]
+    """The rows that have a slope; fills their numbers in. Returns how many they are, and their elements."""
+    n = elements = 0
+    for i in range(len(slopes)):
+        if slopes[i] > 0.0:
+            free[n] = i
             n += 1
-            weights += slope
-            while with_diagonal and p < end:
-                j = indices[p]
-                x = 1.0 if values is None else np.float64(values[p])
-                square = x * x * (1.0 if scale2 is None else scale2[j])
-                diagonal[j] += slope * (square if mean is None else square - 2.0 * x * mean[j])
-                p += np.uint64(1)
-    if mean is not None:
-        for j in range(len(gradient)):
-            gradient[j] += changes * mean[j]
-            if with_diagonal:
-                square = mean[j] * mean[j] / (1.0 if scale2 is None else scale2[j])
-                diagonal[j] = max(diagonal[j] + weights * square, 1.0)
-    return u_b - root * changes, 1.0 + root * root * weights, n, rows, elements
+            elements += int(indptr[places[i] + np.uint64(1)] - indptr[places[i]])
+    return n, elements
 
 
 @compiled
-def _curved(  # type: ignore[no-untyped-def]
-    indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, along, along_b, out
-):  # fmt: skip
-    """``F' along``; returns the bias' part of it."""
-    shift, last = root * along_b, n_free - 1
-    if mean is not None:
-        shift -= _inner(mean, along, scale2)
-    for j in range(len(out)):
-        out[j] = along[j]
-    total = 0.0
-    for k in range(n_free):
-        prefetch_row(indptr, indices, values, places[free[min(k + AHEAD, last)]])
-        row = places[free[k]]
-        p, end = indptr[row], indptr[row + np.uint64(1)]
-        weight = slopes[k] * (dot(indices, values, along, p, end) + shift)
-        add_row(indices, values, scale2, out, p, end, weight)
-        total += weight
-    if mean is not None:
-        for j in range(len(out)):
-            out[j] -= total * mean[j]
-    return along_b + root * total
+def _find_moving(loss, targets, dual, mu, residual, product, moved, moving):  # type: ignore[no-untyped-def]
+    """The rows whose v' changes on the way to the end of a line; fills their numbers in.
 
-
-@compiled
-def _by_system(  # type: ignore[no-untyped-def]
-    indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b, direction
-):  # fmt: skip
-    """Newton's direction by Cholesky's method, in units in which all columns are scaled; its bias' part."""
-    d = len(gradient)
-    A = np.empty((d + 1, d + 1))
-    for j in range(d + 1):
-        for k in range(d + 1):
-            A[j, k] = 0.0
-    for k in range(n_free):
-        row = places[free[k]]
-        add_product(indices, values, indptr[row], indptr[row + np.uint64(1)], slopes[k], A)
-    scale, center, sums = np.empty(d + 1), np.empty(d + 1), np.empty(d + 1)
-    for j in range(d + 1):
-        scale[j], center[j], sums[j] = 1.0, 1.0 - root if j == d else 0.0, A[j, d]
-        if j < d and scale2 is not None:
-            scale[j] = math.sqrt(scale2[j])
-        if j < d and mean is not None:
-            center[j] = mean[j] if scale2 is None else mean[j] / scale2[j]
-    # The products of the rows less their center follow from those of the rows, whose last feature is 1.
-    weight, x = A[d, d], np.empty(d + 1)
-    for j in range(d + 1):
-        x[j] = -(gradient[j] / scale[j] if j < d else gradient_b)
-        for k in range(j + 1):
-            about = A[k, j] - center[j] * sums[k] - center[k] * sums[j] + weight * center[j] * center[k]
-            A[j, k] = scale[j] * scale[k] * about
-        A[j, j] += 1.0
-    for j in range(d + 1):
-        for k in range(j + 1):
-            rest = A[j, k]
-            for i in range(k):
-                rest -= A[j, i] * A[k, i]
-            if k == j and not rest > 0.0:
-                # Rounding has made it indefinite: C or the values are huge.
-                for i in range(d):
-                    direction[i] = 0.0
-                return 0.0
-            A[j, k] = rest / A[k, k] if k < j else math.sqrt(rest)
-        for k in range(j):
-            x[j] -= A[j, k] * x[k]
-        x[j] /= A[j, j]
-    for j in range(d, -1, -1):
-        x[j] /= A[j, j]
-        for k in range(j):
-            x[k] -= A[j, k] * x[j]
-    for j in range(d):
-        direction[j] = scale[j] * x[j]
-    return x[d]
-
-
-@compiled
-def _by_products(  # type: ignore[no-untyped-def]
-    indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b, diagonal,
-    diagonal_b, most_products, stop, direction,
-):  # fmt: skip
-    """Newton's direction by preconditioned conjugate gradients; its bias' part, and how many products."""
-    d = len(gradient)
-    left, along, curved = np.empty(d), np.empty(d), np.empty(d)
-    for j in range(d):
-        direction[j], left[j], along[j] = 0.0, -gradient[j], -gradient[j] / diagonal[j]
-    direction_b, left_b, along_b = 0.0, -gradient_b, -gradient_b / diagonal_b
-    square = _inner(left, along, scale2) + left_b * along_b
-    goal = LEFT_OF_SIDE**2 * (_inner(left, left, scale2) + left_b * left_b)
-    n_products = 0
-    while n_products < most_products and not stop[0]:
-        n_products += 1
-        curved_b = _curved(
-            indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, along, along_b, curved
-        )
-        bend = _inner(along, curved, scale2) + along_b * curved_b
-        if not (bend > 0.0 and square > 0.0):
-            break
-        length = square / bend
-        for j in range(d):
-            direction[j] += length * along[j]
-            left[j] -= length * curved[j]
-        direction_b += length * along_b
-        left_b -= length * curved_b
-        if not _inner(left, left, scale2) + left_b * left_b > goal:
-            break
-        for j in range(d):
-            curved[j] = left[j] / diagonal[j]
-        rest = _inner(left, curved, scale2) + left_b * left_b / diagonal_b
-        for j in range(d):
-            along[j] = curved[j] + rest / square * along[j]
-        along_b = left_b / diagonal_b + rest / square * along_b
-        square = rest
-    return direction_b, n_products
-
-
-@compiled
-def _slope_along(loss, targets, dual, mu, residual, product, theta):  # type: ignore[no-untyped-def]
-    """What the rows add to the derivative of the convex function along a line, at a point of it."""
-    total = 0.0
+    Returns how many they are, and what the other rows and all of them add to the slope at the end.
+    """
+    n, others, total = 0, 0.0, 0.0
     for i in range(len(dual)):
+        t, c = targets[i, 0], targets[i, 1]
+        new = _moved(loss, dual[i], residual[i] - product[i], t, c, mu)
+        moves, added = new != moved[i], product[i] * (new - dual[i])
+        # Without a branch, which would often be guessed wrong.
+        moving[n] = i
+        n += moves
+        total -= added
+        others -= 0.0 if moves else added
+    return n, others, total
+
+
+@compiled
+def _slope_along(loss, targets, dual, mu, residual, product, n_moving, moving, theta):  # type: ignore[no-untyped-def]
+    """What some rows add to the derivative of the convex function along a line, at a point of it."""
+    total = 0.0
+    for k in range(n_moving):
+        i = moving[k]
         t, c = targets[i, 0], targets[i, 1]
         total -= product[i] * (_moved(loss, dual[i], residual[i] - theta * product[i], t, c, mu) - dual[i])
     return total
 
 
 @compiled
-def _lowest(loss, targets, dual, mu, residual, product, began, first, second):  # type: ignore[no-untyped-def]
-    """Where in [0, 1] the function is lowest along a line.
+def _lowest(  # type: ignore[no-untyped-def]
+    loss, targets, dual, mu, residual, product, moved, moving, began, first, second
+):  # fmt: skip
+    """Where in [0, 1] the function is lowest along a line, and the rows that move on it.
 
     Its derivative is ``began`` at 0; what u itself adds to it is ``first + theta second``.
     """
+    n, others, total = _find_moving(loss, targets, dual, mu, residual, product, moved, moving)
     if not began < 0.0:
-        return 0.0
-    near, far, at_near = 0.0, 1.0, began
-    at_far = first + second + _slope_along(loss, targets, dual, mu, residual, product, far)
+        return 0.0, n
+    near, far, at_near, at_far = 0.0, 1.0, began, first + second + total
     theta, here, side = far, at_far, 0
     for _ in range(MOST_TRIED):
         if not (here > -LEFT_ALONG * began or (theta < 1.0 and here < LEFT_ALONG * began)):
             break
         # Regula falsi; an end that stays counts half (the Illinois method).
         theta = near + (far - near) * min(max(at_near / (at_near - at_far), 0.05), 0.95)
-        here = first + theta * second + _slope_along(loss, targets, dual, mu, residual, product, theta)
+        own = _slope_along(loss, targets, dual, mu, residual, product, n, moving, theta)
+        here = first + theta * second + others + own
         if here > 0.0:
             far, at_far = theta, here
             at_near, side = 0.5 * at_near if side > 0 else at_near, 1
         else:
             near, at_near = theta, here
             at_far, side = 0.5 * at_far if side < 0 else at_far, -1
-    return theta
+    return theta, n
 
 
 @compiled
@@ -282,67 +201,65 @@ def proximal_step(  # type: ignore[no-untyped-def]
     The other arguments are those of `ooc_svm.solvers.streamed_smo.dual_loops.solve`.
     """
     m, d = len(dual), len(w)
-    b, rho, total = bias[B], bias[RHO], bias[TOTAL]
-    root = math.sqrt(max(rho if mean is None else rho - _inner(mean, mean, scale2), 0.0))
-    residual, product, slopes = np.empty(m), np.empty(m), np.empty(m)
-    free, before, began = np.empty(m, np.int64), dual.copy(), np.empty(m)
-    rows = elements = 0
+    rho, direct = bias[RHO], d <= MOST_DIRECT
+    root = math.sqrt(max(rho if mean is None else rho - inner(mean, mean, scale2), 0.0))
+    residual, product, slopes = np.empty(m), np.empty(m), np.zeros(m)
+    moved, moving = dual.copy(), np.arange(m)
+    residuals(indptr, indices, values, places, moments, w, bias, targets, residual)
+    began, all_elements = residual.copy(), 0
     for i in range(m):
-        p, end = indptr[places[i]], indptr[places[i] + np.uint64(1)]
-        residual[i] = targets[i, 0] - dot(indices, values, w, p, end) - b
-        if moments is not None:
-            residual[i] += total * moments[i]
-        began[i] = residual[i]
-        rows += 1
-        elements += int(end - p)
-    all_rows, all_elements = rows, elements
-    u, gradient, direction = np.empty(d), np.empty(d), np.empty(d)
-    for j in range(d):
-        u[j] = 0.0
-    diagonal = np.empty(d if d > MOST_DIRECT else 0)
-    u_b, goal = 0.0, -1.0
+        all_elements += int(indptr[places[i] + np.uint64(1)] - indptr[places[i]])
+    rows, elements = m, all_elements
+    u, added, gradient, direction = np.zeros(d), np.zeros(d), np.empty(d), np.empty(d)
+    n_system, n_diagonal = (d + 1, 0) if direct else (0, d)
+    products, system = np.zeros((n_system, n_system)), np.empty((n_system, n_system))
+    diagonal, conditioner = np.zeros(n_diagonal), np.empty(n_diagonal)
+    free = np.empty(0 if direct else m, np.int64)
+    u_b, changes, weights, goal, n_moving = 0.0, 0.0, 0.0, -1.0, m
     for step in range(MOST_STEPS + 1):
-        gradient_b, diagonal_b, n_free, own_rows, own_elements = _gradient(
-            loss, indptr, indices, values, places, scale2, mean, root, targets, dual, mu, residual, u, u_b,
-            free, slopes, gradient, diagonal,
+        own_changes, own_weights, own_rows, own_elements = _follow(
+            loss, indptr, indices, values, places, scale2, mean, targets, dual, mu, residual, n_moving,
+            moving, moved, slopes, added, products, diagonal,
         )  # fmt: skip
+        changes, weights = changes + own_changes, weights + own_weights
         rows, elements = rows + own_rows, elements + own_elements
-        size = math.sqrt(_inner(gradient, gradient, scale2) + gradient_b * gradient_b)
+        for j in range(d):
+            gradient[j] = u[j] - added[j] + (0.0 if mean is None else changes * mean[j])
+        gradient_b = u_b - root * changes
+        size = math.sqrt(inner(gradient, gradient, scale2) + gradient_b * gradient_b)
         if goal < 0.0:
             goal = LEFT * size
         if not size > goal or step == MOST_STEPS or elements + rows >= most_elements:
             break
-        free_elements = pairs = 0
-        for k in range(n_free):
-            size_of_row = int(indptr[places[free[k]] + np.uint64(1)] - indptr[places[free[k]]])
-            free_elements += size_of_row
-            pairs += size_of_row * size_of_row // 4  # Four pairs take the time of one element.
-        if d <= MOST_DIRECT:
-            direction_b = _by_system(
-                indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient,
-                gradient_b, direction,
-            )  # fmt: skip
-            rows, elements = rows + n_free, elements + pairs
+        if direct:
+            direction_b = by_system(products, system, scale2, mean, root, gradient, gradient_b, direction)
         else:
+            n_free, free_elements = _find_free(indptr, places, slopes, free)
+            for j in range(d):
+                square = 0.0 if mean is None else mean[j] * mean[j] / (1.0 if scale2 is None else scale2[j])
+                conditioner[j] = max(1.0 + diagonal[j] + weights * square, 1.0)
             left = (most_elements - elements - rows) // (free_elements + n_free + 1) + 1
-            direction_b, n_products = _by_products(
+            direction_b, n_products = by_products(
                 indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient,
-                gradient_b, diagonal, diagonal_b, min(left, MOST_PRODUCTS), stop, direction,
+                gradient_b, conditioner, 1.0 + root * root * weights, min(left, MOST_PRODUCTS), stop,
+                direction,
             )  # fmt: skip
             rows, elements = rows + n_products * n_free, elements + n_products * free_elements
         if stop[0]:
             return 0.0
         shift = root * direction_b
         if mean is not None:
-            shift -= _inner(mean, direction, scale2)
+            shift -= inner(mean, direction, scale2)
+        row_scores(indptr, indices, values, places, direction, product)
         for i in range(m):
-            p, end = indptr[places[i]], indptr[places[i] + np.uint64(1)]
-            product[i] = dot(indices, values, direction, p, end) + shift
-        rows, elements = rows + all_rows, elements + all_elements
-        first = _inner(u, direction, scale2) + u_b * direction_b
-        second = _inner(direction, direction, scale2) + direction_b * direction_b
-        at_0 = _inner(gradient, direction, scale2) + gradient_b * direction_b
-        theta = _lowest(loss, targets, dual, mu, residual, product, at_0, first, second)
+            product[i] += shift
+        rows, elements = rows + m, elements + all_elements
+        first = inner(u, direction, scale2) + u_b * direction_b
+        second = inner(direction, direction, scale2) + direction_b * direction_b
+        at_0 = inner(gradient, direction, scale2) + gradient_b * direction_b
+        theta, n_moving = _lowest(
+            loss, targets, dual, mu, residual, product, moved, moving, at_0, first, second
+        )  # fmt: skip
         if theta == 0.0:
             break
         for j in range(d):
@@ -352,15 +269,13 @@ def proximal_step(  # type: ignore[no-untyped-def]
             residual[i] -= theta * product[i]
     # D along the change of the multipliers, from the residuals where it began.
     for j in range(d):
-        gradient[j] = u[j] - gradient[j]
-    change_b = u_b - gradient_b
-    slope, terms, bend = 0.0, 0.0, _inner(gradient, gradient, scale2) + change_b * change_b
+        direction[j] = added[j] - (0.0 if mean is None else changes * mean[j])
+    slope, terms, bend = 0.0, 0.0, inner(direction, direction, scale2) + (root * changes) ** 2
     for i in range(m):
-        t, c = targets[i, 0], targets[i, 1]
-        product[i] = _moved(loss, dual[i], residual[i], t, c, mu)
-        if product[i] != dual[i]:
-            linear, quadratic = parabola(loss, dual[i], product[i], t, c)
-            along = (began[i] - t) * (product[i] - dual[i])
+        if moved[i] != dual[i]:
+            t, c = targets[i, 0], targets[i, 1]
+            linear, quadratic = parabola(loss, dual[i], moved[i], t, c)
+            along = (began[i] - t) * (moved[i] - dual[i])
             slope += linear + along
             terms += abs(linear) + abs(along)
             bend += quadratic
@@ -369,10 +284,11 @@ def proximal_step(  # type: ignore[no-untyped-def]
     sums[ELEMENTS] += elements
     if not (theta > 0.0 and slope > ROUNDING * terms):
         return 0.0
-    longer = 0.0
+    b, total, longer, before = bias[B], bias[TOTAL], 0.0, product
     for i in range(m):
+        before[i] = dual[i]
         low, high = bounds(loss, targets[i, 0], targets[i, 1])
-        new = min(max(dual[i] + theta * (product[i] - dual[i]), low), high)
+        new = min(max(dual[i] + theta * (moved[i] - dual[i]), low), high)
         change = new - dual[i]
         if change != 0.0:
             p, end = indptr[places[i]], indptr[places[i] + np.uint64(1)]

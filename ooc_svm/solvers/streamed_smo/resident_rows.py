@@ -51,7 +51,7 @@ def proximal_bytes(dimension: int) -> tuple[int, int]:
     if not has_proximal_steps(dimension):
         return 0, 0
     system = (min(dimension, proximal_loops.MOST_DIRECT) + 1) ** 2
-    return 48, 8 * (9 * dimension + system)
+    return 56, 8 * (9 * dimension + 2 * system)
 
 
 def count_parts(n_nonzeros: int, n_rows: int) -> int:

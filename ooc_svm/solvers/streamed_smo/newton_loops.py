@@ -1,0 +1,141 @@
+"""Newton's directions of proximal steps: solutions of ``F' direction = -F``.
+
+``F' = I + sum_i s_i x_i x_i'`` over the rows that are free, those with a slope s_i, see
+`ooc_svm.solvers.streamed_smo.proximal_loops`. Vectors are in units of the data.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.rows import add_row, dot
+from ooc_svm.solvers.streamed_smo.dual_loops import AHEAD, prefetch_row
+
+# Of the conjugate gradients: what is left of the right hand side, and products at most.
+LEFT_OF_SIDE, MOST_PRODUCTS = 0.1, 300
+
+
+@compiled
+def inner(first, second, scale2):  # type: ignore[no-untyped-def]
+    """Inner product of two vectors in units of the data."""
+    total = 0.0
+    for j in range(len(first)):
+        product = first[j] * second[j]
+        total += product if scale2 is None else product / scale2[j]
+    return total
+
+
+@compiled
+def by_system(products, system, scale2, mean, root, gradient, gradient_b, direction):  # type: ignore[no-untyped-def]
+    """The direction by Cholesky's method, in units in which all columns are scaled; its bias' part.
+
+    ``products`` (float64, shape (d + 1, d + 1)): see `ooc_svm.ops.rows.add_product`; of the free rows, times
+        their slopes. ``system``, of the same shape, is overwritten.
+    """
+    d = len(gradient)
+    scale, center, x = np.empty(d + 1), np.empty(d + 1), np.empty(d + 1)
+    for j in range(d + 1):
+        scale[j], center[j] = 1.0, 1.0 - root if j == d else 0.0
+        if j < d and scale2 is not None:
+            scale[j] = math.sqrt(scale2[j])
+        if j < d and mean is not None:
+            center[j] = mean[j] if scale2 is None else mean[j] / scale2[j]
+        x[j] = -(gradient[j] / scale[j] if j < d else gradient_b)
+    # The products of the rows less their center follow from those of the rows, whose last feature is 1.
+    weight = products[d, d]
+    for k in range(d + 1):
+        for j in range(k, d + 1):
+            shift = center[j] * products[k, d] + center[k] * products[j, d]
+            about = products[k, j] - shift + weight * center[j] * center[k]
+            system[k, j] = scale[j] * scale[k] * about
+        system[k, k] += 1.0
+    for k in range(d + 1):
+        if not system[k, k] > 0.0:
+            # Rounding has made it indefinite: C or the values are huge.
+            for j in range(d):
+                direction[j] = 0.0
+            return 0.0
+        pivot = math.sqrt(system[k, k])
+        for j in range(k, d + 1):
+            system[k, j] /= pivot
+        x[k] /= pivot
+        for i in range(k + 1, d + 1):
+            factor = system[k, i]
+            if factor != 0.0:
+                x[i] -= factor * x[k]
+                for j in range(i, d + 1):
+                    system[i, j] -= factor * system[k, j]
+    for k in range(d, -1, -1):
+        for j in range(k + 1, d + 1):
+            x[k] -= system[k, j] * x[j]
+        x[k] /= system[k, k]
+    for j in range(d):
+        direction[j] = scale[j] * x[j]
+    return x[d]
+
+
+@compiled
+def _curved(  # type: ignore[no-untyped-def]
+    indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, along, along_b, out
+):  # fmt: skip
+    """``F' along``; returns the bias' part of it."""
+    shift, last = root * along_b, n_free - 1
+    if mean is not None:
+        shift -= inner(mean, along, scale2)
+    for j in range(len(out)):
+        out[j] = along[j]
+    total = 0.0
+    for k in range(n_free):
+        prefetch_row(indptr, indices, values, places[free[min(k + AHEAD, last)]])
+        row = places[free[k]]
+        p, end = indptr[row], indptr[row + np.uint64(1)]
+        weight = slopes[free[k]] * (dot(indices, values, along, p, end) + shift)
+        add_row(indices, values, scale2, out, p, end, weight)
+        total += weight
+    if mean is not None:
+        for j in range(len(out)):
+            out[j] -= total * mean[j]
+    return along_b + root * total
+
+
+@compiled
+def by_products(  # type: ignore[no-untyped-def]
+    indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b, diagonal,
+    diagonal_b, most_products, stop, direction,
+):  # fmt: skip
+    """Newton's direction by preconditioned conjugate gradients; its bias' part, and how many products."""
+    d = len(gradient)
+    left, along, curved = np.empty(d), np.empty(d), np.empty(d)
+    for j in range(d):
+        direction[j], left[j], along[j] = 0.0, -gradient[j], -gradient[j] / diagonal[j]
+    direction_b, left_b, along_b = 0.0, -gradient_b, -gradient_b / diagonal_b
+    square = inner(left, along, scale2) + left_b * along_b
+    goal = LEFT_OF_SIDE**2 * (inner(left, left, scale2) + left_b * left_b)
+    n_products = 0
+    while n_products < most_products and not stop[0]:
+        n_products += 1
+        curved_b = _curved(
+            indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, along, along_b, curved
+        )
+        bend = inner(along, curved, scale2) + along_b * curved_b
+        if not (bend > 0.0 and square > 0.0):
+            break
+        length = square / bend
+        for j in range(d):
+            direction[j] += length * along[j]
+            left[j] -= length * curved[j]
+        direction_b += length * along_b
+        left_b -= length * curved_b
+        if not inner(left, left, scale2) + left_b * left_b > goal:
+            break
+        for j in range(d):
+            curved[j] = left[j] / diagonal[j]
+        rest = inner(left, curved, scale2) + left_b * left_b / diagonal_b
+        for j in range(d):
+            along[j] = curved[j] + rest / square * along[j]
+        along_b = left_b / diagonal_b + rest / square * along_b
+        square = rest
+    return direction_b, n_products
