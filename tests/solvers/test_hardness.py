@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
+from ooc_svm.solvers.streamed_smo.effort import hardness_after
 
 
 # 5 to the power of 500 is no float.
@@ -15,4 +13,4 @@ from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 def test_it_has_a_limit(n_slow, hardness):
     gaps = [1.0] * (n_slow + 1) + [0.25]
     certificate = Certificate(history=[(number, gap, 0.0) for number, gap in enumerate(gaps)])
-    assert StreamedSmo._hardness.fget(SimpleNamespace(certificate=certificate)) == hardness
+    assert hardness_after(certificate.history) == hardness

@@ -6,11 +6,20 @@ since the bits of the answer follow from them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 # Gap, as a multiple of the one wanted, from which on w is rebuilt from the multipliers in each read, and from
 # which on no solve is an early one.
 NEAR = 100.0
+
+# A read that leaves more than this share of the gap is a slow one. After each the working set is solved so
+# many times as hard, for so many of them at most.
+SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
+
+# Nonzeros and rows that a solve may always look at: a few milliseconds, which no read takes less than.
+WORTHWHILE = 1_000_000
 
 # So many models are swept or scored as one: fewer gain little, and of more, threads share the groups.
 FEWEST_FUSED, MOST_FUSED = 6, 32
@@ -169,3 +178,13 @@ def effort_for(
         waiting_sweeps=effort.at_once_waiting_sweeps,
         patience=effort.least_patience,
     )
+
+
+def hardness_after(history: Sequence[tuple[int, float, float]]) -> float:
+    """How many times as hard a working set is solved: more after each slow read of a certificate's history.
+
+    With a large C the steps of rows elsewhere undo what a working set that is not solved well has gained.
+    """
+    gaps = [upper - lower for _, upper, lower in history]
+    slow = sum(gap > SLOW * before for before, gap in pairwise(gaps))
+    return HARDER ** min(slow, MOST_SLOW)

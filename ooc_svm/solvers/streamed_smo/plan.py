@@ -208,7 +208,7 @@ def _join_paths(models: Sequence[ModelSpec], solvers: Sequence[StreamedSmo]) -> 
         paths.setdefault((id(spec.classes), spec.fold, spec.variant), []).append(solver)
     if len(paths) < len(models):
         for members in paths.values():
-            path = Path(members)
+            path = Path(members, len(paths))
             for member in members:
                 member.path = path
 

@@ -33,7 +33,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +52,7 @@ from ooc_svm.solvers.streamed_smo.best_point import (
 from ooc_svm.solvers.streamed_smo.bound import check_saved, dual_value, farthest_bias, lower_bound
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.effort import NEAR, Effort
+from ooc_svm.solvers.streamed_smo.effort import NEAR, SLOW, WORTHWHILE, Effort, hardness_after
 from ooc_svm.solvers.streamed_smo.path import Path, take_over
 from ooc_svm.solvers.streamed_smo.placement import log_odds, place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
@@ -75,13 +74,6 @@ CANDIDATE_SHARE = 0.95
 
 # Largest distance of the values around the smallest P at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
-
-# A read that leaves more than this share of the gap is a slow one. After each the working set is solved so
-# many times as hard, for so many of them at most.
-SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
-
-# Nonzeros and rows that a solve may always look at: a few milliseconds, which no read takes less than.
-WORTHWHILE = 1_000_000
 
 # The step of b that is best for the resident rows does not know that others answer to it. It is taken by the
 # share of the free rows that are resident, times this at most: twice as long a step would not come nearer.
@@ -126,6 +118,7 @@ class StreamedSmo(Prunable):
     # Not 0 when the run is to end in the middle of a solve
     _stop: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1, np.uint8))
     _origin: str | None = None  # The checkpoint that the state came from
+    _root: StreamedSmo | None = None  # The model whose row vectors are to be taken over, times a ratio
     rows: RowSet = field(init=False)  # All, in the lanes' order: passes over row vectors run where these do
 
     def __post_init__(self) -> None:
@@ -224,17 +217,34 @@ class StreamedSmo(Prunable):
         towards = Target.scored(self.model.space, reference, reference_b) if scored else None
         yield from improve_best(self.model, state, self.rows, towards, FLAT * self.stopping.tol)
         certificate.set_dual(*self._bound())
-        if not self.stopping.certifies(certificate.upper, certificate.lower):
+        # In a chain a model follows another once that has been solved.
+        chained = self.path if self.effort.at_once and certificate.passes == 0 else None
+        if chained is None and not self.is_done():
             yield from self._follow_path()
-        if not self.stopping.certifies(certificate.upper, certificate.lower):
+        if not self.is_done():
             # The w of the moment is the next reference.
-            solve = partial(self._solve_working_set, last=True)
+            solve = partial(self.solve_after, None) if chained is None else partial(chained.solve_chain, self)
             help_in = state.multipliers.working_set.help
             yield Overlap((), solve, self._ahead, self.company.admit, self._end_solving, help_in)
-            self._adopt()
+            if self._root is not None:
+                yield take_over(self.model, self._root.model, self.rows)
+                self._root = None
             certificate.set_dual(*self._bound())
             if len(state.start):
                 self._choose_reference()
+
+    def is_done(self) -> bool:
+        """Whether the gap is as small as wanted."""
+        return self.stopping.certifies(self.certificate.upper, self.certificate.lower)
+
+    def solve_after(self, before: StreamedSmo | None) -> None:
+        """Solve the working set, from where a model of a smaller C ended if that is the better point."""
+        ratio = 1.0 if before is None else self.model.C / before.model.C
+        if before is not None and before.state.dual_at(self.model, ratio) > self.state.dual_at(self.model):
+            self.state.go_on_from(before.state, self.model, ratio)
+            self.state.waits, self._root = 0, before._root or before
+        self._solve_working_set(last=True)
+        self._adopt()
 
     def _choose_reference(self) -> None:
         """Score the rows in the next read with weights between the mean of this one's and those of its end.
@@ -397,16 +407,6 @@ class StreamedSmo(Prunable):
         short = self.model.free_bias and not working_set.takes_up(self.model, excess, least)
         return 0.0 if short else least
 
-    @property
-    def _hardness(self) -> float:
-        """How many times as hard the working set is solved: more after each slow read.
-
-        With a large C the steps of rows elsewhere undo what a working set that is not solved well has gained.
-        """
-        gaps = [upper - lower for _, upper, lower in self.certificate.history]
-        slow = sum(gap > SLOW * before for before, gap in pairwise(gaps))
-        return HARDER ** min(slow, MOST_SLOW)
-
     def candidates(self) -> tuple[list[CandidateRows], float]:
         """Those of the last round, and its theta."""
         return list(self._candidates), self._theta
@@ -441,7 +441,7 @@ class StreamedSmo(Prunable):
         w = state.w.copy()
         floor = self._floor(w, multipliers.linear, multipliers.total)
         share = (effort.last_share if self._near else effort.early_share) if last else effort.share
-        hardness = self._hardness
+        hardness = hardness_after(self.certificate.history)
         if not last:
             share /= hardness
         wanted = max(share * float(state.gaps.sum()), floor)

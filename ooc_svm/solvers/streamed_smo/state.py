@@ -107,6 +107,12 @@ class SmoState:
             multipliers.linear += float(sums[dual_loops.LINEAR])
             multipliers.total += float(sums[dual_loops.MOVED])
 
+    def dual_at(self, model: DualModel, ratio: float = 1.0) -> float:
+        """D at the multipliers times a number, for C times that number; those of a free bias as they are."""
+        linear, total = self.multipliers.linear, self.multipliers.total
+        square = model.space.inner(self.w, self.w) + (total * total if model.space.penalized_bias else 0.0)
+        return ratio * linear - 0.5 * ratio * ratio * square
+
     def go_on_from(self, other: SmoState, model: DualModel, ratio: float) -> None:
         """Go on with the multipliers of the same problem whose C, times ``ratio``, is the one of the model.
 

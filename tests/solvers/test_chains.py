@@ -1,0 +1,122 @@
+"""Chains of models that differ in C, where all rows are resident: each begins where the one before ended."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.train_data import bits
+from scipy import sparse
+
+from ooc_svm import train
+from ooc_svm.solvers.streamed_smo import path
+from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
+
+COSTS = [8.0, 0.01, 0.03, 2.0, 0.1, 0.3, 1.0, 30.0]
+
+
+@pytest.fixture(scope="module")
+def overlapping():
+    """Rows whose classes overlap: matrix, classes, values, weights of which some are 0."""
+    rng = np.random.default_rng(5)
+    matrix = sparse.random(3000, 40, 0.3, "csr", rng=rng, data_rvs=rng.standard_normal)
+    score = matrix @ rng.normal(size=40) + 1.5 * rng.normal(size=3000) + 0.5
+    return matrix, np.where(score > 0.0, 1.0, -1.0), score, rng.choice([0.0, 0.5, 1.0, 3.0], 3000)
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """Of each solve: the model, the one before in the chain, D at its own point, the other and the start."""
+    found, solve = [], StreamedSmo._solve_working_set
+    solve_after = StreamedSmo.solve_after
+
+    def after(solver, before):
+        own = solver.state.dual_at(solver.model)
+        others = (
+            -np.inf if before is None else before.state.dual_at(solver.model, solver.model.C / before.model.C)
+        )
+
+        def solving(again, last=False):
+            if last:
+                found.append((again, before, own, others, again.state.dual_at(again.model)))
+            solve(again, last)
+
+        monkeypatch.setattr(StreamedSmo, "_solve_working_set", solving)
+        solve_after(solver, before)
+
+    monkeypatch.setattr(StreamedSmo, "solve_after", after)
+    return found
+
+
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"loss": "squared-hinge"}, {"loss": "logistic"}, {"problem": "svr", "epsilon": 0.2}],
+    ids=["hinge", "squared-hinge", "logistic", "svr"],
+)
+def test_a_model_begins_at_the_better_of_two_points(overlapping, begun, options, bias):
+    matrix, classes, values, weights = overlapping
+    y = values if "problem" in options else classes
+    model = train(matrix, y, sample_weight=weights, C=COSTS, bias=bias, tol=1e-4, threads=1, **options)
+    assert model.report["converged"]
+    first = begun[: len(COSTS)]
+    assert sorted(each[0].model.C for each in first) == sorted(COSTS)
+    for solver, before, own, others, start in first:
+        assert start == pytest.approx(max(own, others), rel=1e-9)
+        if before is not None:
+            assert before.model.C < solver.model.C
+    assert any(others > own for _, _, own, others, _ in first)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic"])
+def test_less_is_looked_at_for_the_same_optima(overlapping, monkeypatch, loss):
+    monkeypatch.setattr(path, "CHAINS", 1)
+    matrix, y, _, _ = overlapping
+    costs, options = [2.0**k for k in range(-6, 6)], {"bias": "none", "loss": loss, "threads": 1}
+    together = train(matrix, y, C=costs, **options).report["models"]
+    alone = [train(matrix, y, C=C, **options).report["models"][0] for C in costs]
+    assert sum(m["row_visits"] for m in together) <= 0.6 * sum(m["row_visits"] for m in alone)
+    assert max(m["passes"] for m in together) <= max(m["passes"] for m in alone)
+    for own, other in zip(alone, together, strict=True):
+        assert own["dual"] <= other["primal"]
+        assert other["dual"] <= own["primal"]
+
+
+def test_same_bits_with_any_number_of_threads(overlapping):
+    matrix, y, _, weights = overlapping
+    one, *others = (train(matrix, y, sample_weight=weights, C=COSTS, threads=n) for n in (1, 2, 3, 8))
+    assert one.report["converged"]
+    for other in others:
+        assert bits(other) == bits(one)
+
+
+@pytest.mark.parametrize(
+    ("n_paths", "lengths"), [(1, [2, 2, 2, 2]), (2, [4, 4]), (3, [4, 4]), (4, [8]), (50, [8])]
+)
+def test_a_run_has_several_chains(n_paths, lengths):
+    class Model:
+        def __init__(self, C, *, done=False):
+            self.model = self.state = self
+            self.C, self.done, self.name = C, done, str(C)
+
+        def is_done(self):
+            return self.done
+
+        def solve_after(self, before):
+            order.append((before and before.C, self.C))
+
+    members = [Model(float(C)) for C in range(8, 0, -1)]
+    together = path.Path(members, n_paths)
+    order: list[tuple[float | None, float]] = []
+    for member in members:
+        together.solve_chain(member)
+    order.sort(key=lambda each: each[1])
+    begins = np.cumsum([0, *lengths[:-1]]) + 1
+    assert order == [(None if C in begins else C - 1.0, C) for C in range(1, 9)]
+    # One that has what is wanted is neither solved nor followed.
+    order.clear()
+    together.members[0].done = True
+    for member in together.members[1:]:
+        together.solve_chain(member)
+    order.sort(key=lambda each: each[1])
+    assert order[0] == (None, 2.0)
+    assert len(order) == 7
