@@ -8,7 +8,8 @@ from helpers.train_data import bits
 from scipy import sparse
 
 from ooc_svm import train
-from ooc_svm.solvers.streamed_smo import path
+from ooc_svm.solvers.streamed_smo import dual_loops, path
+from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 
 COSTS = [8.0, 0.01, 0.03, 2.0, 0.1, 0.3, 1.0, 30.0]
@@ -120,3 +121,37 @@ def test_a_run_has_several_chains(n_paths, lengths):
     order.sort(key=lambda each: each[1])
     assert order[0] == (None, 2.0)
     assert len(order) == 7
+
+
+def test_what_rounding_may_have_added_does_not_double_with_each_link():
+    moves = np.zeros(dual_loops.N_SUMS)
+    moves[dual_loops.CHANGES] = 1e6
+    rounding = SmoRounding()
+    rounding.moved(moves, 1.0)
+    alone = rounding.dual(1.0, 0.0, (1000, 10))
+    for _ in range(50):
+        rounding.rescale(1.0)
+    assert 10.0 * alone < rounding.dual(1.0, 0.0, (1000, 10)) < 100.0 * alone
+
+
+@pytest.mark.parametrize("n_features", [40, 5000])
+def test_warm_starts_end_at_the_optimum(overlapping, tmp_path, begun, n_features):
+    matrix, y, _, _ = overlapping
+    wide = sparse.csr_matrix((matrix.data, matrix.indices, matrix.indptr), (matrix.shape[0], n_features))
+    train(wide, y, C=[0.01, 0.02], checkpoint=tmp_path / "state", bias="free")
+    begun.clear()
+    options = {"C": [1.0, 2.0, 4.0, 8.0, 16.0], "bias": "free", "tol": 1e-4}
+    warm, cold = (train(wide, y, **options, **start) for start in ({"warm_start": tmp_path / "state"}, {}))
+    # With many columns there are no chains.
+    assert any(before is not None for _, before, *_ in begun) == (n_features == 40)
+    for one, other in zip(warm.report["models"], cold.report["models"], strict=True):
+        assert one["converged"]
+        assert one["dual"] <= other["primal"]
+        assert other["dual"] <= one["primal"]
+
+
+def test_no_chains_where_not_each_model_may_have_all_rows(overlapping, monkeypatch, begun):
+    matrix, y, _, _ = overlapping
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.company.Company.holds_all", lambda *_: False)
+    assert train(matrix, y, C=COSTS).report["converged"]
+    assert all(before is None for _, before, *_ in begun)

@@ -68,6 +68,8 @@ class Effort:
     one_round: bool = field(default=False, kw_only=True)
     at_once_floor: float = field(default=0.5, kw_only=True)
     at_once_waiting_sweeps: float = field(default=12.0, kw_only=True)
+    # Whether models that differ in C are solved in chains then
+    chains: bool = field(default=False, kw_only=True)
     # Sweeps of a solve before a proximal step, if the gaps are not small enough by then; with few columns,
     # where such a step costs less; and where all rows are new to a solve, or most are moved in each sweep
     patience: float = field(default=20.0, kw_only=True)
@@ -159,7 +161,7 @@ def effort_for(
         sweeps = max(effort.sweeps, EFFORTS[0].sweeps)
         effort = replace(
             effort, one_round=True, patience=effort.narrow_patience, sweeps=sweeps, waiting_sweeps=sweeps,
-            at_once_waiting_sweeps=sweeps,
+            at_once_waiting_sweeps=sweeps, chains=True,
         )  # fmt: skip
     wanted = 1.0 / (effort.max_round_ratio * max(resident, 1e-9))
     least = effort.rounds if rests or resident < RESTLESS_SHARE else effort.restless_rounds

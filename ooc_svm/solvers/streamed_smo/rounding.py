@@ -64,8 +64,7 @@ class SmoRounding:
         """All costs and multipliers are multiplied, and so is what they are summed up to."""
         changes = self.moves[dual_loops.CHANGES]
         self.moves = self.moves * ratio
-        # Each of them is rounded once more.
-        self.moves[dual_loops.CHANGES] = 2.0 * changes
+        self.moves[dual_loops.CHANGES] = changes
         self.largest *= ratio
         self.size_chains *= ratio
         self.distance_chains *= ratio
@@ -111,7 +110,8 @@ class SmoRounding:
         ``norm``: ``|w|``. ``b``: the bias of the moment.
         """
         n, d = size
-        was, moves = self.moves, self.moves[dual_loops.CHANGES] + FEW
+        # What has changed is rounded once more with each rescaling.
+        was, moves = self.moves, (1.0 + self.rescalings) * self.moves[dual_loops.CHANGES] + FEW
         links = self.additions + FEW
         linear = (n + links) * was[dual_loops.WAS_SIZE] + links * was[dual_loops.SIZE] + self.size_chains
         rows = math.sqrt(float(was[dual_loops.WAS_SQUARE] * self.rows[NORM]))

@@ -218,13 +218,14 @@ class StreamedSmo(Prunable):
         yield from improve_best(self.model, state, self.rows, towards, FLAT * self.stopping.tol)
         certificate.set_dual(*self._bound())
         # In a chain a model follows another once that has been solved.
-        chained = self.path if self.effort.at_once and certificate.passes == 0 else None
+        at_once = self.effort.chains and self.effort.at_once and certificate.passes == 0
+        chained = self.path if at_once and self.company.holds_all(count_rows(self.rows)) else None
         if chained is None and not self.is_done():
             yield from self._follow_path()
         if not self.is_done():
             # The w of the moment is the next reference.
             solve = partial(self.solve_after, None) if chained is None else partial(chained.solve_chain, self)
-            help_in = state.multipliers.working_set.help
+            help_in = state.help if state.multipliers.working_set.help else None
             yield Overlap((), solve, self._ahead, self.company.admit, self._end_solving, help_in)
             if self._root is not None:
                 yield take_over(self.model, self._root.model, self.rows)
@@ -241,6 +242,7 @@ class StreamedSmo(Prunable):
         """Solve the working set, from where a model of a smaller C ended if that is the better point."""
         ratio = 1.0 if before is None else self.model.C / before.model.C
         if before is not None and before.state.dual_at(self.model, ratio) > self.state.dual_at(self.model):
+            self.let_go()
             self.state.go_on_from(before.state, self.model, ratio)
             self.state.waits, self._root = 0, before._root or before
         self._solve_working_set(last=True)
@@ -359,7 +361,7 @@ class StreamedSmo(Prunable):
             if model.free_bias:
                 resident, answering = self._answering(r)
                 rate = max(state.rho * answering, rate * min(answering, RELAXED * resident))
-                state.b += self._limited(rate * multipliers.total)
+                state.b += state.limited(model, rate * multipliers.total)
         state.start, state.start_b = mean, mean_b + state.center
         if rebuild:
             # Many small steps leave a residue, and larger ones on the way a larger one.
@@ -368,11 +370,6 @@ class StreamedSmo(Prunable):
             multipliers.total += float(rounding.moves[dual_loops.WAS_TOTAL]) - total
         if model.free_bias and rebuild and self._creeps(total):
             state.rho = max(state.rho, min(FIRMER * state.rho, rounding.mean_square))
-
-    def _limited(self, step: float) -> float:
-        """A step of b, which is no long one where all rows elsewhere answer to it, and stop at no bound."""
-        unit = self.state.unit
-        return step if self.model.has_end else min(max(step, -unit), unit)
 
     def _creeps(self, before: float) -> bool:
         """Whether the sum of the multipliers, which was ``before``, hardly answers to the bias."""

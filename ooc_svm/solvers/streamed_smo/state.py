@@ -96,6 +96,15 @@ class SmoState:
         w = self.w - bias[dual_loops.TOTAL] * self.mean if len(self.mean) else self.w
         return w, float(bias[dual_loops.B])
 
+    def help(self) -> bool:
+        """Take part in the solving of the working set, which may have come from another model meanwhile."""
+        help_in = self.multipliers.working_set.help
+        return help_in is not None and help_in()
+
+    def limited(self, model: DualModel, step: float) -> float:
+        """A step of b, which is no long one where all rows elsewhere answer to it, and stop at no bound."""
+        return step if model.has_end else min(max(step, -self.unit), self.unit)
+
     def settle(self, model: DualModel) -> None:
         """Take the feasible point near by, at which D is, for the multipliers: resident rows lead there."""
         multipliers = self.multipliers
@@ -108,10 +117,13 @@ class SmoState:
             multipliers.total += float(sums[dual_loops.MOVED])
 
     def dual_at(self, model: DualModel, ratio: float = 1.0) -> float:
-        """D at the multipliers times a number, for C times that number; those of a free bias as they are."""
-        linear, total = self.multipliers.linear, self.multipliers.total
-        square = model.space.inner(self.w, self.w) + (total * total if model.space.penalized_bias else 0.0)
-        return ratio * linear - 0.5 * ratio * ratio * square
+        """D at the multipliers times a number, for C times that number.
+
+        Where those of a free bias do not sum up to 0, that is charged as the method of multipliers does.
+        """
+        w, total = self.point(model.space)[0], self.multipliers.total
+        square = model.space.inner(w, w) + self.rho * total * total
+        return ratio * self.multipliers.linear - 0.5 * ratio * ratio * square
 
     def go_on_from(self, other: SmoState, model: DualModel, ratio: float) -> None:
         """Go on with the multipliers of the same problem whose C, times ``ratio``, is the one of the model.
