@@ -71,10 +71,12 @@ class Effort:
     # Whether models that differ in C are solved in chains then
     chains: bool = field(default=False, kw_only=True)
     # Sweeps of a solve before a proximal step, if the gaps are not small enough by then; with few columns,
-    # where such a step costs less; and where all rows are new to a solve, or most are moved in each sweep
+    # where such a step costs less; where all rows are new to a solve, or most are moved in each sweep; and
+    # where columns are few as well
     patience: float = field(default=20.0, kw_only=True)
     narrow_patience: float = field(default=20.0, kw_only=True)
     least_patience: float = field(default=5.0, kw_only=True)
+    at_once_patience: float = field(default=3.0, kw_only=True)
 
     @property
     def at_once(self) -> bool:
@@ -149,11 +151,13 @@ def effort_for(
     *,
     rests: bool = True,
     narrow: bool = False,
+    few_columns: bool = False,
 ) -> Effort:
     """The effort for data of a size with a share of it resident, and so many lanes where they are given.
 
-    ``rests``: whether rows come to rest at a bound. ``narrow``: see `SmoParameters`. It must not
-    follow from a clock, since the bits follow from it.
+    ``rests``: whether rows come to rest at a bound. ``narrow``: see `SmoParameters`. ``few_columns``: whether
+    these are so few that a proximal step costs little. It must not follow from a clock, since the bits follow
+    from it.
     """
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
     if narrow:
@@ -178,7 +182,7 @@ def effort_for(
         rounds=1,
         floor=effort.at_once_floor,
         waiting_sweeps=effort.at_once_waiting_sweeps,
-        patience=effort.least_patience,
+        patience=effort.at_once_patience if few_columns else effort.least_patience,
     )
 
 

@@ -220,8 +220,10 @@ def _with_members(size: DataSize, options: TrainOptions) -> DataSize:
 
 def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:
     share = min(1.0, parameters.elements_cut_for / size.elements)
-    narrow = bool(parameters.narrow)
-    return effort_for(size.n_nonzeros, share, options.lanes, rests=options.has_end, narrow=narrow)
+    narrow, few_columns = bool(parameters.narrow), is_narrow(size.dimension)
+    return effort_for(
+        size.n_nonzeros, share, options.lanes, rests=options.has_end, narrow=narrow, few_columns=few_columns
+    )
 
 
 def _rounds(plan: SolverPlan, context: Context) -> list[Round]:

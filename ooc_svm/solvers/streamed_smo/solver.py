@@ -453,7 +453,7 @@ class StreamedSmo(Prunable):
             # No row elsewhere has a gap, and D, which the gap wanted is a share of, is nearly known.
             linear = multipliers.linear + float(sums[dual_loops.LINEAR])
             wanted = self._floor(w, linear, float(bias[dual_loops.TOTAL]))
-            again, later = solve(seed_of(seed, 1), wanted, most)
+            again, later = solve(seed_of(seed, 1), wanted, most, again=True)
             sums, longest = sums + again, max(longest, later)
         if model.free_bias and (total := float(bias[dual_loops.TOTAL])) and len(working_set.places):
             rate = working_set.bias_step(model, w, bias, rate * total) / total

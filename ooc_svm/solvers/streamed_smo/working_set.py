@@ -114,6 +114,7 @@ class WorkingSet:
         most_elements: int,
         *,
         patience: float = math.inf,
+        again: bool = False,
         unit: float = 1.0,
         mean: Float64Array | None = None,
         stop: npt.NDArray[np.uint8] = GO_ON,
@@ -121,7 +122,8 @@ class WorkingSet:
         """Improve the multipliers here until their gaps sum up to ``wanted``; w and b follow.
 
         ``bias``, ``mean`` and ``stop``: see `dual_loops`.
-        ``patience``: sweeps before a proximal step, if that is not reached by then.
+        ``patience``: sweeps before a proximal step, if that is not reached by then. One, whatever this is,
+        where columns are few and the rows are solved ``again``: sweeps have just been too slow or enough.
         ``unit``: of residuals.
 
         Returns the sums of `dual_loops.solve`, shape (N_SUMS,), and a bound of the norm of w on the way.
@@ -140,7 +142,8 @@ class WorkingSet:
             most = float(self.targets[:, 1].max() * (rows.squares.max() + bias[dual_loops.RHO]))
             has_steps &= model.has_end or most < LARGEST
             sweep = int(rows.sizes[self.places].sum()) if has_steps else most_elements
-            limit = min(patience * sweep, most_elements) if has_steps else most_elements
+            first = 1.0 if again and is_narrow(len(w)) else patience
+            limit = min(first * sweep, most_elements) if has_steps else most_elements
             of_model, longest = (own, bias, self.targets, self.dual), 0.0
             by_products = model.has_limits and not is_narrow(len(w))
             firm, less_firm = FIRM[by_products], LESS_FIRM[by_products]
