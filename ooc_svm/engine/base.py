@@ -29,6 +29,7 @@ from ooc_svm.passes.base import (
     is_vector_request,
     union,
 )
+from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.passes.fuse import fuse, split
 from ooc_svm.passes.together import Steps, passes_over_data, served_first
 from ooc_svm.rowvectors.collection import RowVectors
@@ -115,6 +116,10 @@ class Engine(ABC):
     def fill(self, fill: Callable[[RowVectors, Source], object]) -> None:
         """Make the row vectors that come from the data."""
         fill(self.vectors, self.source)
+
+    def crew(self) -> Crew:
+        """Threads of this engine for the loops of one solve."""
+        return Alone()
 
     def peak_memory(self) -> int:
         """Largest resident size of a process so far, in bytes."""

@@ -22,8 +22,10 @@ from typing import Any
 from ooc_svm.data.source import Source
 from ooc_svm.engine.base import Engine, Stream, Work
 from ooc_svm.engine.block_cache import BlockCache
+from ooc_svm.engine.crew import ThreadCrew
 from ooc_svm.engine.merge import MergeTree
 from ooc_svm.passes.base import StridedRange
+from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.passes.together import help_one
 from ooc_svm.rowvectors.collection import RowVectors
 
@@ -99,6 +101,10 @@ class LocalEngine(Engine):
         """Release threads and caches; source and vectors stay open."""
         self._workers.shutdown(cancel_futures=True)
         self._blocks.close()
+
+    def crew(self) -> Crew:
+        """The threads that have nothing else to do."""
+        return ThreadCrew() if self.threads > 1 else Alone()
 
     def prefetch(self, blocks: Sequence[int]) -> None:
         """Begin to read what the next stream begins with, no more blocks than there are threads."""

@@ -17,6 +17,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.data.source import Span
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import Overlap, Pass, Request, RowSet, VectorRequest
+from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.space import LinearSpace
@@ -129,6 +130,7 @@ class Context:
     stopping: Stopping
     options: TrainOptions
     kernels: tuple[Any, ...]  # See `ooc_svm.ops.kernels`: of each variant of `ModelSpec`
+    crew: Callable[[], Crew] = Alone  # Makes a crew for the loops of a solve
 
 
 @dataclass(frozen=True, slots=True)

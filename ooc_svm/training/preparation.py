@@ -175,7 +175,7 @@ class Preparation:
         self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context, engine: Engine
     ) -> list[Solver]:
         """A solver for each model, and the row vectors that they work on."""
-        solvers = self.solver.build(models, plan, context)
+        solvers = self.solver.build(models, plan, replace(context, crew=engine.crew))
         for solver in solvers:
             for name, dtype in (*solver.vectors.items(), *solver.scratch_vectors.items()):
                 engine.vectors.create(name, dtype)

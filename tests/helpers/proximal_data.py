@@ -8,7 +8,8 @@ import numpy as np
 from helpers.losses import make_loss
 from scipy import sparse
 
-from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
+from ooc_svm.passes.crew import Alone, Crew
+from ooc_svm.solvers.streamed_smo import dual_loops, proximal
 
 MU = 0.3
 
@@ -68,12 +69,14 @@ class Rows:
             most * (len(self.csr[1]) + self.n), np.zeros(1, np.uint8), np.zeros(dual_loops.N_SUMS),
         )  # fmt: skip
 
-    def step(self, mu: float = MU, stop: int = 0, most: int = 10**9):
+    def step(self, mu: float = MU, stop: int = 0, most: int = 10**9, crew: Crew | None = None):
         sums = np.zeros(dual_loops.N_SUMS)
-        longer = proximal_loops.proximal_step(
-            self.of_loss, *self.csr, self.places, self.squares, self.moments, self.mean_row, self.scale2,
-            self.w, self.bias, self.targets, self.dual, mu, most, np.full(1, stop, np.uint8), sums,
+        solve = proximal.Solve(
+            self.of_loss, self.csr, self.places, self.squares, self.moments, self.mean_row, self.scale2,
+            self.w, self.bias, self.targets, self.dual,
         )  # fmt: skip
+        n_elements, flag = len(self.csr[1]) + self.n, np.full(1, stop, np.uint8)
+        longer = proximal.proximal_step(solve, mu, n_elements, most, flag, sums, crew or Alone())
         return sums, longer
 
     def residual(self, dual):

@@ -66,9 +66,9 @@ def test_what_is_kept_from_step_to_step_is_what_all_rows_give(loss, kind):
         return rows.dual.copy(), np.zeros(n), np.zeros(d), np.zeros((d + 1, d + 1)), np.zeros(0)
 
     def follow(residual, moving, kept):
-        return proximal_loops._follow(
+        return proximal_loops.follow(
             rows.of_loss, *rows.csr, rows.places, rows.scale2, rows.mean_row, rows.targets, rows.dual, 0.3,
-            residual, len(moving), moving, *kept,
+            residual.copy(), np.zeros(n), 0.0, len(moving), moving, *kept,
         )  # fmt: skip
 
     residual, product = rows.residual(rows.dual), rng.standard_normal(n)

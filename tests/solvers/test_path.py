@@ -62,7 +62,7 @@ def origins(monkeypatch):
 def many_columns(monkeypatch):
     """Rows are solved as if they had many: by steps of one multiplier at a time, which take long."""
     monkeypatch.setattr("ooc_svm.solvers.streamed_smo.working_set.MOST_COLUMNS", 0)
-    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.proximal_loops.MOST_DIRECT", 0)
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.proximal.MOST_DIRECT", 0)
 
 
 @pytest.mark.parametrize("bias", ["none", "penalized", "free"])

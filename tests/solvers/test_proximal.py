@@ -7,32 +7,28 @@ import pytest
 from helpers.proximal_data import KINDS, MU, Rows
 from scipy import optimize
 
-from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
+from ooc_svm.solvers.streamed_smo import dual_loops, proximal
 
 LOSSES = ["hinge", "squared-hinge", "lp", "logistic", "epsilon-insensitive", "squared-epsilon-insensitive"]
 
 
-def compiled_with(monkeypatch, **constants) -> None:
-    """Compile the step once more, with other constants: the ones that are compiled in are fixed."""
-    step = proximal_loops.proximal_step
+def with_constants(monkeypatch, **constants) -> None:
     for name, value in constants.items():
-        monkeypatch.setattr(proximal_loops, name, value)
-    again = type(step)(step.py_func, targetoptions=step.targetoptions)
-    monkeypatch.setattr(proximal_loops, "proximal_step", again)
+        monkeypatch.setattr(proximal, name, value)
 
 
 @pytest.fixture(params=["system", "products"])
 def way(request, monkeypatch):
     """How directions are found."""
     if request.param == "products":
-        compiled_with(monkeypatch, MOST_DIRECT=0)
+        with_constants(monkeypatch, MOST_DIRECT=0)
 
 
 @pytest.fixture(params=["system", "products"])
 def exact(request, monkeypatch):
     """Likewise, and Newton's method goes on until rounding ends it."""
     most = 0 if request.param == "products" else 256
-    compiled_with(monkeypatch, MOST_DIRECT=most, LEFT=1e-12, MOST_STEPS=100)
+    with_constants(monkeypatch, MOST_DIRECT=most, LEFT=1e-12, MOST_STEPS=100)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +92,7 @@ def steps(rows: Rows, v, r):
 def test_both_ways_find_the_same(loss, monkeypatch):
     found = []
     for most in (256, 0):
-        compiled_with(monkeypatch, MOST_DIRECT=most, LEFT=1e-12, MOST_STEPS=100)
+        with_constants(monkeypatch, MOST_DIRECT=most, LEFT=1e-12, MOST_STEPS=100)
         rows = Rows(loss, rho=1.0, scaled=True)
         rows.sweeps(2)
         rows.step()
@@ -114,7 +110,7 @@ def test_what_is_stopped_changes_nothing(way):
 
 def test_columns_far_from_0_take_no_more_products(monkeypatch):
     """With a mean row, the diagonal that products are preconditioned with is that of centred columns."""
-    compiled_with(monkeypatch, MOST_DIRECT=0)
+    with_constants(monkeypatch, MOST_DIRECT=0)
     elements = []
     for far in ((1e-3, 1e-3), (0.3, 30.0)):
         rows = Rows("hinge", n=600, d=60, density=1.0, mean=True, rho=0.3, far=far)

@@ -166,7 +166,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         n_numbered = context.space.n_features if context.space.n_features > FEW_COLUMNS else 0
         rows = ResidentRows(
             held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_parts=held.parts,
-            n_numbered=n_numbered,
+            n_numbered=n_numbered, crew=context.crew,
         )  # fmt: skip
         company = Company(n_copies=_n_copies(models, options))
 
@@ -320,7 +320,9 @@ def _rows_nbytes(size: DataSize, capacity: int, pairs: int, resident: float | No
 
 def _proximal_bytes(size: DataSize) -> tuple[int, int]:
     """Those of `proximal_bytes`; rows in parts take no proximal steps."""
-    return proximal_bytes(size.dimension) if count_parts(size.n_nonzeros, size.n_rows) == 1 else (0, 0)
+    if count_parts(size.n_nonzeros, size.n_rows) > 1:
+        return 0, 0
+    return proximal_bytes(size.dimension, size.elements)
 
 
 def _items(

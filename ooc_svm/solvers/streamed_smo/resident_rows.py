@@ -10,6 +10,7 @@ The elements of long rows lie in parts, see `ooc_svm.solvers.streamed_smo.team_l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import overload
 
@@ -20,8 +21,9 @@ from ooc_svm.data.blocks import BoolArray, Float64Array, Int32Array, Int64Array,
 from ooc_svm.data.pages import row_room
 from ooc_svm.errors import parameter
 from ooc_svm.ops import rows as row_ops
+from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.base import LONG_ROW
-from ooc_svm.solvers.streamed_smo import proximal_loops, team_loops
+from ooc_svm.solvers.streamed_smo import proximal, team_loops
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
 
 NO_LIMIT = 1 << 62
@@ -38,20 +40,20 @@ PARTS = (1, 2, 4, 8, 16)
 
 def is_narrow(dimension: int) -> bool:
     """Whether columns are so few that a proximal step takes no longer than some ten sweeps."""
-    return dimension <= proximal_loops.MOST_DIRECT
+    return dimension <= proximal.MOST_DIRECT
 
 
 def has_proximal_steps(dimension: int) -> bool:
     """Whether columns are not too many for proximal steps; a bias may be one of them."""
-    return dimension <= proximal_loops.MOST_COLUMNS + 1
+    return dimension <= proximal.MOST_COLUMNS + 1
 
 
-def proximal_bytes(dimension: int) -> tuple[int, int]:
-    """Bytes of a proximal step for each row that is solved, and those of its vectors and its system."""
+def proximal_bytes(dimension: int, n_elements: int) -> tuple[int, int]:
+    """Bytes of a proximal step for each row that is solved, and those of its vectors and its systems."""
     if not has_proximal_steps(dimension):
         return 0, 0
-    system = (min(dimension, proximal_loops.MOST_DIRECT) + 1) ** 2
-    return 56, 8 * (9 * dimension + 2 * system)
+    system, pieces = (min(dimension, proximal.MOST_DIRECT) + 1) ** 2, proximal.count_pieces(n_elements)
+    return 56, 8 * ((7 + 2 * pieces) * dimension + (1 + pieces + (pieces > 1)) * system)
 
 
 def count_parts(n_nonzeros: int, n_rows: int) -> int:
@@ -84,6 +86,7 @@ class ResidentRows:
     # Number of columns if they get numbers here, else 0; and the column of each number
     n_numbered: int = field(default=0, metadata={"saved": False})
     columns: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    crew: Callable[[], Crew] = field(default=Alone, metadata={"saved": False})  # Makes one for each solve
     _numbers: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # Of each column
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=lambda: np.empty(0))

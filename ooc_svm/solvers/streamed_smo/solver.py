@@ -225,7 +225,7 @@ class StreamedSmo(Prunable):
         if not self.is_done():
             # The w of the moment is the next reference.
             solve = partial(self.solve_after, None) if chained is None else partial(chained.solve_chain, self)
-            help_in = state.help if state.multipliers.working_set.help else None
+            help_in = state.helper(self.model)
             yield Overlap((), solve, self._ahead, self.company.admit, self._end_solving, help_in)
             if self._root is not None:
                 yield take_over(self.model, self._root.model, self.rows)
@@ -342,7 +342,7 @@ class StreamedSmo(Prunable):
                 requests.append(NormPass(model, False, *place))
             answers = yield Overlap(
                 tuple(requests), self._solve_working_set, (), self.company.admit, self._end_solving,
-                working_set.help,
+                state.helper(model),
             )  # fmt: skip
             answer: LaneSums = answers[0]
             if measure:
@@ -453,7 +453,7 @@ class StreamedSmo(Prunable):
             # No row elsewhere has a gap, and D, which the gap wanted is a share of, is nearly known.
             linear = multipliers.linear + float(sums[dual_loops.LINEAR])
             wanted = self._floor(w, linear, float(bias[dual_loops.TOTAL]))
-            again, later = solve(seed_of(seed, 1), wanted, most, again=True)
+            again, later = solve(seed_of(seed, 1), wanted, most, again=self._root is None)
             sums, longest = sums + again, max(longest, later)
         if model.free_bias and (total := float(bias[dual_loops.TOTAL])) and len(working_set.places):
             rate = working_set.bias_step(model, w, bias, rate * total) / total

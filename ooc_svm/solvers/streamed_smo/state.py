@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -96,10 +97,13 @@ class SmoState:
         w = self.w - bias[dual_loops.TOTAL] * self.mean if len(self.mean) else self.w
         return w, float(bias[dual_loops.B])
 
+    def helper(self, model: DualModel) -> Callable[[], bool] | None:
+        """`help`, if it may be of use."""
+        return self.help if self.multipliers.working_set.is_helped(model.space.n_features) else None
+
     def help(self) -> bool:
         """Take part in the solving of the working set, which may have come from another model meanwhile."""
-        help_in = self.multipliers.working_set.help
-        return help_in is not None and help_in()
+        return self.multipliers.working_set.help()
 
     def limited(self, model: DualModel, step: float) -> float:
         """A step of b, which is no long one where all rows elsewhere answer to it, and stop at no bound."""

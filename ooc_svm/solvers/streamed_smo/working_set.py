@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +11,10 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
+from ooc_svm.passes.crew import Crew
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.proximal_loops import MOST_COLUMNS, proximal_step
+from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, Solve, proximal_step
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
 from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
@@ -51,17 +51,22 @@ class WorkingSet:
     # shape (k,): products of the first rows with the mean; those that came since the last solving have none
     # yet
     moments: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
-    # Of rows in parts: the threads that may solve
+    # The threads that may solve: rows in parts, and others
     _team: Team | None = field(default=None, init=False, metadata={"saved": False})
+    _crew: Crew = field(init=False, metadata={"saved": False})
 
     def __post_init__(self) -> None:
+        self._crew = self.rows.crew()
         if self.rows.n_parts > 1:
             self._team = Team(self.rows.n_parts)
 
-    @property
-    def help(self) -> Callable[[], bool] | None:
-        """Takes part in the `solve` of another thread, see `Overlap`; None where rows have no parts."""
-        return None if self._team is None else self._team.help
+    def is_helped(self, n_columns: int) -> bool:
+        """Whether other threads may take part in a `solve`: of rows in parts, or with few columns."""
+        return self._team is not None or n_columns <= MOST_COLUMNS
+
+    def help(self) -> bool:
+        """Take part in the `solve` of another thread, see `Overlap`."""
+        return self._crew.help() if self._team is None else self._team.help()
 
     @property
     def ids(self) -> Int64Array:
@@ -145,6 +150,9 @@ class WorkingSet:
             first = 1.0 if again and is_narrow(len(w)) else patience
             limit = min(first * sweep, most_elements) if has_steps else most_elements
             of_model, longest = (own, bias, self.targets, self.dual), 0.0
+            of_step = Solve(
+                model.loss, rows.matrix, places, rows.squares, moments, own_mean, scale2, *of_model
+            )
             by_products = model.has_limits and not is_narrow(len(w))
             firm, less_firm = FIRM[by_products], LESS_FIRM[by_products]
             order, steps = seed, 0
@@ -157,17 +165,15 @@ class WorkingSet:
                 if done or stop[0] or spent >= most_elements:
                     return longest
                 changes = sums[dual_loops.CHANGES]
-                longer = proximal_step(
-                    model.loss, *rows.matrix, places, rows.squares, moments, own_mean, scale2, *of_model,
-                    firm * scale, most_elements - spent, stop, sums,
-                )  # fmt: skip
+                left = most_elements - spent
+                longer = proximal_step(of_step, firm * scale, sweep, left, stop, sums, self._crew)
                 longest = max(longest, model.space.norm(w) + longer)
                 firm = max(less_firm * firm, LEAST_FIRM)
-                of_step = _elements(sums) - spent
-                left = most_elements - spent - of_step
+                spent_here = _elements(sums) - spent
+                left -= spent_here
                 # Where a step moves nothing, rounding hides what others would gain.
                 moves = sums[dual_loops.CHANGES] != changes
-                limit = min(max(sweep, SWEEPS_A_STEP * of_step), left) if moves else left
+                limit = min(max(sweep, SWEEPS_A_STEP * spent_here), left) if moves else left
                 steps += 1
                 order = seed_of(int(seed), steps)
 

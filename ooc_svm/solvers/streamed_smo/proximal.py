@@ -1,0 +1,340 @@
+"""A proximal step of the resident rows: all multipliers at once, by Newton's method.
+
+The proximal point method goes from the multipliers v to those that maximise
+
+    D(v') - 1/2 sum_i mu_i (v'_i - v_i)^2,        mu_i = mu / c_i
+
+and is the method of multipliers of the primal problem (Rockafellar 1976). With u for the change of w, each
+v'_i is the dual step of its row alone, at the residual ``r_i - x_i.u`` and with the curvature mu_i. So u is
+where the gradient of a convex function is 0,
+
+    F(u) = u - sum_i (v'_i(u) - v_i) x_i,         F'(u) = I + sum_i s_i x_i x_i'
+
+with the slopes s_i of v'_i in its residual. F is piecewise linear or smooth: Newton's steps, each to the
+lowest point along its line, are few and end exactly. With few columns their directions come from F' itself,
+else from the conjugate gradient method. Rows at a bound have no slope, so that both look at free ones alone.
+
+The rows are worked on in pieces, by as many threads as there are; each piece has sums of its own, which are
+added in the order of the pieces. So bits follow from the pieces, and these from the number of the elements.
+
+A bias and a mean row are those of `ooc_svm.solvers.streamed_smo.dual_loops`: rows are ``x_i - m`` with a
+feature of value ``sqrt(rho - |m|^2)`` more. Vectors are in units of the data; the weight of that feature is
+kept apart, as ``.._b``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_svm.data.blocks import Float64Array, Values
+from ooc_svm.passes.crew import Alone, Crew
+from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
+from ooc_svm.solvers.streamed_smo.newton_loops import MOST_PRODUCTS, by_products, by_system, inner
+
+# Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it. And up
+# to which there are proximal steps: with many columns rows are less alike, and sweeps come to an end soon.
+MOST_DIRECT, MOST_COLUMNS = 256, 4096
+# Of Newton's method: steps at most; what is left of F when it ends; what is left of the gradient when the
+# search along a line ends, and points that it tries at most.
+MOST_STEPS, LEFT = 25, 1e-4
+LEFT_ALONG, MOST_TRIED = 0.1, 20
+# A slope of D that is less than this share of its terms may be rounding.
+ROUNDING = 1e-9
+
+# Nonzeros and rows of a piece at least, a millisecond or two; pieces at most; and rows that are not worth the
+# time of another thread.
+PIECE_ELEMENTS, MOST_PIECES, FEW_ROWS = 1 << 19, 16, 20_000
+
+
+def count_pieces(n_elements: int) -> int:
+    """The number of pieces of so many nonzeros and rows, from which bits follow."""
+    return min(max(n_elements // PIECE_ELEMENTS, 1), MOST_PIECES)
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """The rows of a solve and where it is; see `ooc_svm.solvers.streamed_smo.dual_loops.solve`.
+
+    Attributes
+    ----------
+    matrix : tuple
+        ``indptr``, ``indices``, ``values``.
+    mean : ndarray of float64, shape (n_features,), or None
+        The mean row, ``moments`` being its products with the rows.
+    """
+
+    loss: Any
+    matrix: tuple[Values, Values, Values | None]
+    places: Values
+    squares: Float64Array
+    moments: Float64Array | None
+    mean: Float64Array | None
+    scale2: Float64Array | None
+    w: Float64Array
+    bias: Float64Array
+    targets: Float64Array
+    dual: Float64Array
+
+
+def proximal_step(
+    solve: Solve,
+    mu: float,
+    n_elements: int,
+    most_elements: int,
+    stop: npt.NDArray[np.uint8],
+    sums: Float64Array,
+    crew: Crew,
+) -> float:
+    """Move all multipliers towards those of the proximal step, as far along as D grows; w and b follow.
+
+    Parameters
+    ----------
+    mu : float
+        How firmly the multipliers are held where they are, as a multiple of 1 / c.
+    n_elements, most_elements : int
+        Nonzeros and rows there are, and after how many no direction is looked for.
+    stop, sums : ndarray
+        Those of `ooc_svm.solvers.streamed_smo.dual_loops.solve`.
+    crew : Crew
+        Other threads that take part.
+
+    Returns
+    -------
+    float
+        The sum of the norms of what rows add to w, which it may have been longer by on the way.
+    """
+    crew.begin()
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # A step to nowhere is not taken.
+            step = _Step(solve, mu, n_elements, crew)
+            found = step.find(most_elements, stop)
+            sums[dual_loops.ROWS] += step.rows
+            sums[dual_loops.ELEMENTS] += step.elements
+            return step.take(sums) if found else 0.0
+    finally:
+        crew.end()
+
+
+class _Piece:
+    """Some of the rows of a step, and what is known of them; one thread works on it at a time."""
+
+    def __init__(self, step: _Step, begin: int, end: int) -> None:
+        solve, d, own = step.solve, len(step.solve.w), slice(begin, end)
+        self.solve, self.mu, self.places, self.targets = solve, step.mu, solve.places[own], solve.targets[own]
+        self.dual, self.moments = solve.dual[own], None if solve.moments is None else solve.moments[own]
+        self.slopes, self.moved, self.moving = (
+            step.slopes[own],
+            solve.dual[own].copy(),
+            np.arange(end - begin),
+        )
+        self.n_moving, self.product = end - begin, np.zeros(end - begin)
+        self.residual, self.added = np.empty(end - begin), np.zeros(d)
+        n_system, n_diagonal = (d + 1, 0) if step.direct else (0, d)
+        self.products, self.diagonal = np.zeros((n_system, n_system)), np.zeros(n_diagonal)
+        self.changes = self.weights = 0.0
+        self.rows = self.elements = 0
+        # Of the line of the moment: what rows that do not move and all rows add to the slope at its end, and
+        # what those that move add where it is asked for
+        self.others = self.total = self.along = 0.0
+        self.gain, self.moves, self.sums = (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), np.zeros(dual_loops.N_SUMS)
+
+    def begin(self) -> None:
+        """Find the residuals of the rows."""
+        solve, of_rows = self.solve, (self.places, self.moments)
+        dual_loops.residuals(*solve.matrix, *of_rows, solve.w, solve.bias, self.targets, self.residual)
+        self.began = self.residual.copy()
+
+    def follow(self, theta: float) -> None:
+        """Go to a point of the line."""
+        solve = self.solve
+        changes, weights, rows, elements = proximal_loops.follow(
+            solve.loss, *solve.matrix, self.places, solve.scale2, solve.mean, self.targets, self.dual,
+            self.mu, self.residual, self.product, theta, self.n_moving, self.moving, self.moved, self.slopes,
+            self.added, self.products, self.diagonal,
+        )  # fmt: skip
+        self.changes, self.weights = self.changes + changes, self.weights + weights
+        self.rows, self.elements = self.rows + rows, self.elements + elements
+
+    def look_along(self, direction: Float64Array, shift: float) -> None:
+        """Take a direction for the next line."""
+        solve = self.solve
+        self.n_moving, self.others, self.total = proximal_loops.scores_along(
+            solve.loss, *solve.matrix, self.places, direction, shift, self.targets, self.dual, self.mu,
+            self.residual, self.product, self.moved, self.moving,
+        )  # fmt: skip
+
+    def try_along(self, theta: float) -> None:
+        """Find what rows that move add to the slope at a point of the line."""
+        self.along = proximal_loops.slope_along(
+            self.solve.loss, self.targets, self.dual, self.mu, self.residual, self.product, self.n_moving,
+            self.moving, theta,
+        )  # fmt: skip
+
+    def find_gain(self) -> None:
+        """Find what D gains along the change of the multipliers."""
+        self.gain = proximal_loops.gain_along(
+            self.solve.loss, self.targets, self.dual, self.moved, self.began
+        )
+
+    def go(self, theta: float) -> None:
+        """Move the multipliers a share of the way."""
+        solve = self.solve
+        self.added[:] = 0.0
+        self.moves = proximal_loops.go(
+            solve.loss, *solve.matrix, self.places, solve.squares, self.moments, solve.scale2,
+            solve.bias[dual_loops.RHO], theta, self.targets, self.dual, self.moved, self.product, self.added,
+            self.sums,
+        )  # fmt: skip
+
+
+class _Step:
+    """The search for u, and the step that follows from it."""
+
+    def __init__(self, solve: Solve, mu: float, n_elements: int, crew: Crew) -> None:
+        self.solve, self.mu, self._crew, self._n_elements = solve, mu, crew, n_elements
+        m, d, rho = len(solve.dual), len(solve.w), float(solve.bias[dual_loops.RHO])
+        of_mean = 0.0 if solve.mean is None else inner(solve.mean, solve.mean, solve.scale2)
+        self.direct, self._root = d <= MOST_DIRECT, math.sqrt(max(rho - of_mean, 0.0))
+        self.slopes, self._free = np.zeros(m), np.empty(0 if self.direct else m, np.int64)
+        n_pieces = min(count_pieces(n_elements), m)
+        edges = [m * k // n_pieces for k in range(n_pieces + 1)]
+        self._pieces = [_Piece(self, *ends) for ends in pairwise(edges)]
+        self._u, self._u_b = np.zeros(d), 0.0
+        crew.each(_Piece.begin, self._pieces)
+        # Looked at by this thread, and by all in the pieces.
+        self._rows, self._elements = m, n_elements - m
+
+    @property
+    def rows(self) -> int:
+        """Rows that were looked at."""
+        return self._rows + sum(piece.rows for piece in self._pieces)
+
+    @property
+    def elements(self) -> int:
+        """Nonzeros that were looked at."""
+        return self._elements + sum(piece.elements for piece in self._pieces)
+
+    def find(self, most_elements: int, stop: npt.NDArray[np.uint8]) -> bool:
+        """Find u by Newton's method; False where it was stopped."""
+        scale2, goal, theta = self.solve.scale2, -1.0, 0.0
+        for number in range(MOST_STEPS + 1):
+            self._crew.each(partial(_Piece.follow, theta=theta), self._pieces)
+            if stop[0]:
+                return False
+            gradient, gradient_b = self._gradient()
+            size = math.sqrt(inner(gradient, gradient, scale2) + gradient_b * gradient_b)
+            goal = LEFT * size if number == 0 else goal
+            left = most_elements - self.rows - self.elements
+            if not size > goal or number == MOST_STEPS or left <= 0:
+                break
+            direction, direction_b = self._direction(gradient, gradient_b, left, stop)
+            if stop[0]:
+                return False
+            theta = self._lowest(gradient, gradient_b, direction, direction_b)
+            if theta == 0.0:
+                break
+            self._u += theta * direction
+            self._u_b += theta * direction_b
+        return True
+
+    def take(self, sums: Float64Array) -> float:
+        """Take as much of the step as D grows by; see `proximal_step`."""
+        solve, (change, changes) = self.solve, self._change()
+        self._crew.each(_Piece.find_gain, self._pieces)
+        slope, terms, bend = (sum(each) for each in zip(*(p.gain for p in self._pieces), strict=True))
+        bend += inner(change, change, solve.scale2) + (self._root * changes) * (self._root * changes)
+        theta = min(slope / bend, 1.0) if bend > 0.0 else (1.0 if bend == 0.0 else 0.0)
+        if not (theta > 0.0 and slope > ROUNDING * terms):
+            return 0.0
+        self._crew.each(partial(_Piece.go, theta=theta), self._pieces)
+        longest = 0.0
+        for piece in self._pieces:
+            b, total, longer = piece.moves
+            solve.w[:] += piece.added
+            solve.bias[dual_loops.B] += b
+            solve.bias[dual_loops.TOTAL] += total
+            sums += piece.sums
+            longest += longer
+        return longest
+
+    def _change(self) -> tuple[Float64Array, float]:
+        """What the rows add to w and to the sum of the multipliers where these are v'."""
+        mean, changes = self.solve.mean, sum(piece.changes for piece in self._pieces)
+        added = self._pieces[0].added.copy()
+        for piece in self._pieces[1:]:
+            added += piece.added
+        return added if mean is None else added - changes * mean, changes
+
+    def _gradient(self) -> tuple[Float64Array, float]:
+        """F at u."""
+        change, changes = self._change()
+        return self._u - change, self._u_b - self._root * changes
+
+    def _direction(
+        self, gradient: Float64Array, gradient_b: float, left: int, stop: npt.NDArray[np.uint8]
+    ) -> tuple[Float64Array, float]:
+        """Newton's direction, with so many nonzeros and rows left to look at; its bias' part."""
+        solve, root, direction = self.solve, self._root, np.empty(len(gradient))
+        scale2, mean, first = solve.scale2, solve.mean, self._pieces[0]
+        if self.direct:
+            products = first.products.copy() if len(self._pieces) > 1 else first.products
+            for piece in self._pieces[1:]:
+                products += piece.products
+            system = np.empty_like(products)
+            own_b = by_system(products, system, scale2, mean, root, gradient, gradient_b, direction)
+            return direction, float(own_b)
+        weights = sum(piece.weights for piece in self._pieces)
+        diagonal = 1.0 + sum((piece.diagonal for piece in self._pieces[1:]), first.diagonal)
+        if mean is not None:
+            diagonal += weights * (mean * mean if scale2 is None else mean * mean / scale2)
+        indptr, places = solve.matrix[0], solve.places
+        n_free, free_elements = proximal_loops.find_free(indptr, places, self.slopes, self._free)
+        most = min(left // (free_elements + n_free + 1) + 1, MOST_PRODUCTS)
+        own_b, n_products = by_products(
+            *solve.matrix, places, scale2, mean, root, n_free, self._free, self.slopes, gradient, gradient_b,
+            np.maximum(diagonal, 1.0), 1.0 + root * root * weights, most, stop, direction,
+        )  # fmt: skip
+        self._rows += n_products * n_free
+        self._elements += n_products * free_elements
+        return direction, float(own_b)
+
+    def _lowest(
+        self, gradient: Float64Array, gradient_b: float, direction: Float64Array, direction_b: float
+    ) -> float:
+        """Where in [0, 1] the convex function is lowest along a line."""
+        scale2, mean, u_b = self.solve.scale2, self.solve.mean, self._u_b
+        shift = self._root * direction_b - (0.0 if mean is None else inner(mean, direction, scale2))
+        self._crew.each(partial(_Piece.look_along, direction=direction, shift=shift), self._pieces)
+        m = len(self.solve.dual)
+        self._rows, self._elements = self._rows + m, self._elements + self._n_elements - m
+        began = inner(gradient, direction, scale2) + gradient_b * direction_b
+        if not began < 0.0:
+            return 0.0
+        # The derivative of what u itself adds is first + theta second.
+        first = inner(self._u, direction, scale2) + u_b * direction_b
+        second = inner(direction, direction, scale2) + direction_b * direction_b
+        others = sum(piece.others for piece in self._pieces)
+        crew = self._crew if sum(piece.n_moving for piece in self._pieces) > FEW_ROWS else Alone()
+        near, far, at_near, at_far = 0.0, 1.0, began, first + second + sum(p.total for p in self._pieces)
+        theta, here, side = far, at_far, 0
+        for _ in range(MOST_TRIED):
+            if not (here > -LEFT_ALONG * began or (theta < 1.0 and here < LEFT_ALONG * began)):
+                break
+            # Regula falsi; an end that stays counts half (the Illinois method).
+            theta = near + (far - near) * min(max(at_near / (at_near - at_far), 0.05), 0.95)
+            crew.each(partial(_Piece.try_along, theta=theta), self._pieces)
+            here = first + theta * second + others + sum(piece.along for piece in self._pieces)
+            if here > 0.0:
+                far, at_far = theta, here
+                at_near, side = 0.5 * at_near if side > 0 else at_near, 1
+            else:
+                near, at_near = theta, here
+                at_far, side = 0.5 * at_far if side < 0 else at_far, -1
+        return theta

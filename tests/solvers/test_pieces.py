@@ -1,0 +1,63 @@
+"""Proximal steps in pieces, by one thread and by several."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.crews import helpers
+from helpers.proximal_data import KINDS, Rows
+
+from ooc_svm.engine.crew import ThreadCrew
+from ooc_svm.solvers.streamed_smo import proximal
+
+
+@pytest.fixture(params=["system", "products"])
+def in_pieces(request, monkeypatch):
+    monkeypatch.setattr(proximal, "PIECE_ELEMENTS", 64)
+    monkeypatch.setattr(proximal, "FEW_ROWS", 0)
+    if request.param == "products":
+        monkeypatch.setattr(proximal, "MOST_DIRECT", 0)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic", "epsilon-insensitive"])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_helpers_change_no_bit(loss, kind, in_pieces):
+    def run(n_helpers: int):
+        crew, rows = ThreadCrew(), Rows(loss, n=400, **kind)
+        rows.sweeps(1)
+        with helpers(crew, n_helpers) as counts:
+            sums, longer = rows.step(crew=crew)
+        arrays = rows.dual, rows.w, rows.bias, sums, np.float64(longer)
+        return [each.tobytes() for each in arrays], sum(counts)
+
+    alone, _ = run(0)
+    for n_helpers in (1, 3):
+        for _ in range(100):
+            found, helped = run(n_helpers)
+            assert found == alone
+            # On a machine that others use as well, a helper may come too late.
+            if helped:
+                break
+        assert helped > 0
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic", "epsilon-insensitive"])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_pieces_come_to_what_the_whole_comes_to(loss, kind, in_pieces, monkeypatch):
+    monkeypatch.setattr(proximal, "LEFT", 1e-12)
+    found = []
+    for size in (64, 10**9):
+        monkeypatch.setattr(proximal, "PIECE_ELEMENTS", size)
+        rows = Rows(loss, n=400, **kind)
+        rows.sweeps(1)
+        rows.step()
+        found.append((rows.dual, rows.w, rows.bias))
+    assert len(np.unique(found[0][0])) > 1
+    for parts, whole in zip(*found, strict=True):
+        assert parts == pytest.approx(whole, rel=1e-6, abs=1e-6)
+
+
+def test_the_number_of_pieces_follows_from_that_of_elements():
+    least, most = proximal.PIECE_ELEMENTS, proximal.MOST_PIECES
+    sizes = [0, 1, least, 2 * least - 1, 2 * least, most * least, 10**12]
+    assert [proximal.count_pieces(size) for size in sizes] == [1, 1, 1, 1, 2, most, most]
