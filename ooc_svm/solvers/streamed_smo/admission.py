@@ -134,10 +134,12 @@ def _number(
     candidates the new rows, those left out that an earlier one has.
     """
     ids = np.concatenate([np.empty(0, np.int64), *(part.ids[: part.n_copied] for part in copies)])
-    _, first, which = np.unique(ids, return_index=True, return_inverse=True)
-    is_first = np.zeros(len(ids), dtype=np.bool_)
-    is_first[first] = True
-    new = len(rows.ids) + np.cumsum(is_first)[first[which]] - 1
+    is_first, new = np.ones(len(ids), np.bool_), len(rows.ids) + np.arange(len(ids))
+    if len(copies) > 1:  # One list has no row twice.
+        _, first, which = np.unique(ids, return_index=True, return_inverse=True)
+        is_first[:] = False
+        is_first[first] = True
+        new = len(rows.ids) + np.cumsum(is_first)[first[which]] - 1
     here = rows.find(np.concatenate([np.empty(0, np.int64), *(part.ids[part.n_copied :] for part in copies)]))
     numbers, firsts, at, at_here = [], [], 0, 0
     for part in copies:
