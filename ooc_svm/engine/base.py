@@ -118,7 +118,7 @@ class Engine(ABC):
         fill(self.vectors, self.source)
 
     def crew(self) -> Crew:
-        """Threads of this engine for the loops of one solve."""
+        """Threads of this engine, for the solves of one model."""
         return Alone()
 
     def peak_memory(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ooc_svm.passes.crew import Piece
 
-# For so long a helper waits for the next loop before its thread may do something else.
-LINGER_SECONDS = 0.002
+# For so long a helper waits for the next loop, and stays in all, before its thread may do something else.
+LINGER_SECONDS, STRETCH_SECONDS = 0.002, 0.005
 
 
 class _Loop:
@@ -63,8 +64,9 @@ class ThreadCrew:
 
     def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
         """Do a work for each piece; it has to let other threads run meanwhile, as compiled functions do."""
-        if len(pieces) == 1:
-            work(pieces[0])
+        if len(pieces) < 2:
+            for piece in pieces:
+                work(piece)
             return
         loop = _Loop(work, pieces)
         self._show(loop)
@@ -73,8 +75,8 @@ class ThreadCrew:
 
     def help(self) -> bool:
         """Take part in the loop of the moment, and in those that follow at once; whether there was one."""
-        found = False
-        while self._at_work:
+        found, until = False, time.monotonic() + STRETCH_SECONDS
+        while self._at_work and time.monotonic() < until:
             loop = self._loop
             found |= loop is not None and loop.take_part()
             with self._changed:

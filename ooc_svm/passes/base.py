@@ -230,7 +230,7 @@ class Overlap:
         Called by any thread when the result of the work is no longer needed: it ends soon, wherever it is.
     help : callable, optional
         Called again and again by threads that have nothing else to do, while the work goes on: takes part in
-        it for a millisecond or two, if that is possible at the moment, and returns whether it was.
+        it for some milliseconds, if that is possible at the moment, and returns whether it was.
     """
 
     requests: tuple[Request, ...]

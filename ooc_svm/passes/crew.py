@@ -9,7 +9,7 @@ Piece = TypeVar("Piece")
 
 
 class Crew(Protocol):
-    """The threads that go through the loops of one solve, one loop after another."""
+    """The threads that go through the loops of one model's solves, one loop after another."""
 
     def begin(self) -> None:
         """Loops follow: those who help stay in between."""

@@ -130,7 +130,7 @@ class Context:
     stopping: Stopping
     options: TrainOptions
     kernels: tuple[Any, ...]  # See `ooc_svm.ops.kernels`: of each variant of `ModelSpec`
-    crew: Callable[[], Crew] = Alone  # Makes a crew for the loops of a solve
+    crew: Callable[[], Crew] = Alone  # Makes a crew for the solves of a model
 
 
 @dataclass(frozen=True, slots=True)

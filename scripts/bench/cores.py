@@ -2,12 +2,14 @@
 
 Every run is a process of its own; runs of different numbers of threads take turns, and a line has the median
 of --runs. The last column is predicted from one more run on one thread, in which the parts of each round are
-timed: resident rows are taken in by one thread, and solved by one, or by as many as long rows have parts; a
-lane is swept by one, and with t threads a round takes
+timed: resident rows are taken in by one thread, and solved by one, by as many as long rows have parts, or in
+loops of proximal steps by as many as these have pieces; a lane is swept by one, and with t threads a round
+takes
 
     max(taking in + solving, sweeping a lane, all that is done in it / t)
 
-seconds. Threads that solve together meet once a row, which takes `MEETING_SECONDS`, as measured with two.
+seconds. Threads that solve long rows together meet once a row, which takes `MEETING_SECONDS`, as measured
+with two; those of a loop once a loop, `WAKING_SECONDS`.
 What comes between rounds, and the start of the process, take as long as with one. Every number of threads
 gives the same bits, which is checked.
 
@@ -23,19 +25,22 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from processes import Usage, run
 
 OOC_SVM = (sys.executable, "-m", "ooc_svm.cli")
 EXPECTED = (1, 2, 4, 8, 16, 32, 64)
-MEETING_SECONDS = 3e-7
+MEETING_SECONDS, WAKING_SECONDS = 3e-7, 1e-4
 
 # Prints what the rounds of a training took, as JSON: of each the time of a lane's chain of steps, of the
-# resident rows, that of their solves among it, and of all; and the rows that solves moved, and their parts.
+# resident rows, that of their solves among it, and of all; the rows that solves moved, and their parts; and
+# by the number of pieces the time of loops, and how many these are.
 TIMED = """
 import json, sys, time
 from ooc_svm.cli import main
 from ooc_svm.engine.base import Engine
+from ooc_svm.passes.crew import Alone
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
@@ -59,18 +64,31 @@ timed(SweepPass, "visit", "sweep")
 timed(Company, "admit", "resident")
 timed(StreamedSmo, "_solve_working_set", "resident")
 timed(WorkingSet, "solve", "solve")
-serve, solve = Engine.serve, WorkingSet.solve
+serve, solve, each = Engine.serve, WorkingSet.solve, Alone.each
 
-def solved(working_set, *arguments):
-    sums = solve(working_set, *arguments)
-    rounds[-1]["moved"] += float(sums[dual_loops.ROWS])
-    rounds[-1]["parts"] = working_set.rows.n_parts
-    return sums
+def solved(working_set, *arguments, **options):
+    sums, longest = solve(working_set, *arguments, **options)
+    if rounds:
+        rounds[-1]["moved"] += float(sums[dual_loops.ROWS])
+        rounds[-1]["parts"] = working_set.rows.n_parts
+    return sums, longest
 
 WorkingSet.solve = solved
 
+def in_pieces(crew, work, pieces):
+    began = time.perf_counter()
+    each(crew, work, pieces)
+    if rounds:
+        loops = rounds[-1]["loops"].setdefault(len(pieces), [0.0, 0])
+        loops[0] += time.perf_counter() - began
+        loops[1] += 1
+
+Alone.each = in_pieces
+
 def served(*arguments):
-    rounds.append({"sweep": 0.0, "resident": 0.0, "solve": 0.0, "moved": 0.0, "parts": 1, "all": 0.0})
+    rounds.append(
+        {"sweep": 0.0, "resident": 0.0, "solve": 0.0, "moved": 0.0, "parts": 1, "all": 0.0, "loops": {}}
+    )
     began = time.perf_counter()
     try:
         return serve(*arguments)
@@ -95,7 +113,7 @@ def train(store: Path, model: Path, threads: int, options: list[str], program: t
     return usage
 
 
-def predicted(rounds: list[dict[str, float]], seconds: float, threads: int) -> float:
+def predicted(rounds: list[dict[str, Any]], seconds: float, threads: int) -> float:
     """Seconds with so many threads, from those of the rounds and of the whole process with one."""
     between = seconds - sum(each["all"] for each in rounds)
     return between + sum(
@@ -103,12 +121,16 @@ def predicted(rounds: list[dict[str, float]], seconds: float, threads: int) -> f
     )
 
 
-def saved(each: dict[str, float], threads: int) -> float:
+def saved(each: dict[str, Any], threads: int) -> float:
     """Seconds of the solves of a round that others save."""
-    together = min(threads, each["parts"])
-    if together == 1:
-        return 0.0
-    return max((1.0 - 1.0 / together) * each["solve"] - MEETING_SECONDS * each["moved"], 0.0)
+    together, found = min(threads, each["parts"]), 0.0
+    if together > 1:
+        found = max((1.0 - 1.0 / together) * each["solve"] - MEETING_SECONDS * each["moved"], 0.0)
+    for pieces, (seconds, count) in each["loops"].items():
+        together = min(threads, int(pieces))
+        if together > 1:
+            found += max((1.0 - 1.0 / together) * seconds - WAKING_SECONDS * count, 0.0)
+    return found
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ def test_each_piece_is_done_once(n_helpers):
     crew, done = ThreadCrew(), []
     with helpers(crew, n_helpers):
         crew.begin()
-        for n_pieces in (1, 2, 50) * 10:
+        for n_pieces in (0, 1, 2, 50) * 10:
             done.clear()
             crew.each(done.append, range(n_pieces))
             assert sorted(done) == list(range(n_pieces))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from helpers.crews import helpers
@@ -9,6 +11,9 @@ from helpers.proximal_data import KINDS, Rows
 
 from ooc_svm.engine.crew import ThreadCrew
 from ooc_svm.solvers.streamed_smo import proximal
+from ooc_svm.solvers.streamed_smo.effort import effort_for
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, proximal_bytes
+from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 
 @pytest.fixture(params=["system", "products"])
@@ -61,3 +66,35 @@ def test_the_number_of_pieces_follows_from_that_of_elements():
     least, most = proximal.PIECE_ELEMENTS, proximal.MOST_PIECES
     sizes = [0, 1, least, 2 * least - 1, 2 * least, most * least, 10**12]
     assert [proximal.count_pieces(size) for size in sizes] == [1, 1, 1, 1, 2, most, most]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "n_columns", "expected"), [(8, 9, True), (1, 9, False), (8, 5000, False)]
+)
+def test_others_are_asked_where_they_may_be_of_use(capacity, n_columns, expected):
+    rows = ResidentRows(capacity * proximal.PIECE_ELEMENTS, np.empty(0), all_ones=False)
+    assert WorkingSet(rows).is_helped(n_columns) == expected
+
+
+@pytest.mark.parametrize("n_elements", [1, 4 * proximal.PIECE_ELEMENTS, 10**12])
+@pytest.mark.parametrize("d", [9, 256, 257, 400, 4096])
+def test_the_plan_knows_what_a_step_takes(d, n_elements, monkeypatch):
+    rows = Rows("hinge", n=300, d=d, density=0.05)
+    pieces = proximal.count_pieces(n_elements)
+    monkeypatch.setattr(proximal, "count_pieces", lambda n: pieces)
+    a_row, others = proximal_bytes(d, n_elements)
+    rows.step()
+    tracemalloc.start()
+    try:
+        rows.step()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # With little overhead for each piece; what compiled functions take for themselves is not traced.
+    assert peak <= 300 * a_row + others + 20_000 * (1 + pieces)
+
+
+def test_few_columns_take_steps_sooner():
+    few, many = (effort_for(10**6, 1.0, narrow=True, few_columns=few) for few in (True, False))
+    assert few.patience < many.patience
+    assert effort_for(10**6, 0.1, narrow=True, few_columns=True) == effort_for(10**6, 0.1, narrow=True)

@@ -13,6 +13,7 @@ from scipy import sparse
 from ooc_svm.errors import DamageError
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo import working_set as working_sets
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
@@ -411,3 +412,22 @@ class TestVersion1:
         before = dict(saved)
         working_set(10).upgrade(saved)
         assert saved == before
+
+
+@pytest.mark.parametrize(
+    ("again", "d", "at_once"), [(False, 10, False), (True, 10, True), (True, 300, False)]
+)
+def test_a_step_comes_at_once_where_rows_are_solved_again(again, d, at_once, monkeypatch):
+    data = dual_data("hinge", n_rows=3000, n_features=d, C=30.0, density=0.5)
+    held, model, visits = working_set(10**7), dual_model(data), []
+    take(held, model, [rows_of(data, range(3000), 1.0)], 0.0)
+    step = working_sets.proximal_step
+
+    def at_step(*arguments):
+        visits.append(arguments[-2][dual_loops.ROWS])
+        return step(*arguments)
+
+    monkeypatch.setattr(working_sets, "proximal_step", at_step)
+    held.solve(model, np.zeros(d), np.zeros(3), seed_of(1), 1.0, 10**9, patience=5.0, again=again)
+    # Sweeps look at fewer rows each time.
+    assert visits[0] == 3000 if at_once else 4 * 3000 < visits[0] <= 6 * 3000

@@ -13,7 +13,7 @@ from helpers.train_data import answers, bits, store_rows
 from ooc_svm import plan, train
 from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.base import LONG_ROW
-from ooc_svm.solvers.streamed_smo import team_loops, working_set
+from ooc_svm.solvers.streamed_smo import proximal, proximal_loops, team_loops
 from ooc_svm.training import warmup
 
 VALUES = ["epsilon-insensitive", "squared-epsilon-insensitive"]
@@ -157,11 +157,18 @@ def test_long_rows_are_solved_in_parts(monkeypatch):
 
 @pytest.mark.parametrize("bias", ["none", "penalized", "free"])
 @pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "lp", "logistic", *VALUES])
-def test_proximal_steps_are_taken(loss, bias, monkeypatch):
-    taken = []
-    step = working_set.proximal_step
-    monkeypatch.setattr(working_set, "proximal_step", lambda *arguments: taken.append(0) or step(*arguments))
+def test_all_of_a_proximal_step_is_called(loss, bias, monkeypatch):
+    called = set()
+
+    def watched(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *arguments: called.add(name) or function(*arguments))
+
+    loops = ["follow", "scores_along", "slope_along", "gain_along", "go"]
+    for name in loops:
+        watched(proximal_loops, name)
+    watched(proximal, "newton_direction")
     monkeypatch.setattr(warmup, "_done", set())
     problem = "svr" if loss in VALUES else "svc"
     warmup.warm_up(TrainOptions(problem=problem, loss=loss, bias=bias), "float32", False, print, load=True)
-    assert taken
+    assert called == {*loops, "newton_direction"}

@@ -76,7 +76,7 @@ class Effort:
     patience: float = field(default=20.0, kw_only=True)
     narrow_patience: float = field(default=20.0, kw_only=True)
     least_patience: float = field(default=5.0, kw_only=True)
-    at_once_patience: float = field(default=3.0, kw_only=True)
+    few_columns_patience: float = field(default=3.0, kw_only=True)
 
     @property
     def at_once(self) -> bool:
@@ -182,7 +182,7 @@ def effort_for(
         rounds=1,
         floor=effort.at_once_floor,
         waiting_sweeps=effort.at_once_waiting_sweeps,
-        patience=effort.at_once_patience if few_columns else effort.least_patience,
+        patience=effort.few_columns_patience if few_columns else effort.least_patience,
     )
 
 

@@ -1,7 +1,7 @@
 """Newton's directions of proximal steps: solutions of ``F' direction = -F``.
 
 ``F' = I + sum_i s_i x_i x_i'`` over the rows that are free, those with a slope s_i, see
-`ooc_svm.solvers.streamed_smo.proximal_loops`. Vectors are in units of the data.
+`ooc_svm.solvers.streamed_smo.proximal`. Vectors are in units of the data.
 """
 
 from __future__ import annotations
@@ -139,3 +139,43 @@ def by_products(  # type: ignore[no-untyped-def]
         along_b = left_b / diagonal_b + rest / square * along_b
         square = rest
     return direction_b, n_products
+
+
+@compiled
+def _find_free(indptr, places, slopes, free):  # type: ignore[no-untyped-def]
+    """The rows that have a slope; fills their numbers in. Returns how many they are, and their elements."""
+    n = elements = 0
+    for i in range(len(slopes)):
+        if slopes[i] > 0.0:
+            free[n] = i
+            n += 1
+            elements += int(indptr[places[i] + np.uint64(1)] - indptr[places[i]])
+    return n, elements
+
+
+@compiled
+def newton_direction(  # type: ignore[no-untyped-def]
+    indptr, indices, values, places, scale2, mean, root, slopes, free, gradient, gradient_b, products,
+    diagonal, weights, left, stop, direction
+):  # fmt: skip
+    """Newton's direction; its bias' part, and how many rows and elements were looked at for it.
+
+    ``slopes`` (float64), ``free`` (int64), of shape (m,): s, and room for the numbers of the free rows.
+    ``products``: those of the free rows, see `by_system`; or else ``diagonal``, shape (d,): that of F'
+        without the identity and the mean, ``weights`` being the sum of the slopes. The other is empty.
+    ``left``: nonzeros and rows after which no further product is begun.
+    """
+    if len(products) > 0:
+        system = np.empty_like(products)
+        return by_system(products, system, scale2, mean, root, gradient, gradient_b, direction), 0, 0
+    n_free, elements = _find_free(indptr, places, slopes, free)
+    conditioner = np.empty(len(diagonal))
+    for j in range(len(diagonal)):
+        square = 0.0 if mean is None else mean[j] * mean[j] / (1.0 if scale2 is None else scale2[j])
+        conditioner[j] = max(1.0 + diagonal[j] + weights * square, 1.0)
+    most = min(left // (elements + n_free + 1) + 1, MOST_PRODUCTS)
+    own_b, n_products = by_products(
+        indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b,
+        conditioner, 1.0 + root * root * weights, most, stop, direction,
+    )  # fmt: skip
+    return own_b, n_products * n_free, n_products * elements

@@ -353,7 +353,7 @@ def _items(
     if not solves:
         return tuple(items)
     if of_step := _proximal_bytes(size)[1]:
-        note = f"compiled, and vectors and a system of {solving} model(s)"
+        note = f"compiled, and vectors and systems of {solving} model(s)"
         items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
     if size.dimension > FEW_COLUMNS:
         # Of each column its number, of each number its column, and weights in that order.

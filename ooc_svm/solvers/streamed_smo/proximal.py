@@ -36,7 +36,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Values
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
-from ooc_svm.solvers.streamed_smo.newton_loops import MOST_PRODUCTS, by_products, by_system, inner
+from ooc_svm.solvers.streamed_smo.newton_loops import inner, newton_direction
 
 # Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it. And up
 # to which there are proximal steps: with many columns rows are less alike, and sweeps come to an end soon.
@@ -135,7 +135,8 @@ class _Piece:
             np.arange(end - begin),
         )
         self.n_moving, self.product = end - begin, np.zeros(end - begin)
-        self.residual, self.added = np.empty(end - begin), np.zeros(d)
+        # Residuals where the step began, and at the point of the moment
+        self.began, self.residual, self.added = np.empty(end - begin), np.empty(end - begin), np.zeros(d)
         n_system, n_diagonal = (d + 1, 0) if step.direct else (0, d)
         self.products, self.diagonal = np.zeros((n_system, n_system)), np.zeros(n_diagonal)
         self.changes = self.weights = 0.0
@@ -149,7 +150,7 @@ class _Piece:
         """Find the residuals of the rows."""
         solve, of_rows = self.solve, (self.places, self.moments)
         dual_loops.residuals(*solve.matrix, *of_rows, solve.w, solve.bias, self.targets, self.residual)
-        self.began = self.residual.copy()
+        self.began[:] = self.residual
 
     def follow(self, theta: float) -> None:
         """Go to a point of the line."""
@@ -281,28 +282,17 @@ class _Step:
         self, gradient: Float64Array, gradient_b: float, left: int, stop: npt.NDArray[np.uint8]
     ) -> tuple[Float64Array, float]:
         """Newton's direction, with so many nonzeros and rows left to look at; its bias' part."""
-        solve, root, direction = self.solve, self._root, np.empty(len(gradient))
-        scale2, mean, first = solve.scale2, solve.mean, self._pieces[0]
-        if self.direct:
-            products = first.products.copy() if len(self._pieces) > 1 else first.products
-            for piece in self._pieces[1:]:
-                products += piece.products
-            system = np.empty_like(products)
-            own_b = by_system(products, system, scale2, mean, root, gradient, gradient_b, direction)
-            return direction, float(own_b)
+        solve, first, direction = self.solve, self._pieces[0], np.empty(len(gradient))
+        # What the only piece has is read; what several have is added up elsewhere.
+        products, diagonal = first.products, first.diagonal
+        for piece in self._pieces[1:]:
+            products, diagonal = products + piece.products, diagonal + piece.diagonal
         weights = sum(piece.weights for piece in self._pieces)
-        diagonal = 1.0 + sum((piece.diagonal for piece in self._pieces[1:]), first.diagonal)
-        if mean is not None:
-            diagonal += weights * (mean * mean if scale2 is None else mean * mean / scale2)
-        indptr, places = solve.matrix[0], solve.places
-        n_free, free_elements = proximal_loops.find_free(indptr, places, self.slopes, self._free)
-        most = min(left // (free_elements + n_free + 1) + 1, MOST_PRODUCTS)
-        own_b, n_products = by_products(
-            *solve.matrix, places, scale2, mean, root, n_free, self._free, self.slopes, gradient, gradient_b,
-            np.maximum(diagonal, 1.0), 1.0 + root * root * weights, most, stop, direction,
+        own_b, rows, elements = newton_direction(
+            *solve.matrix, solve.places, solve.scale2, solve.mean, self._root, self.slopes, self._free,
+            gradient, gradient_b, products, diagonal, weights, left, stop, direction,
         )  # fmt: skip
-        self._rows += n_products * n_free
-        self._elements += n_products * free_elements
+        self._rows, self._elements = self._rows + rows, self._elements + elements
         return direction, float(own_b)
 
     def _lowest(

@@ -79,18 +79,6 @@ def _add_diagonal(indices, values, scale2, mean, p, end, weight, out):  # type: 
 
 
 @compiled
-def find_free(indptr, places, slopes, free):  # type: ignore[no-untyped-def]
-    """The rows that have a slope; fills their numbers in. Returns how many they are, and their elements."""
-    n = elements = 0
-    for i in range(len(slopes)):
-        if slopes[i] > 0.0:
-            free[n] = i
-            n += 1
-            elements += int(indptr[places[i] + np.uint64(1)] - indptr[places[i]])
-    return n, elements
-
-
-@compiled
 def _find_moving(loss, targets, dual, mu, residual, product, moved, moving):  # type: ignore[no-untyped-def]
     """The rows whose v' changes on the way to the end of a line; fills their numbers in.
 

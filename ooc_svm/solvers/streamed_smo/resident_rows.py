@@ -52,8 +52,10 @@ def proximal_bytes(dimension: int, n_elements: int) -> tuple[int, int]:
     """Bytes of a proximal step for each row that is solved, and those of its vectors and its systems."""
     if not has_proximal_steps(dimension):
         return 0, 0
-    system, pieces = (min(dimension, proximal.MOST_DIRECT) + 1) ** 2, proximal.count_pieces(n_elements)
-    return 56, 8 * ((7 + 2 * pieces) * dimension + (1 + pieces + (pieces > 1)) * system)
+    # One column may be the bias.
+    system = (dimension + 1) ** 2 if dimension <= proximal.MOST_DIRECT + 1 else 0
+    pieces = proximal.count_pieces(n_elements)
+    return 56, 8 * ((9 + 2 * pieces) * dimension + (1 + pieces + 2 * (pieces > 1)) * system)
 
 
 def count_parts(n_nonzeros: int, n_rows: int) -> int:
@@ -86,7 +88,7 @@ class ResidentRows:
     # Number of columns if they get numbers here, else 0; and the column of each number
     n_numbered: int = field(default=0, metadata={"saved": False})
     columns: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    crew: Callable[[], Crew] = field(default=Alone, metadata={"saved": False})  # Makes one for each solve
+    crew: Callable[[], Crew] = field(default=Alone, metadata={"saved": False})  # Makes one for each model
     _numbers: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # Of each column
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=lambda: np.empty(0))

@@ -453,8 +453,8 @@ class StreamedSmo(Prunable):
             # No row elsewhere has a gap, and D, which the gap wanted is a share of, is nearly known.
             linear = multipliers.linear + float(sums[dual_loops.LINEAR])
             wanted = self._floor(w, linear, float(bias[dual_loops.TOTAL]))
-            again, later = solve(seed_of(seed, 1), wanted, most, again=self._root is None)
-            sums, longest = sums + again, max(longest, later)
+            more, later = solve(seed_of(seed, 1), wanted, most, again=self._root is None)
+            sums, longest = sums + more, max(longest, later)
         if model.free_bias and (total := float(bias[dual_loops.TOTAL])) and len(working_set.places):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
         self._solved = _Solved(w, sums, rate, max(longest, model.space.norm(w)))

@@ -14,7 +14,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Crew
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, Solve, proximal_step
+from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, Solve, count_pieces, proximal_step
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
 from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
@@ -51,7 +51,7 @@ class WorkingSet:
     # shape (k,): products of the first rows with the mean; those that came since the last solving have none
     # yet
     moments: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
-    # The threads that may solve: rows in parts, and others
+    # The threads that may solve: of rows in parts; of other rows
     _team: Team | None = field(default=None, init=False, metadata={"saved": False})
     _crew: Crew = field(init=False, metadata={"saved": False})
 
@@ -61,8 +61,9 @@ class WorkingSet:
             self._team = Team(self.rows.n_parts)
 
     def is_helped(self, n_columns: int) -> bool:
-        """Whether other threads may take part in a `solve`: of rows in parts, or with few columns."""
-        return self._team is not None or n_columns <= MOST_COLUMNS
+        """Whether other threads may take part in a `solve`: of rows in parts, or by steps in pieces."""
+        in_pieces = n_columns <= MOST_COLUMNS and count_pieces(self.rows.capacity) > 1
+        return self._team is not None or in_pieces
 
     def help(self) -> bool:
         """Take part in the `solve` of another thread, see `Overlap`."""
@@ -128,7 +129,7 @@ class WorkingSet:
 
         ``bias``, ``mean`` and ``stop``: see `dual_loops`.
         ``patience``: sweeps before a proximal step, if that is not reached by then. One, whatever this is,
-        where columns are few and the rows are solved ``again``: sweeps have just been too slow or enough.
+        where columns are few and the rows are solved ``again``, to a smaller sum than they just were.
         ``unit``: of residuals.
 
         Returns the sums of `dual_loops.solve`, shape (N_SUMS,), and a bound of the norm of w on the way.
