@@ -126,25 +126,29 @@ class _Piece:
     """Some of the rows of a step, and what is known of them; one thread works on it at a time."""
 
     def __init__(self, step: _Step, begin: int, end: int) -> None:
-        solve, d, own = step.solve, len(step.solve.w), slice(begin, end)
-        self.solve, self.mu, self.places, self.targets = solve, step.mu, solve.places[own], solve.targets[own]
-        self.dual, self.moments = solve.dual[own], None if solve.moments is None else solve.moments[own]
-        self.slopes, self.moved, self.moving = (
-            step.slopes[own],
-            solve.dual[own].copy(),
-            np.arange(end - begin),
-        )
-        self.n_moving, self.product = end - begin, np.zeros(end - begin)
-        # Residuals where the step began, and at the point of the moment
-        self.began, self.residual, self.added = np.empty(end - begin), np.empty(end - begin), np.zeros(d)
+        solve, d, m, own = step.solve, len(step.solve.w), end - begin, slice(begin, end)
+        self.solve, self.mu = solve, step.mu
+        self.places, self.targets, self.dual = solve.places[own], solve.targets[own], solve.dual[own]
+        self.moments = None if solve.moments is None else solve.moments[own]
+        # v' and s
+        self.moved, self.slopes = self.dual.copy(), step.slopes[own]
+        # Residuals where the step began, and at the point of the moment; products with the direction
+        self.began, self.residual, self.product = np.empty(m), np.empty(m), np.zeros(m)
+        # Numbers of the rows that move on the line of the moment, of which the first so many count
+        self.moving, self.n_moving = np.arange(m), m
+        # Sums: of (v' - v) x; F' or its diagonal; of v' - v; of s
         n_system, n_diagonal = (d + 1, 0) if step.direct else (0, d)
+        self.added = np.zeros(d)
         self.products, self.diagonal = np.zeros((n_system, n_system)), np.zeros(n_diagonal)
         self.changes = self.weights = 0.0
+        # What has been looked at
         self.rows = self.elements = 0
-        # Of the line of the moment: what rows that do not move and all rows add to the slope at its end, and
-        # what those that move add where it is asked for
+        # What rows that do not move, and all rows, add to the slope at the end of the line; and what those
+        # that move add where it is asked for
         self.others = self.total = self.along = 0.0
-        self.gain, self.moves, self.sums = (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), np.zeros(dual_loops.N_SUMS)
+        # What `gain_along` and `go` return, and the sums that the latter adds to
+        self.gain = self.moves = 0.0, 0.0, 0.0
+        self.sums = np.zeros(dual_loops.N_SUMS)
 
     def begin(self) -> None:
         """Find the residuals of the rows."""
