@@ -163,7 +163,8 @@ def test_each_label_of_sets(tmp_path, ended):
     for k, own in enumerate(model.calibration.maps):
         out = ended[0].out_of_fold(made.X, k)
         expected = np.polyval(sigmoid_of(out, made.Y[:, k]), out)
-        np.testing.assert_allclose(own.log_odds(out), expected, atol=1e-4)
+        # They share bins as above.
+        np.testing.assert_allclose(own.log_odds(out), expected, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(model.predict_proba(made.X)[:, k], expit(own.log_odds(scores[:, k])))
 
 
@@ -452,7 +453,8 @@ def test_they_are_as_good_as_those_of_others(tmp_path):
     reference.fit(X[first], labels[first])
     best = log_loss(labels[rest], reference.predict_proba(X[rest])[:, 1])
     for calibrate in ("sigmoid", "isotonic"):
-        model = train(X[first], labels[first], calibrate=calibrate)
+        # At the optimum: scores within a gap of 1e-3 may be worse calibrated, or better.
+        model = train(X[first], labels[first], calibrate=calibrate, tol=1e-6)
         save_model(model, tmp_path / "m")
         found = evaluate(load_model(tmp_path / "m"), X[rest], labels=labels[rest])
         assert found["log-loss"] == pytest.approx(best, rel=0.02)
