@@ -446,19 +446,18 @@ def test_the_plan_counts_the_models_of_the_folds(tmp_path):
 def test_they_are_as_good_as_those_of_others(tmp_path):
     """Held out, on data whose probabilities are known; as scikit-learn's on the same folds in all."""
     rng = np.random.default_rng(7)
-    X = rng.standard_normal((4000, 8))
-    labels = np.where(rng.random(4000) < expit(1.5 * (X @ rng.standard_normal(8)) - 1.0), 1.0, -1.0)
-    first, rest = slice(0, 2000), slice(2000, 4000)
+    X = rng.standard_normal((16_000, 8))
+    labels = np.where(rng.random(16_000) < expit(1.5 * (X @ rng.standard_normal(8)) - 1.0), 1.0, -1.0)
+    first, rest = slice(0, 8000), slice(8000, 16_000)
     reference = CalibratedClassifierCV(LinearSVC(loss="hinge", max_iter=10**5), cv=5, ensemble=False)
     reference.fit(X[first], labels[first])
     best = log_loss(labels[rest], reference.predict_proba(X[rest])[:, 1])
     for calibrate in ("sigmoid", "isotonic"):
-        # At the optimum: scores within a gap of 1e-3 may be worse calibrated, or better.
-        model = train(X[first], labels[first], calibrate=calibrate, tol=1e-6)
+        model = train(X[first], labels[first], calibrate=calibrate)
         save_model(model, tmp_path / "m")
         found = evaluate(load_model(tmp_path / "m"), X[rest], labels=labels[rest])
-        assert found["log-loss"] == pytest.approx(best, rel=0.02)
-        assert found["calibration-error"] < 0.03
+        assert found["log-loss"] == pytest.approx(best, rel=0.01)
+        assert found["calibration-error"] < 0.02
 
 
 class TestBins:
