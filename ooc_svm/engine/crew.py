@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ooc_svm.passes.crew import Piece
+from ooc_svm.passes.crew import Alone, Piece
 
 # For so long a helper waits for the next loop, and stays in all, before its thread may do something else.
 LINGER_SECONDS, STRETCH_SECONDS = 0.002, 0.005
@@ -46,7 +46,7 @@ class _Loop:
             raise self._failure
 
 
-class ThreadCrew:
+class ThreadCrew(Alone):
     """A crew of the threads of an engine; see `ooc_svm.passes.crew.Crew`."""
 
     def __init__(self) -> None:
@@ -65,8 +65,7 @@ class ThreadCrew:
     def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
         """Do a work for each piece; it has to let other threads run meanwhile, as compiled functions do."""
         if len(pieces) < 2:
-            for piece in pieces:
-                work(piece)
+            super().each(work, pieces)
             return
         loop = _Loop(work, pieces)
         self._show(loop)

@@ -158,13 +158,13 @@ def test_isotonic_regression_is_that_of_the_scores_of_rows_held_out(tmp_path, en
 def test_each_label_of_sets(tmp_path, ended):
     made = make_labels()
     convert(made.write(tmp_path / "a.svm"), tmp_path / "a.zarr", labels="sets")
-    model = train(tmp_path / "a.zarr", calibrate="sigmoid")
+    # At the optimum: elsewhere within the gap more rows may share a bin.
+    model = train(tmp_path / "a.zarr", calibrate="sigmoid", tol=1e-6)
     scores = model.decision_function(made.X)
     for k, own in enumerate(model.calibration.maps):
         out = ended[0].out_of_fold(made.X, k)
         expected = np.polyval(sigmoid_of(out, made.Y[:, k]), out)
-        # They share bins as above.
-        np.testing.assert_allclose(own.log_odds(out), expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(own.log_odds(out), expected, atol=1e-4)
         np.testing.assert_allclose(model.predict_proba(made.X)[:, k], expit(own.log_odds(scores[:, k])))
 
 
