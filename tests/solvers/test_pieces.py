@@ -82,16 +82,18 @@ def test_the_plan_knows_what_a_step_takes(d, n_elements, monkeypatch):
     pieces = proximal.count_pieces(n_elements)
     monkeypatch.setattr(proximal, "count_pieces", lambda n: pieces)
     a_row, others = proximal_bytes(d, n_elements)
-    for _ in range(2):  # the first loads what it calls
+    # The first run loads what it calls; what other threads of this process take meanwhile only adds.
+    peaks = []
+    for _ in range(10):
         rows = Rows("hinge", n=300, d=d, density=0.05)
         tracemalloc.start()
         try:
             rows.step()
-            _, peak = tracemalloc.get_traced_memory()
+            peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
     # With little overhead for each piece; what compiled functions take for themselves is not traced.
-    assert peak <= 300 * a_row + others + 20_000 * (1 + pieces)
+    assert min(peaks) <= 300 * a_row + others + 20_000 * (1 + pieces)
 
 
 def test_few_columns_take_steps_sooner():
