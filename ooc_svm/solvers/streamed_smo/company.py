@@ -62,9 +62,10 @@ class Company:
         """
         return room_of(self.n_copies if at_once and self.n_copies is not None else len(self.members))
 
-    def holds_all(self, n_rows: int) -> bool:
-        """Whether each model may have so many resident rows."""
-        return _set_of(self.members[0]).rows.most_pairs >= n_rows * len(self.members)
+    def holds_all(self, n_rows: int, n_nonzeros: int) -> bool:
+        """Whether each model may have so many resident rows, with so many nonzeros together."""
+        rows = _set_of(self.members[0]).rows
+        return rows.capacity >= n_rows + n_nonzeros and rows.most_pairs >= n_rows * len(self.members)
 
     def min_worth(self, share: float) -> float:
         """The least that a row has to be worth to a model, to be a candidate.

@@ -185,6 +185,22 @@ class ClassCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class CostCount:
+    """Rule on row vectors: number of rows that cost something."""
+
+    model: DualModel
+    writes: ClassVar[tuple[str, ...]] = ()
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.model.targets.reads
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        sums[0] += np.count_nonzero(self.model.target_costs(rows)[1])
+
+
+@dataclass(frozen=True, slots=True)
 class LossCount:
     """Rule on row vectors: number of rows with a loss at the best scores."""
 

@@ -16,7 +16,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Pass, Position, RowSet, Segment
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.grid_minimum import lowest
-from ooc_svm.solvers.streamed_smo.dual import ClassCosts, DualModel, LossesAlong, TargetSums
+from ooc_svm.solvers.streamed_smo.dual import ClassCosts, CostCount, DualModel, LossesAlong, TargetSums
 from ooc_svm.solvers.streamed_smo.rounds import MIN_ROWS, Round, opening
 from ooc_svm.solvers.streamed_smo.sweep import COST, NORM, NormPass
 
@@ -56,6 +56,11 @@ def place_targets(model: DualModel, rows: RowSet) -> Generator[Pass, Any, tuple[
         return center, 1.0
     # Loops multiply by its inverse, which has to be finite.
     return center, float(max(size / cost, np.finfo(float).tiny))
+
+
+def count_with_cost(model: DualModel, rows: RowSet) -> Generator[Pass, Any, int]:
+    """Number of rows that cost something: the others have no multiplier to be found."""
+    return int((yield RowPass(CostCount(model), rows))[0])
 
 
 def log_odds(model: DualModel, rows: RowSet) -> Generator[Pass, Any, float]:

@@ -54,7 +54,7 @@ from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import NEAR, SLOW, WORTHWHILE, Effort, hardness_after
 from ooc_svm.solvers.streamed_smo.path import Path, take_over
-from ooc_svm.solvers.streamed_smo.placement import log_odds, place_rows, place_targets
+from ooc_svm.solvers.streamed_smo.placement import count_with_cost, log_odds, place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import (
@@ -118,6 +118,7 @@ class StreamedSmo(Prunable):
     # Not 0 when the run is to end in the middle of a solve
     _stop: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1, np.uint8))
     _origin: str | None = None  # The checkpoint that the state came from
+    _n_with_cost: int | None = None  # Rows that cost something, where all of them may be resident
     _root: StreamedSmo | None = None  # The model whose row vectors are to be taken over, times a ratio
     rows: RowSet = field(init=False)  # All, in the lanes' order: passes over row vectors run where these do
 
@@ -203,6 +204,8 @@ class StreamedSmo(Prunable):
             yield from check_saved(self.model, state, self.stopping, place, self._log_odds)
         if state.rho == 0.0:
             state.rho, state.mean = yield from place_rows(self.model, self.rounds, self.rows)
+        if self.company.holds_all(count_rows(self.rows), self.n_nonzeros):
+            self._n_with_cost = yield from count_with_cost(self.model, self.rows)
 
     def iterate(self) -> Steps:
         """One read of the data; P and D after it are not recorded yet."""
@@ -219,7 +222,7 @@ class StreamedSmo(Prunable):
         certificate.set_dual(*self._bound())
         # In a chain a model follows another once that has been solved.
         at_once = self.effort.chains and self.effort.at_once and certificate.passes == 0
-        chained = self.path if at_once and self.company.holds_all(count_rows(self.rows)) else None
+        chained = self.path if at_once and self._n_with_cost is not None else None
         if chained is None and not self.is_done():
             yield from self._follow_path()
         if not self.is_done():
@@ -254,7 +257,7 @@ class StreamedSmo(Prunable):
         Resident rows stand for themselves, and the weights of the rounds for the others. Where most free rows
         are resident, the end is better alone: they have been solved.
         """
-        state, share = self.state, self._answering(0)[0]
+        state, share = self.state, self.state.answering(self.model, 0)[0]
         w, b = state.point(self.model.space)
         if share > MOSTLY:
             share = 1.0
@@ -295,24 +298,13 @@ class StreamedSmo(Prunable):
         """D at the multipliers of the moment, and a bound of its rounding."""
         return lower_bound(self.model, self.state, count_rows(self.rows), self._log_odds)
 
-    def _answering(self, r: int) -> tuple[float, float]:
-        """Shares of the free rows that have answered to the last b, in the round r.
-
-        Of the resident rows, and of these and the round's. b follows the multipliers as far as they follow b:
-        all of them have where all free rows are resident.
-        """
-        state = self.state
-        resident = state.multipliers.working_set.count_free(self.model)
-        everywhere = resident + state.free_elsewhere
-        if not everywhere > 0.0:
-            return 1.0, 1.0
-        return float(resident / everywhere), float((resident + state.free[r]) / everywhere)
-
     def _read(self, reference: Float64Array, scored: bool) -> Steps:
         """One read of the data, with all rows scored by the reference."""
         model, state, multipliers = self.model, self.state, self.state.multipliers
         number, working_set, rounding = self.certificate.passes, multipliers.working_set, state.rounding
         at_start = np.sort(working_set.ids)
+        # Then the read has no steps to make, nor a part of w to sum up.
+        all_held = scored and len(at_start) == self._n_with_cost
         before, linear, total = state.w, multipliers.linear, multipliers.total
         # Also where w is 0 again: the sums may have a residue.
         rebuild = bool(before.any()) or linear != 0.0 or total != 0.0
@@ -328,14 +320,16 @@ class StreamedSmo(Prunable):
             state.b = min(max(state.b, -farthest), farthest)
         for r, each in enumerate(self.rounds):
             back = multipliers.back_in(each.rows)
-            least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
             place = each.rows, each.position, each.prefetch
-            sweep = SweepPass(
-                model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
-                float(multipliers.thetas[r]), multipliers.residency(each.rows, at_start, back),
-                self.effort.visits, seed_of(self.seed, number), self._room, least, *place,
-            )  # fmt: skip
-            requests: list[Pass] = [sweep]
+            requests: list[Pass] = []
+            if not all_held:
+                least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
+                sweep = SweepPass(
+                    model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
+                    float(multipliers.thetas[r]), multipliers.residency(each.rows, at_start, back),
+                    self.effort.visits, seed_of(self.seed, number), self._room, least, *place,
+                )  # fmt: skip
+                requests.append(sweep)
             if scored:
                 requests.append(ScorePass(model, reference, *place))
             if measure:
@@ -344,12 +338,12 @@ class StreamedSmo(Prunable):
                 tuple(requests), self._solve_working_set, (), self.company.admit, self._end_solving,
                 state.helper(model),
             )  # fmt: skip
-            answer: LaneSums = answers[0]
+            answer: LaneSums = LaneSums.of_none(state.w) if all_held else answers[0]
             if measure:
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)
             # Only now: a checkpoint may have been written since.
             multipliers.met(back)
-            if rebuild:
+            if rebuild and not all_held:
                 rebuilt += answer.rebuilt
             rate = self._join(r, answer)
             if averaged:
@@ -359,7 +353,7 @@ class StreamedSmo(Prunable):
             # The next round comes back with as much.
             del answers, answer
             if model.free_bias:
-                resident, answering = self._answering(r)
+                resident, answering = state.answering(model, r)
                 rate = max(state.rho * answering, rate * min(answering, RELAXED * resident))
                 state.b += state.limited(model, rate * multipliers.total)
         state.start, state.start_b = mean, mean_b + state.center

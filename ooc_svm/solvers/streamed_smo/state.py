@@ -77,6 +77,18 @@ class SmoState:
         seen = self.free[self.free >= 0.0]
         return float(seen.mean() * len(self.free)) if len(seen) else 0.0
 
+    def answering(self, model: DualModel, r: int) -> tuple[float, float]:
+        """Shares of the free rows that have answered to the last b, in the round r.
+
+        Of the resident rows, and of these and the round's. b follows the multipliers as far as they follow b:
+        all of them have where all free rows are resident.
+        """
+        resident = self.multipliers.working_set.count_free(model)
+        everywhere = resident + self.free_elsewhere
+        if not everywhere > 0.0:
+            return 1.0, 1.0
+        return float(resident / everywhere), float((resident + self.free[r]) / everywhere)
+
     @property
     def scale(self) -> float:
         """What the losses amount to where all scores are 0, at least; 0 before the first read."""

@@ -82,6 +82,11 @@ class LaneSums:
     sums: Float64Array  # shape (N_SUMS,)
     candidates: list[CandidateRows]  # The rows best worth keeping, in the order of the lanes
 
+    @classmethod
+    def of_none(cls, w: Float64Array) -> LaneSums:
+        """Of a round in which no row has steps to make."""
+        return cls(w, np.empty(0), np.zeros(dual_loops.N_SUMS), [])
+
 
 class Piece(NamedTuple):
     """What a model knows of some rows, as `dual_loops.sweep` takes it."""
@@ -127,8 +132,9 @@ class SweepPass:
         return (self.model.dual, self.model.step)
 
     def empty(self) -> LaneSums:
-        rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
-        return LaneSums(self.w.copy(), rebuilt, np.zeros(dual_loops.N_SUMS), [])
+        lane = LaneSums.of_none(self.w.copy())
+        lane.rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
+        return lane
 
     @property
     def kind(self) -> Hashable | None:
