@@ -342,10 +342,7 @@ def number_columns(indices, numbers, known, new):  # type: ignore[no-untyped-def
 
 @compiled
 def gather_rows(indptr, indices, values, order, out_indptr, out_indices, out_values):  # type: ignore[no-untyped-def]
-    """Copy the rows ``order[0]``, ``order[1]``, ... one after another.
-
-    `out_indptr`, shape (m + 1,), holds the row pointers of the rows to come, from 0.
-    """
+    """Copy the rows ``order[0]``, ``order[1]``, ...; `out_indptr` says where each begins."""
     for k in range(len(order)):
         p, end = indptr[order[k]], indptr[order[k] + 1]
         q = out_indptr[k]

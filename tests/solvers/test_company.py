@@ -18,7 +18,7 @@ from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, room_of
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, ScorePass, SweepPass
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, ScorePass, SweepPass
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE, state_path
@@ -35,13 +35,14 @@ def stores(tmp_path_factory):
 
 
 def candidates(data, ids, resident, dual, priority):
-    """Rows that a lane offers: copies of those that are not resident, then the others."""
-    is_resident = np.isin(ids, resident)
-    ids = np.concatenate([ids[~is_resident], ids[is_resident]])
-    part = data.matrix[ids[: int((~is_resident).sum())]]
+    """Rows that a lane offers, with copies of those that are not resident."""
+    is_copied = ~np.isin(ids, resident)
+    part = data.matrix[ids[is_copied]]
     indptr, indices = part.indptr.astype(np.int64), part.indices.astype(np.int32)
+    copies = CopiedRows(ids[is_copied], indptr, indices, part.data)
+    places = np.where(is_copied, np.cumsum(is_copied) - 1, -1)
     known = data.targets[ids], dual[ids], np.zeros(len(ids)), priority[ids]
-    return CandidateRows(ids, indptr, indices, part.data, *known)
+    return CandidateRows(ids, copies, places, *known)
 
 
 @given(seed=st.integers(0, 10**6), capacity=st.integers(50, 1500), n_models=st.integers(1, 5))
@@ -174,17 +175,17 @@ def test_models_that_offer_the_same_rows_share_the_copies(offered, threads):
     assert report["converged"]
     parts = max(offered, key=len)
     assert len(parts) == 20 > MOST_OFFERS
-    assert all(len(part.ids) == part.n_copied == 300 for part in parts)
-    for name in ("ids", "indptr", "indices", "values"):
-        assert len({id(getattr(part, name)) for part in parts}) == 1
+    assert all(len(part.ids) == len(part.copies.ids) == 300 for part in parts)
+    assert len({id(part.copies) for part in parts}) == 1
     assert len({id(part.dual) for part in parts}) == 20
 
 
-def test_models_of_a_fold_share_copies_of_its_rows(offered):
+def test_models_of_all_folds_share_the_copies(offered):
     tune(*short_rows(300, 2), C=[0.1, 0.2, 0.4, 0.8, 1.6], folds=3)
     parts = max(offered, key=len)
     assert len(parts) == 20
-    assert len({id(part.indices) for part in parts}) == 4, "three folds, and all rows"
+    assert len({id(part.copies) for part in parts}) == 1
+    assert len(parts[0].copies.ids) == 300
     assert {len(part.ids) for part in parts} <= {*range(198, 203), 300}
 
 

@@ -42,10 +42,13 @@ def wide_rows(n_classes, *, far=False):
     ],
     ids=str,
 )
-def test_no_more_vectors_live_than_are_planned(n_classes, far, options):
+@pytest.mark.parametrize("all_held", [False, True])
+def test_no_more_vectors_live_than_are_planned(n_classes, far, options, all_held, request):
+    if not all_held:
+        request.getfixturevalue("few_held")
     rows, options = wide_rows(n_classes, far=far), CLASSES | options
     items = {item.name: item.nbytes for item in plan(*rows, **options).items}
-    train(*rows, **options | {"max_passes": 1})
+    train(*rows, **options)  # what is called is loaded
     tracemalloc.start()
     try:
         report = train(*rows, **options).report
@@ -54,4 +57,6 @@ def test_no_more_vectors_live_than_are_planned(n_classes, far, options):
         tracemalloc.stop()
     assert report["passes"] > 1
     vectors = items["weights"] + items["other vectors"] + items["lanes"]
-    assert 0.5 * vectors < peak < vectors + items["resident rows"] + items["row vectors"]
+    assert peak < vectors + items["resident rows"] + items["row vectors"]
+    # Where all rows are held most of the reads make no steps, and take less.
+    assert all_held or 0.5 * vectors < peak

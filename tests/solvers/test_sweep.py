@@ -276,10 +276,12 @@ class TestBest:
         lanes = [next(k for k, own in enumerate(of_lane) if rows.ids[0] in own) for rows in best]
         assert lanes == sorted(lanes)
         for rows in best:
-            matrix = data.matrix[rows.ids]
-            values = np.ones(len(rows.indices)) if ones else rows.values
-            assert (rows.values is None) == ones
-            found = sparse.csr_array((values, rows.indices, rows.indptr), shape=matrix.shape)
+            matrix, copies = data.matrix[rows.ids], rows.copies
+            assert copies.ids[rows.places].tolist() == rows.ids.tolist()
+            assert len(copies.ids) == len(rows.ids)
+            assert (copies.values is None) == ones
+            values = np.ones(len(copies.indices)) if ones else copies.values
+            found = sparse.csr_array((values, copies.indices, copies.indptr), shape=matrix.shape)
             assert abs(found - matrix).max() == 0.0
             assert (np.diff(rows.ids) > 0).all()
             np.testing.assert_array_equal(rows.targets, data.targets[rows.ids])

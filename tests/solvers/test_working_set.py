@@ -16,7 +16,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo import working_set as working_sets
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, seed_of
 from ooc_svm.solvers.streamed_smo.working_set import GO_ON, WorkingSet
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE, _flatten, _unflatten, _upgrade
@@ -44,9 +44,8 @@ def rows_of(data, ids, priority, dtype=np.float64, *, dual=0.0, step=0.0):
     part = data.matrix[ids]
     values = None if dtype is None else part.data.astype(dtype)
     full = [np.broadcast_to(np.asarray(x, dtype=np.float64), len(ids)).copy() for x in (dual, step, priority)]
-    return CandidateRows(
-        ids, part.indptr.astype(np.int64), part.indices.astype(np.int32), values, data.targets[ids], *full
-    )
+    copies = CopiedRows(ids, part.indptr.astype(np.int64), part.indices.astype(np.int32), values)
+    return CandidateRows(ids, copies, np.arange(len(ids)), data.targets[ids], *full)
 
 
 def data_of(dtype=np.float64, loss="hinge"):
@@ -69,7 +68,8 @@ def check(held, data):
         values = np.ones(len(indices))
     shape = (len(held.ids), data.matrix.shape[1])
     found = sparse.csr_array((values, indices.astype(np.int64), indptr.astype(np.int64)), shape=shape)
-    assert abs(found - data.matrix[held.ids]).sum() == 0.0
+    assert abs(found - data.matrix[held.rows.ids]).sum() == 0.0
+    assert sorted(held.ids) == sorted(held.rows.ids)
     np.testing.assert_array_equal(held.targets, data.targets[held.ids])
 
 
@@ -92,7 +92,7 @@ def test_the_best_by_priority_are_kept_and_the_others_leave(dtype, seed, capacit
         priority = np.round(4 * rng.random(N_ROWS), 1)
         before = dict(zip(held.ids.tolist(), held.dual.tolist(), strict=True))
         offers = list(zip(held.ids.tolist(), held.priorities(model, 1.0).tolist(), strict=True))
-        offers += [(int(i), priority[i]) for lane in lanes for i in lane]
+        offers += [(int(i), priority[i]) for i in np.sort(free)]
         known = before | {int(i): dual[i] + theta * step[i] for i in free}
         expected, used = [], 0
         # Of nearly equal priority the first one is as good.

@@ -24,10 +24,11 @@ import numpy as np
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
 from ooc_svm.solvers.streamed_smo.choice_loops import HIGHEST_PRIORITY, best_that_fit, claim, kept_of
 from ooc_svm.solvers.streamed_smo.resident_rows import NO_LIMIT, ResidentRows
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, distinct
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 Leaving = tuple[Int64Array, Float64Array]  # Row numbers, and their multipliers
+NewRows = tuple[CopiedRows, Int64Array, Int64Array]  # Copies, which of them are new, and their numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,15 @@ def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> l
 
     ``guests``: the part of the room that is for candidates, if there is no room for all.
     """
-    copies = [part for each in claims for part in each.candidates]
-    if not len(rows.ids) and not any(part.n_copied for part in copies):
+    candidates = [part for each in claims for part in each.candidates]
+    copies = distinct(candidates)
+    if not len(rows.ids) and not any(len(part.ids) for part in copies):
         # Candidates that are not copied were resident when they were offered, and have left.
         return [(np.empty(0, np.int64), np.empty(0)) for _ in claims]
-    numbers, firsts = _number(rows, copies)
-    sizes = np.concatenate([rows.sizes, *(np.diff(part.indptr)[own] + 1 for part, own in firsts)])
+    numbers, new = _number(rows, candidates, copies)
+    sizes = np.concatenate([rows.sizes, np.empty(sum(len(own) for _, own, _ in new), np.int64)])
+    for part, own, number in new:
+        sizes[number] = np.diff(part.indptr)[own] + 1
     worth, wanted = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
     asked: list[tuple[Int64Array, BoolArray, Float64Array]] = []
     at = 0
@@ -65,7 +69,7 @@ def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> l
     kept = wanted & (sizes <= rows.capacity)
     if full := int(sizes @ kept) > rows.capacity:
         kept = _best_rows(worth, sizes, kept, rows, guests)
-    if copies:
+    if candidates:
         rows.cutoff = float(worth.min(where=kept, initial=np.inf)) if full else 0.0
     taken = [kept_of(own, is_wanted, kept) for own, is_wanted, _ in asked]
     if sum(map(np.count_nonzero, taken)) > rows.most_pairs:
@@ -78,11 +82,8 @@ def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> l
         _share_out(each, own, pairs, places)
         for each, (own, _, _), pairs in zip(claims, asked, taken, strict=True)
     ]
-    at = len(rows.ids)
-    rows.drop(kept[:at])
-    for part, own in firsts:
-        rows.append(part, own[kept[at : at + len(own)]])
-        at += len(own)
+    rows.drop(kept[: len(rows.ids)])
+    rows.append([(part, own[kept[number]], places[number[kept[number]]]) for part, own, number in new])
     return leaving
 
 
@@ -126,25 +127,31 @@ def _share_out(claim: Claim, own: Int64Array, kept: BoolArray, places: Int64Arra
 
 
 def _number(
-    rows: ResidentRows, copies: Sequence[CandidateRows]
-) -> tuple[list[Int64Array], list[tuple[CandidateRows, Int64Array]]]:
-    """Number the rows here, then the new ones as they come first.
+    rows: ResidentRows, candidates: Sequence[CandidateRows], copies: Sequence[CopiedRows]
+) -> tuple[list[Int64Array], list[NewRows]]:
+    """Number the rows here, then the new ones, ascending: whoever has copied them.
 
-    Returns the number of each candidate, -1 where it is a row that has left meanwhile; and of each list of
-    candidates the new rows, those left out that an earlier one has.
+    Returns the number of each candidate, -1 where it is a row that has left meanwhile; and the new rows.
     """
-    ids = np.concatenate([np.empty(0, np.int64), *(part.ids[: part.n_copied] for part in copies)])
-    is_first, new = np.ones(len(ids), np.bool_), len(rows.ids) + np.arange(len(ids))
-    if len(copies) > 1:  # One list has no row twice.
+    ids = np.concatenate([np.empty(0, np.int64), *(part.ids for part in copies)])
+    which, is_first = np.arange(len(ids)), np.ones(len(ids), np.bool_)
+    if not (ids[1:] > ids[:-1]).all():
         _, first, which = np.unique(ids, return_index=True, return_inverse=True)
         is_first[:] = False
         is_first[first] = True
-        new = len(rows.ids) + np.cumsum(is_first)[first[which]] - 1
-    here = rows.find(np.concatenate([np.empty(0, np.int64), *(part.ids[part.n_copied :] for part in copies)]))
-    numbers, firsts, at, at_here = [], [], 0, 0
+    new: list[NewRows] = []
+    number_of: dict[int, Int64Array] = {}
+    at = 0
     for part in copies:
-        own, resident = slice(at, at + part.n_copied), slice(at_here, at_here + len(part.ids) - part.n_copied)
-        at, at_here = own.stop, resident.stop
-        numbers.append(np.concatenate([new[own], here[resident]]))
-        firsts.append((part, np.flatnonzero(is_first[own])))
-    return numbers, firsts
+        own = slice(at, at + len(part.ids))
+        at, number, firsts = own.stop, len(rows.ids) + which[own], np.flatnonzero(is_first[own])
+        new.append((part, firsts, number[firsts]))
+        number_of[id(part)] = np.append(number, -1)
+    numbers = [number_of[id(part.copies)][part.places] for part in candidates]
+    is_resident = [part.places < 0 for part in candidates]
+    asked = [part.ids[own] for part, own in zip(candidates, is_resident, strict=True)]
+    here, at = rows.find(np.concatenate([np.empty(0, np.int64), *asked])), 0
+    for number, own_resident, ids_asked in zip(numbers, is_resident, asked, strict=True):
+        number[own_resident] = here[at : at + len(ids_asked)]
+        at += len(ids_asked)
+    return numbers, new

@@ -7,7 +7,7 @@ one model after another. Each model has the bits that it has alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -17,11 +17,10 @@ from ooc_svm.passes.base import Position, RowSet, RowSlice, union
 from ooc_svm.solvers.streamed_smo import many_loops
 from ooc_svm.solvers.streamed_smo.dual_loops import N_SUMS
 from ooc_svm.solvers.streamed_smo.sweep import (
-    CandidateRows,
     LaneSums,
-    Piece,
     ScorePass,
     SweepPass,
+    offer_best,
     seed_of,
 )
 
@@ -88,14 +87,11 @@ class ManySweeps(_Many[SweepPass]):
             partial.rebuilt, bias, np.array([part.unit for part in self.parts]), targets, marks, dual, step,
             priority, sums,
         )  # fmt: skip
-        offered: list[CandidateRows] = []
-        for k, (part, piece, lane) in enumerate(zip(self.parts, pieces, lanes, strict=True)):
+        for k, (piece, lane) in enumerate(zip(pieces, lanes, strict=True)):
             lane.sums[:] = sums[k]
             piece.step[:] = step[k]
-            before = len(lane.candidates)
-            part.offer(block, rows, Piece(*piece[:4], priority[k]), lane)
-            lane.candidates[before:] = [_with_shared_copies(own, offered) for own in lane.candidates[before:]]
-            offered += lane.candidates[before:]
+            piece.priority[:] = priority[k]
+        offer_best(self.parts, block, rows, pieces, lanes)
 
     def merge(self, left: ManyLanes, right: ManyLanes) -> ManyLanes:
         for k, part in enumerate(self.parts):
@@ -140,16 +136,6 @@ class ManyScores(_Many[ScorePass]):
     def split(self, result: Float64Array) -> list[Float64Array]:
         """Nothing for each: the scores are in the row vectors."""
         return [np.empty(0) for _ in self.parts]
-
-
-def _with_shared_copies(candidates: CandidateRows, others: Sequence[CandidateRows]) -> CandidateRows:
-    """The same candidates; where another model has the same rows, the copies are its own."""
-    for other in others:
-        if other.n_copied == candidates.n_copied and np.array_equal(other.ids, candidates.ids):
-            return replace(
-                candidates, ids=other.ids, indptr=other.indptr, indices=other.indices, values=other.values
-            )
-    return candidates
 
 
 def _side_by_side(weights: Sequence[Float64Array]) -> Float64Array:

@@ -191,14 +191,13 @@ class StreamedSmoPackage(SmoWarmStarting):
 def _n_copies(models: Sequence[ModelSpec], options: TrainOptions) -> int | None:
     """Copies of the rows that a round brings where each model offers all of them; None: one for each model.
 
-    Models that are swept as one share the copies, those of a fold apart: they have fewer rows. With a free
-    bias there may be a mean row, which no models share.
+    Models that are swept as one share the copies. With a free bias there may be a mean row, with which none
+    are.
     """
     if options.resolved_bias == "free":
         return None
     alike = Counter((type(spec.loss), spec.loss) for spec in models).values()
-    swept = sum(n if n < FEWEST_FUSED else -(-n // MOST_FUSED) for n in alike)
-    return min(len(models), swept * len({spec.fold for spec in models}))
+    return sum(n if n < FEWEST_FUSED else -(-n // MOST_FUSED) for n in alike)
 
 
 def _join_paths(models: Sequence[ModelSpec], solvers: Sequence[StreamedSmo]) -> None:

@@ -10,7 +10,7 @@ The elements of long rows lie in parts, see `ooc_svm.solvers.streamed_smo.team_l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import overload
 
@@ -24,7 +24,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.base import LONG_ROW
 from ooc_svm.solvers.streamed_smo import proximal, team_loops
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
+from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 
 NO_LIMIT = 1 << 62
 LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
@@ -162,32 +162,36 @@ class ResidentRows:
             self.cuts = self.cuts[measured] if len(self.cuts) else self.cuts
         self._make_room()
 
-    def append(self, rows: CandidateRows, chosen: Int64Array) -> None:
-        """Copy some of the rows that a lane has copied."""
-        if not len(chosen):
+    def append(self, parts: Sequence[tuple[CopiedRows, Int64Array, Int64Array]]) -> None:
+        """Take copies of rows: which of each list, and the places that they come to, all after those here."""
+        n, before, is_numbered = len(self.ids), len(self.indices), len(self.columns) > 0 or len(self.ids) == 0
+        ids, sizes = np.empty((2, sum(len(chosen) for _, chosen, _ in parts)), np.int64)
+        if not len(ids):
             return
-        before, is_numbered = len(self.indices), len(self.columns) > 0 or len(self.ids) == 0
-        indptr = np.concatenate([[before], before + np.cumsum(np.diff(rows.indptr)[chosen])])
-        self._use(int(indptr[-1]))
-        row_ops.gather_rows(
-            row_ops.unsigned(rows.indptr), row_ops.unsigned(rows.indices), rows.values, chosen,
-            row_ops.unsigned(indptr), row_ops.unsigned(self.indices), None if self.all_ones else self.values,
-        )  # fmt: skip
+        for rows, chosen, place in parts:
+            ids[place - n], sizes[place - n] = rows.ids[chosen], np.diff(rows.indptr)[chosen]
+        self.ids = np.concatenate([self.ids, ids])
+        self.indptr = np.concatenate([self.indptr, before + np.cumsum(sizes)])
+        self._use(int(self.indptr[-1]))
+        for rows, chosen, place in parts:
+            row_ops.gather_rows(
+                row_ops.unsigned(rows.indptr), row_ops.unsigned(rows.indices), rows.values, chosen,
+                row_ops.unsigned(self.indptr.take(place)), row_ops.unsigned(self.indices),
+                None if self.all_ones else self.values,
+            )  # fmt: skip
         # A run of an older release has rows whose columns have none.
         if self.n_numbered and is_numbered:
             self._number(self.indices[before:])
-        self.indptr = np.concatenate([self.indptr, indptr[1:]])
-        self.ids = np.concatenate([self.ids, rows.ids[chosen]])
 
-    def joined(self, rows: CandidateRows, chosen: Int64Array) -> ResidentRows:
+    def joined(self, rows: CopiedRows, chosen: Int64Array) -> ResidentRows:
         """These rows and some others, as rows of their own."""
         room = len(self.ids) + len(self.indices) + len(rows.ids) + len(rows.indices)
         both = replace(self, capacity=room, _numbers=np.empty(0, dtype=np.int32))
         both.drop(np.ones(len(self.ids), dtype=np.bool_))
-        both.append(rows, chosen)
+        both.append([(rows, chosen, len(self.ids) + np.arange(len(chosen)))])
         return both
 
-    def holds(self, rows: CandidateRows) -> bool:
+    def holds(self, rows: CopiedRows) -> bool:
         """Whether some rows are here, the same to the last bit."""
         own = self.find(rows.ids)
         if (own < 0).any() or not np.array_equal(np.diff(self.indptr)[own], np.diff(rows.indptr)):

@@ -26,12 +26,12 @@ from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import (
     N_ROW_SUMS,
-    CandidateRows,
+    CopiedRows,
     NormPass,
     Residency,
     RowSums,
     add_steps,
-    candidate_rows,
+    copy_rows,
 )
 
 # Relative error of a multiplier's bound: by as much may rounding have put it outside.
@@ -47,7 +47,8 @@ class Found:
     outside: int  # Multipliers outside their bounds
     # Largest difference of a score at the best point from the row's product, as a multiple of ``(m + 2) |x|``
     difference: float
-    resident: list[CandidateRows]  # The resident rows as the data have them
+    # Resident rows and their targets, as the data have them
+    resident: list[tuple[CopiedRows, Float64Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,7 @@ class SavedPass:
         # A score that is no number is as far as can be.
         partial.difference = max(partial.difference, float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0)))
         if held.any():
-            nothing = np.zeros((3, int(held.sum())))
-            partial.resident.append(
-                candidate_rows(block, own[held], (targets[held], *nothing), len(nothing[0]))
-            )
+            partial.resident.append((copy_rows(block, own[held]), targets[held]))
 
     def _scores(self, block: RowBlock, own: Int64Array) -> Float64Array:
         scores = np.empty(len(own))
@@ -159,8 +157,8 @@ def _false_part(model: DualModel, state: SmoState, found: Found) -> str | None:
         return f"{found.outside + outside} multipliers are outside their bounds"
     if not model.free_bias and state.center:
         return "it has a center and no bias"
-    n_resident = sum(len(rows.ids) for rows in found.resident)
-    if n_resident != len(working_set.ids) or not all(working_set.holds(rows) for rows in found.resident):
+    n_resident = sum(len(rows.ids) for rows, _ in found.resident)
+    if n_resident != len(working_set.ids) or not all(working_set.holds(*part) for part in found.resident):
         return "its resident rows are other ones"
     scores = state.rounding.scores + 2.0 * UNIT * model.space.norm(state.best)
     if not found.difference <= scores:

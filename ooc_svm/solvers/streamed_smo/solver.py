@@ -52,7 +52,7 @@ from ooc_svm.solvers.streamed_smo.best_point import (
 from ooc_svm.solvers.streamed_smo.bound import check_saved, dual_value, farthest_bias, lower_bound
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.effort import NEAR, SLOW, WORTHWHILE, Effort, hardness_after
+from ooc_svm.solvers.streamed_smo.effort import NEAR, WORTHWHILE, Effort, hardness_after
 from ooc_svm.solvers.streamed_smo.path import Path, take_over
 from ooc_svm.solvers.streamed_smo.placement import count_with_cost, log_odds, place_rows, place_targets
 from ooc_svm.solvers.streamed_smo.rounds import Round, opening
@@ -62,6 +62,7 @@ from ooc_svm.solvers.streamed_smo.sweep import (
     CandidateRows,
     LaneSums,
     NormPass,
+    Residency,
     RowSums,
     ScorePass,
     SweepPass,
@@ -301,7 +302,7 @@ class StreamedSmo(Prunable):
     def _read(self, reference: Float64Array, scored: bool) -> Steps:
         """One read of the data, with all rows scored by the reference."""
         model, state, multipliers = self.model, self.state, self.state.multipliers
-        number, working_set, rounding = self.certificate.passes, multipliers.working_set, state.rounding
+        working_set, rounding = multipliers.working_set, state.rounding
         at_start = np.sort(working_set.ids)
         # Then the read has no steps to make, nor a part of w to sum up.
         all_held = scored and len(at_start) == self._n_with_cost
@@ -320,23 +321,10 @@ class StreamedSmo(Prunable):
             state.b = min(max(state.b, -farthest), farthest)
         for r, each in enumerate(self.rounds):
             back = multipliers.back_in(each.rows)
-            place = each.rows, each.position, each.prefetch
-            requests: list[Pass] = []
-            if not all_held:
-                least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
-                sweep = SweepPass(
-                    model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
-                    float(multipliers.thetas[r]), multipliers.residency(each.rows, at_start, back),
-                    self.effort.visits, seed_of(self.seed, number), self._room, least, *place,
-                )  # fmt: skip
-                requests.append(sweep)
-            if scored:
-                requests.append(ScorePass(model, reference, *place))
-            if measure:
-                requests.append(NormPass(model, False, *place))
+            residency = None if all_held else multipliers.residency(each.rows, at_start, back)
             answers = yield Overlap(
-                tuple(requests), self._solve_working_set, (), self.company.admit, self._end_solving,
-                state.helper(model),
+                self._passes(r, residency, reference if scored else None, rebuild, measure),
+                self._solve_working_set, (), self.company.admit, self._end_solving, state.helper(model),
             )  # fmt: skip
             answer: LaneSums = LaneSums.of_none(state.w) if all_held else answers[0]
             if measure:
@@ -362,13 +350,34 @@ class StreamedSmo(Prunable):
             state.w = state.w + (rebuilt - before)
             multipliers.linear += float(rounding.moves[dual_loops.WAS_LINEAR]) - linear
             multipliers.total += float(rounding.moves[dual_loops.WAS_TOTAL]) - total
-        if model.free_bias and rebuild and self._creeps(total):
+        if model.free_bias and rebuild and state.creeps(total, self.stopping.tol):
             state.rho = max(state.rho, min(FIRMER * state.rho, rounding.mean_square))
 
-    def _creeps(self, before: float) -> bool:
-        """Whether the sum of the multipliers, which was ``before``, hardly answers to the bias."""
-        total, size = self.state.multipliers.total, float(self.state.rounding.moves[dual_loops.WAS_DISTANCE])
-        return before * (total - SLOW * before) > 0.0 and abs(total) > self.stopping.tol * size
+    def _passes(
+        self,
+        r: int,
+        residency: Residency | None,
+        reference: Float64Array | None,
+        rebuild: bool,
+        measure: bool,
+    ) -> tuple[Pass, ...]:
+        """The passes of a round: the steps, the scores, and the norms of the rows, if they are wanted."""
+        model, state, each = self.model, self.state, self.rounds[r]
+        place = each.rows, each.position, each.prefetch
+        passes: list[Pass] = []
+        if residency is not None:
+            least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
+            sweep = SweepPass(
+                model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
+                float(state.multipliers.thetas[r]), residency, self.effort.visits,
+                seed_of(self.seed, self.certificate.passes), self._room, least, *place,
+            )  # fmt: skip
+            passes.append(sweep)
+        if reference is not None:
+            passes.append(ScorePass(model, reference, *place))
+        if measure:
+            passes.append(NormPass(model, False, *place))
+        return tuple(passes)
 
     @property
     def _ahead(self) -> tuple[int, ...]:
@@ -377,10 +386,6 @@ class StreamedSmo(Prunable):
         if self.stopping.reason(certificate.upper, certificate.lower, certificate.passes + 1) is not None:
             return ()
         return opening(self.rounds)
-
-    @property
-    def _near(self) -> bool:
-        return self.certificate.relative_gap <= NEAR * self.stopping.tol
 
     @property
     def _min_priority(self) -> float:
@@ -431,7 +436,8 @@ class StreamedSmo(Prunable):
         effort, working_set = self.effort, multipliers.working_set
         w = state.w.copy()
         floor = self._floor(w, multipliers.linear, multipliers.total)
-        share = (effort.last_share if self._near else effort.early_share) if last else effort.share
+        near = self.certificate.relative_gap <= NEAR * self.stopping.tol
+        share = (effort.last_share if near else effort.early_share) if last else effort.share
         hardness = hardness_after(self.certificate.history)
         if not last:
             share /= hardness

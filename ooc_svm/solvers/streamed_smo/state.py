@@ -14,6 +14,7 @@ from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.effort import SLOW
 from ooc_svm.solvers.streamed_smo.multipliers import Multipliers
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
@@ -88,6 +89,11 @@ class SmoState:
         if not everywhere > 0.0:
             return 1.0, 1.0
         return float(resident / everywhere), float((resident + self.free[r]) / everywhere)
+
+    def creeps(self, before: float, tol: float) -> bool:
+        """Whether the sum of the multipliers, which was ``before``, hardly answers to the bias."""
+        total, size = self.multipliers.total, float(self.rounding.moves[dual_loops.WAS_DISTANCE])
+        return before * (total - SLOW * before) > 0.0 and abs(total) > tol * size
 
     @property
     def scale(self) -> float:

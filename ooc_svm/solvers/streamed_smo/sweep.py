@@ -25,25 +25,29 @@ _MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
+class CopiedRows:
+    """Copies of some rows, made once for models that are swept as one."""
+
+    ids: Int64Array  # shape (m,): row numbers
+    # CSR arrays; ``values`` is None where every stored value is 1
+    indptr: Int64Array
+    indices: Int32Array
+    values: Values | None
+
+
+@dataclass(frozen=True, slots=True)
 class CandidateRows:
     """Rows that a working set may take, with what its model knows of them."""
 
     ids: Int64Array  # shape (m,): row numbers
-    # CSR arrays of the first rows; ``values`` is None where every stored value is 1. The other rows are
-    # resident already, for another model
-    indptr: Int64Array
-    indices: Int32Array
-    values: Values | None
+    copies: CopiedRows  # Other models may have the same
+    # shape (m,): place of each row among the copies; -1: it is resident already, for any model
+    places: Int64Array
     targets: Float64Array  # shape (m, 2): target and cost
     # shape (m,): multipliers before their lane, what the lane wants to add, and what the row is worth keeping
     dual: Float64Array
     step: Float64Array
     priority: Float64Array
-
-    @property
-    def n_copied(self) -> int:
-        """Number of the first rows, which are copies."""
-        return len(self.indptr) - 1
 
     def rescaled(self, ratio: float) -> CandidateRows:
         """The same rows, their costs and multipliers times a ratio."""
@@ -161,7 +165,7 @@ class SweepPass:
             self.visits, seed_of(self.seed, rows.start), self.model.space.scale2, self.mean, partial.w,
             partial.rebuilt, self.bias_of(partial), self.unit, *piece, partial.sums,
         )  # fmt: skip
-        self.offer(block, rows, piece, partial)
+        offer_best([self], block, rows, [piece], [partial])
 
     def piece(self, rows: RowSlice, partial: LaneSums) -> Piece:
         """What the steps of some rows need and change, the last round's steps taken."""
@@ -172,25 +176,15 @@ class SweepPass:
             dual_loops.count_before(self.model.loss, dual, targets, marks, partial.sums)
         return Piece(targets, marks, dual, step, np.empty(len(dual)))
 
-    def offer(self, block: RowBlock, rows: RowSlice, piece: Piece, partial: LaneSums) -> None:
-        """Copy the rows best worth keeping, after the steps."""
-        targets, _, dual, step, priority = piece
-        n_rows, first = len(dual), rows.start - block.start
+    def best(self, rows: RowSlice, sizes: Int64Array, piece: Piece) -> Int64Array:
+        """The rows best worth keeping, after the steps, ascending; ``sizes``: the room that each takes."""
+        priority = piece.priority
         # Rows that cost nothing have no multiplier to be found.
-        priority[targets[:, 1] == 0.0] = -1.0
-        own = first + rows.step * np.arange(n_rows)
-        sizes = block.indptr[own + 1] - block.indptr[own] + 1
-        is_resident = np.zeros(n_rows, dtype=np.bool_)
-        is_resident[places(self.residency.anywhere, rows)[1]] = True
-        sizes[is_resident] = 1
+        priority[piece.targets[:, 1] == 0.0] = -1.0
         in_lane = self._rows_of_lane(rows.start)
-        room, most = (part * n_rows // in_lane for part in self.room)
-        chosen = _best_rows(priority, sizes, self.min_priority, room, most)
-        if len(chosen):
-            copied = ~is_resident[chosen]
-            chosen = np.concatenate([chosen[copied], chosen[~copied]])
-            taken = targets.take(chosen, axis=0), dual[chosen], step[chosen], priority[chosen]
-            partial.candidates.append(candidate_rows(block, own[chosen], taken, int(copied.sum())))
+        room, most = (part * len(priority) // in_lane for part in self.room)
+        eligible = (priority >= self.min_priority) & (sizes <= room)
+        return np.flatnonzero(choice_loops.best_that_fit(priority, sizes, eligible, room, most))
 
     def bias_of(self, lane: LaneSums) -> Float64Array:
         """The bias of a lane: it follows from the lane's own steps since its start."""
@@ -316,28 +310,43 @@ class NormPass:
         return left
 
 
-def _best_rows(priority: Float64Array, sizes: Int64Array, least: float, room: int, most: int) -> Int64Array:
-    """The rows of the highest priorities that fit the room together, ascending; a held row has -1."""
-    eligible = (priority >= least) & (sizes <= room)
-    return np.flatnonzero(choice_loops.best_that_fit(priority, sizes, eligible, room, most))
-
-
-def candidate_rows(
+def offer_best(
+    passes: Sequence[SweepPass],
     block: RowBlock,
-    own: Int64Array,
-    taken: tuple[Float64Array, Float64Array, Float64Array, Float64Array],
-    n_copied: int,
-) -> CandidateRows:
-    """Some of a block's rows, with copies of the first ones."""
-    first = own[:n_copied]
-    indptr = np.zeros(n_copied + 1, dtype=np.int64)
-    np.cumsum(block.indptr[first + 1] - block.indptr[first], out=indptr[1:])
+    rows: RowSlice,
+    pieces: Sequence[Piece],
+    lanes: Sequence[LaneSums],
+) -> None:
+    """Let each model offer the rows best worth keeping, after the steps; rows are copied once for all."""
+    own = rows.start - block.start + rows.step * np.arange(len(pieces[0].priority))
+    is_new = np.ones(len(own), dtype=np.bool_)
+    is_new[places(passes[0].residency.anywhere, rows)[1]] = False
+    sizes = np.where(is_new, block.indptr[own + 1] - block.indptr[own] + 1, 1)
+    chosen = [each.best(rows, sizes, piece) for each, piece in zip(passes, pieces, strict=True)]
+    is_copied = np.zeros(len(own), dtype=np.bool_)
+    for each in chosen:
+        is_copied[each] = True
+    is_copied &= is_new
+    copies, place = copy_rows(block, own[is_copied]), np.where(is_copied, np.cumsum(is_copied) - 1, -1)
+    for best, piece, lane in zip(chosen, pieces, lanes, strict=True):
+        if len(best):
+            taken = piece.targets.take(best, axis=0), piece.dual[best], piece.step[best], piece.priority[best]
+            lane.candidates.append(CandidateRows(block.start + own[best], copies, place[best], *taken))
+
+
+def copy_rows(block: RowBlock, own: Int64Array) -> CopiedRows:
+    """Copies of some of a block's rows."""
+    indptr = np.zeros(len(own) + 1, dtype=np.int64)
+    np.cumsum(block.indptr[own + 1] - block.indptr[own], out=indptr[1:])
     indices = np.empty(indptr[-1], dtype=np.int32)
     values = None if block.values is None else np.empty(indptr[-1], dtype=block.values.dtype)
-    row_ops.gather_rows(
-        *block.arrays, first, row_ops.unsigned(indptr), row_ops.unsigned(indices), values
-    )  # fmt: skip
-    return CandidateRows(block.start + own, indptr, indices, values, *taken)
+    row_ops.gather_rows(*block.arrays, own, row_ops.unsigned(indptr), row_ops.unsigned(indices), values)
+    return CopiedRows(block.start + own, indptr, indices, values)
+
+
+def distinct(candidates: Sequence[CandidateRows]) -> list[CopiedRows]:
+    """The copies of all of them, each once, as they come first."""
+    return list({id(part.copies): part.copies for part in candidates}.values())
 
 
 def add_steps(

@@ -16,7 +16,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, Solve, count_pieces, proximal_step
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
-from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, seed_of
+from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, seed_of
 from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
 
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
@@ -291,14 +291,14 @@ class WorkingSet:
                 rest = rest - most if part == 1.0 else 0.0
         return change, max(rest, 0.0)
 
-    def holds(self, rows: CandidateRows) -> bool:
+    def holds(self, rows: CopiedRows, targets: Float64Array) -> bool:
         """Whether some rows are here, the same to the last bit; costs but for rounding, see `rescale`."""
         if not self.rows.holds(rows):
             return False
         pair = np.full(len(self.rows.ids), -1)
         pair[self.places] = np.arange(len(self.places))
         own = pair[self.rows.find(rows.ids)]
-        return bool((own >= 0).all()) and np.allclose(self.targets[own], rows.targets, rtol=SAME, atol=0.0)
+        return bool((own >= 0).all()) and np.allclose(self.targets[own], targets, rtol=SAME, atol=0.0)
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Turn the arrays of older releases into today's.
@@ -333,9 +333,7 @@ class WorkingSet:
         new = np.flatnonzero(places < 0)
         places[new] = len(rows.ids) + np.arange(len(new))
         saved["places"] = places
-        nothing = np.empty((len(own.ids), 2)), *np.empty((3, len(own.ids)))
-        copies = CandidateRows(ids, indptr, indices, None if own.all_ones else values, *nothing)
-        joined = rows.joined(copies, new)
+        joined = rows.joined(CopiedRows(ids, indptr, indices, None if own.all_ones else values), new)
         saved |= {name: getattr(joined, name) for name in ("ids", "indptr", "indices", "values", "columns")}
 
     def is_sound(self, n_features: int) -> bool:
