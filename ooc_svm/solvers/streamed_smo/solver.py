@@ -354,12 +354,7 @@ class StreamedSmo(Prunable):
             state.rho = max(state.rho, min(FIRMER * state.rho, rounding.mean_square))
 
     def _passes(
-        self,
-        r: int,
-        residency: Residency | None,
-        reference: Float64Array | None,
-        rebuild: bool,
-        measure: bool,
+        self, r: int, residency: Residency | None, reference: Float64Array | None, rebuild: bool, norms: bool
     ) -> tuple[Pass, ...]:
         """The passes of a round: the steps, the scores, and the norms of the rows, if they are wanted."""
         model, state, each = self.model, self.state, self.rounds[r]
@@ -375,7 +370,7 @@ class StreamedSmo(Prunable):
             passes.append(sweep)
         if reference is not None:
             passes.append(ScorePass(model, reference, *place))
-        if measure:
+        if norms:
             passes.append(NormPass(model, False, *place))
         return tuple(passes)
 
@@ -434,6 +429,8 @@ class StreamedSmo(Prunable):
         """Improve the resident rows."""
         state, model, multipliers = self.state, self.model, self.state.multipliers
         effort, working_set = self.effort, multipliers.working_set
+        if not len(working_set.places):
+            return
         w = state.w.copy()
         floor = self._floor(w, multipliers.linear, multipliers.total)
         near = self.certificate.relative_gap <= NEAR * self.stopping.tol
@@ -455,7 +452,7 @@ class StreamedSmo(Prunable):
             wanted = self._floor(w, linear, float(bias[dual_loops.TOTAL]))
             more, later = solve(seed_of(seed, 1), wanted, most, again=self._root is None)
             sums, longest = sums + more, max(longest, later)
-        if model.free_bias and (total := float(bias[dual_loops.TOTAL])) and len(working_set.places):
+        if model.free_bias and (total := float(bias[dual_loops.TOTAL])):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
         self._solved = _Solved(w, sums, rate, max(longest, model.space.norm(w)))
 
@@ -465,14 +462,16 @@ class StreamedSmo(Prunable):
     def _adopt(self) -> float:
         """Make what the solving of the working set has changed the state of the moment; the rate of b."""
         state, solved = self.state, self._solved
-        assert solved is not None
         self._solved = None
+        self.let_go()
+        if solved is None:  # there are no resident rows
+            state.w = state.w.copy()  # the read goes on to need what it began with
+            return state.rho
         state.w = solved.w
         state.rounding.moved(solved.sums, solved.longest)
         state.multipliers.linear += float(solved.sums[dual_loops.LINEAR])
         state.multipliers.total += float(solved.sums[dual_loops.MOVED])
         state.visited += float(solved.sums[dual_loops.ROWS])
-        self.let_go()
         return solved.rate
 
     def _join(self, r: int, answer: LaneSums) -> float:
