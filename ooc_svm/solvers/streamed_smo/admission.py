@@ -28,7 +28,8 @@ from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, distin
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 Leaving = tuple[Int64Array, Float64Array]  # Row numbers, and their multipliers
-NewRows = tuple[CopiedRows, Int64Array, Int64Array]  # Copies, which of them are new, and their numbers
+# Copies, those of them that no earlier list has, and their numbers
+NewRows = tuple[CopiedRows, Int64Array, Int64Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def _share_out(claim: Claim, own: Int64Array, kept: BoolArray, places: Int64Arra
 def _number(
     rows: ResidentRows, candidates: Sequence[CandidateRows], copies: Sequence[CopiedRows]
 ) -> tuple[list[Int64Array], list[NewRows]]:
-    """Number the rows here, then the new ones, ascending: whoever has copied them.
+    """Number the rows here, then the new ones by their row numbers, whichever list has them.
 
     Returns the number of each candidate, -1 where it is a row that has left meanwhile; and the new rows.
     """
@@ -146,7 +147,7 @@ def _number(
         own = slice(at, at + len(part.ids))
         at, number, firsts = own.stop, len(rows.ids) + which[own], np.flatnonzero(is_first[own])
         new.append((part, firsts, number[firsts]))
-        number_of[id(part)] = np.append(number, -1)
+        number_of[id(part)] = np.append(number, -1)  # the place -1 takes the last
     numbers = [number_of[id(part.copies)][part.places] for part in candidates]
     is_resident = [part.places < 0 for part in candidates]
     asked = [part.ids[own] for part, own in zip(candidates, is_resident, strict=True)]

@@ -20,8 +20,8 @@ from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.01, 0.02, 1.0
 
 # So many models may each offer as much as one alone may. Of more each offers less: many of their rows are the
-# same, but each brings copies. (With 16 models and a room of 2 there are twice as many reads.) Where all rows
-# are held, those that offer the same rows share the copies, and count as one.
+# same, but each may bring copies of others. (With 16 models and a room of 2 there are twice as many reads.)
+# Where all rows are offered at once, those that are swept as one bring the same copies, and count as one.
 MOST_OFFERS = 8
 
 # Of more models than that, the part of the room for rows of the last round, see `admission`.

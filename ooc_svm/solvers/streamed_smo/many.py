@@ -90,8 +90,8 @@ class ManySweeps(_Many[SweepPass]):
         for k, (piece, lane) in enumerate(zip(pieces, lanes, strict=True)):
             lane.sums[:] = sums[k]
             piece.step[:] = step[k]
-            piece.priority[:] = priority[k]
-        offer_best(self.parts, block, rows, pieces, lanes)
+        after = [piece._replace(priority=own) for piece, own in zip(pieces, priority, strict=True)]
+        offer_best(self.parts, block, rows, after, lanes)
 
     def merge(self, left: ManyLanes, right: ManyLanes) -> ManyLanes:
         for k, part in enumerate(self.parts):

@@ -191,8 +191,7 @@ class StreamedSmoPackage(SmoWarmStarting):
 def _n_copies(models: Sequence[ModelSpec], options: TrainOptions) -> int | None:
     """Copies of the rows that a round brings where each model offers all of them; None: one for each model.
 
-    Models that are swept as one share the copies. With a free bias there may be a mean row, with which none
-    are.
+    Models that are swept as one share the copies, but none are with a mean row, which a free bias may bring.
     """
     if options.resolved_bias == "free":
         return None

@@ -170,7 +170,9 @@ class StreamedSmo(Prunable):
         rows = self.state.multipliers.working_set.rows
         # Where all rows are held, a lane may have most of them.
         lanes = self.effort.lanes if self.effort.offered < 1.0 else 1
-        share = self.effort.offered * self.company.room(at_once=self.effort.at_once) / lanes
+        # Later fewer models may be swept as one.
+        at_once = self.effort.at_once and self.certificate.passes == 0
+        share = self.effort.offered * self.company.room(at_once=at_once) / lanes
         return math.ceil(share * rows.capacity), math.ceil(share * rows.most_pairs)
 
     def steps(self) -> Steps:
@@ -304,8 +306,7 @@ class StreamedSmo(Prunable):
         model, state, multipliers = self.model, self.state, self.state.multipliers
         working_set, rounding = multipliers.working_set, state.rounding
         at_start = np.sort(working_set.ids)
-        # Then the read has no steps to make, nor a part of w to sum up.
-        all_held = scored and len(at_start) == self._n_with_cost
+        held_at_start = scored and working_set.count_with_cost() == self._n_with_cost
         before, linear, total = state.w, multipliers.linear, multipliers.total
         # Also where w is 0 again: the sums may have a residue.
         rebuild = bool(before.any()) or linear != 0.0 or total != 0.0
@@ -321,17 +322,19 @@ class StreamedSmo(Prunable):
             state.b = min(max(state.b, -farthest), farthest)
         for r, each in enumerate(self.rounds):
             back = multipliers.back_in(each.rows)
-            residency = None if all_held else multipliers.residency(each.rows, at_start, back)
+            # Where all rows are held, and were at the start, there are no steps, nor parts of w to sum up.
+            moves = not (held_at_start and working_set.count_with_cost() == self._n_with_cost)
+            residency = multipliers.residency(each.rows, at_start, back) if moves else None
             answers = yield Overlap(
                 self._passes(r, residency, reference if scored else None, rebuild, measure),
                 self._solve_working_set, (), self.company.admit, self._end_solving, state.helper(model),
             )  # fmt: skip
-            answer: LaneSums = LaneSums.of_none(state.w) if all_held else answers[0]
+            answer: LaneSums = answers[0] if moves else LaneSums.without_steps(state.w)
             if measure:
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)
             # Only now: a checkpoint may have been written since.
             multipliers.met(back)
-            if rebuild and not all_held:
+            if rebuild and moves:
                 rebuilt += answer.rebuilt
             rate = self._join(r, answer)
             if averaged:
@@ -464,8 +467,9 @@ class StreamedSmo(Prunable):
         state, solved = self.state, self._solved
         self._solved = None
         self.let_go()
-        if solved is None:  # there are no resident rows
-            state.w = state.w.copy()  # the read goes on to need what it began with
+        if solved is None:
+            assert not len(state.multipliers.working_set.places)
+            state.w = state.w.copy()  # `_join` changes it in place
             return state.rho
         state.w = solved.w
         state.rounding.moved(solved.sums, solved.longest)

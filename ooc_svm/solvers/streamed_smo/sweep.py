@@ -26,7 +26,7 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class CopiedRows:
-    """Copies of some rows, made once for models that are swept as one."""
+    """Copies of some rows; models that are swept as one share them."""
 
     ids: Int64Array  # shape (m,): row numbers
     # CSR arrays; ``values`` is None where every stored value is 1
@@ -41,7 +41,7 @@ class CandidateRows:
 
     ids: Int64Array  # shape (m,): row numbers
     copies: CopiedRows  # Other models may have the same
-    # shape (m,): place of each row among the copies; -1: it is resident already, for any model
+    # shape (m,): place of each row among the copies; -1: it is resident already, for some model
     places: Int64Array
     targets: Float64Array  # shape (m, 2): target and cost
     # shape (m,): multipliers before their lane, what the lane wants to add, and what the row is worth keeping
@@ -87,8 +87,8 @@ class LaneSums:
     candidates: list[CandidateRows]  # The rows best worth keeping, in the order of the lanes
 
     @classmethod
-    def of_none(cls, w: Float64Array) -> LaneSums:
-        """Of a round in which no row has steps to make."""
+    def without_steps(cls, w: Float64Array) -> LaneSums:
+        """What comes back where no row is moved."""
         return cls(w, np.empty(0), np.zeros(dual_loops.N_SUMS), [])
 
 
@@ -136,13 +136,16 @@ class SweepPass:
         return (self.model.dual, self.model.step)
 
     def empty(self) -> LaneSums:
-        lane = LaneSums.of_none(self.w.copy())
+        lane = LaneSums.without_steps(self.w.copy())
         lane.rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
         return lane
 
     @property
     def kind(self) -> Hashable | None:
-        """Sweeps over the same rows in the same order, with weights as they are."""
+        """Sweeps over the same rows in the same order, with weights as they are.
+
+        The models are of one company, so that the same rows are resident.
+        """
         if self.mean is not None:
             return None
         loss, scale, before = self.model.loss, self.model.space.scale, self.position.before

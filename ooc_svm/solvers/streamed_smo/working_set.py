@@ -238,6 +238,10 @@ class WorkingSet:
         self._add_rows(model, self.dual, total)
         return total
 
+    def count_with_cost(self) -> int:
+        """Number of rows here that cost something."""
+        return int(np.count_nonzero(self.targets[:, 1]))
+
     def count_free(self, model: DualModel) -> int:
         """Number of rows here that are free."""
         return int(dual_loops.count_free(model.loss, self.dual, self.targets))
