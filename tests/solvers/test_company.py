@@ -34,13 +34,16 @@ def stores(tmp_path_factory):
     return make_stores(tmp_path_factory.mktemp("stores"))
 
 
-def candidates(data, ids, resident, dual, priority):
-    """Rows that a lane offers, with copies of those that are not resident."""
+def copies_of(data, ids):
+    part = data.matrix[ids]
+    return CopiedRows(ids, part.indptr.astype(np.int64), part.indices.astype(np.int32), part.data)
+
+
+def candidates(data, ids, resident, dual, priority, copies=None):
+    """Rows that a lane offers, ascending; copies that are given have those that are not resident."""
     is_copied = ~np.isin(ids, resident)
-    part = data.matrix[ids[is_copied]]
-    indptr, indices = part.indptr.astype(np.int64), part.indices.astype(np.int32)
-    copies = CopiedRows(ids[is_copied], indptr, indices, part.data)
-    places = np.where(is_copied, np.cumsum(is_copied) - 1, -1)
+    copies = copies_of(data, ids[is_copied]) if copies is None else copies
+    places = np.where(is_copied, np.searchsorted(copies.ids, ids), -1)
     known = data.targets[ids], dual[ids], np.zeros(len(ids)), priority[ids]
     return CandidateRows(ids, copies, places, *known)
 
@@ -57,12 +60,15 @@ def test_the_rows_worth_most_to_all_are_kept_once(seed, capacity, n_models):
         fresh, claims, worth = rng.permutation(N_ROWS)[:90], [], np.zeros(N_ROWS)
         before = [dict(zip(own.ids.tolist(), own.dual.tolist(), strict=True)) for own in sets]
         wanted = [set() for _ in sets]
+        # Some models are swept as one.
+        shared = copies_of(data, np.sort(np.setdiff1d(fresh, rows.ids)))
         for own, share, asked in zip(sets, shares, wanted, strict=True):
             dual, priority = rng.random(N_ROWS), np.round(4 * rng.random(N_ROWS), 2)
             offered = np.sort(np.setdiff1d(rng.permutation(fresh)[:40], own.ids))
             own.stationarity[:] = rng.normal(size=len(own.ids))
             of_own, least = own.priorities(model, 1.0), float(rng.choice([0.0, 0.8]))
-            found = candidates(data, offered, rows.ids, dual, priority)
+            copies = shared if rng.random() < 0.5 else None
+            found = candidates(data, offered, rows.ids, dual, priority, copies)
             claims.append(Claim(own, of_own, [found], 1.0, least, float(share)))
             ids, values = np.concatenate([own.ids, offered]), np.concatenate([of_own, priority[offered]])
             weight = np.where(values >= FREE_PRIORITY, share, share**2)
