@@ -16,13 +16,7 @@ from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.passes.base import Position, RowSet, RowSlice, union
 from ooc_svm.solvers.streamed_smo import many_loops
 from ooc_svm.solvers.streamed_smo.dual_loops import N_SUMS
-from ooc_svm.solvers.streamed_smo.sweep import (
-    LaneSums,
-    ScorePass,
-    SweepPass,
-    offer_best,
-    seed_of,
-)
+from ooc_svm.solvers.streamed_smo.sweep import LaneSums, ScorePass, SweepPass, offer_best, seed_of
 
 
 @dataclass(slots=True)
