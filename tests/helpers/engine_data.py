@@ -80,8 +80,9 @@ def bits(answer):
     """All that the dual steps of a round come back with, as bytes."""
     parts = [answer.w, answer.rebuilt, answer.sums]
     for rows in answer.candidates:
-        parts += [rows.ids, rows.indptr, rows.indices, rows.values]
-        parts += [rows.targets, rows.dual, rows.step, rows.priority]
+        copies = rows.copies
+        parts += [copies.ids, copies.indptr, copies.indices, copies.values]
+        parts += [rows.ids, rows.places, rows.targets, rows.dual, rows.step, rows.priority]
     return b"".join(part.tobytes() for part in parts)
 
 
