@@ -58,5 +58,5 @@ def test_no_more_vectors_live_than_are_planned(n_classes, far, options, all_held
     assert report["passes"] > 1
     vectors = items["weights"] + items["other vectors"] + items["lanes"]
     assert peak < vectors + items["resident rows"] + items["row vectors"]
-    # Where all rows are held most of the reads make no steps, and take less.
-    assert all_held or 0.5 * vectors < peak
+    # Of four lanes none is swept in the reads without steps, where all rows are held.
+    assert 0.5 * vectors < peak or (all_held and "lanes" in options)

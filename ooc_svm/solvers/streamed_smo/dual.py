@@ -151,11 +151,11 @@ class SlopeSizes:
 
 @dataclass(frozen=True, slots=True)
 class TargetSums:
-    """Rule on row vectors: sums of the costs c, and of ``c t`` and ``c |t|``."""
+    """Rule on row vectors: sums of the costs c, of ``c t`` and ``c |t|``, and how many c are not 0."""
 
     model: DualModel
     writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (3,)
+    sums_shape: ClassVar[tuple[int, ...]] = (4,)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ class TargetSums:
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         t, c = self.model.target_costs(rows)
         with np.errstate(over="ignore"):  # the certificate reports it
-            sums += [c.sum(), c @ t, c @ np.abs(t)]
+            sums += [c.sum(), c @ t, c @ np.abs(t), np.count_nonzero(c)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,22 +182,6 @@ class ClassCosts:
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         t, c = self.model.target_costs(rows)
         sums += [c[t > 0.0].sum(), c[t < 0.0].sum()]
-
-
-@dataclass(frozen=True, slots=True)
-class CostCount:
-    """Rule on row vectors: number of rows that cost something."""
-
-    model: DualModel
-    writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (1,)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return self.model.targets.reads
-
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        sums[0] += np.count_nonzero(self.model.target_costs(rows)[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.passes.base import Position, RowSet, RowSlice, union
 from ooc_svm.solvers.streamed_smo import many_loops
-from ooc_svm.solvers.streamed_smo.dual_loops import N_SUMS
 from ooc_svm.solvers.streamed_smo.sweep import LaneSums, ScorePass, SweepPass, offer_best, seed_of
 
 
@@ -66,7 +65,7 @@ class ManySweeps(_Many[SweepPass]):
     def empty(self) -> ManyLanes:
         w, nothing = _side_by_side([part.w for part in self.parts]), np.empty(0)
         rebuilt = np.zeros((len(w) if self.parts[0].rebuild else 0, len(self.parts)))
-        return ManyLanes(w, rebuilt, [LaneSums(nothing, nothing, np.zeros(N_SUMS), []) for _ in self.parts])
+        return ManyLanes(w, rebuilt, [LaneSums.without_steps(nothing) for _ in self.parts])
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: ManyLanes) -> None:
         assert block is not None

@@ -16,7 +16,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Pass, Position, RowSet, Segment
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.grid_minimum import lowest
-from ooc_svm.solvers.streamed_smo.dual import ClassCosts, CostCount, DualModel, LossesAlong, TargetSums
+from ooc_svm.solvers.streamed_smo.dual import ClassCosts, DualModel, LossesAlong, TargetSums
 from ooc_svm.solvers.streamed_smo.rounds import MIN_ROWS, Round, opening
 from ooc_svm.solvers.streamed_smo.sweep import COST, NORM, NormPass
 
@@ -38,7 +38,7 @@ def place_targets(model: DualModel, rows: RowSet) -> Generator[Pass, Any, tuple[
         return 0.0, 1.0
     # They do not follow from C, nor do their last digits.
     model = replace(model, C=1.0)
-    center, (cost, total, size) = 0.0, (yield RowPass(TargetSums(model), rows))
+    center, (cost, total, size, _) = 0.0, (yield RowPass(TargetSums(model), rows))
     if model.free_bias and cost > 0.0:
         mean = float(total / cost)
         centered = replace(model, center=mean)
@@ -60,7 +60,7 @@ def place_targets(model: DualModel, rows: RowSet) -> Generator[Pass, Any, tuple[
 
 def count_with_cost(model: DualModel, rows: RowSet) -> Generator[Pass, Any, int]:
     """Number of rows that cost something: the others have no multiplier to be found."""
-    return int((yield RowPass(CostCount(model), rows))[0])
+    return int((yield RowPass(TargetSums(model), rows))[3])
 
 
 def log_odds(model: DualModel, rows: RowSet) -> Generator[Pass, Any, float]:

@@ -175,9 +175,9 @@ class ResidentRows:
         self._use(int(self.indptr[-1]))
         for rows, chosen, place in parts:
             row_ops.gather_rows(
-                row_ops.unsigned(rows.indptr), row_ops.unsigned(rows.indices), rows.values, chosen,
-                row_ops.unsigned(self.indptr.take(place)), row_ops.unsigned(self.indices),
-                None if self.all_ones else self.values,
+                row_ops.unsigned(rows.indptr), row_ops.unsigned(rows.indices), rows.values,
+                row_ops.unsigned(chosen), row_ops.unsigned(self.indptr.take(place)),
+                row_ops.unsigned(self.indices), None if self.all_ones else self.values,
             )  # fmt: skip
         # A run of an older release has rows whose columns have none.
         if self.n_numbered and is_numbered:
@@ -199,7 +199,11 @@ class ResidentRows:
         indices = np.empty_like(rows.indices)
         values = None if rows.values is None else np.empty_like(rows.values)
         row_ops.gather_rows(
-            *self.matrix, own, row_ops.unsigned(rows.indptr), row_ops.unsigned(indices), values
+            *self.matrix,
+            row_ops.unsigned(own),
+            row_ops.unsigned(rows.indptr),
+            row_ops.unsigned(indices),
+            values,
         )
         wanted = rows.indices
         if len(self.columns):

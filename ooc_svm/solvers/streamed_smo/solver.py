@@ -312,11 +312,11 @@ class StreamedSmo(Prunable):
         rebuild = bool(before.any()) or linear != 0.0 or total != 0.0
         rebuilt = working_set.sum_of_rows(model) if rebuild else np.empty(0)
         rounding.start(working_set.sums_before(model), model.space.norm(state.w))
-        measure = rounding.rows[COST] == 0.0
+        norms = rounding.rows[COST] == 0.0
         self._candidates = []
         averaged = model.unbounded and len(self.rounds) > 1
         mean, mean_b = np.zeros(model.space.n_features if averaged else 0), 0.0
-        if model.free_bias and not measure and math.isfinite(self.certificate.upper):
+        if model.free_bias and not norms and math.isfinite(self.certificate.upper):
             # With few rows of a model resident, the search for b may have gone astray.
             farthest = farthest_bias(model, state, self._log_odds)
             state.b = min(max(state.b, -farthest), farthest)
@@ -326,11 +326,11 @@ class StreamedSmo(Prunable):
             moves = not (held_at_start and working_set.count_with_cost() == self._n_with_cost)
             residency = multipliers.residency(each.rows, at_start, back) if moves else None
             answers = yield Overlap(
-                self._passes(r, residency, reference if scored else None, rebuild, measure),
+                self._passes(r, residency, reference if scored else None, rebuild, norms),
                 self._solve_working_set, (), self.company.admit, self._end_solving, state.helper(model),
             )  # fmt: skip
             answer: LaneSums = answers[0] if moves else LaneSums.without_steps(state.w)
-            if measure:
+            if norms:
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)
             # Only now: a checkpoint may have been written since.
             multipliers.met(back)

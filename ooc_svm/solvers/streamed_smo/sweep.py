@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, RowBlock, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Fused, Position, RowSet, RowSlice, StridedRange
+from ooc_svm.passes.gather import take_rows
 from ooc_svm.solvers.streamed_smo import choice_loops, dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED
@@ -136,9 +137,8 @@ class SweepPass:
         return (self.model.dual, self.model.step)
 
     def empty(self) -> LaneSums:
-        lane = LaneSums.without_steps(self.w.copy())
-        lane.rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
-        return lane
+        rebuilt = np.zeros(len(self.w) if self.rebuild else 0)
+        return LaneSums(self.w.copy(), rebuilt, np.zeros(dual_loops.N_SUMS), [])
 
     @property
     def kind(self) -> Hashable | None:
@@ -339,12 +339,8 @@ def offer_best(
 
 def copy_rows(block: RowBlock, own: Int64Array) -> CopiedRows:
     """Copies of some of a block's rows."""
-    indptr = np.zeros(len(own) + 1, dtype=np.int64)
-    np.cumsum(block.indptr[own + 1] - block.indptr[own], out=indptr[1:])
-    indices = np.empty(indptr[-1], dtype=np.int32)
-    values = None if block.values is None else np.empty(indptr[-1], dtype=block.values.dtype)
-    row_ops.gather_rows(*block.arrays, own, row_ops.unsigned(indptr), row_ops.unsigned(indices), values)
-    return CopiedRows(block.start + own, indptr, indices, values)
+    rows = take_rows(block, own)
+    return CopiedRows(block.start + own, rows.indptr, rows.indices, rows.values)
 
 
 def distinct(candidates: Sequence[CandidateRows]) -> list[CopiedRows]:
