@@ -43,7 +43,7 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
         fewest, most = min(report["batches"]), max(report["batches"])
         sizes = f"{fewest} to {most} models" if fewest < most else count(most, "model")
         facts.append(
-            ("batches", f"{len(report['batches'])} of {sizes}: more do not fit the memory at a time")
+            ("batches", f"{len(report['batches'])} of {sizes}: more at a time need more memory")
         )
     if report.get("resident") is not None:
         facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data"))

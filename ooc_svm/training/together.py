@@ -90,7 +90,7 @@ def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:
     data, batch = prepared.data, prepared.batch
     if batch is not None:
         recorder.note(
-            f"{batch.name}, {batch.n_models} of {batch.n_final} models: more do not fit the memory at a time"
+            f"{batch.name}, {batch.n_models} of {batch.n_final} models: more at a time need more memory"
         )
     if batch is None or batch.number == 0:
         if data.remark is not None:

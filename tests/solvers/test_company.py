@@ -50,29 +50,30 @@ def candidates(data, ids, resident, dual, priority, copies=None):
 
 @given(seed=st.integers(0, 10**6), capacity=st.integers(50, 1500), n_models=st.integers(1, 5))
 @settings(deadline=None, max_examples=60)
-def test_the_rows_worth_most_to_all_are_kept_once(seed, capacity, n_models):
+def test_the_rows_worth_most_to_any_model_are_kept_once(seed, capacity, n_models):
     rng, data = np.random.default_rng(seed), dual_data("hinge", n_rows=N_ROWS, n_features=30)
     model, sizes = dual_model(data), np.diff(data.matrix.indptr) + 1
     rows = ResidentRows(capacity, np.empty(0), False)
     sets = [WorkingSet(rows) for _ in range(n_models)]
-    shares = rng.dirichlet(np.ones(n_models)) if n_models > 1 else np.ones(1)
+    weights = rng.uniform(0.02, 1.0, n_models)
+    weights[rng.integers(n_models)] = 1.0
     for _ in range(4):
         fresh, claims, worth = rng.permutation(N_ROWS)[:90], [], np.zeros(N_ROWS)
         before = [dict(zip(own.ids.tolist(), own.dual.tolist(), strict=True)) for own in sets]
         wanted = [set() for _ in sets]
         # Some models are swept as one.
         shared = copies_of(data, np.sort(np.setdiff1d(fresh, rows.ids)))
-        for own, share, asked in zip(sets, shares, wanted, strict=True):
+        for own, weight, asked in zip(sets, weights, wanted, strict=True):
             dual, priority = rng.random(N_ROWS), np.round(4 * rng.random(N_ROWS), 2)
             offered = np.sort(np.setdiff1d(rng.permutation(fresh)[:40], own.ids))
             own.stationarity[:] = rng.normal(size=len(own.ids))
             of_own, least = own.priorities(model, 1.0), float(rng.choice([0.0, 0.8]))
             copies = shared if rng.random() < 0.5 else None
             found = candidates(data, offered, rows.ids, dual, priority, copies)
-            claims.append(Claim(own, of_own, [found], 1.0, least, float(share)))
+            claims.append(Claim(own, of_own, [found], 1.0, least, float(weight)))
             ids, values = np.concatenate([own.ids, offered]), np.concatenate([of_own, priority[offered]])
-            weight = np.where(values >= FREE_PRIORITY, share, share**2)
-            worth[ids[values >= least]] += (weight * values)[values >= least]
+            of = np.where(values >= FREE_PRIORITY, weight, weight**2 / n_models) * values
+            np.maximum.at(worth, ids[values >= least], of[values >= least])
             asked.update(ids[values >= least].tolist())
         leaving = admit(rows, claims)
         assert len(set(rows.ids.tolist())) == len(rows.ids)
@@ -97,28 +98,11 @@ def test_the_rows_worth_most_to_all_are_kept_once(seed, capacity, n_models):
 def claims_of(data, rows, sets, ids, priorities):
     """What each model asks for: the same rows, each with priorities of its own."""
     offers = (candidates(data, ids, rows.ids, np.zeros(N_ROWS), own) for own in priorities)
-    model, share = dual_model(data), 1.0 / len(sets)
+    model = dual_model(data)
     return [
-        Claim(own, own.priorities(model, 1.0), [offer], 1.0, 0.0, share)
+        Claim(own, own.priorities(model, 1.0), [offer], 1.0, 0.0)
         for own, offer in zip(sets, offers, strict=True)
     ]
-
-
-@pytest.mark.parametrize("guests", [0.0, 0.25])
-def test_a_part_of_the_room_is_for_the_newest_rows(guests):
-    rng, data = np.random.default_rng(3), dual_data("hinge", n_rows=N_ROWS, n_features=30)
-    sizes, first, second = np.diff(data.matrix.indptr) + 1, np.arange(60), np.arange(60, 120)
-    rows = ResidentRows(int(sizes[first].sum()), np.empty(0), False)
-    own = WorkingSet(rows)
-    admit(rows, claims_of(data, rows, [own], first, [np.full(N_ROWS, 2.0)]), guests)
-    assert set(rows.ids.tolist()) == set(first.tolist()), "there was room for all"
-    own.stationarity[:] = 0.0
-    worth = own.priorities(dual_model(data), 1.0).min() / 4.0 * rng.uniform(0.2, 1.0, N_ROWS)
-    admit(rows, claims_of(data, rows, [own], second, [worth]), guests)
-    new = np.setdiff1d(rows.ids, first)
-    assert guests * rows.capacity - sizes.max() <= sizes[new].sum() <= guests * rows.capacity
-    assert len(new) == 0 or worth[np.setdiff1d(second, new)].max() <= worth[new].min() + 1e-3
-    assert rows.is_sound(30)
 
 
 @pytest.mark.parametrize("most", [1, 40, 10_000])
@@ -166,9 +150,9 @@ def offered(monkeypatch):
     monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.ALL_ELEMENTS", 1 << 22)
     found = []
 
-    def kept(rows, claims, guests=0.0):
+    def kept(rows, claims):
         found.append([part for claim in claims for part in claim.candidates])
-        return admit(rows, claims, guests)
+        return admit(rows, claims)
 
     monkeypatch.setattr("ooc_svm.solvers.streamed_smo.company.admit", kept)
     return found
@@ -206,21 +190,16 @@ def short_rows(n_rows, n_classes):
     return sparse.csr_matrix(matrix.multiply(1.0 / linalg.norm(matrix, axis=1)[:, None])), classes
 
 
-def test_guests_save_many_models_most_reads(monkeypatch):
+def test_many_models_need_little_room(monkeypatch):
+    """By the sum of what rows are worth to all models there were 86 reads, by the most there are 30."""
     monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 1)
-    matrix, classes = short_rows(600, 30)
-
-    def reads(guests):
-        monkeypatch.setattr("ooc_svm.solvers.streamed_smo.company.GUESTS", guests)
-        models = train(matrix, classes, resident=0.1, tol=1e-2).report["models"]
-        assert all(model["converged"] for model in models)
-        return max(model["passes"] for model in models)
-
-    assert 2 * reads(0.25) <= reads(0.0)
+    models = train(*short_rows(600, 30), resident=0.1, tol=1e-2).report["models"]
+    assert all(model["converged"] for model in models)
+    assert max(model["passes"] for model in models) <= 40
 
 
 @pytest.mark.parametrize("bias", ["penalized", "free"])
-def test_with_guests_a_run_goes_on_to_the_bit(bias, tmp_path, monkeypatch):
+def test_with_little_room_a_run_goes_on_to_the_bit(bias, tmp_path, monkeypatch):
     monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 1)
     rows, options = short_rows(300, 10), {"resident": 0.1, "bias": bias, "tol": 1e-4}
     whole = train(*rows, max_passes=5, **options)
@@ -295,7 +274,7 @@ def multipliers_of(solver, vectors):
 @pytest.mark.parametrize("bias", ["none", "penalized", "free"])
 @pytest.mark.parametrize("problem", ["svc", "svr"])
 def test_models_that_end_give_their_rows_back(stores, runs, problem, bias):
-    options = {"problem": problem, "bias": bias, "C": [5e-4, *COSTS], "resident": 0.1, "tol": 1e-4}
+    options = {"problem": problem, "bias": bias, "C": [1e-5, *COSTS], "resident": 0.1, "tol": 1e-4}
     model = train(stores[problem, "many"], **options)
     assert model.report["converged"]
     solvers, vectors = runs[-1]

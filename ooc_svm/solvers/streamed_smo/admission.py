@@ -1,16 +1,13 @@
 """Which rows are held in memory: those that matter most to all models of a run together.
 
-What a row is worth is the sum over the models of their shares in the decision times what the row is worth to
-each: `ooc_svm.losses.functions.priority`. Rows that are not free count less, by the model's
-share once more: most rows are near the margin of many models, and together that would outweigh being free for
-one. (To keep the rows that are worth most to any one model takes more reads.) A row that is kept belongs to
-the models that have it already or that offer it; where these pairs of a row and a model would be too many,
-to those that it is worth most to.
-
-Where most rows that matter are elsewhere, a part of the room is for guests: the best of the last round's
-rows, however little they are worth next to those here. They are solved together with these once, which
-reading them does not come up to, and hold their own after that or leave. (172 classes of texts, a tenth of
-the rows resident: 10 reads to a gap of 1e-2 with a quarter of the room for guests, more than 20 without.)
+What a row is worth is the most that it is worth to any model: `ooc_svm.losses.functions.priority` times the
+model's weight, which is 1 for the one furthest from its end. Rows that are not free count less, by the weight
+once more and the number of models: most rows are near the margin of many. By the sum over the models, rows
+that are free for most of them would be kept alone, and the models furthest from their end would miss those
+that are free for no other. (61 M generated nonzeros, a quarter of them resident, C = 4 and 8 together: 13
+reads and 116 n visits; by the most 11 and 71 n, as many reads as C = 8 takes by itself.) A row that is kept
+belongs to the models that have it already or that offer it; where these pairs of a row and a model would be
+too many, to those that it is worth most to.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
-from ooc_svm.solvers.streamed_smo.choice_loops import HIGHEST_PRIORITY, best_that_fit, claim, kept_of
+from ooc_svm.solvers.streamed_smo.choice_loops import best_that_fit, claim, kept_of
 from ooc_svm.solvers.streamed_smo.resident_rows import NO_LIMIT, ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, distinct
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
@@ -41,14 +38,11 @@ class Claim:
     candidates: Sequence[CandidateRows]
     theta: float  # The share of the candidates' steps that was taken
     min_priority: float  # Rows of a lower priority are not kept for this model
-    share: float = 1.0  # In the decision
+    weight: float = 1.0  # In the decision, at most 1; 0: it has ended
 
 
-def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> list[Leaving]:
-    """Keep the best of the rows here and of the candidates; what leaves each of the models.
-
-    ``guests``: the part of the room that is for candidates, if there is no room for all.
-    """
+def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
+    """Keep the best of the rows here and of the candidates; what leaves each of the models."""
     candidates = [part for each in claims for part in each.candidates]
     copies = distinct(candidates)
     if not len(rows.ids) and not any(len(part.ids) for part in copies):
@@ -60,16 +54,18 @@ def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> l
         sizes[number] = np.diff(part.indptr)[own] + 1
     worth, wanted = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
     asked: list[tuple[Int64Array, BoolArray, Float64Array]] = []
-    at = 0
+    at, n_running = 0, sum(each.weight > 0.0 for each in claims)
     for each in claims:
         parts = numbers[at : at + len(each.candidates)]
         at += len(parts)
         own = np.concatenate([each.working_set.places, *parts])
         priority = np.concatenate([each.priority, *(part.priority for part in each.candidates)])
-        asked.append((own, *claim(own, priority, each.min_priority, each.share, worth, wanted)))
+        bound_weight = each.weight**2 / max(n_running, 1)
+        found = claim(own, priority, each.min_priority, each.weight, bound_weight, worth, wanted)
+        asked.append((own, *found))
     kept = wanted & (sizes <= rows.capacity)
     if full := int(sizes @ kept) > rows.capacity:
-        kept = _best_rows(worth, sizes, kept, rows, guests)
+        kept = best_that_fit(worth, sizes, kept, rows.capacity, NO_LIMIT)
     if candidates:
         rows.cutoff = float(worth.min(where=kept, initial=np.inf)) if full else 0.0
     taken = [kept_of(own, is_wanted, kept) for own, is_wanted, _ in asked]
@@ -88,31 +84,11 @@ def admit(rows: ResidentRows, claims: Sequence[Claim], guests: float = 0.0) -> l
     return leaving
 
 
-def _best_rows(
-    worth: Float64Array, sizes: Int64Array, wanted: BoolArray, rows: ResidentRows, guests: float
-) -> BoolArray:
-    """Which of the wanted rows are kept where there is no room for all of them; see `admit`."""
-    if not guests:
-        return np.asarray(best_that_fit(worth, sizes, wanted, rows.capacity, NO_LIMIT))
-    worth, is_guest = _spread(worth), np.arange(len(sizes)) >= len(rows.ids)
-    kept = best_that_fit(worth, sizes, wanted & is_guest, int(guests * rows.capacity), NO_LIMIT)
-    room = rows.capacity - int(sizes @ kept)
-    return np.asarray(kept | best_that_fit(worth, sizes, wanted & ~is_guest, room, NO_LIMIT))
-
-
 def _best_pairs(wanted: Sequence[BoolArray], worth: Sequence[Float64Array], most: int) -> list[BoolArray]:
     """Of each model's rows those kept for it: the pairs that are worth most."""
     pairs, of = np.concatenate(wanted), np.concatenate(worth)
-    spread = np.zeros(len(of))
-    spread[pairs] = _spread(of[pairs])
-    kept = best_that_fit(spread, np.ones(len(of), np.int64), pairs, NO_LIMIT, most)
+    kept = best_that_fit(of, np.ones(len(of), np.int64), pairs, NO_LIMIT, most)
     return np.split(kept, np.cumsum([len(each) for each in wanted])[:-1])
-
-
-def _spread(worth: Float64Array) -> Float64Array:
-    """The same, as multiples that fill the range of priorities: of many models each adds little."""
-    most = worth.max(initial=0.0)
-    return worth * (HIGHEST_PRIORITY / most) if most > 0.0 else worth
 
 
 def _share_out(claim: Claim, own: Int64Array, kept: BoolArray, places: Int64Array) -> Leaving:

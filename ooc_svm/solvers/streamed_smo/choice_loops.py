@@ -64,22 +64,22 @@ def best_that_fit(priority, sizes, eligible, room, most):  # type: ignore[no-unt
 
 
 @compiled
-def claim(own, priority, least, share, worth, wanted):  # type: ignore[no-untyped-def]
-    """Add what rows are worth to a model, and note those that it wants.
+def claim(own, priority, least, weight, bound_weight, worth, wanted):  # type: ignore[no-untyped-def]
+    """Note which rows a model wants, and what they are worth where that is more than to those before it.
 
     ``own`` (int64, shape (m,)): numbers of the rows; -1 for those that have left meanwhile.
     ``priority`` (float64, shape (m,)): and the lowest of a row that is wanted, ``least``.
-    ``share``: of the model in the decision; rows that are not free count by its square.
+    ``weight``, ``bound_weight``: what the priority is multiplied by, of a free row and of others.
     ``worth``, ``wanted``: float64 and bool, of all rows; changed.
 
     Returns which rows are wanted, and what each is worth to the model.
     """
     is_wanted, own_worth = np.empty(len(own), np.bool_), np.empty(len(own))
     for i in range(len(own)):
-        of = (share if priority[i] >= FREE_PRIORITY else share**2) * priority[i]
+        of = (weight if priority[i] >= FREE_PRIORITY else bound_weight) * priority[i]
         is_wanted[i], own_worth[i] = own[i] >= 0 and priority[i] >= least, of
         if is_wanted[i]:
-            worth[own[i]] += of
+            worth[own[i]] = max(worth[own[i]], of)
             wanted[own[i]] = True
     return is_wanted, own_worth
 

@@ -35,10 +35,8 @@ from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 # Shares of the data that may be held in memory. A larger one than the first saves reads where C is large, and
 # takes more time than it saves where it is not. Of little data the first ones do too, unless no row is ever
 # without a loss or its multiplier has no upper bound (measured on covtype: three quarters of the time).
-SHARES = (
-    *(0.3, 0.2, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.015, 0.01),
-    *(0.007, 0.005, 0.003, 0.002, 0.001, 1e-4, 1e-5, 1e-6),
-)
+# From 0.3 on, a tenth less each time; 0.1 is one of them.
+SHARES = tuple(round(0.1 * 3.0 ** (step / 10), 7) for step in range(10, -106, -1))
 LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
 # Several models hold at most so many times the rows of one: many rows matter to most of them.
 MOST_TOGETHER = 4
@@ -56,8 +54,10 @@ COMPILED_BYTES = 35 * 10**6  # What compiling proximal steps leaves behind in a 
 # it has gained. But no more than `FEW_ELEMENTS` for the second.
 LEAST_ROWS, USEFUL_ROWS = 8, 1024
 
-# A smaller share of the data, where that is also few rows, takes several times the reads of a larger one.
-CROWDED = 0.02
+# A smaller share of the data, where that is also few rows, takes several times the reads of a larger one; and
+# so may less than this part of what one model of much data would hold alone. (61 M generated nonzeros, 8
+# values of C, `--memory 1GB`: 93 s by fours that hold 12 %, 58 s by twos that hold 22 %.)
+CROWDED, CROWDED_PART = 0.02, 0.6
 
 # Of many models, a resident row is held for at least so many on average where memory is short: few rows are
 # near the margin of more. (172 classes of texts: 5 to 8.)
@@ -100,10 +100,12 @@ class StreamedSmoPackage(SmoWarmStarting):
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
     ) -> SolverPlan:
         """As many resident rows as are worth it and fit, before row vectors and blocks in memory."""
+        one = _with_members(replace(size, n_models=1), options)
         size = _with_members(size, options)
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
-        left = min(_left(size, options, room, threads) for threads in (lanes, room.threads))
+        threads = lanes, room.threads
+        left, least = _left(size, options, room, threads), min(_least_capacity(size), CROWDED * size.elements)
         cut_for, parts = None, count_parts(size.n_nonzeros, size.n_rows)
         if kept is not None:
             parts = kept.get("parts", 1)
@@ -120,14 +122,18 @@ class StreamedSmoPackage(SmoWarmStarting):
             pairs = _fitting_pairs(size, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
             at_bounds = options.has_end and options.bounded
-            capacity, pairs = _best_capacity(size, RESIDENT_PART * max(left, 0), at_bounds)
+            capacity, pairs = _best_capacity(size, left, at_bounds)
+            if size.n_models > one.n_models:
+                alone, _ = _best_capacity(one, _left(one, options, room, threads), at_bounds)
+                least = max(least, CROWDED_PART * min(alone, SHARES[0] * size.elements))
         if cut_for is None:
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
                 cut_for = math.ceil(effort_for(size.n_nonzeros, 1.0).unbounded_cut * capacity)
         steps = capacity == size.elements and parts == 1 and has_proximal_steps(size.dimension)
         narrow = int(is_narrow(size.dimension) or steps) if kept is None else kept.get("narrow", 0)
-        return _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow))
+        plan = _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow))
+        return replace(plan, crowded=capacity < least)
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""
@@ -251,7 +257,6 @@ def _plan(
         expected_reads=EXPECTED_READS,
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
-        crowded=parameters.resident_elements < min(_least_capacity(size), CROWDED * size.elements),
         long_rows=parameters.parts > 1,
     )
 
@@ -284,11 +289,12 @@ def _fitting_pairs(size: DataSize, capacity: int, nbytes: float) -> int | None:
         a_row = max(a_row // 2, PAIRS_A_ROW)
 
 
-def _best_capacity(size: DataSize, nbytes: float, at_bounds: bool) -> tuple[int, int]:
+def _best_capacity(size: DataSize, left: int, at_bounds: bool) -> tuple[int, int]:
     """The largest of the shares worth holding that fits, and the pairs that fit.
 
-    ``at_bounds``: whether most multipliers rest at their bounds.
+    ``left``: bytes besides what else is needed. ``at_bounds``: whether most multipliers rest at their bounds.
     """
+    nbytes = RESIDENT_PART * max(left, 0)
     most = MOST_OF_LITTLE if at_bounds and size.n_nonzeros < LITTLE_DATA else 1.0
     together = min(size.n_models, MOST_TOGETHER)
     shares = (together * share for share in SHARES if share <= most)
@@ -372,8 +378,11 @@ def _vectors_a_model(options: TrainOptions) -> int:
     return 5 + 2 * free + 2 * means + 4 * kept
 
 
-def _left(size: DataSize, options: TrainOptions, room: Room, threads: int) -> int:
-    return room.nbytes - sum(item.nbytes for item in _items(size, options, room, threads))
+def _left(size: DataSize, options: TrainOptions, room: Room, threads: Sequence[int]) -> int:
+    """Bytes that are left for resident rows, with whichever number of threads that is less."""
+    return min(
+        room.nbytes - sum(item.nbytes for item in _items(size, options, room, number)) for number in threads
+    )
 
 
 SOLVER = StreamedSmoPackage()

@@ -69,10 +69,6 @@ from ooc_svm.solvers.streamed_smo.sweep import (
     seed_of,
 )
 
-# Lowest priority of candidates, as a share of the lowest that the working set last kept: most rows need no
-# copying then (measured: it costs no reads).
-CANDIDATE_SHARE = 0.95
-
 # Largest distance of the values around the smallest P at the end of a search, as a share of the gap wanted.
 FLAT = 0.01
 
@@ -364,7 +360,7 @@ class StreamedSmo(Prunable):
         place = each.rows, each.position, each.prefetch
         passes: list[Pass] = []
         if residency is not None:
-            least = max(self.company.min_worth(CANDIDATE_SHARE), self._min_priority)
+            least = max(self.company.min_worth(), self._min_priority)
             sweep = SweepPass(
                 model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
                 float(state.multipliers.thetas[r]), residency, self.effort.visits,
