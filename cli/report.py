@@ -42,9 +42,7 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
     if "batches" in report:
         fewest, most = min(report["batches"]), max(report["batches"])
         sizes = f"{fewest} to {most} models" if fewest < most else count(most, "model")
-        facts.append(
-            ("batches", f"{len(report['batches'])} of {sizes}: more at a time need more memory")
-        )
+        facts.append(("batches", f"{len(report['batches'])} of {sizes}: more at a time need more memory"))
     if report.get("resident") is not None:
         facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data"))
     size = f"{count(len(models), 'model')} of {count(report['n_features'], 'feature')}"
