@@ -174,11 +174,12 @@ def engine_of(cluster, n_features: int, n_workers: int) -> Iterator[tuple]:
     source = MatrixSource(matrix, labels)
     first = cut_rounds(source.blocks, 1, 4)[0]
     model = DualModel(ValueTargets(), Hinge(), 1.0, LinearSpace(n_features))
-    no_rows = Residency(*np.empty((3, 0), np.int64), np.empty(0))
+    nobody = np.empty(0, np.int64)
+    no_rows = Residency(nobody, nobody, nobody, np.empty(0), nobody)
 
     def requests(w: np.ndarray, reference: np.ndarray | None, rebuild: bool) -> list:
         bias, seed, where = np.zeros(3), np.uint64(1), (first.rows, first.position)
-        sweep = SweepPass(model, w, None, rebuild, bias, 1.0, 0.0, no_rows, seed, 0, 0.0, *where)
+        sweep = SweepPass(model, w, None, rebuild, bias, 1.0, 0.0, no_rows, 1, seed, (0, 0), 0.0, *where)
         return [sweep] if reference is None else [sweep, ScorePass(model, reference, *where)]
 
     class Some:
