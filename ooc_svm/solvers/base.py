@@ -103,7 +103,9 @@ class SolverPlan:
     cut : tuple of int
         How a read is cut, where saved row vectors can be understood by this alone.
     crowded : bool
-        Whether it has so little room that fewer models at a time are better.
+        Whether it has so little room that fewer models at a time are better, in any case.
+    cramped : bool
+        Whether it has so little room that fewer values of C at a time are better.
     long_rows : bool
         Whether it has functions of its own for rows as long as those of the data, see `LONG_ROW`.
     """
@@ -116,6 +118,7 @@ class SolverPlan:
     sorts_by: int = 0
     cut: tuple[int, ...] = ()
     crowded: bool = False
+    cramped: bool = False
     long_rows: bool = False
 
 

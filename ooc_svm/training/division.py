@@ -15,7 +15,7 @@ def batches(prepared: Preparation) -> list[Preparation]:
     """The run itself if it fits the memory, else its batches: as few as fit with room enough to work in.
 
     Models that differ in C alone stay together with all classes of that C where scores of several of them are
-    compared.
+    compared. Values of C have batches of their own where they would have little room together.
 
     MemoryBudgetError if not even one model at a time fits; the message holds the sum.
     """
@@ -23,7 +23,7 @@ def batches(prepared: Preparation) -> list[Preparation]:
     for crowded in (False, True):
         found = _fewest(prepared, most, crowded=crowded)
         if found is not None:
-            return in_batches(prepared, found)
+            return in_batches(prepared, _roomier(prepared, found, min(most, len(prepared.options.C))))
     raise _refusal(prepared, most)
 
 
@@ -74,6 +74,14 @@ def _fewest(prepared: Preparation, most: int, *, crowded: bool) -> int | None:
         middle = (too_few + enough) // 2
         too_few, enough = (too_few, middle) if fits(middle) else (middle, enough)
     return enough
+
+
+def _roomier(prepared: Preparation, least: int, most: int) -> int:
+    """The least number of batches in which values of C have room, see `SolverPlan`; else ``least``."""
+    for total in range(least, most + 1):
+        if not _budget(in_batches(prepared, total)[0]).plan.cramped:
+            return total
+    return least
 
 
 def _refusal(prepared: Preparation, most: int) -> MemoryBudgetError:

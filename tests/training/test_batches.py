@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,6 +65,25 @@ class TestDivision:
 
     def test_then_the_classes_of_each_value_are_divided(self):
         assert all(part.splits_classes for part in batches_of(COSTS, 7, 4))
+
+    @pytest.mark.parametrize(("roomy", "total"), [(1, 1), (2, 2), (3, 3), (4, 1)])
+    def test_values_of_c_have_room_but_classes_stay_together(self, store, monkeypatch, roomy, total):
+        """Nine models fit at a time, those of three values of C."""
+
+        def budget(prepared):
+            n_batches = prepared.batch.total if prepared.batch is not None else 1
+            return SimpleNamespace(plan=SimpleNamespace(crowded=False, cramped=n_batches < roomy))
+
+        divided = []
+
+        def divide(prepared):
+            divided.extend(division.batches(prepared))
+            return divided
+
+        monkeypatch.setattr(division, "_budget", budget)
+        monkeypatch.setattr("ooc_svm.training.execute.batches", divide)
+        train(store, C=COSTS, tol=0.1)
+        assert len(divided) == total
 
 
 @pytest.mark.parametrize("total", [2, 3, 6, 9])

@@ -28,6 +28,7 @@ from ooc_svm.solvers.streamed_smo.plan import (
     MOST_OF_LITTLE,
     MOST_TOGETHER,
     PAIRS_A_ROW,
+    ROOMY_PART,
     SHARES,
     SmoParameters,
 )
@@ -325,6 +326,18 @@ def test_few_rows_are_all_held_where_they_fit():
             tight = int(1.002 * fewest(thousand, STREAMED))
             many = divide(thousand, STREAMED, tight).plan.parameters.resident_elements
             assert many == math.ceil(MOST_TOGETHER * MOST_OF_LITTLE * (n_nonzeros + 2))
+
+
+def test_models_are_cramped_where_one_alone_would_hold_many_more_rows():
+    total = int(1.5 * fewest(changed(TEXT, n_models=16), STREAMED))
+    alone = divide(TEXT, STREAMED, total).plan
+    assert not alone.cramped
+    most = ROOMY_PART * min(alone.parameters.resident_elements, SHARES[0] * TEXT.size.elements)
+    found = [divide(changed(TEXT, n_models=n), STREAMED, total).plan for n in (2, 4, 8, 16)]
+    assert [plan.cramped for plan in found] == [plan.parameters.resident_elements < most for plan in found]
+    assert [found[0].cramped, found[-1].cramped] == [False, True]
+    asked = divide(changed(TEXT, n_models=16), replace(STREAMED, resident=0.01), total).plan
+    assert not asked.cramped, "that many are wanted"
 
 
 def test_where_memory_is_short_each_resident_row_is_held_for_fewer_models():

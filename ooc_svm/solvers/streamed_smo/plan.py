@@ -54,10 +54,13 @@ COMPILED_BYTES = 35 * 10**6  # What compiling proximal steps leaves behind in a 
 # it has gained. But no more than `FEW_ELEMENTS` for the second.
 LEAST_ROWS, USEFUL_ROWS = 8, 1024
 
-# A smaller share of the data, where that is also few rows, takes several times the reads of a larger one; and
-# so may less than this part of what one model of much data would hold alone. (61 M generated nonzeros, 8
-# values of C, `--memory 1GB`: 93 s by fours that hold 12 %, 58 s by twos that hold 22 %.)
-CROWDED, CROWDED_PART = 0.02, 0.6
+# A smaller share of the data, where that is also few rows, takes several times the reads of a larger one.
+CROWDED = 0.02
+
+# Less than this part of what one model of much data would hold alone takes more reads of all models than it
+# saves by sharing them. (61 M generated nonzeros, 8 values of C, `--memory 1GB`: 93 s by fours that hold
+# 12 %, 58 s by twos that hold 22 %.)
+ROOMY_PART = 0.6
 
 # Of many models, a resident row is held for at least so many on average where memory is short: few rows are
 # near the margin of more. (172 classes of texts: 5 to 8.)
@@ -105,7 +108,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         threads = lanes, room.threads
-        left, least = _left(size, options, room, threads), min(_least_capacity(size), CROWDED * size.elements)
+        left, roomy = _left(size, options, room, threads), 0.0
         cut_for, parts = None, count_parts(size.n_nonzeros, size.n_rows)
         if kept is not None:
             parts = kept.get("parts", 1)
@@ -125,7 +128,7 @@ class StreamedSmoPackage(SmoWarmStarting):
             capacity, pairs = _best_capacity(size, left, at_bounds)
             if size.n_models > one.n_models:
                 alone, _ = _best_capacity(one, _left(one, options, room, threads), at_bounds)
-                least = max(least, CROWDED_PART * min(alone, SHARES[0] * size.elements))
+                roomy = ROOMY_PART * min(alone, SHARES[0] * size.elements)
         if cut_for is None:
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
@@ -133,7 +136,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         steps = capacity == size.elements and parts == 1 and has_proximal_steps(size.dimension)
         narrow = int(is_narrow(size.dimension) or steps) if kept is None else kept.get("narrow", 0)
         plan = _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow))
-        return replace(plan, crowded=capacity < least)
+        return replace(plan, cramped=capacity < roomy)
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""
@@ -257,6 +260,7 @@ def _plan(
         expected_reads=EXPECTED_READS,
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
+        crowded=parameters.resident_elements < min(_least_capacity(size), CROWDED * size.elements),
         long_rows=parameters.parts > 1,
     )
 
