@@ -16,6 +16,7 @@ import ooc_svm.training.run
 from ooc_svm import train, tune
 from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
+from ooc_svm.solvers.streamed_smo.choice_loops import ORDER
 from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, room_of
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, ScorePass, SweepPass
@@ -73,8 +74,9 @@ def test_the_rows_worth_most_to_any_model_are_kept_once(seed, capacity, n_models
             claims.append(Claim(own, of_own, [found], 1.0, least, float(weight)))
             ids, values = np.concatenate([own.ids, offered]), np.concatenate([of_own, priority[offered]])
             of = np.where(values >= FREE_PRIORITY, weight, weight**2 / n_models) * values
-            np.maximum.at(worth, ids[values >= least], of[values >= least])
+            worth[ids[values >= least]] += of[values >= least] ** ORDER
             asked.update(ids[values >= least].tolist())
+        worth **= 1.0 / ORDER
         leaving = admit(rows, claims)
         assert len(set(rows.ids.tolist())) == len(rows.ids)
         assert rows.is_sound(30)

@@ -1,13 +1,13 @@
 """Which rows are held in memory: those that matter most to all models of a run together.
 
-What a row is worth is the most that it is worth to any model: `ooc_svm.losses.functions.priority` times the
-model's weight, which is 1 for the one furthest from its end. Rows that are not free count less, by the weight
-once more and the number of models: most rows are near the margin of many. By the sum over the models, rows
-that are free for most of them would be kept alone, and the models furthest from their end would miss those
-that are free for no other. (61 M generated nonzeros, a quarter of them resident, C = 4 and 8 together: 13
-reads and 116 n visits; by the most 11 and 71 n, as many reads as C = 8 takes by itself.) A row that is kept
-belongs to the models that have it already or that offer it; where these pairs of a row and a model would be
-too many, to those that it is worth most to.
+What a row is worth is little more than the most that it is worth to any model: a norm of high order of
+`ooc_svm.losses.functions.priority` times the model's weight, which is 1 for the one furthest from its end.
+Rows that are not free count less, by the weight once more and the number of models: most rows are near the
+margin of many. By the sum over the models, rows that are free for most of them would be kept alone, and the
+models furthest from their end would miss those that are free for no other. (61 M generated nonzeros, a
+quarter of them resident, C = 4 and 8 together: 13 reads and 116 n visits; so 11 and 74 n, as many reads as
+C = 8 takes by itself.) A row that is kept belongs to the models that have it already or that offer it;
+where these pairs of a row and a model would be too many, to those that it is worth most to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
-from ooc_svm.solvers.streamed_smo.choice_loops import best_that_fit, claim, kept_of
+from ooc_svm.solvers.streamed_smo.choice_loops import ORDER, best_that_fit, claim, kept_of
 from ooc_svm.solvers.streamed_smo.resident_rows import NO_LIMIT, ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, distinct
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
@@ -63,6 +63,7 @@ def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
         bound_weight = each.weight**2 / max(n_running, 1)
         found = claim(own, priority, each.min_priority, each.weight, bound_weight, worth, wanted)
         asked.append((own, *found))
+    worth **= 1.0 / ORDER
     kept = wanted & (sizes <= rows.capacity)
     if full := int(sizes @ kept) > rows.capacity:
         kept = best_that_fit(worth, sizes, kept, rows.capacity, NO_LIMIT)

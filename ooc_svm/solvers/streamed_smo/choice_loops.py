@@ -12,6 +12,7 @@ from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.ops.compiled import compiled, inlined
 
 HIGHEST_PRIORITY = 4.0
+ORDER = 32.0
 _STEPS, _LEVELS = 16383.0, 1 << 16
 
 
@@ -65,12 +66,12 @@ def best_that_fit(priority, sizes, eligible, room, most):  # type: ignore[no-unt
 
 @compiled
 def claim(own, priority, least, weight, bound_weight, worth, wanted):  # type: ignore[no-untyped-def]
-    """Note which rows a model wants, and what they are worth where that is more than to those before it.
+    """Note which rows a model wants, and add to their worth to all, which is a norm of order `ORDER`.
 
     ``own`` (int64, shape (m,)): numbers of the rows; -1 for those that have left meanwhile.
     ``priority`` (float64, shape (m,)): and the lowest of a row that is wanted, ``least``.
     ``weight``, ``bound_weight``: what the priority is multiplied by, of a free row and of others.
-    ``worth``, ``wanted``: float64 and bool, of all rows; changed.
+    ``worth``, ``wanted``: float64 and bool, of all rows; changed. ``worth`` is a sum of powers.
 
     Returns which rows are wanted, and what each is worth to the model.
     """
@@ -79,7 +80,7 @@ def claim(own, priority, least, weight, bound_weight, worth, wanted):  # type: i
         of = (weight if priority[i] >= FREE_PRIORITY else bound_weight) * priority[i]
         is_wanted[i], own_worth[i] = own[i] >= 0 and priority[i] >= least, of
         if is_wanted[i]:
-            worth[own[i]] = max(worth[own[i]], of)
+            worth[own[i]] += of**ORDER
             wanted[own[i]] = True
     return is_wanted, own_worth
 
