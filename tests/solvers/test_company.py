@@ -193,7 +193,7 @@ def short_rows(n_rows, n_classes):
 
 
 def test_many_models_need_little_room(monkeypatch):
-    """By the sum of what rows are worth to all models there were 86 reads, by the most there are 30."""
+    """By the sum of what rows are worth to all models there were 86 reads, by the norm there are 40."""
     monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.USEFUL_ROWS", 1)
     models = train(*short_rows(600, 30), resident=0.1, tol=1e-2).report["models"]
     assert all(model["converged"] for model in models)
