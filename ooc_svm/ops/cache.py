@@ -31,6 +31,8 @@ from numba.core.compiler import compile_result
 from numba.core.environment import Environment, lookup_environment
 from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]  # it is compiled
 
+from ooc_svm.ops import compile_events
+
 _CHECKSUM_BYTES = 4
 
 
@@ -238,9 +240,12 @@ class CheckedCache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load a function; None if it is not there."""
+        """Load a function; None if it is not there, and nobody else compiles it."""
         _offer_runtime()
-        return self._load_overload(sig, target_context)
+        found = self._load_overload(sig, target_context)
+        if found is None and any(helps(self._py_func, sig) for helps in compile_events.helpers):
+            found = self._load_overload(sig, target_context)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save a function; where that fails, as on a full disk, the next process compiles it again."""

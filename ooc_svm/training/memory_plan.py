@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -13,6 +14,9 @@ from ooc_svm.errors import DamageError, MemoryBudgetError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.base import DataSize, MemoryItem, Room, SolverPackage, SolverPlan
 from ooc_svm.system.memory import (
+    APART_BYTES,
+    COMPILING_BOTH_BYTES,
+    COMPILING_BYTES,
     CONVERTED_TRAINER_BYTES,
     INTERPRETER_BYTES,
     TRAINER_BYTES,
@@ -61,11 +65,26 @@ class Budget:
         return sum(item.nbytes for item in self.items)
 
 
+def compiling(options: TrainOptions) -> AbstractContextManager[None]:
+    """While this lasts functions are compiled in a process of their own, if there is memory for two."""
+    if not _compiles_apart(options):
+        return nullcontext()
+    from ooc_svm.training.compile_process import compiled_apart
+
+    return compiled_apart()
+
+
+def _compiles_apart(options: TrainOptions) -> bool:
+    return options.engine == "local" and memory_budget(options.memory) >= APART_BYTES
+
+
 def program_bytes(options: TrainOptions, *, converted: bool) -> int:
     """Bytes of Python and its libraries: a cluster has its own, and a conversion leaves some."""
     if options.engine == "dask":
         return INTERPRETER_BYTES
-    return CONVERTED_TRAINER_BYTES if converted else TRAINER_BYTES
+    if _compiles_apart(options):
+        return CONVERTED_TRAINER_BYTES if converted else TRAINER_BYTES
+    return COMPILING_BOTH_BYTES if converted else COMPILING_BYTES
 
 
 def fold_bytes(options: TrainOptions, n_folds: int) -> int:

@@ -13,7 +13,7 @@ from ooc_svm.solvers.base import MemoryItem
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
 from ooc_svm.training.landmark_features import FIRST_PASSES, feature_budget, first_count
-from ooc_svm.training.memory_plan import divide, note_of, to_json
+from ooc_svm.training.memory_plan import compiling, divide, note_of, to_json
 from ooc_svm.training.pace import seconds_per_pass
 from ooc_svm.training.prepare import open_prepared
 from ooc_svm.training.progress import seconds_text
@@ -173,8 +173,9 @@ def plan(
         items += (MemoryItem("fetched ahead", budget.ahead_bytes, "chunks of the next blocks"),)
     if budget.cache_bytes:
         items += (MemoryItem("block cache", budget.cache_bytes, "of {each} decoded", work.data_nbytes),)
-    warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None, load=True)
-    least, most = seconds_per_pass(prepared, work, budget)
+    with compiling(wanted):
+        warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None, load=True)
+        least, most = seconds_per_pass(prepared, work, budget)
     n_batches = 1 + len(others)
     prices = Prices(price_get, price_gb)
     reads, pruning = reads * n_batches, n_batches * (wanted.prune is not None)

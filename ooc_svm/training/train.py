@@ -12,6 +12,7 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.parameters import ANY_DATA, ARRAY, CALLBACK, FEATURE_NAMES, PATH, checks
 from ooc_svm.training.data import refuse_columns, refuse_text_options, text_inputs
 from ooc_svm.training.execute import execute
+from ooc_svm.training.memory_plan import compiling
 from ooc_svm.training.prepare import open_prepared
 from ooc_svm.training.progress import Progress
 from ooc_svm.training.text import stored_text
@@ -122,9 +123,10 @@ def train(
     if inputs is None:
         kind = labels if isinstance(labels, str) else None
         refuse_text_options({"store": store, **reading, "labels": kind})
-        return execute(open_prepared(data, labels, sample_weight, qid, wanted, feature_names), progress)
+        with compiling(wanted):
+            return execute(open_prepared(data, labels, sample_weight, qid, wanted, feature_names), progress)
     refuse_columns("text brings its labels and qids", None, sample_weight, qid)
     reading["feature_names"] = feature_names
-    with stored_text(inputs, store, reading, wanted, progress) as stored:
+    with compiling(wanted), stored_text(inputs, store, reading, wanted, progress) as stored:
         made = open_prepared(stored.store, None, None, None, wanted, conversion_seconds=stored.seconds)
         return execute(made, progress)

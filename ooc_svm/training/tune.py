@@ -9,6 +9,7 @@ from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
 from ooc_svm.parameters import ARRAY, CALLBACK, DATA, FEATURE_NAMES, FOLDS, GRID, RULE, TEXT, checks
 from ooc_svm.training.execute import execute
+from ooc_svm.training.memory_plan import compiling
 from ooc_svm.training.prepare import open_prepared
 from ooc_svm.training.progress import Progress
 from ooc_svm.training.tuning import NO_GRID, TuneRequest
@@ -99,5 +100,6 @@ def tune(
         As `ooc_svm.train`; all models count in what memory is needed. The error of a signal has no model.
     """
     wanted, request = TrainOptions(**options), TuneRequest(folds, metric, rule, grid)
-    prepared = open_prepared(data, labels, sample_weight, qid, wanted, feature_names, tuning=request)
-    return execute(prepared, progress)
+    with compiling(wanted):
+        prepared = open_prepared(data, labels, sample_weight, qid, wanted, feature_names, tuning=request)
+        return execute(prepared, progress)

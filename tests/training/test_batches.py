@@ -223,12 +223,12 @@ class TestMemory:
     def test_there_are_as_few_batches_as_fit(self, wide):
         most = plan(*wide, memory="4GB")
         assert most.n_batches == 1
-        least = plan(*wide, memory="500MB")
+        least = plan(*wide, memory="460MB")
         assert 1 < least.n_batches <= 10
         assert least.total <= least.budget < most.total
         assert least.n_models == most.n_models == 10
         assert f"10 model(s) in {least.n_batches} batches, one after another" in least.lines()[0]
-        model = train(*wide, memory="500MB", progress=lambda _: None)
+        model = train(*wide, memory="460MB", progress=lambda _: None)
         assert len(model.report["batches"]) == least.n_batches
 
     def test_what_does_not_fit_says_how_many_models_would(self, wide):

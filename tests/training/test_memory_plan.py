@@ -329,7 +329,7 @@ def test_few_rows_are_all_held_where_they_fit():
 
 
 def test_models_are_cramped_where_one_alone_would_hold_many_more_rows():
-    total = int(1.5 * fewest(changed(TEXT, n_models=16), STREAMED))
+    total = 3 * fewest(changed(TEXT, n_models=16), STREAMED)
     alone = divide(TEXT, STREAMED, total).plan
     assert not alone.cramped
     most = ROOMY_PART * min(alone.parameters.resident_elements, SHARES[0] * TEXT.size.elements)

@@ -58,9 +58,9 @@ LEAST_ROWS, USEFUL_ROWS = 8, 1024
 CROWDED = 0.02
 
 # Less than this part of what one model of much data would hold alone takes more reads of all models than it
-# saves by sharing them. (61 M generated nonzeros, 8 values of C, `--memory 1GB`: 93 s by fours that hold
-# 12 %, 58 s by twos that hold 22 %.)
-ROOMY_PART = 0.6
+# saves by sharing them. (61 M generated nonzeros, 8 values of C, `--memory 1GB`: 42 s by threes that hold
+# 19 %, 38 s by twos that hold 31 %.)
+ROOMY_PART = 0.65
 
 # Of many models, a resident row is held for at least so many on average where memory is short: few rows are
 # near the margin of more. (172 classes of texts: 5 to 8.)
