@@ -11,7 +11,7 @@ from ooc_svm.problems.base import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Models of some values of C, or of one value and some of the classes."""
+    """Models of some values of C; or of one value, some of the classes or some of the folds."""
 
     number: int  # From 0
     total: int  # Batches of the run
@@ -19,11 +19,21 @@ class Batch:
     classes: tuple[int, int]  # Of the models of each C the first one, and the one after the last
     n_classes: int  # Models of each C in the whole run
     n_final: int  # Models of the whole run, those of folds left out
+    # Of the models of all rows, which are 0, and those without the first fold, 1, and so on, the first ones,
+    # and those after the last; and how many there are
+    parts: tuple[int, int] = (0, 1)
+    n_parts: int = 1
 
     @property
     def n_models(self) -> int:
         """Its own models, those of folds left out."""
-        return len(self.costs) * (self.classes[1] - self.classes[0])
+        return 0 if self.parts[0] else len(self.costs) * (self.classes[1] - self.classes[0])
+
+    @property
+    def n_trained(self) -> int:
+        """Its own models, those of folds as well."""
+        first, last = self.parts
+        return (last - first) * len(self.costs) * (self.classes[1] - self.classes[0])
 
     @property
     def splits_classes(self) -> bool:
@@ -31,9 +41,27 @@ class Batch:
         return self.classes != (0, self.n_classes)
 
     @property
+    def splits_folds(self) -> bool:
+        """Whether models of one C that are compared together are in several batches."""
+        return self.parts != (0, self.n_parts)
+
+    @property
+    def folds(self) -> range:
+        """The folds that it has models without."""
+        first, last = self.parts
+        return range(max(first - 1, 0), last - 1)
+
+    @property
     def name(self) -> str:
         """As messages and folders name it."""
         return f"batch {self.number + 1} of {self.total}"
+
+    @property
+    def content(self) -> str:
+        """How many of the models of the run it has, for people."""
+        if self.splits_folds:
+            return f"{self.n_trained} of {self.n_final * self.n_parts} models, those of folds among them"
+        return f"{self.n_models} of {self.n_final} models"
 
     def finished_bytes(self, n_features: int) -> int:
         """Bytes of the weights of all models, which are kept from batch to batch."""
@@ -43,24 +71,35 @@ class Batch:
         """The models of this batch, of those of the run."""
         first, last = self.classes
         found: list[ModelSpec] = []
-        for (*_, C), own in groupby(models, key=lambda spec: (spec.variant, spec.fold, spec.C)):
-            if C in self.costs:
+        for (_, fold, C), own in groupby(models, key=lambda spec: (spec.variant, spec.fold, spec.C)):
+            part = 0 if fold is None else 1 + fold
+            if C in self.costs and self.parts[0] <= part < self.parts[1]:
                 found += list(own)[first:last]
         return found
 
 
-def batches_of(costs: Sequence[float], n_classes: int, total: int) -> list[Batch]:
+def batches_of(
+    costs: Sequence[float], n_classes: int, total: int, n_folds: int = 0, *, divides_folds: bool = False
+) -> list[Batch]:
     """At least so many batches, as equal as can be: of whole values of C where there are as many.
 
     ``n_classes``: models of each value of C.
+    ``n_folds``: that there are models without, besides those of all rows.
+    ``divides_folds``: whether these are divided where there are more batches than values, not the classes.
     """
-    n_final = len(costs) * n_classes
+    n_final, n_parts = len(costs) * n_classes, 1 + n_folds
+    every, all_parts = (0, n_classes), (0, n_parts)
+    of_each = -(-total // len(costs))
     if total <= len(costs):
-        parts = [(tuple(costs[first:last]), (0, n_classes)) for first, last in _cut(len(costs), total)]
+        cuts = [(tuple(costs[first:last]), every, all_parts) for first, last in _cut(len(costs), total)]
+    elif divides_folds:
+        cuts = [((C,), every, own) for C in costs for own in _cut(n_parts, min(of_each, n_parts))]
     else:
-        classes = _cut(n_classes, min(-(-total // len(costs)), n_classes))
-        parts = [((C,), own) for C in costs for own in classes]
-    return [Batch(number, len(parts), *part, n_classes, n_final) for number, part in enumerate(parts)]
+        cuts = [((C,), own, all_parts) for C in costs for own in _cut(n_classes, min(of_each, n_classes))]
+    return [
+        Batch(number, len(cuts), values, classes, n_classes, n_final, parts, n_parts)
+        for number, (values, classes, parts) in enumerate(cuts)
+    ]
 
 
 def _cut(count: int, parts: int) -> list[tuple[int, int]]:

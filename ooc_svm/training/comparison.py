@@ -105,11 +105,15 @@ class Comparison:
         self._costs = list(dict.fromkeys(spec.C for spec in run.models))
         options, folds = run.prepared.options, run.prepared.folds
         self._n_folds = 0
+        self._own_folds = range(0)  # Those of this batch
+        self._complete = True  # Whether these are all
         self._memory = validation_bytes(options)
         self._numbers: RowVector | None = None
         self._fold_rows: list[int] = []
         if folds is not None and not self._tuning.on_store:
-            self._n_folds = folds.n_folds
+            batch, self._n_folds = run.prepared.batch, folds.n_folds
+            self._own_folds = range(folds.n_folds) if batch is None else batch.folds
+            self._complete = len(self._own_folds) == folds.n_folds
             self._memory = fold_bytes(options, folds.n_folds)
             self._numbers = fold_numbers(run.engine, folds, self._memory // 4)
             self._fold_rows = rows_of_folds(self._numbers, folds.n_folds)
@@ -147,9 +151,13 @@ class Comparison:
     def concluded(self) -> Model:
         """The models of the best point of the grid, the chosen C selected, the comparison in their report.
 
-        Interrupted by a signal.
+        Where some folds are in other batches, nothing is chosen yet. Interrupted by a signal.
         """
         run, tuning, compared = self._run, self._tuning, list[Compared]()
+        if not self._complete:
+            [C], model = self._costs, ended_model(run)
+            values = [{"C": C, "values": self._values(model, C), "converged": self._converged(C)}]
+            return self._reported(model, {"values": values})
         points = [each.settings for each in run.prepared.variants]
         for run.variant, settings in enumerate(points):
             model = ended_model(run)
@@ -160,28 +168,39 @@ class Comparison:
         if variant != run.variant:
             run.variant = variant
             model = ended_model(run)
-        report, rows = model.report, fold_certificates(run)
+        hints = edge_hints(compared, best) if tuning.rule == "best" else []
         found = {
+            "C": best.C,
+            "chosen": dict(best.settings),
+            "values": [each.to_json() for each in compared],
+        }
+        return replace(self._reported(model, found, hints), selected=model.C.index(best.C))
+
+    def _reported(
+        self, model: Model, found: Mapping[str, Any], hints: Sequence[Mapping[str, str]] = ()
+    ) -> Model:
+        """A model with the comparison in its report, and the certificates of the models of folds."""
+        tuning, rows, report = self._tuning, fold_certificates(self._run), model.report
+        facts = {
             "metric": tuning.metric,
             "lower_is_better": tuning.metric in LOWER_IS_BETTER,
             "rule": tuning.rule,
-            "C": best.C,
-            "chosen": dict(best.settings),
+            "C": None,
+            "chosen": None,
             "folds": self._fold_rows or None,
             "store": None if self._fold_rows else str(self._run.prepared.options.validation),
             "ignored_values": self._ignored,
-            "values": [each.to_json() for each in compared],
+            **found,
             "models": rows,
         }
-        hints = [*report["hints"], *(edge_hints(compared, best) if tuning.rule == "best" else ())]
-        report = with_certificates({**report, "hints": hints, "tuning": found}, rows)
-        return replace(model, selected=model.C.index(best.C), report=report)
+        report = {**report, "hints": [*report["hints"], *hints], "tuning": facts}
+        return replace(model, report=with_certificates(report, rows))
 
     def _values(self, model: Model, C: float) -> list[float]:
         if not self._n_folds:
             return [self._of_store(model, C)]
         values, decision = [], decision_alone(model, C)
-        for fold in range(self._n_folds):
+        for fold in self._own_folds:
             if (signal := signals.stop_requested()) is not None:
                 raise self._run.interrupted(signal)
             models = zip(*self._run.of_fold(fold), strict=True)

@@ -14,8 +14,8 @@ from ooc_svm.training.preparation import Preparation
 def batches(prepared: Preparation) -> list[Preparation]:
     """The run itself if it fits the memory, else its batches: as few as fit with room enough to work in.
 
-    Models that differ in C alone stay together with all classes of that C where scores of several of them are
-    compared. Values of C have batches of their own where they would have little room together.
+    All classes of a C stay together where their scores are compared, and then folds are divided. Values of C
+    have batches of their own where they would have little room together.
 
     MemoryBudgetError if not even one model at a time fits; the message holds the sum.
     """
@@ -31,17 +31,27 @@ def in_batches(prepared: Preparation, total: int) -> list[Preparation]:
     """The run in at least so many batches, the largest first; one is the run itself."""
     if total == 1:
         return [prepared]
-    costs, n_models = prepared.options.C, prepared.n_models
-    parts = batches_of(costs, n_models // len(costs), total)
+    costs, n_models, n_folds = prepared.options.C, prepared.n_models, prepared.n_folds
+    divides_folds = _divides_folds(prepared)
+    parts = batches_of(costs, n_models // len(costs), total, n_folds, divides_folds=divides_folds)
     return [replace(prepared, batch=each) for each in parts]
+
+
+def _divides_folds(prepared: Preparation) -> bool:
+    """Whether folds are compared, each by itself: for probabilities the scores of all count together."""
+    tuning = prepared.tuning
+    return tuning is not None and not tuning.on_store and prepared.options.calibrate is None
 
 
 def _most_batches(prepared: Preparation) -> int:
     if not prepared.options.is_linear or len(prepared.variants) > 1:
         # Kernel models are no larger for being many; points of a grid are compared when all are there.
         return 1
+    n_costs = len(prepared.options.C)
+    if _divides_folds(prepared):
+        return n_costs * (1 + prepared.n_folds)
     compares = prepared.tuning is not None or prepared.options.validation is not None
-    return len(prepared.options.C) if compares else prepared.n_models
+    return n_costs if compares else prepared.n_models
 
 
 def _budget(prepared: Preparation) -> Budget:

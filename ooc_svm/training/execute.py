@@ -50,7 +50,8 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
                 interrupted.model = None
             raise
         if whole is not None:
-            whole.add(model)
+            assert part.batch is not None
+            whole.add(model, part.batch)
             spent += model.report["seconds"]
             # Solvers know each other, so that nothing else frees those of a batch before the next begins.
             gc.collect()

@@ -11,6 +11,7 @@ import numpy as np
 from ooc_svm.model.calibration import Calibration
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
+from ooc_svm.training.batches import Batch
 from ooc_svm.training.comparison import EDGE, Compared, chosen, edge_hints
 from ooc_svm.training.progress import best_quality
 from ooc_svm.training.result import COSTS
@@ -23,9 +24,16 @@ class JoinedModel:
         self._n_models = n_models
         self._weights = np.empty((0, 0))
         self._parts: list[Model] = []
+        self._reports: list[dict[str, Any]] = []
 
-    def add(self, part: Model) -> None:
-        """Take the model of the next batch."""
+    def add(self, part: Model, batch: Batch) -> None:
+        """Take the model of the next batch; of one of folds alone, how it went and what it compares."""
+        size = batch.n_trained if batch.splits_folds else batch.n_models
+        report = part.report | {"batches": [size]}
+        if not batch.n_models:
+            self._reports.append(report | {"models": [], "quality": []})
+            return
+        self._reports.append(report)
         if not self._parts:
             # The system gives memory to what is filled.
             self._weights = np.empty((self._n_models, part.n_features))
@@ -36,8 +44,7 @@ class JoinedModel:
 
     def model(self) -> Model:
         """All functions, with one report."""
-        parts = self._parts
-        reports = [model.report for model in parts]
+        parts, reports = self._parts, self._reports
         C = tuple(value for model in parts for value in model.C)
         report = reports[0] | _run_report(reports)
         selected = len(C) - 1
@@ -91,7 +98,7 @@ def _run_report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "quality": [row for report in reports for row in report["quality"]],
         "hints": list(hints.values()),
         "history": history,
-        "batches": [len(report["models"]) for report in reports],
+        "batches": [size for report in reports for size in report["batches"]],
     }
 
 
@@ -109,9 +116,18 @@ def _measured(report: dict[str, Any]) -> dict[str, float]:
 
 def _tuning(found: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """The comparison of the values of all batches, and what it hints at."""
-    values = [row for each in found for row in each["values"]]
-    compared = [Compared({"C": row["C"]}, row["values"], row["converged"]) for row in values]
+    values: dict[float, list[float]] = {}
+    converged: dict[float, bool] = {}
+    for row in (row for each in found for row in each["values"]):
+        # Some of its folds may be in one batch and some in the next.
+        values.setdefault(row["C"], []).extend(row["values"])
+        converged[row["C"]] = converged.get(row["C"], True) and row["converged"]
+    compared = [Compared({"C": C}, values[C], converged[C]) for C in values]
     best = chosen(compared, found[0]["metric"], found[0]["rule"])
-    models = [row for each in found for row in each["models"]]
-    hints = edge_hints(compared, best) if found[0]["rule"] == "best" else []
-    return {**found[0], "C": best.C, "chosen": dict(best.settings), "values": values, "models": models}, hints
+    facts = {
+        "C": best.C,
+        "chosen": dict(best.settings),
+        "values": [each.to_json() for each in compared],
+        "models": [row for each in found for row in each["models"]],
+    }
+    return {**found[0], **facts}, edge_hints(compared, best) if found[0]["rule"] == "best" else []

@@ -91,14 +91,17 @@ class Preparation:
         if options.over_pairs:  # see `Problem.fold_pairs`
             marks += 8 * self.n_folds
         wanted = self.n_models
+        n_models = wanted * (1 + self.n_folds) if self.batch is None else self.batch.n_trained
+        # Those whose scores of rows that they are not trained on are wanted.
+        n_scored = n_models - wanted if self.n_folds else wanted * int(options.held_out_share is not None)
         size = DataSize(
             n_rows=source.n_rows,
             n_nonzeros=source.n_nonzeros,
             dimension=source.n_features + (options.resolved_bias == "penalized"),
-            n_models=wanted * (1 + self.n_folds),
+            n_models=n_models,
             value_bytes=VALUE_BYTES[data.value_type],
             has_weight=self.weighted,
-            n_scored=wanted * (self.n_folds or int(options.held_out_share is not None)),
+            n_scored=n_scored,
             n_ranks=self.problem.n_ranks(data.labels),
             in_queries=self.problem.in_queries,
         )

@@ -40,13 +40,14 @@ def ended_model(run: Run) -> Model:
 def make_model(run: Run, *, measured: bool) -> Model:
     """The model of the best points so far, with the report; measuring its quality takes passes of its own."""
     prepared, (models, solvers) = run.prepared, run.final
+    batch = prepared.batch
     # Which class has the largest score is not known where some are in another batch.
-    measured = measured and not (prepared.batch is not None and prepared.batch.splits_classes)
+    measured = measured and not (batch is not None and (batch.splits_classes or not batch.n_models))
     quality, found = _measured(run) if measured else ([], run.hints)
     options, data = run.prepared.options_of(run.variant), prepared.data
     names = data.labels.names
     solutions = [solver.solution() for solver in solvers]
-    rows = [model_report(run, number) for number in run.numbers(None)]
+    rows = [model_report(run, number) for number in run.numbers(run.final_fold)]
     own = [each for whole in quality for each in _own_quality(whole, len(models) // len(quality))]
     rows = [row | quality_of for row, quality_of in zip(rows, own or [_UNKNOWN] * len(rows), strict=True)]
     report = {

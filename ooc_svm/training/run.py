@@ -78,8 +78,14 @@ class Run:
 
     @property
     def final(self) -> tuple[list[ModelSpec], list[Solver]]:
-        """The models that a model file is made of, with their solvers: those that no fold is held out of."""
-        return self.of_fold(None)
+        """The models that a model file is made of, with their solvers."""
+        return self.of_fold(self.final_fold)
+
+    @property
+    def final_fold(self) -> int | None:
+        """The fold that is held out of these: none; of a batch that has other models alone, its first."""
+        batch = self.prepared.batch
+        return None if batch is None or batch.parts[0] == 0 else batch.folds[0]
 
     def of_fold(self, fold: int | None) -> tuple[list[ModelSpec], list[Solver]]:
         """The models that a fold is held out of, with their solvers."""

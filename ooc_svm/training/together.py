@@ -89,9 +89,7 @@ def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:
     """Say what a user should know before the first read."""
     data, batch = prepared.data, prepared.batch
     if batch is not None:
-        recorder.note(
-            f"{batch.name}, {batch.n_models} of {batch.n_final} models: more at a time need more memory"
-        )
+        recorder.note(f"{batch.name}, {batch.content}: more at a time need more memory")
     if batch is None or batch.number == 0:
         if data.remark is not None:
             recorder.note(data.remark)

@@ -52,12 +52,32 @@ class TestDivision:
     @pytest.mark.parametrize("total", range(1, 22))
     def test_every_model_is_in_one_batch(self, n_classes, total):
         models = specs(COSTS, n_classes, folds=(0, 1))
-        parts = batches_of(COSTS, n_classes, min(total, len(COSTS) * n_classes))
+        parts = batches_of(COSTS, n_classes, min(total, len(COSTS) * n_classes), 2)
         met = [id(spec) for part in parts for spec in part.of(models)]
         assert sorted(met) == sorted(map(id, models))
         assert len(parts) >= min(total, len(COSTS) * n_classes)
         assert max(part.n_models for part in parts) == parts[0].n_models
         assert sum(part.n_models for part in parts) == parts[0].n_final == len(COSTS) * n_classes
+
+    @pytest.mark.parametrize("n_classes", [1, 3])
+    @pytest.mark.parametrize("total", range(1, 13))
+    def test_every_model_is_in_one_batch_where_folds_are_divided(self, n_classes, total):
+        models = specs(COSTS, n_classes, folds=(0, 1, 2))
+        parts = batches_of(COSTS, n_classes, total, 3, divides_folds=True)
+        met = [spec for part in parts for spec in part.of(models)]
+        assert sorted(map(id, met)) == sorted(map(id, models))
+        assert total <= len(parts) <= 12
+        assert max(part.n_trained for part in parts) == parts[0].n_trained
+        assert sum(part.n_models for part in parts) == parts[0].n_final == len(COSTS) * n_classes
+        assert not any(part.splits_classes for part in parts)
+        assert any(part.splits_folds for part in parts) == (total > len(COSTS))
+        for part in parts:
+            own = part.of(models)
+            assert len(own) == part.n_trained
+            assert sum(spec.fold is None for spec in own) == part.n_models
+            assert sorted({spec.fold for spec in own} - {None}) == list(part.folds)
+        # A run that goes on is divided as it was.
+        assert batches_of(COSTS, n_classes, len(parts), 3, divides_folds=True) == parts
 
     @pytest.mark.parametrize("total", [1, 2, 3])
     def test_classes_stay_together_while_there_are_as_many_values(self, total):
@@ -157,6 +177,71 @@ def test_values_of_all_batches_are_compared(store, in_batches):
         np.testing.assert_allclose(one["mean"], other["mean"], atol=0.02)
 
 
+@pytest.mark.parametrize(
+    ("total", "sizes", "rule"),
+    [
+        (3, [3] * 3, "best"),
+        (6, [6] * 6, "one-standard-error"),
+        (9, [6, 3, 3] * 3, "best"),
+        (99, [3] * 12, "one-standard-error"),
+    ],
+)
+def test_folds_of_all_batches_are_compared(store, in_batches, total, sizes, rule):
+    # Cutting planes have the same bits alone and in company.
+    options = {"C": COSTS, "folds": 3, "solver": "ocas", "bias": "none", "rule": rule, "tol": 0.05}
+    together = tune(store, **options, progress=lambda _: None)
+    in_batches(total)
+    events = []
+    apart = tune(store, **options, progress=events.append)
+    assert bits(apart) == bits(together)
+    assert apart.selected == together.selected
+    found, wanted = apart.report["tuning"], together.report["tuning"]
+    assert {**found, "models": None} == {**wanted, "models": None}
+    by_place = {"key": lambda row: (row["fold"], row["C"], row["label"])}
+    assert sorted(found["models"], **by_place) == sorted(wanted["models"], **by_place)
+    assert apart.report["models"] == together.report["models"]
+    assert apart.report["quality"] == together.report["quality"]
+    assert {hint["code"] for hint in apart.report["hints"]} == {h["code"] for h in together.report["hints"]}
+    assert apart.report["batches"] == sizes
+    assert apart.report["converged"] == together.report["converged"]
+    told = [event.message for event in events if event.kind == "note" and event.message.startswith("batch")]
+    assert len(told) == len(sizes)
+    assert f"{sizes[-1]} of {9 if total == 3 else 36} models" in told[-1]
+
+
+def test_a_comparison_stopped_in_a_batch_of_folds_goes_on_with_the_same_bits(
+    store, in_batches, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("ooc_svm.training.run.CHECKPOINT_SHARE", math.inf)
+    options = {"C": COSTS[:2], "folds": 3, "resident": 0.1, "tol": 1e-4}
+    in_batches(8)
+    whole = tune(store, progress=lambda _: None, **options)
+    batch = []
+
+    def progress(event):
+        batch.extend([1] if event.message.startswith("batch") else [])
+        if len(batch) == 3 and event.kind == "pass" and event.passes == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        tune(store, progress=progress, checkpoint=tmp_path, **options)
+    in_batches(1)
+    again = tune(store, progress=lambda _: None, checkpoint=tmp_path, resume=True, **options)
+    assert again.report["batches"] == [3] * 8
+    assert again.report["tuning"] == whole.report["tuning"]
+    assert bits(again) == bits(whole)
+
+
+def test_what_does_not_converge_in_a_batch_of_folds_is_told(store, in_batches):
+    in_batches(4)
+    report = tune(store, C=1.0, folds=3, max_passes=1, progress=lambda _: None).report
+    assert not report["converged"]
+    assert report["stop_reason"] == "max-passes"
+    [row] = report["tuning"]["values"]
+    assert not row["converged"]
+    assert len(row["values"]) == 3
+
+
 def test_the_best_value_on_rows_held_out_is_selected_from_all_batches(store, in_batches):
     options = {"C": COSTS, "validation": 0.2, "solver": "ocas", "progress": lambda _: None}
     together = train(store, **options)
@@ -237,6 +322,21 @@ class TestMemory:
         needed = caught.value.needed
         assert plan(*wide, memory=needed).fits
         assert needed < 450 * 10**6
+
+    def test_folds_are_divided_where_those_of_one_value_do_not_fit(self, wide):
+        X, y = wide
+        y, sizes = np.where(y > 4, 1.0, -1.0), {"folds": 4, "C": [0.1, 1.0]}
+        found = plan(X, y, **sizes, memory="4GB")
+        assert found.fits
+        assert found.n_batches == 1
+        tight = plan(X, y, **sizes, memory="400MB")
+        assert 2 < tight.n_batches <= 10
+        assert tight.fits
+        assert tight.n_models == 10
+        model = tune(X, y, **sizes, memory="400MB", progress=lambda _: None)
+        assert len(model.report["batches"]) == tight.n_batches
+        with pytest.raises(MemoryBudgetError):
+            plan(X, y, **sizes, memory="400MB", calibrate="sigmoid")
 
     def test_models_that_are_compared_by_their_scores_are_not_divided(self, wide):
         with pytest.raises(MemoryBudgetError) as caught:
