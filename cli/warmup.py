@@ -87,11 +87,13 @@ def _trainings(problem: str) -> list[tuple[str, TrainOptions]]:
 
 
 def _train(options: TrainOptions, values: str) -> None:
+    from ooc_svm.solvers.base import FunctionKinds
     from ooc_svm.training.warmup import warm_up
 
     warm_up(options, values, False, lambda message: None)
     if options.resolved_solver == "streamed-smo":
-        warm_up(options, values, False, lambda message: None, long_rows=True)
+        for name in FunctionKinds._fields:
+            warm_up(options, values, False, lambda message: None, kinds=FunctionKinds(**{name: True}))
 
 
 def _use(problem: str) -> None:

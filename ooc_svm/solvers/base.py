@@ -29,6 +29,9 @@ Steps = Generator[Request | Overlap, Any, None]
 LONG_ROW = 400
 """Nonzeros of a row, on average, from which on a solver may treat rows in another way."""
 
+MANY_COLUMNS = 1 << 16
+"""Weights of more columns are not near enough to a processor as they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataSize:
@@ -82,6 +85,17 @@ class Room:
 NO_ROOM = Room(0, 1, 0, 1, 1)  # Where memory does not matter
 
 
+class FunctionKinds(NamedTuple):
+    """Data and models that a solver has compiled functions of their own for."""
+
+    long_rows: bool = False  # See `LONG_ROW`
+    many_columns: bool = False
+    many_models: bool = False
+
+
+NO_KINDS = FunctionKinds()
+
+
 @dataclass(frozen=True, slots=True)
 class SolverPlan:
     """What a solver will need.
@@ -106,8 +120,8 @@ class SolverPlan:
         Whether it has so little room that fewer models at a time are better, in any case.
     cramped : bool
         Whether it has so little room that fewer values of C at a time are better.
-    long_rows : bool
-        Whether it has functions of its own for rows as long as those of the data, see `LONG_ROW`.
+    kinds : FunctionKinds
+        What it has functions of their own for, of what these data are.
     """
 
     parameters: Any
@@ -119,7 +133,7 @@ class SolverPlan:
     cut: tuple[int, ...] = ()
     crowded: bool = False
     cramped: bool = False
-    long_rows: bool = False
+    kinds: FunctionKinds = NO_KINDS
 
 
 @dataclass(frozen=True, slots=True)

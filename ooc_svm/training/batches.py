@@ -19,20 +19,19 @@ class Batch:
     classes: tuple[int, int]  # Of the models of each C the first one, and the one after the last
     n_classes: int  # Models of each C in the whole run
     n_final: int  # Models of the whole run, those of folds left out
-    # Of the models of all rows, which are 0, and those without the first fold, 1, and so on, the first ones,
-    # and those after the last; and how many there are
-    parts: tuple[int, int] = (0, 1)
-    n_parts: int = 1
+    # Range of the rows trained on: 0 are all of them, k those without fold k - 1; and how many there are
+    fold_parts: tuple[int, int] = (0, 1)
+    n_fold_parts: int = 1
 
     @property
     def n_models(self) -> int:
         """Its own models, those of folds left out."""
-        return 0 if self.parts[0] else len(self.costs) * (self.classes[1] - self.classes[0])
+        return 0 if self.fold_parts[0] else len(self.costs) * (self.classes[1] - self.classes[0])
 
     @property
     def n_trained(self) -> int:
         """Its own models, those of folds as well."""
-        first, last = self.parts
+        first, last = self.fold_parts
         return (last - first) * len(self.costs) * (self.classes[1] - self.classes[0])
 
     @property
@@ -43,12 +42,12 @@ class Batch:
     @property
     def splits_folds(self) -> bool:
         """Whether models of one C that are compared together are in several batches."""
-        return self.parts != (0, self.n_parts)
+        return self.fold_parts != (0, self.n_fold_parts)
 
     @property
     def folds(self) -> range:
         """The folds that it has models without."""
-        first, last = self.parts
+        first, last = self.fold_parts
         return range(max(first - 1, 0), last - 1)
 
     @property
@@ -59,9 +58,7 @@ class Batch:
     @property
     def content(self) -> str:
         """How many of the models of the run it has, for people."""
-        if self.splits_folds:
-            return f"{self.n_trained} of {self.n_final * self.n_parts} models, those of folds among them"
-        return f"{self.n_models} of {self.n_final} models"
+        return f"{self.n_trained} of {self.n_final * self.n_fold_parts} models"
 
     def finished_bytes(self, n_features: int) -> int:
         """Bytes of the weights of all models, which are kept from batch to batch."""
@@ -73,7 +70,7 @@ class Batch:
         found: list[ModelSpec] = []
         for (_, fold, C), own in groupby(models, key=lambda spec: (spec.variant, spec.fold, spec.C)):
             part = 0 if fold is None else 1 + fold
-            if C in self.costs and self.parts[0] <= part < self.parts[1]:
+            if C in self.costs and self.fold_parts[0] <= part < self.fold_parts[1]:
                 found += list(own)[first:last]
         return found
 
@@ -87,18 +84,18 @@ def batches_of(
     ``n_folds``: that there are models without, besides those of all rows.
     ``divides_folds``: whether these are divided where there are more batches than values, not the classes.
     """
-    n_final, n_parts = len(costs) * n_classes, 1 + n_folds
-    every, all_parts = (0, n_classes), (0, n_parts)
+    n_final, n_fold_parts = len(costs) * n_classes, 1 + n_folds
+    every, all_rows = (0, n_classes), (0, n_fold_parts)
     of_each = -(-total // len(costs))
     if total <= len(costs):
-        cuts = [(tuple(costs[first:last]), every, all_parts) for first, last in _cut(len(costs), total)]
+        found = [(tuple(costs[first:last]), every, all_rows) for first, last in _cut(len(costs), total)]
     elif divides_folds:
-        cuts = [((C,), every, own) for C in costs for own in _cut(n_parts, min(of_each, n_parts))]
+        found = [((C,), every, own) for C in costs for own in _cut(n_fold_parts, min(of_each, n_fold_parts))]
     else:
-        cuts = [((C,), own, all_parts) for C in costs for own in _cut(n_classes, min(of_each, n_classes))]
+        found = [((C,), own, all_rows) for C in costs for own in _cut(n_classes, min(of_each, n_classes))]
     return [
-        Batch(number, len(cuts), values, classes, n_classes, n_final, parts, n_parts)
-        for number, (values, classes, parts) in enumerate(cuts)
+        Batch(number, len(found), values, classes, n_classes, n_final, fold_parts, n_fold_parts)
+        for number, (values, classes, fold_parts) in enumerate(found)
     ]
 
 

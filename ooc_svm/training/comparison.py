@@ -135,14 +135,17 @@ class Comparison:
                     "data lack; they are ignored"
                 )
             return
+        batch = run.prepared.batch
+        if batch is not None and batch.number:
+            return  # The first one has said and found it.
         fewest, most = min(self._fold_rows), max(self._fold_rows)
-        n_models, n_final = len(run.models), sum(spec.fold is None for spec in run.models)
+        n_final = sum(spec.fold is None for spec in run.models) if batch is None else batch.n_final
         n_points = len(run.prepared.variants)
         grid = f" at {n_points} points of the grid" if n_points > 1 else ""
+        n_costs, together = len(run.prepared.options.C), " share each read" if batch is None else ""
         run.recorder.note(
-            f"{n_folds} folds of {fewest}{f' to {most}' if most > fewest else ''} rows, {len(self._costs)} "
-            f"value(s) of C{grid}: {n_models - n_final} models without a fold and {n_final} of all rows "
-            "share each read"
+            f"{n_folds} folds of {fewest}{f' to {most}' if most > fewest else ''} rows, {n_costs} value(s) "
+            f"of C{grid}: {n_final * n_folds} models without a fold and {n_final} of all rows{together}"
         )
         decision = decision_alone(model, self._costs[0])
         for fold in range(n_folds):

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import reduce
+from functools import cache, reduce
 from typing import IO, Any
 
 from ooc_svm.ops import compile_events
@@ -36,7 +36,7 @@ class _Compiler:
     def __init__(self) -> None:
         self.users = 0  # Runs that want functions compiled there
         self.process: subprocess.Popen[bytes] | None = None
-        self._fails = False  # Whether there is none that answers
+        self._fails = False  # Whether it could not do what it was asked for, and is not asked again
         self._lock = threading.Lock()
 
     def join(self) -> None:
@@ -44,6 +44,7 @@ class _Compiler:
         with self._lock:
             if not self.users:
                 compile_events.helpers.append(compile_apart)
+            self._fails = False
             self.users += 1
 
     def leave(self) -> None:
@@ -52,18 +53,22 @@ class _Compiler:
             self.users -= 1
             if not self.users:
                 compile_events.helpers.remove(compile_apart)
-                self._fails = False
                 self._end()
+
+    def forget(self) -> None:
+        """In a fork of this process: the other one is not its own."""
+        self.users, self.process, self._lock = 0, None, threading.Lock()
+        compile_events.helpers.clear()
 
     def compile(self, request: bytes) -> bool:
         """Whether a function could be compiled, and is in the cache."""
         with self._lock:
-            if self._fails:
+            if self._fails or not self.users:
                 return False
             # The process may have ended since it was last asked.
             answer = self._ask(request) or self._ask(request)
-            self._fails = not answer
-        return answer == _DONE
+            self._fails = answer != _DONE
+            return not self._fails
 
     def _ask(self, request: bytes) -> bytes:
         """The answer; nothing where there is no such process or it ends."""
@@ -98,12 +103,19 @@ class _Compiler:
 
 
 compiler = _Compiler()
+os.register_at_fork(after_in_child=compiler.forget)
+
+
+@cache
+def can_compile_apart() -> bool:
+    """Whether this is Python, not a program that has it inside, and what is compiled can be kept."""
+    from ooc_svm.ops.compiled import cache_folder
+
+    return os.path.basename(sys.executable or "").startswith("python") and cache_folder() is not None
 
 
 def _start() -> subprocess.Popen[bytes]:
     """The process; OSError where there can be none."""
-    if not os.path.basename(sys.executable or "").startswith("python"):
-        raise FileNotFoundError("this program is not Python, but has it inside")
     # Ctrl-C at a terminal is meant for this process alone.
     return subprocess.Popen(
         [sys.executable, "-c", _SERVE, *sys.path],
@@ -141,31 +153,34 @@ def compile_apart(function: Callable[..., Any], signature: Any) -> bool:
 def serve(idle_seconds: float = IDLE_SECONDS) -> None:
     """Compile what is asked for on standard input, until that ends or nothing has come for so long."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    while select.select([requests], [], [], idle_seconds)[0]:
-        request = _next(requests)
-        if request is None:
-            return
-        answers.write(_DONE if _compiled(*request) else _FAILED)
-        answers.flush()
+    requests = sys.stdin.buffer
+    # What else is written to standard output is no answer.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        while select.select([requests], [], [], idle_seconds)[0]:
+            request = _next(requests)
+            if request is None:
+                return
+            answers.write(_DONE if _compiled(request) else _FAILED)
+            answers.flush()
 
 
-def _next(requests: IO[bytes]) -> tuple[str, str, Any] | None:
-    """Module, name and types of arguments; None if no more come."""
+def _next(requests: IO[bytes]) -> bytes | None:
+    """The next request; None if no more come."""
     n_bytes = int.from_bytes(requests.read(_LENGTH_BYTES), "little")
-    content = requests.read(n_bytes)
-    if not n_bytes or len(content) < n_bytes:
-        return None
+    request = requests.read(n_bytes)
+    return request if n_bytes and len(request) == n_bytes else None
+
+
+def _compiled(request: bytes) -> bool:
+    """Whether the function is compiled and kept; why not is said where it is compiled instead."""
     from numba.core.serialize import loads
 
-    module, name, signature = loads(content)
-    return module, name, signature
-
-
-def _compiled(module: str, name: str, signature: Any) -> bool:
-    """Whether the function could be compiled; why not is said where it is compiled instead."""
     try:
-        reduce(getattr, name.split("."), importlib.import_module(module)).compile(signature)
+        module, name, signature = loads(request)
+        function = reduce(getattr, name.split("."), importlib.import_module(module))
+        function.compile(signature)
+        # On a full disk it is not.
+        return function._cache.load_overload(signature, function.targetctx) is not None
     except Exception:
         return False
-    return True

@@ -54,6 +54,7 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
             whole.add(model, part.batch)
             spent += model.report["seconds"]
             # Solvers know each other, so that nothing else frees those of a batch before the next begins.
+            del model
             gc.collect()
     if whole is not None:
         model = whole.model()

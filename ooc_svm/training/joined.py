@@ -28,8 +28,7 @@ class JoinedModel:
 
     def add(self, part: Model, batch: Batch) -> None:
         """Take the model of the next batch; of one of folds alone, how it went and what it compares."""
-        size = batch.n_trained if batch.splits_folds else batch.n_models
-        report = part.report | {"batches": [size]}
+        report = part.report | {"batches": [batch.n_trained]}
         if not batch.n_models:
             self._reports.append(report | {"models": [], "quality": []})
             return

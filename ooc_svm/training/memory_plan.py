@@ -75,7 +75,11 @@ def compiling(options: TrainOptions) -> AbstractContextManager[None]:
 
 
 def _compiles_apart(options: TrainOptions) -> bool:
-    return options.engine == "local" and memory_budget(options.memory) >= APART_BYTES
+    if options.engine != "local" or memory_budget(options.memory) < APART_BYTES:
+        return False
+    from ooc_svm.training.compile_process import can_compile_apart
+
+    return can_compile_apart()
 
 
 def program_bytes(options: TrainOptions, *, converted: bool) -> int:

@@ -78,14 +78,17 @@ class Run:
 
     @property
     def final(self) -> tuple[list[ModelSpec], list[Solver]]:
-        """The models that a model file is made of, with their solvers."""
+        """The models that a model file is made of, with their solvers.
+
+        In a batch of folds alone, those of its first one: what they are made into reaches no file.
+        """
         return self.of_fold(self.final_fold)
 
     @property
     def final_fold(self) -> int | None:
-        """The fold that is held out of these: none; of a batch that has other models alone, its first."""
+        """The fold that is held out of these: none, or the first of a batch of folds alone."""
         batch = self.prepared.batch
-        return None if batch is None or batch.parts[0] == 0 else batch.folds[0]
+        return None if batch is None or batch.fold_parts[0] == 0 else batch.folds[0]
 
     def of_fold(self, fold: int | None) -> tuple[list[ModelSpec], list[Solver]]:
         """The models that a fold is held out of, with their solvers."""

@@ -46,7 +46,7 @@ def train_together(
         recorder = Recorder(engine, lambda: [s.certificate for s in solvers], options.tol, progress)
         _tell_what_begins(prepared, recorder)
         kind = prepared.data.value_type, prepared.weighted
-        warm_up(options, *kind, recorder.note, long_rows=budget.plan.long_rows)
+        warm_up(options, *kind, recorder.note, kinds=budget.plan.kinds)
         models = prepared.models(prepared.fill(engine))
         variants, source = prepared.variants, prepared.data.source
         purpose = needs_columns(variants[0].options)

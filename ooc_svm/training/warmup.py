@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.ops.compiled import keep_compiled, was_compiled
 from ooc_svm.options import TrainOptions
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.base import LONG_ROW
+from ooc_svm.solvers.base import LONG_ROW, MANY_COLUMNS, NO_KINDS, FunctionKinds
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.data import open_data
 from ooc_svm.training.prepare import prepare
@@ -26,6 +26,8 @@ COMPILING = "compiling, once for this version on this machine; takes up to a min
 
 N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
 N_LONG = 3 * LONG_ROW  # Columns where rows are long: two fifths of them are not 0
+N_MANY_MODELS = 6  # Values of C where models are many
+N_SPREAD = 8  # Sets of columns that rows are spread over where they are near the origin, next to each other
 
 _done: set[tuple[object, ...]] = set()
 """Combinations of problem, loss, solver and kind of data for which this process is warm."""
@@ -37,7 +39,7 @@ def warm_up(
     weighted: bool,
     note: Callable[[str], None],
     *,
-    long_rows: bool = False,
+    kinds: FunctionKinds = NO_KINDS,
     load: bool = False,
 ) -> None:
     """Run the solver on a few rows of the kind of data it will see, unless an earlier run has done so.
@@ -46,14 +48,14 @@ def warm_up(
 
     ``value_type``: {"ones", "float32", "float64"}.
     ``weighted``: whether rows have weights.
-    ``long_rows``: see `ooc_svm.solvers.base.SolverPlan`.
+    ``kinds``: see `ooc_svm.solvers.base.SolverPlan`.
     ``note``: gets a message where this takes longer than loading what an earlier run compiled.
     ``load``: also load what an earlier process has compiled, so that it takes no part of what is measured.
     """
     kind = (
         *(options.problem, options.resolved_loss, options.resolved_solver, options.resolved_bias),
         *(options.kernel, options.scale != "none", value_type, weighted),
-        *(["long rows"] if long_rows else []),
+        *(name.replace("_", " ") for name, own in kinds._asdict().items() if own),
     )
     if kind in _done or (not load and was_compiled(repr(kind))):
         return
@@ -61,28 +63,49 @@ def warm_up(
     timer.daemon = True
     timer.start()
     try:
-        _tiny_run(options, value_type, weighted, N_LONG if long_rows else N_FEATURES)
+        for each in _variants(options, kinds):
+            _tiny_run(options, value_type, weighted, *each)
     finally:
         timer.cancel()
     _done.add(kind)
     keep_compiled(repr(kind))
 
 
-def _tiny_run(options: TrainOptions, value_type: str, weighted: bool, n_features: int) -> None:
-    """A few reads of made-up rows."""
-    numbers = np.arange(N_ROWS)
-    pattern = (numbers[:, None] * (1 + np.arange(n_features))) % 5 < 2
+def _variants(options: TrainOptions, kinds: FunctionKinds) -> Iterator[tuple[FunctionKinds, bool]]:
+    """What is run: many models end one after another, and with a free bias the origin matters."""
+    fewer = [kinds._replace(many_models=False), kinds] if kinds.many_models else [kinds]
+    for each in fewer:
+        for spread in (False, True) if options.resolved_bias == "free" else (False,):
+            yield each, spread
+
+
+def _tiny_run(
+    options: TrainOptions, value_type: str, weighted: bool, kinds: FunctionKinds, spread: bool
+) -> None:
+    """A few reads of made-up rows; ``spread``: most have no column in common, so that their mean is small."""
+    numbers, n_used = np.arange(N_ROWS), N_LONG if kinds.long_rows else N_FEATURES
+    pattern = (numbers[:, None] * (1 + np.arange(n_used))) % 5 < 2
     ones = value_type == "ones"
-    values = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
+    values: Any = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
+    if spread:
+        wide = np.zeros((N_ROWS, N_SPREAD, n_used), values.dtype)
+        wide[numbers, numbers % N_SPREAD] = values
+        values = wide.reshape(N_ROWS, -1)
+    if kinds.many_columns:
+        from scipy.sparse import csr_array
+
+        values = csr_array(values)
+        values.resize(N_ROWS, MANY_COLUMNS + 1)
     problem = PROBLEMS[options.problem]
     # With a C as large as that streamed SMO does not solve rows so soon that it takes no proximal step.
     C = 1000.0 if options.resolved_solver == "streamed-smo" and "C" not in problem.without else 1.0
+    n_costs = N_MANY_MODELS if kinds.many_models and "C" not in problem.without else 1
     # A kernel that is not positive semi-definite on these rows would end the run.
     kernel: dict[str, Any] = {"gamma": 1e-3, "coef0": 0.0} if options.kernel in ("poly", "sigmoid") else {}
     tiny = replace(
-        options, **kernel, C=(C,), nu=None, class_weight=None, positive=(),
-        label=None, layer=None, engine="local", scheduler=None, insecure_cluster=False, validation=None,
-        calibrate=None, landmarks=None, polish=False, cache=None, cache_size=None,
+        options, **kernel, C=tuple(C * 2.0**k for k in range(n_costs)), nu=None, class_weight=None,
+        positive=(), label=None, layer=None, engine="local", scheduler=None, insecure_cluster=False,
+        validation=None, calibrate=None, landmarks=None, polish=False, cache=None, cache_size=None,
     )  # fmt: skip
     labels = load(problem.home).sample_labels(N_ROWS)
     weights = np.ones(N_ROWS) if weighted else None
@@ -92,6 +115,8 @@ def _tiny_run(options: TrainOptions, value_type: str, weighted: bool, n_features
     with RowVectors(N_ROWS, 1 << 20) as vectors:
         engine = SerialEngine(prepared.data.source, vectors)
         models = prepared.models(prepared.fill(engine))
-        scale = None if options.scale == "none" else np.ones(n_features)
+        scale = None if options.scale == "none" else np.ones(values.shape[1])
         context = prepared.context(size, scale, Stopping(1e-9, max_passes=3))
-        engine.run(prepared.solvers(models, plan, context, engine))
+        solvers = prepared.solvers(models, plan, context, engine)
+        engine.run(solvers)
+        solvers[0].hints()

@@ -180,7 +180,7 @@ def test_values_of_all_batches_are_compared(store, in_batches):
 @pytest.mark.parametrize(
     ("total", "sizes", "rule"),
     [
-        (3, [3] * 3, "best"),
+        (3, [12] * 3, "best"),
         (6, [6] * 6, "one-standard-error"),
         (9, [6, 3, 3] * 3, "best"),
         (99, [3] * 12, "one-standard-error"),
@@ -206,7 +206,9 @@ def test_folds_of_all_batches_are_compared(store, in_batches, total, sizes, rule
     assert apart.report["converged"] == together.report["converged"]
     told = [event.message for event in events if event.kind == "note" and event.message.startswith("batch")]
     assert len(told) == len(sizes)
-    assert f"{sizes[-1]} of {9 if total == 3 else 36} models" in told[-1]
+    assert f"{sizes[-1]} of 36 models" in told[-1]
+    [said] = [event.message for event in events if " 3 value(s) of C: " in event.message]
+    assert said.endswith("27 models without a fold and 9 of all rows")
 
 
 def test_a_comparison_stopped_in_a_batch_of_folds_goes_on_with_the_same_bits(

@@ -47,7 +47,7 @@ def numbered(monkeypatch):
         original(rows, indices)
         found.append(rows.columns)
 
-    monkeypatch.setattr(plan, "FEW_COLUMNS", 0)
+    monkeypatch.setattr(plan, "MANY_COLUMNS", 0)
     monkeypatch.setattr(ResidentRows, "_number", number)
     return found
 

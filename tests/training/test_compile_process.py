@@ -62,38 +62,69 @@ def test_without_a_run_that_wants_it_this_process_compiles(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "answers"),
     [
-        "compile_process._SERVE = 'import os; os._exit(3)'",
-        REFUSING,
-        "sys.executable = '/usr/bin/program'",
-        "sys.executable = None",
-        "sys.executable = '/nowhere/python'",
+        ("compile_process._SERVE = 'import os; os._exit(3)'", [b"", b""]),
+        ("sys.executable = '/nowhere/python'", [b"", b""]),
+        (REFUSING, [b"-"]),
     ],
 )
-def test_where_the_other_process_fails_this_one_compiles(tmp_path, fault):
+def test_where_the_other_process_fails_this_one_compiles(tmp_path, fault, answers):
     script = f"""
 {fault}
 asked, ask = [], compiler._ask
 compiler._ask = lambda request: asked.append(ask(request)) or asked[-1]
 with compiled_apart():
-    print(score(), compiler.process is not None, asked[:2])
+    print(score(), asked)
 """
-    # One that answers is asked for the functions that are called, too.
-    refuses = fault == REFUSING
-    assert run(script, tmp_path) == f"1 {refuses} {[b'-', b'-'] if refuses else [b'', b'']}"
+    assert run(script, tmp_path) == f"1 {answers}"
 
 
-def test_a_process_that_does_not_answer_is_tried_twice(tmp_path):
+@pytest.mark.parametrize("begin", ["sys.executable = '/usr/bin/program'", "sys.executable = None"])
+def test_a_program_with_python_inside_compiles_by_itself(tmp_path, begin):
     script = """
-compile_process._SERVE = "import os; os._exit(3)"
-starts, start = [], compile_process._start
-compile_process._start = lambda: starts.append(1) or start()
+from ooc_svm.options import TrainOptions
+from ooc_svm.training.memory_plan import compiling, program_bytes
+options = TrainOptions(memory="1GB")
+with compiling(options):
+    print(score(), compiler.process is not None, program_bytes(options, converted=False))
+"""
+    assert run(begin + script, tmp_path) == "1 False 260000000"
+    assert run(script, tmp_path / "other") == "0 True 170000000"
+
+
+def test_where_nothing_can_be_kept_this_process_compiles(tmp_path):
+    script = """
+from ooc_svm.ops import compiled
+compiled.CheckedCache.__init__ = lambda *_: (_ for _ in ()).throw(RuntimeError)
+from ooc_svm.training.compile_process import can_compile_apart
+print(can_compile_apart())
+"""
+    assert run(script, tmp_path) == "False"
+
+
+def test_what_the_other_process_cannot_keep_this_one_compiles(tmp_path):
+    script = """
+compile_process._SERVE = compile_process._SERVE.replace(
+    "serve()", "from ooc_svm.ops.cache import CheckedCache; CheckedCache.save_overload = print; serve()"
+)
+with compiled_apart():
+    print(score(), compiler.process is not None)
+"""
+    assert run(script, tmp_path) == "1 True"
+
+
+def test_a_fork_has_none(tmp_path):
+    script = """
+import os
 with compiled_apart():
     score()
-print(len(starts))
+    assert compile_events.helpers
+    if not os.fork():
+        os._exit(compiler.users + len(compile_events.helpers) + (compiler.process is not None))
+    print(os.waitstatus_to_exitcode(os.wait()[1]), compiler.process is not None)
 """
-    assert run(script, tmp_path) == "2"
+    assert run(script, tmp_path) == "0 True"
 
 
 def test_a_process_that_ended_idle_is_followed_by_another(tmp_path):
@@ -134,8 +165,16 @@ with compiled_apart():
 def test_an_interruption_leaves_no_answer_to_the_next_request(tmp_path):
     script = """
 import os, signal, threading
-with compiled_apart():
+start = compile_process._start
+
+def interrupted():
+    process = start()
     threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+    compile_process._start = start
+    return process
+
+compile_process._start = interrupted
+with compiled_apart():
     try:
         score()
     except KeyboardInterrupt:

@@ -33,7 +33,7 @@ from ooc_svm.solvers.streamed_smo.plan import (
     SmoParameters,
 )
 from ooc_svm.store import StoreWriter, open_store
-from ooc_svm.system.memory import parse_size
+from ooc_svm.system.memory import APART_BYTES, parse_size
 from ooc_svm.training import memory_plan
 from ooc_svm.training.memory_plan import SLACK, Workload, room_of
 from ooc_svm.training.on_cluster import client_budget, worker_budget
@@ -474,15 +474,15 @@ def large_store(tmp_path_factory):
     labels = np.where((values * rng.normal(size=d)[ids]).sum(axis=1) > 0, 1.0, -1.0)
     rows = RowBlock(0, np.arange(n + 1, dtype=np.int64) * k, ids.ravel(), values.ravel())
     with StoreWriter(path, n_features=d) as writer:
-        for _ in range(60):
+        for _ in range(64):
             writer.append(LabelledRows(rows, labels))
         writer.commit()
     return path
 
 
+@pytest.mark.parametrize("memory", [APART_BYTES - 10 * MB, APART_BYTES + 10 * MB])
 @pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
-def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path, solver):
-    memory = 440 * MB
+def test_the_peak_of_a_run_stays_under_the_memory_allowed(large_store, tmp_path, solver, memory):
     store = open_store(large_store)
     assert sum(span.nbytes for span in store.blocks) > 1.1 * memory
     run = [sys.executable, "-c", SCRIPT, str(large_store), str(memory), solver]

@@ -54,7 +54,7 @@ def test_same_optimum_and_no_bit_by_the_threads(store, options, numbered, monkey
     whole = train(store, tol=tol, **options)
     request.getfixturevalue("parted")
     if numbered:
-        monkeypatch.setattr(plan, "FEW_COLUMNS", 0)
+        monkeypatch.setattr(plan, "MANY_COLUMNS", 0)
     alone = train(store, tol=tol, threads=1, **options)
     assert alone.report["converged"]
     assert value(alone) == pytest.approx(value(whole), rel=2 * tol)

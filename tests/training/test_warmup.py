@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.train_data import answers, bits, store_rows
+from helpers.train_data import answers, bits, make_store, store_rows
+from scipy.sparse import csr_array, random_array
 
 from ooc_svm import plan, train
 from ooc_svm.options import TrainOptions
-from ooc_svm.solvers.base import LONG_ROW
+from ooc_svm.solvers.base import LONG_ROW, MANY_COLUMNS, FunctionKinds
 from ooc_svm.solvers.streamed_smo import proximal, proximal_loops, team_loops
 from ooc_svm.training import warmup
 
@@ -55,11 +58,11 @@ def runs(monkeypatch):
     return found
 
 
-SHORT, LONG = warmup.N_FEATURES, warmup.N_LONG
+SHORT, LONG = FunctionKinds(), FunctionKinds(long_rows=True)
 
 
-def warm_up(options, value_type="float64", weighted=False, n_features=SHORT):
-    warmup.warm_up(options, value_type, weighted, lambda message: None, long_rows=n_features == LONG)
+def warm_up(options, value_type="float64", weighted=False, kinds=SHORT):
+    warmup.warm_up(options, value_type, weighted, lambda message: None, kinds=kinds)
 
 
 def test_once_a_process_for_each_combination(runs):
@@ -69,12 +72,16 @@ def test_once_a_process_for_each_combination(runs):
         (OCAS, "ones", False, SHORT),
         (OCAS, "float64", True, SHORT),
         (OCAS, "float64", True, LONG),
+        (OCAS, "float64", True, FunctionKinds(many_columns=True)),
+        (OCAS, "float64", True, FunctionKinds(long_rows=True, many_columns=True, many_models=True)),
         *((options, "float64", False, SHORT) for options in OTHERS),
     ]
     for _ in range(3):
         for combination in combinations:
             warm_up(*combination)
-    assert runs == combinations
+    assert runs == [
+        (*rest, *each) for *rest, kinds in combinations for each in warmup._variants(rest[0], kinds)
+    ]
 
 
 def test_what_compiles_nothing_new_is_not_run_again(runs):
@@ -91,7 +98,7 @@ def test_the_next_process_goes_without_it(runs, monkeypatch):
     monkeypatch.setattr(warmup, "_done", set())
     warm_up(OCAS)
     warm_up(OCAS, "ones")
-    assert runs == [(OCAS, "float64", False, SHORT), (OCAS, "ones", False, SHORT)]
+    assert runs == [(OCAS, "float64", False, SHORT, False), (OCAS, "ones", False, SHORT, False)]
     monkeypatch.setattr(warmup, "_done", set())
     plan(*store_rows(60, 10), solver="ocas")  # measures, and loads first
     assert len(runs) == 3
@@ -142,7 +149,50 @@ def test_one_training_leaves_nothing_behind_for_the_next(few_held):
 def test_long_rows_are_made_up_where_the_data_have_them(runs):
     for n_features, expected in ((LONG_ROW - 1, SHORT), (LONG_ROW, LONG)):
         train(np.ones((60, n_features)), np.arange(60) % 2, max_passes=1)
-        assert runs.pop()[-1] == expected
+        assert runs.pop()[3] == expected
+
+
+def test_many_columns_and_models_are_made_up_where_there_are_as_many(runs):
+    X, options = csr_array(np.ones((60, 1))), {"bias": "none", "max_passes": 1}
+    for n_features in (MANY_COLUMNS, MANY_COLUMNS + 1):
+        X.resize(60, n_features)
+        for n_models in (5, 6):
+            train(X, np.arange(60) % 2, C=1.0 + np.arange(n_models), **options)
+            kinds = FunctionKinds(False, n_features > MANY_COLUMNS, n_models > 5)
+            assert runs == [
+                (*runs[0][:3], each, False)
+                for each in dict.fromkeys([kinds._replace(many_models=False), kinds])
+            ]
+            runs.clear()
+
+
+@pytest.mark.parametrize("solver", ["streamed-smo", "ocas"])
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+def test_a_first_read_compiles_nothing(solver, bias, tmp_path):
+    """Of many columns and models: all is compiled before there are rows in memory."""
+    resident = {"resident": 0.2} if solver == "streamed-smo" else {}
+    X = random_array((300, MANY_COLUMNS + 1), density=2e-4, format="csr", rng=np.random.default_rng(0))
+    store = make_store(tmp_path / "store", X, np.arange(300) % 2.0)
+    script = f"""
+import ooc_svm
+from ooc_svm.ops import compile_events
+
+heard, begun = [], []
+compile_events.listeners.append(lambda begins: heard.append(bool(begun)))
+
+def progress(event):
+    if event.kind == "block":
+        begun.append(event)
+
+C = [0.1, 1.0, 2.0, 3.0, 4.0, 5.0]
+ooc_svm.train({str(store)!r}, C=C, solver={solver!r}, bias={bias!r}, progress=progress, **{resident})
+print(len(heard) > 10, len(begun) > 0, sum(heard))
+"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True True 0\n"
 
 
 def test_long_rows_are_solved_in_parts(monkeypatch):
@@ -151,7 +201,8 @@ def test_long_rows_are_solved_in_parts(monkeypatch):
     monkeypatch.setattr(team_loops, "help_out", lambda *arguments: helped.append(help_out(*arguments)))
     for long_rows in (False, True):
         monkeypatch.setattr(warmup, "_done", set())
-        warmup.warm_up(TrainOptions(), "ones", False, print, long_rows=long_rows, load=True)
+        kinds = FunctionKinds(long_rows=long_rows)
+        warmup.warm_up(TrainOptions(), "ones", False, print, kinds=kinds, load=True)
         assert bool(helped) == long_rows
 
 

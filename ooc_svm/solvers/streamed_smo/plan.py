@@ -12,14 +12,23 @@ import numpy as np
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import NO_ROOM, Context, DataSize, MemoryItem, Room, Solver, SolverPlan
+from ooc_svm.solvers.base import (
+    MANY_COLUMNS,
+    NO_ROOM,
+    Context,
+    DataSize,
+    FunctionKinds,
+    MemoryItem,
+    Room,
+    Solver,
+    SolverPlan,
+)
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED, Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import (
-    FEW_COLUMNS,
     PARTS,
     ResidentRows,
     count_parts,
@@ -58,8 +67,8 @@ LEAST_ROWS, USEFUL_ROWS = 8, 1024
 CROWDED = 0.02
 
 # Less than this part of what one model of much data would hold alone takes more reads of all models than it
-# saves by sharing them. (61 M generated nonzeros, 8 values of C, `--memory 1GB`: 42 s by threes that hold
-# 19 %, 38 s by twos that hold 31 %.)
+# saves by sharing them. (61 M generated nonzeros, 8 values of C, `--memory 1GB`: 3.8 times the slowest alone
+# by threes that hold 19 %, 3.2 to 3.5 times by twos that hold 28 %.)
 ROOMY_PART = 0.65
 
 # Of many models, a resident row is held for at least so many on average where memory is short: few rows are
@@ -172,7 +181,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         values = np.empty(0, np.float32 if ones else context.value_type)
         effort = _effort(size, options, plan.parameters)
         held = plan.parameters
-        n_numbered = context.space.n_features if context.space.n_features > FEW_COLUMNS else 0
+        n_numbered = context.space.n_features if context.space.n_features > MANY_COLUMNS else 0
         rows = ResidentRows(
             held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_parts=held.parts,
             n_numbered=n_numbered, crew=context.crew,
@@ -261,7 +270,9 @@ def _plan(
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
         crowded=parameters.resident_elements < min(_least_capacity(size), CROWDED * size.elements),
-        long_rows=parameters.parts > 1,
+        kinds=FunctionKinds(
+            parameters.parts > 1, size.dimension > MANY_COLUMNS, size.n_models >= FEWEST_FUSED
+        ),
     )
 
 
@@ -363,7 +374,7 @@ def _items(
     if of_step := _proximal_bytes(size)[1]:
         note = f"compiled, and vectors and systems of {solving} model(s)"
         items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
-    if size.dimension > FEW_COLUMNS:
+    if size.dimension > MANY_COLUMNS:
         # Of each column its number, of each number its column, and weights in that order.
         note = f"2 of {size.dimension}, and weights of {solving} model(s)"
         items.append(MemoryItem("column numbers", (1 + solving) * vector, note))

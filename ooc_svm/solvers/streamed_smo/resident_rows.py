@@ -29,7 +29,6 @@ from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 NO_LIMIT = 1 << 62
 LARGE_SPREAD = 100.0  # Factor between the sizes of the columns above which a hint is given
 _SAMPLE = 1 << 18  # Number of elements from which the spread of the columns is estimated
-FEW_COLUMNS = 1 << 16  # The weights of so many are near enough to a processor as they are
 
 # Nonzeros that each part of a row has at least, on average: with fewer, threads wait for each other rather
 # than work.
