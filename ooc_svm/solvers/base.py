@@ -32,6 +32,9 @@ LONG_ROW = 400
 MANY_COLUMNS = 1 << 16
 """Weights of more columns are not near enough to a processor as they are."""
 
+MANY_MODELS = 6
+"""Models from which on a solver may sweep them as one."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataSize:
@@ -89,8 +92,8 @@ class FunctionKinds(NamedTuple):
     """Data and models that a solver has compiled functions of their own for."""
 
     long_rows: bool = False  # See `LONG_ROW`
-    many_columns: bool = False
-    many_models: bool = False
+    many_columns: bool = False  # See `MANY_COLUMNS`
+    many_models: bool = False  # See `MANY_MODELS`
 
 
 NO_KINDS = FunctionKinds()
@@ -121,7 +124,7 @@ class SolverPlan:
     cramped : bool
         Whether it has so little room that fewer values of C at a time are better.
     kinds : FunctionKinds
-        What it has functions of their own for, of what these data are.
+        Which of these the data and the models of the run are.
     """
 
     parameters: Any
@@ -313,7 +316,7 @@ class SolverPackage(ABC):
 
     @abstractmethod
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
-        """A plan for a few rows with which all functions are used that others use: for compiling them."""
+        """A plan for a few rows with which the functions are used that others use: for compiling them."""
 
     @abstractmethod
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:

@@ -19,7 +19,8 @@ class Batch:
     classes: tuple[int, int]  # Of the models of each C the first one, and the one after the last
     n_classes: int  # Models of each C in the whole run
     n_final: int  # Models of the whole run, those of folds left out
-    # Range of the rows trained on: 0 are all of them, k those without fold k - 1; and how many there are
+    # Which rows its models are trained on, a range: 0 is for all rows, k for those without fold k - 1; and
+    # how many of these there are in the whole run
     fold_parts: tuple[int, int] = (0, 1)
     n_fold_parts: int = 1
 
@@ -85,14 +86,18 @@ def batches_of(
     ``divides_folds``: whether these are divided where there are more batches than values, not the classes.
     """
     n_final, n_fold_parts = len(costs) * n_classes, 1 + n_folds
-    every, all_rows = (0, n_classes), (0, n_fold_parts)
+    all_classes, all_parts = (0, n_classes), (0, n_fold_parts)
     of_each = -(-total // len(costs))
     if total <= len(costs):
-        found = [(tuple(costs[first:last]), every, all_rows) for first, last in _cut(len(costs), total)]
+        found = [
+            (tuple(costs[first:last]), all_classes, all_parts) for first, last in _cut(len(costs), total)
+        ]
     elif divides_folds:
-        found = [((C,), every, own) for C in costs for own in _cut(n_fold_parts, min(of_each, n_fold_parts))]
+        found = [
+            ((C,), all_classes, own) for C in costs for own in _cut(n_fold_parts, min(of_each, n_fold_parts))
+        ]
     else:
-        found = [((C,), own, all_rows) for C in costs for own in _cut(n_classes, min(of_each, n_classes))]
+        found = [((C,), own, all_parts) for C in costs for own in _cut(n_classes, min(of_each, n_classes))]
     return [
         Batch(number, len(found), values, classes, n_classes, n_final, fold_parts, n_fold_parts)
         for number, (values, classes, fold_parts) in enumerate(found)

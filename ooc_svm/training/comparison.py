@@ -124,7 +124,10 @@ class Comparison:
 
         InputError, UsageError for rows that the metric has no value for, or a store that does not fit.
         """
-        run, n_folds, model = self._run, self._n_folds, self._run.model()
+        run, n_folds, batch = self._run, self._n_folds, self._run.prepared.batch
+        if batch is not None and batch.number:
+            return  # The first one has said and found it.
+        model = run.model()
         if run.prepared.options.calibrate is not None:
             model = uncalibrated(model)
         if not n_folds:
@@ -135,9 +138,6 @@ class Comparison:
                     "data lack; they are ignored"
                 )
             return
-        batch = run.prepared.batch
-        if batch is not None and batch.number:
-            return  # The first one has said and found it.
         fewest, most = min(self._fold_rows), max(self._fold_rows)
         n_final = sum(spec.fold is None for spec in run.models) if batch is None else batch.n_final
         n_points = len(run.prepared.variants)

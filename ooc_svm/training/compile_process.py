@@ -1,6 +1,6 @@
 """Compiling in a process of its own: what it takes is given back, and a run has its memory for the data.
 
-A process that compiles keeps 150 to 250 MB for it; one that loads what was compiled needs next to nothing.
+A process that compiles keeps 100 to 250 MB for it; one that loads what was compiled needs next to nothing.
 Here the other process compiles a function and puts it into the cache, and this one loads it from there. Where
 that fails, this one compiles, as it does by itself.
 """
@@ -50,6 +50,8 @@ class _Compiler:
     def leave(self) -> None:
         """One wants it no longer; the process ends with the last of them."""
         with self._lock:
+            if not self.users:
+                return  # It began before a fork.
             self.users -= 1
             if not self.users:
                 compile_events.helpers.remove(compile_apart)
@@ -57,8 +59,11 @@ class _Compiler:
 
     def forget(self) -> None:
         """In a fork of this process: the other one is not its own."""
+        if self.process is not None:
+            self.process.returncode = 0  # Of another process's child nothing is known.
         self.users, self.process, self._lock = 0, None, threading.Lock()
-        compile_events.helpers.clear()
+        if compile_apart in compile_events.helpers:
+            compile_events.helpers.remove(compile_apart)
 
     def compile(self, request: bytes) -> bool:
         """Whether a function could be compiled, and is in the cache."""

@@ -108,8 +108,9 @@ def _refusal(prepared: Preparation, most: int) -> MemoryBudgetError:
         fitting = max(int(batch.n_final * spare / max(finished, 1)), 0)
         if fitting == 0:
             return error
+        where = " on all rows" if batch.n_fold_parts > 1 else ""
         return MemoryBudgetError(
-            f"{error}; of the {batch.n_final} models of this run about {fitting} fit, one at a time",
+            f"{error}; of the {batch.n_final} models of this run{where} about {fitting} fit, one at a time",
             error.needed,
         )
     raise AssertionError("it fits")

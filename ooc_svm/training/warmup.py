@@ -14,7 +14,7 @@ from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.ops.compiled import keep_compiled, was_compiled
 from ooc_svm.options import TrainOptions
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.base import LONG_ROW, MANY_COLUMNS, NO_KINDS, FunctionKinds
+from ooc_svm.solvers.base import LONG_ROW, MANY_COLUMNS, MANY_MODELS, NO_KINDS, FunctionKinds
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.data import open_data
 from ooc_svm.training.prepare import prepare
@@ -26,8 +26,7 @@ COMPILING = "compiling, once for this version on this machine; takes up to a min
 
 N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
 N_LONG = 3 * LONG_ROW  # Columns where rows are long: two fifths of them are not 0
-N_MANY_MODELS = 6  # Values of C where models are many
-N_SPREAD = 8  # Sets of columns that rows are spread over where they are near the origin, next to each other
+N_SPREAD = 8  # Sets of columns that rows are spread over, so that their mean is small
 
 _done: set[tuple[object, ...]] = set()
 """Combinations of problem, loss, solver and kind of data for which this process is warm."""
@@ -72,9 +71,14 @@ def warm_up(
 
 
 def _variants(options: TrainOptions, kinds: FunctionKinds) -> Iterator[tuple[FunctionKinds, bool]]:
-    """What is run: many models end one after another, and with a free bias the origin matters."""
-    fewer = [kinds._replace(many_models=False), kinds] if kinds.many_models else [kinds]
-    for each in fewer:
+    """What is run: kinds of data and models, and whether the mean of the rows is small.
+
+    Many models become few when most of them have ended. With a free bias a mean that is not small is taken
+    from the rows, by other functions, and models are not swept as one.
+    """
+    few = kinds._replace(many_models=False)
+    many = kinds.many_models and "C" not in PROBLEMS[options.problem].without
+    for each in (few, kinds) if many else (few,):
         for spread in (False, True) if options.resolved_bias == "free" else (False,):
             yield each, spread
 
@@ -82,7 +86,7 @@ def _variants(options: TrainOptions, kinds: FunctionKinds) -> Iterator[tuple[Fun
 def _tiny_run(
     options: TrainOptions, value_type: str, weighted: bool, kinds: FunctionKinds, spread: bool
 ) -> None:
-    """A few reads of made-up rows; ``spread``: most have no column in common, so that their mean is small."""
+    """A few reads of made-up rows; ``spread``: most have no column in common."""
     numbers, n_used = np.arange(N_ROWS), N_LONG if kinds.long_rows else N_FEATURES
     pattern = (numbers[:, None] * (1 + np.arange(n_used))) % 5 < 2
     ones = value_type == "ones"
@@ -99,7 +103,7 @@ def _tiny_run(
     problem = PROBLEMS[options.problem]
     # With a C as large as that streamed SMO does not solve rows so soon that it takes no proximal step.
     C = 1000.0 if options.resolved_solver == "streamed-smo" and "C" not in problem.without else 1.0
-    n_costs = N_MANY_MODELS if kinds.many_models and "C" not in problem.without else 1
+    n_costs = MANY_MODELS if kinds.many_models else 1
     # A kernel that is not positive semi-definite on these rows would end the run.
     kernel: dict[str, Any] = {"gamma": 1e-3, "coef0": 0.0} if options.kernel in ("poly", "sigmoid") else {}
     tiny = replace(

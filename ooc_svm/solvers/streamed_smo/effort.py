@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from ooc_svm.solvers.base import MANY_MODELS
+
 # Gap, as a multiple of the one wanted, from which on w is rebuilt from the multipliers in each read, and from
 # which on no solve is an early one.
 NEAR = 100.0
@@ -22,7 +24,7 @@ SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
 WORTHWHILE = 1_000_000
 
 # So many models are swept or scored as one: fewer gain little, and of more, threads share the groups.
-FEWEST_FUSED, MOST_FUSED = 6, 32
+FEWEST_FUSED, MOST_FUSED = MANY_MODELS, 32
 
 
 @dataclass(frozen=True, slots=True)

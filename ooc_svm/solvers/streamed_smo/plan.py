@@ -14,6 +14,7 @@ from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import (
     MANY_COLUMNS,
+    MANY_MODELS,
     NO_ROOM,
     Context,
     DataSize,
@@ -262,6 +263,8 @@ def _plan(
         note += f", at most {pairs:,} pairs of a row and a model"
     rows = MemoryItem("resident rows", _rows_nbytes(size, elements, pairs, resident), note)
     effort = _effort(size, options, parameters)
+    # A nu problem has several in any case.
+    many = MANY_MODELS * (N_MODELS if options.by_nu else 1)
     return SolverPlan(
         parameters,
         (*_items(size, options, room, room.threads, solves=resident is None), rows),
@@ -270,9 +273,7 @@ def _plan(
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
         crowded=parameters.resident_elements < min(_least_capacity(size), CROWDED * size.elements),
-        kinds=FunctionKinds(
-            parameters.parts > 1, size.dimension > MANY_COLUMNS, size.n_models >= FEWEST_FUSED
-        ),
+        kinds=FunctionKinds(parameters.parts > 1, size.dimension > MANY_COLUMNS, size.n_models >= many),
     )
 
 
