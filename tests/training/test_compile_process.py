@@ -174,6 +174,7 @@ def interrupted():
     return process
 
 compile_process._start = interrupted
+signal.signal(signal.SIGINT, signal.default_int_handler)  # It may be ignored in the background.
 with compiled_apart():
     try:
         score()
