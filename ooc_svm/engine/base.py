@@ -31,7 +31,7 @@ from ooc_svm.passes.base import (
 )
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.passes.fuse import fuse, split
-from ooc_svm.passes.together import Steps, passes_over_data, served_first
+from ooc_svm.passes.together import Steps, in_turn, passes_over_data, served_first
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.memory import peak_memory
 
@@ -141,7 +141,7 @@ class Engine(ABC):
         once = {each.first: _Once(each.first) for each in overlaps if each.first is not None}
         works = [
             each.work if each.first is None else partial(_after, once[each.first], each.work)
-            for each in overlaps
+            for each in sorted(overlaps, key=lambda each: each.expected, reverse=True)
             if each.work is not None
         ]
         prefetch = tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch))
@@ -204,27 +204,34 @@ class Engine(ABC):
         between : callable, optional
             Called before every read of the data, when each solver's state is complete.
         """
-        running: dict[int, Steps] = {}
+        running = dict(enumerate(solver.steps() for solver in solvers))
         waiting: dict[int, Request | Overlap] = {}
+        answers: dict[int, Any] = dict.fromkeys(running)
 
-        def advance(number: int, answer: Any) -> None:
+        def advance(number: int) -> None:
+            # Answers may be large: each lives no longer than its solver needs it.
             try:
-                waiting[number] = running[number].send(answer)
+                waiting[number] = running[number].send(answers.pop(number))
             except StopIteration:
                 del running[number]
 
-        for number, solver in enumerate(solvers):
-            running[number] = solver.steps()
-            advance(number, None)
+        for number in list(running):
+            advance(number)
         while waiting:
-            served = served_first(waiting)
+            # Those that went on at the same time wait in any order.
+            served = sorted(served_first(waiting))
             reading = [each for number in served for each in passes_over_data(waiting[number])]
             if reading and all(each.position.begins for each in reading) and between is not None:
                 between()
-            answers = self.serve([waiting.pop(number) for number in served])
-            for number in served:
-                # Answers may be large: each lives no longer than its solver needs it.
-                advance(number, answers.pop(0))
+            apart = all(isinstance(each, Overlap) and each.apart for each in map(waiting.get, served))
+            requests = (waiting.pop(number) for number in served)
+            answers.update(zip(served, self.serve([*requests]), strict=True))
+            tasks = [partial(advance, number) for number in served]
+            (self._at_once if apart else in_turn)(tasks)
+
+    def _at_once(self, tasks: Sequence[Work]) -> None:
+        """Do tasks that have nothing to do with each other."""
+        in_turn(tasks)
 
     def _begin(self, task: Work) -> Work:
         """Begin what may go on at the same time; what is returned ends it."""
@@ -246,7 +253,7 @@ class Engine(ABC):
         visits = [partial(p.visit, block, rows, sums) for p, sums in zip(passes, partials, strict=True)]
         with ExitStack() as others:
             for request, visit in zip(passes[1:], visits[1:], strict=True):
-                others.callback(self._begin(visit) if is_long(request) else visit)
+                others.callback(self._begin(visit) if is_long(request, part.n_rows) else visit)
             visits[0]()
         for name in changed:
             if not self.vectors[name].in_memory:

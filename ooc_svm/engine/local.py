@@ -208,6 +208,21 @@ class LocalEngine(Engine):
         if prefetched:
             self._blocks.release(index)
 
+    def _at_once(self, tasks: Sequence[Work]) -> None:
+        """Do tasks that have nothing to do with each other, a task of one thread."""
+        if self.threads == 1 or len(tasks) == 1:
+            super()._at_once(tasks)
+            return
+        left = iter(tasks)
+        futures = [self._workers.submit(_do_all, left) for _ in range(min(self.threads, len(tasks)))]
+        try:
+            wait(futures)
+        finally:
+            _leave_out(left)
+            wait(futures)
+        for future in futures:
+            future.result()
+
     def _begin(self, task: Work) -> Work:
         """Offer a task to a thread that has nothing else to do; if none begins it, it is done at the end."""
         # The queue keeps what is cancelled: it must not keep the rows.
@@ -307,3 +322,17 @@ class LocalEngine(Engine):
             self.counters.visiting_seconds += finished - ready
             if self.on_block is not None and stream.data:
                 self.on_block(progress.done, progress.total)
+
+
+def _do_all(tasks: Iterator[Work]) -> None:
+    """Do the tasks that no other thread does; where one fails, those that are left are not begun."""
+    try:
+        for task in tasks:
+            task()
+    finally:
+        _leave_out(tasks)
+
+
+def _leave_out(tasks: Iterator[Work]) -> None:
+    for _ in tasks:
+        pass

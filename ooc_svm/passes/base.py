@@ -144,12 +144,15 @@ class Pass(Protocol):
         """The partial of two neighbouring segments; may reuse ``left``."""
 
 
-def is_long(request: Pass) -> bool:
-    """Whether a visit takes longer than handing it to another thread.
+LONG_VISIT = 1 << 15  # Rows whose visit takes longer than handing it to another thread
+
+
+def is_long(request: Pass, n_rows: int) -> bool:
+    """Whether a visit of so many rows takes longer than handing it to another thread.
 
     A pass over row vectors alone that computes for long says so: ``computes_long = True``.
     """
-    return request.needs_data or getattr(request, "computes_long", False)
+    return request.needs_data or n_rows >= LONG_VISIT or getattr(request, "computes_long", False)
 
 
 ANY_NUMBER = 1 << 62  # Of passes that are served as one, at most
@@ -231,6 +234,11 @@ class Overlap:
     help : callable, optional
         Called again and again by threads that have nothing else to do, while the work goes on: takes part in
         it for some milliseconds, if that is possible at the moment, and returns whether it was.
+    expected : float
+        About how much the work is, in any unit: of several, what is most is begun first.
+    apart : bool
+        What the solver does with the answer, until it yields again, has nothing to do with other solvers:
+        several may at the same time.
     """
 
     requests: tuple[Request, ...]
@@ -239,6 +247,8 @@ class Overlap:
     first: Callable[[], None] | None = None
     stop: Callable[[], None] | None = None
     help: Callable[[], bool] | None = None
+    expected: float = 0.0
+    apart: bool = False
 
 
 def rows_of(rounds: Sequence[RowSet]) -> RowSet:

@@ -55,10 +55,10 @@ def _joined(waiting: Sequence[Request | Overlap]) -> Overlap:
     helps = [each.help for each in overlaps if each.help is not None]
     return Overlap(
         tuple(request for each in waiting for request in _requests(each)),
-        partial(_in_turn, works) if works else None,
+        partial(in_turn, works) if works else None,
         tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch)),
         next((each.first for each in overlaps if each.first is not None), None),
-        partial(_in_turn, stops) if stops else None,
+        partial(in_turn, stops) if stops else None,
         partial(help_one, helps) if helps else None,
     )
 
@@ -68,7 +68,8 @@ def help_one(helps: Sequence[Callable[[], bool]]) -> bool:
     return any(help_work() for help_work in helps)
 
 
-def _in_turn(tasks: Sequence[Callable[[], None]]) -> None:
+def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
+    """Do tasks one after another."""
     for task in tasks:
         task()
 

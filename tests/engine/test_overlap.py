@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -27,7 +27,7 @@ from helpers.engine_data import (
 
 from ooc_svm.engine.local import LocalEngine
 from ooc_svm.engine.serial import SerialEngine
-from ooc_svm.passes.base import WHOLE, Overlap, Position, RowSet
+from ooc_svm.passes.base import LONG_VISIT, WHOLE, Overlap, Position, RowSet, StridedRange
 from ooc_svm.passes.columns import ColumnPass
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.passes.together import together
@@ -62,7 +62,7 @@ class Watched:
     writes: ClassVar[tuple] = ()
     position: ClassVar[Position] = WHOLE
     prefetch: ClassVar[tuple] = ()
-    needs_data: ClassVar[bool] = True
+    needs_data: bool = True
 
     def empty(self):
         return np.zeros(1, dtype=int)
@@ -144,6 +144,24 @@ class TestPassesOverOneBlock:
             with pytest.raises(Failure):
                 engine.stream(failing)
             assert [n_rows[0] > 0 for n_rows in engine.stream(passes)] == [True, True]
+
+    @pytest.mark.parametrize("n_rows", [LONG_VISIT - 1, LONG_VISIT])
+    def test_a_free_thread_takes_many_rows_of_row_vectors(self, n_rows):
+        """Of fewer, one thread is as fast, and visits one pass after another."""
+        source, _, vectors, _ = sweep_setup(1, n_rows=n_rows)
+        lane, threads = RowSet(((StridedRange(0, 0, n_rows),),)), set()
+        meet = threading.Barrier(2)
+
+        def visit(block, rows):
+            threads.add(threading.get_ident())
+            if n_rows == LONG_VISIT:
+                meet.wait(LONG)
+
+        passes = [replace(watched(lane, visit), needs_data=False) for _ in range(2)]
+        with LocalEngine(source, vectors, threads=2) as engine:
+            answers = engine.stream(passes)
+        assert [int(counted[0]) for counted in answers] == [n_rows] * 2
+        assert len(threads) == (2 if n_rows == LONG_VISIT else 1)
 
 
 class TestWork:
@@ -246,6 +264,94 @@ class TestWork:
         engine = build(name, source, vectors, rounds)
         engine.serve([Overlap(requests_of(models[0], rounds[0]), no_work, stop=lambda: stops.append(1))])
         assert stops == []
+
+    @pytest.mark.parametrize("name", ["memory", "local-1-0", "cluster-1"])
+    def test_of_several_begins_with_the_longest(self, build, name):
+        source, models, vectors, rounds = sweep_setup(23, n_models=4)
+        begun, expected = [], [2.0, 5.0, 0.0, 5.0]
+        engine = build(name, source, vectors, rounds)
+        answers = engine.serve(
+            [
+                Overlap(
+                    (RowPass(LossCount(model, 0.1 * k), rounds[0].rows),),
+                    partial(begun.append, k),
+                    expected=expected[k],
+                )
+                for k, model in enumerate(models)
+            ]
+        )
+        assert begun == [1, 3, 0, 2]
+        own = [
+            engine.stream([RowPass(LossCount(model, 0.1 * k), rounds[0].rows)])[0]
+            for k, model in enumerate(models)
+        ]
+        assert [answer[0][0] for answer in answers] == [count[0] for count in own]
+
+
+@dataclass
+class GoesOn:
+    """A solver that waits some times, and calls a function each time it goes on."""
+
+    times: int
+    on_answer: Callable
+    apart: bool = True
+
+    def steps(self):
+        for number in range(self.times):
+            yield Overlap((), apart=self.apart)
+            self.on_answer(number)
+
+
+class TestSolversThatHaveNothingToDoWithEachOther:
+    @pytest.mark.parametrize("name", ENGINES)
+    def test_go_on_as_often_as_they_wait(self, build, name):
+        source, _, vectors, rounds = sweep_setup(23)
+        counts = [[] for _ in range(7)]
+        engine = build(name, source, vectors, rounds)
+        engine.run([GoesOn(k, own.append) for k, own in enumerate(counts)])
+        assert counts == [list(range(k)) for k in range(7)]
+
+    def test_go_on_at_the_same_time(self):
+        source, _, vectors, _ = sweep_setup(23)
+        meet = threading.Barrier(2)
+        with LocalEngine(source, vectors, threads=2) as engine:
+            engine.run([GoesOn(3, lambda _: meet.wait(LONG)) for _ in range(2)])
+        assert not meet.broken
+
+    @pytest.mark.parametrize("apart", [[False, False, False], [True, False, True]])
+    def test_others_go_on_one_after_another(self, apart):
+        """They may touch what others touch, too: in their order, in the thread of the run."""
+        source, _, vectors, _ = sweep_setup(23)
+        seen = []
+
+        def note(_, number):
+            seen.append((number, threading.current_thread()))
+
+        solvers = [GoesOn(2, partial(note, number=k), own) for k, own in enumerate(apart)]
+        with LocalEngine(source, vectors, threads=3) as engine:
+            engine.run(solvers)
+        assert seen == [(k, threading.current_thread()) for k in (0, 1, 2, 0, 1, 2)]
+
+    @pytest.mark.parametrize("threads", [1, 2, 3])
+    def test_are_not_begun_where_one_fails(self, threads):
+        source, _, vectors, _ = sweep_setup(23)
+        begun = []
+
+        def go_on(_, number):
+            begun.append(number)
+            time.sleep(0.001)
+            if number == 1:
+                raise Failure
+
+        solvers = [GoesOn(1, partial(go_on, number=k)) for k in range(500)]
+        with LocalEngine(source, vectors, threads=threads) as engine:
+            with pytest.raises(Failure):
+                engine.run(solvers)
+            assert 1 in begun
+            assert len(begun) < 500
+            seen = []
+            engine.run([GoesOn(1, seen.append)])
+            assert seen == [0]
 
 
 class TestHelp:

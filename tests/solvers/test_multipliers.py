@@ -8,8 +8,8 @@ from helpers.dual_data import read_all
 from helpers.losses import LOSSES, QUADRATIC
 from helpers.smo_runs import N_ROWS, Run
 
-from ooc_svm.passes.base import Overlap, RowSet, StridedRange
-from ooc_svm.solvers.streamed_smo.multipliers import inside
+from ooc_svm.passes.base import Overlap, Position, RowSet, StridedRange
+from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
 
 
@@ -64,7 +64,7 @@ def test_so_they_are_after_any_number_of_rounds(loss, seed):
         before, others = after, np.arange(N_ROWS)
         passes = request.requests if isinstance(request, Overlap) else ()
         for sweep in (each for each in passes if isinstance(each, SweepPass)):
-            others = others[~inside(others, sweep.rows)]
+            others = others[~Round(sweep.rows, sweep.position, ()).inside(others)]
     v = run.multipliers()
     assert ((v >= run.data.box[:, 1] - 1e-12) & (v <= run.data.box[:, 2] + 1e-12)).all()
     assert run.state.multipliers.total == pytest.approx(v.sum(), abs=1e-9)
@@ -98,4 +98,6 @@ def test_rows_inside_a_round(strides):
     if strides == 1:
         ranges = (StridedRange(0, 10, 60), StridedRange(1, 60, 90))
         expected = np.isin(ids, range(10, 90))
-    assert inside(ids, RowSet(((ranges[0],), (ranges[1],)))).tolist() == expected.tolist()
+    own = Round(RowSet(((ranges[0],), (ranges[1],))), Position(), ())
+    assert own.inside(ids).tolist() == expected.tolist()
+    np.testing.assert_array_equal(own.those_inside(ids), ids[expected])

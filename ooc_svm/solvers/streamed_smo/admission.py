@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
-from ooc_svm.solvers.streamed_smo.choice_loops import ORDER, best_that_fit, claim, kept_of
+from ooc_svm.solvers.streamed_smo.choice_loops import SQUARINGS, best_that_fit, claim, kept_of
 from ooc_svm.solvers.streamed_smo.resident_rows import NO_LIMIT, ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, distinct
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
@@ -63,7 +63,8 @@ def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
         bound_weight = each.weight**2 / max(n_running, 1)
         found = claim(own, priority, each.min_priority, each.weight, bound_weight, worth, wanted)
         asked.append((own, *found))
-    worth **= 1.0 / ORDER
+    for _ in range(SQUARINGS):
+        np.sqrt(worth, out=worth)
     kept = wanted & (sizes <= rows.capacity)
     if full := int(sizes @ kept) > rows.capacity:
         kept = best_that_fit(worth, sizes, kept, rows.capacity, NO_LIMIT)

@@ -11,11 +11,11 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.losses.epsilon_insensitive import EpsilonInsensitive
-from ooc_svm.passes.base import Overlap, Pass, RowSet, RowSlice
+from ooc_svm.passes.base import Overlap, Pass, RowSlice
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.multipliers import inside
+from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.saved_state import find_again
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -167,23 +167,25 @@ class Member:
             return
         self.state.size = float(np.abs(multipliers.working_set.dual).sum())
         for each, theta, residency in self._rounds():
-            found = yield RowPass(SizesElsewhere(solver.model, theta, residency), each)
+            found = yield RowPass(SizesElsewhere(solver.model, theta, residency), each.rows)
             self.state.size += float(found[0])
 
     def add_multipliers(self, to: str, factor: float, *, added: bool) -> Generator[Pass, Any, None]:
         """Write the multipliers, times a factor, to a row vector, or add them."""
         working_set = self.solver.state.multipliers.working_set
         for each, theta, residency in self._rounds():
-            here = inside(working_set.ids, each)
+            here = each.inside(working_set.ids)
             own = working_set.ids[here], working_set.dual[here]
-            yield RowPass(AddMultipliers(self.solver.model, theta, residency, *own, factor, to, added), each)
+            rule = AddMultipliers(self.solver.model, theta, residency, *own, factor, to, added)
+            yield RowPass(rule, each.rows)
 
-    def _rounds(self) -> Iterator[tuple[RowSet, float, Residency]]:
-        """The rows of each round between two reads, its theta, and where their multipliers are."""
+    def _rounds(self) -> Iterator[tuple[Round, float, Residency]]:
+        """Each round between two reads, its theta, and where their multipliers are."""
         multipliers = self.solver.state.multipliers
         resident = np.sort(multipliers.working_set.ids)
         for each, theta in zip(self.solver.rounds, multipliers.thetas.tolist(), strict=True):
-            yield each.rows, theta, multipliers.residency(each.rows, resident, multipliers.back_in(each.rows))
+            back = each.inside(multipliers.returned)
+            yield each, theta, multipliers.residency(each, resident, back)
 
     def move(self, place: float) -> Generator[Pass, Any, None]:
         """Go on with another C or epsilon: with the multipliers as large a share of their bounds as now."""

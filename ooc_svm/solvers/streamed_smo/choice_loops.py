@@ -12,7 +12,8 @@ from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.ops.compiled import compiled, inlined
 
 HIGHEST_PRIORITY = 4.0
-ORDER = 32.0
+SQUARINGS = 5  # That make a power of the order of the norm
+ORDER = 2.0**SQUARINGS
 _STEPS, _LEVELS = 16383.0, 1 << 16
 
 
@@ -80,7 +81,9 @@ def claim(own, priority, least, weight, bound_weight, worth, wanted):  # type: i
         of = (weight if priority[i] >= FREE_PRIORITY else bound_weight) * priority[i]
         is_wanted[i], own_worth[i] = own[i] >= 0 and priority[i] >= least, of
         if is_wanted[i]:
-            worth[own[i]] += of**ORDER
+            for _ in range(SQUARINGS):
+                of *= of
+            worth[own[i]] += of
             wanted[own[i]] = True
     return is_wanted, own_worth
 

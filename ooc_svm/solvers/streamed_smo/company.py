@@ -56,7 +56,7 @@ class Company:
 
     members: list[Member] = field(default_factory=list)
     n_copies: int | None = None  # Of a round's rows, if each model offers all; None: one for each model
-    rounds: int = 0  # That members have met since rows were last taken in
+    has_met: bool = False  # Whether members have met a round since rows were last taken in
 
     def room(self, *, at_once: bool) -> float:
         """What a model may offer, as a share of what one alone may.
@@ -91,10 +91,10 @@ class Company:
             member.state.settle(member.model)
         claims += [_nothing(_set_of(member)) for member in ended]
         rows = _set_of(self.members[0]).rows
-        if self.rounds and not any(claim.candidates for claim in claims):
+        if self.has_met and not any(claim.candidates for claim in claims):
             # None came up to it: what is held may be worth less by now.
             rows.cutoff = 0.0
-        self.rounds = 0
+        self.has_met = False
         left = admit(rows, claims)
         for member, leaving in zip((*running, *ended), left, strict=True):
             member.part_with(*leaving)

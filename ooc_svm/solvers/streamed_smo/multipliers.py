@@ -18,12 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.passes.base import RowSet
-from ooc_svm.solvers.streamed_smo.choice_loops import inside_ranges
+from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
 from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.sweep import Residency
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
@@ -40,24 +38,20 @@ class Multipliers:
     returned: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     multipliers: Float64Array = field(default_factory=lambda: np.empty(0))
 
-    def residency(self, rows: RowSet, at_start: Int64Array, back: npt.NDArray[np.bool_]) -> Residency:
+    def residency(self, of: Round, at_start: Int64Array, back: BoolArray) -> Residency:
         """What a round has to know of its rows.
 
         ``at_start`` are the rows that were resident at the start of the read; ``back`` says which of the
-        returned rows the round meets.
+        returned rows are among its own.
         """
         working_set = self.working_set
-        now = anywhere = _those_inside(working_set.rows.ids, rows)
+        now = anywhere = working_set.rows.inside(of)
         if len(working_set.places) < len(working_set.rows.ids):
-            now = _those_inside(working_set.ids, rows)
-        start = _those_inside(at_start, rows)
+            now = of.those_inside(working_set.ids)
+        start = of.those_inside(at_start)
         return Residency(now, start, self.returned[back], self.multipliers[back], anywhere)
 
-    def back_in(self, rows: RowSet) -> npt.NDArray[np.bool_]:
-        """Which of the returned rows a round of these rows meets."""
-        return inside(self.returned, rows)
-
-    def met(self, back: npt.NDArray[np.bool_]) -> None:
+    def met(self, back: BoolArray) -> None:
         """A round has written down those of the returned rows."""
         self.returned, self.multipliers = self.returned[~back], self.multipliers[~back]
 
@@ -82,14 +76,3 @@ class Multipliers:
         """Whether the parts fit each other; saved ones may come from anywhere."""
         pending = len(self.returned) == len(self.multipliers)
         return pending and self.thetas.shape == (n_rounds,) and self.working_set.is_sound(n_features)
-
-
-def _those_inside(ids: Int64Array, rows: RowSet) -> Int64Array:
-    return ids[np.flatnonzero(inside(ids, rows))]
-
-
-def inside(ids: Int64Array, rows: RowSet) -> npt.NDArray[np.bool_]:
-    """Which of the row numbers are among the rows."""
-    ranges = sorted((part.start, part.stop, part.step) for segment in rows.segments for part in segment)
-    starts, stops, steps = np.array(ranges, dtype=np.int64).reshape(-1, 3).T.copy()
-    return np.asarray(inside_ranges(ids, starts, stops, steps))

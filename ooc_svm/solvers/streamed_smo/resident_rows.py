@@ -24,6 +24,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.base import LONG_ROW
 from ooc_svm.solvers.streamed_smo import proximal, team_loops
+from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 
 NO_LIMIT = 1 << 62
@@ -91,6 +92,10 @@ class ResidentRows:
     _numbers: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # Of each column
     _indices_room: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     _values_room: Values = field(default_factory=lambda: np.empty(0))
+    # Row numbers, a round, and those of the rows that are in it: each model of a run asks for them
+    _last: tuple[Int64Array, Round, Int64Array] | None = field(
+        default=None, init=False, metadata={"saved": False}
+    )
 
     @property
     def matrix(self) -> tuple[Values, Values, Values | None]:
@@ -133,9 +138,16 @@ class ResidentRows:
         """The place of each of some rows; -1 for those that are not here."""
         if not len(ids) or not len(self.ids):
             return np.full(len(ids), -1)
-        order = np.argsort(self.ids)
+        order = np.argsort(self.ids, kind="stable")  # They are in ascending runs, which it merges
         found = order[np.minimum(np.searchsorted(self.ids, ids, sorter=order), len(order) - 1)]
         return np.where(self.ids[found] == ids, found, -1)
+
+    def inside(self, of: Round) -> Int64Array:
+        """The numbers of the rows here that a round has."""
+        last = self._last
+        if last is None or last[0] is not self.ids or last[1] is not of:
+            self._last = last = self.ids, of, of.those_inside(self.ids)
+        return last[2]
 
     def measure(self, scale2: Float64Array | None) -> None:
         """Take the squared norms of the rows that have come since the last time, and put them in parts."""

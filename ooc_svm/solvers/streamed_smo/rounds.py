@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
+from ooc_svm.data.blocks import BoolArray, Int64Array
 from ooc_svm.data.source import Span
 from ooc_svm.passes.base import Position, RowSet, Segment, StridedRange
+from ooc_svm.solvers.streamed_smo.choice_loops import inside_ranges
 
 MIN_ROWS = 64  # Rows of a lane below which rounds are not worth their overhead
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Round:
     """The rows of a round, a segment for each lane; where it stands in the read, and what comes behind it."""
 
@@ -22,6 +25,21 @@ class Round:
     position: Position
     # Blocks that the next round begins with; none behind the last round, which may end the run
     prefetch: tuple[int, ...]
+
+    @cached_property
+    def ranges(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Starts, stops and steps of its ranges, shape (k,), by rising start."""
+        ranges = sorted((p.start, p.stop, p.step) for segment in self.rows.segments for p in segment)
+        starts, stops, steps = np.array(ranges, dtype=np.int64).reshape(-1, 3).T.copy()
+        return starts, stops, steps
+
+    def inside(self, ids: Int64Array) -> BoolArray:
+        """Which of the row numbers are among its rows."""
+        return np.asarray(inside_ranges(ids, *self.ranges))
+
+    def those_inside(self, ids: Int64Array) -> Int64Array:
+        """Those of the row numbers that are among its rows."""
+        return ids[np.flatnonzero(self.inside(ids))]
 
 
 def cut_rounds(blocks: Sequence[Span], n_rounds: int, n_lanes: int) -> list[Round]:

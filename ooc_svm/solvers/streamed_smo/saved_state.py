@@ -129,8 +129,8 @@ def find_again(
     norms = RowSums(np.zeros(N_ROW_SUMS), np.empty(0))
     resident = np.sort(working_set.ids)
     for each, theta in zip(rounds, multipliers.thetas.tolist(), strict=True):
-        back = multipliers.back_in(each.rows)
-        residency = multipliers.residency(each.rows, resident, back)
+        back = each.inside(multipliers.returned)
+        residency = multipliers.residency(each, resident, back)
         position = Position(each.position.before, each.position.own, each.position.total + 1)
         place = each.rows, position, each.prefetch
         check = SavedPass(model, state.best, theta, residency, *place)

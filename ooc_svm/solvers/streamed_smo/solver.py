@@ -112,6 +112,7 @@ class StreamedSmo(Prunable):
     # Rows that are no longer resident, with their multipliers; the state has them after the next answer
     _leaving: list[tuple[Int64Array, Float64Array]] = field(default_factory=list)
     _solved: _Solved | None = None
+    _looked_at: float = 0.0  # Nonzeros and rows that the last solve has looked at
     # Not 0 when the run is to end in the middle of a solve
     _stop: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1, np.uint8))
     _origin: str | None = None  # The checkpoint that the state came from
@@ -153,8 +154,8 @@ class StreamedSmo(Prunable):
         zeros, nobody = np.zeros(self.model.space.n_features), np.empty(0, dtype=np.int64)
         sweep = SweepPass(
             self.model, self.state.w, None, False, np.array([0.0, 1.0, 0.0]), 1.0, 0.0,
-            self.state.multipliers.residency(first.rows, nobody, np.empty(0, np.bool_)),
-            self.effort.visits, seed_of(self.seed), self._room, self._min_priority,
+            self.state.multipliers.residency(first, nobody, np.empty(0, np.bool_)),
+            self.effort.visits, seed_of(self.seed), self._room, self._least_priority(),
             first.rows, first.position,
         )  # fmt: skip
         scores = ScorePass(self.model, zeros, first.rows, first.position)
@@ -227,8 +228,10 @@ class StreamedSmo(Prunable):
         if not self.is_done():
             # The w of the moment is the next reference.
             solve = partial(self.solve_after, None) if chained is None else partial(chained.solve_chain, self)
-            help_in = state.helper(self.model)
-            yield Overlap((), solve, self._ahead, self.company.admit, self._end_solving, help_in)
+            yield Overlap(
+                (), solve, self._ahead, self.company.admit, self._end_solving, state.helper(self.model),
+                self._looked_at,
+            )  # fmt: skip
             if self._root is not None:
                 yield take_over(self.model, self._root.model, self.rows)
                 self._root = None
@@ -299,6 +302,9 @@ class StreamedSmo(Prunable):
 
     def _read(self, reference: Float64Array, scored: bool) -> Steps:
         """One read of the data, with all rows scored by the reference."""
+        if self.state.is_large:
+            # Models sum up their resident rows at the same time.
+            yield Overlap((), apart=True)
         model, state, multipliers = self.model, self.state, self.state.multipliers
         working_set, rounding = multipliers.working_set, state.rounding
         at_start = np.sort(working_set.ids)
@@ -317,13 +323,14 @@ class StreamedSmo(Prunable):
             farthest = farthest_bias(model, state, self._log_odds)
             state.b = min(max(state.b, -farthest), farthest)
         for r, each in enumerate(self.rounds):
-            back = multipliers.back_in(each.rows)
+            back = each.inside(multipliers.returned)
             # Where all rows are held, and were at the start, there are no steps, nor parts of w to sum up.
             moves = not (held_at_start and working_set.count_with_cost() == self._n_with_cost)
-            residency = multipliers.residency(each.rows, at_start, back) if moves else None
+            residency = multipliers.residency(each, at_start, back) if moves else None
             answers = yield Overlap(
                 self._passes(r, residency, reference if scored else None, rebuild, norms),
                 self._solve_working_set, (), self.company.admit, self._end_solving, state.helper(model),
+                self._looked_at, state.is_large,
             )  # fmt: skip
             answer: LaneSums = answers[0] if moves else LaneSums.without_steps(state.w)
             if norms:
@@ -346,7 +353,9 @@ class StreamedSmo(Prunable):
         state.start, state.start_b = mean, mean_b + state.center
         if rebuild:
             # Many small steps leave a residue, and larger ones on the way a larger one.
-            state.w = state.w + (rebuilt - before)
+            rebuilt -= before
+            rebuilt += state.w
+            state.w = rebuilt
             multipliers.linear += float(rounding.moves[dual_loops.WAS_LINEAR]) - linear
             multipliers.total += float(rounding.moves[dual_loops.WAS_TOTAL]) - total
         if model.free_bias and rebuild and state.creeps(total, self.stopping.tol):
@@ -360,7 +369,7 @@ class StreamedSmo(Prunable):
         place = each.rows, each.position, each.prefetch
         passes: list[Pass] = []
         if residency is not None:
-            least = max(self.company.min_worth(), self._min_priority)
+            least = max(self.company.min_worth(), self._least_priority())
             sweep = SweepPass(
                 model, state.w, state.mean_row, rebuild, state.bias(model.space), state.unit,
                 float(state.multipliers.thetas[r]), residency, self.effort.visits,
@@ -381,21 +390,8 @@ class StreamedSmo(Prunable):
             return ()
         return opening(self.rounds)
 
-    @property
-    def _min_priority(self) -> float:
-        """The priority of a row out of reach; what is far in a regression depends on the values' unit.
-
-        No row is where those in reach cannot take up what the multipliers of a free bias sum up to, since the
-        bias has far to go then, or where all rows come at once: nothing is near the first weights.
-        """
-        if not (self.model.targets.in_margins and self.model.has_end):
-            return 0.0
-        least = 1.0 / (1.0 + self.effort.margin_reach)
-        if self.certificate.passes == 0:
-            return 0.0 if self.effort.at_once else least
-        working_set, excess = self.state.multipliers.working_set, self.state.multipliers.total
-        short = self.model.free_bias and not working_set.takes_up(self.model, excess, least)
-        return 0.0 if short else least
+    def _least_priority(self) -> float:
+        return self.state.least_priority(self.model, self.effort)
 
     def candidates(self) -> tuple[list[CandidateRows], float]:
         """Those of the last round, and its theta."""
@@ -406,7 +402,7 @@ class StreamedSmo(Prunable):
         candidates, theta = self.candidates()
         # Cleared in place: the engine may still reference the answer.
         self._candidates.clear()
-        return candidates, theta, self._min_priority
+        return candidates, theta, self._least_priority()
 
     def leave(self) -> None:
         """Take no further part: rows that are resident for this model alone go with the next admission."""
@@ -454,6 +450,7 @@ class StreamedSmo(Prunable):
         if model.free_bias and (total := float(bias[dual_loops.TOTAL])):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
         self._solved = _Solved(w, sums, rate, max(longest, model.space.norm(w)))
+        self._looked_at = float(sums[dual_loops.ELEMENTS] + sums[dual_loops.ROWS])
 
     def _end_solving(self) -> None:
         self._stop[0] = 1
@@ -492,5 +489,5 @@ class StreamedSmo(Prunable):
         state.visited += float(s[dual_loops.ROWS])
         state.rounding.moved(s, self.model.space.norm(state.w))
         self._candidates, self._theta = answer.candidates, theta
-        self.company.rounds += 1
+        self.company.has_met = True
         return rate

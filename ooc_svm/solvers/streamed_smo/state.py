@@ -14,7 +14,7 @@ from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.effort import SLOW
+from ooc_svm.solvers.streamed_smo.effort import SLOW, Effort
 from ooc_svm.solvers.streamed_smo.multipliers import Multipliers
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
@@ -23,6 +23,10 @@ from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 # Error of the scores at the best point where a state was saved without it, as a share of the norm of w.
 SCORES = 1e-12
+
+# Weights and resident rows from which on what comes between two rounds is worth a thread of its own: below,
+# most of it is Python, and threads would wait for each other.
+WORTH_A_THREAD = 1 << 15
 
 
 @dataclass(slots=True)
@@ -122,6 +126,26 @@ class SmoState:
     def help(self) -> bool:
         """Take part in the solving of the working set, which may have come from another model meanwhile."""
         return self.multipliers.working_set.help()
+
+    def least_priority(self, model: DualModel, effort: Effort) -> float:
+        """The priority of a row out of reach; what is far in a regression depends on the values' unit.
+
+        No row is where those in reach cannot take up what the multipliers of a free bias sum up to, since the
+        bias has far to go then, or where all rows come at once: nothing is near the first weights.
+        """
+        if not (model.targets.in_margins and model.has_end):
+            return 0.0
+        least = 1.0 / (1.0 + effort.margin_reach)
+        if self.certificate.passes == 0:
+            return 0.0 if effort.at_once else least
+        working_set, excess = self.multipliers.working_set, self.multipliers.total
+        short = model.free_bias and not working_set.takes_up(model, excess, least)
+        return 0.0 if short else least
+
+    @property
+    def is_large(self) -> bool:
+        """Whether what a solver does between two rounds is worth a thread of its own."""
+        return len(self.w) + len(self.multipliers.working_set.rows.ids) >= WORTH_A_THREAD
 
     def limited(self, model: DualModel, step: float) -> float:
         """A step of b, which is no long one where all rows elsewhere answer to it, and stop at no bound."""
