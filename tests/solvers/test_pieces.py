@@ -12,7 +12,7 @@ from helpers.proximal_data import KINDS, Rows
 from ooc_svm.engine.crew import ThreadCrew
 from ooc_svm.solvers.streamed_smo import proximal
 from ooc_svm.solvers.streamed_smo.effort import effort_for
-from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, proximal_bytes
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, has_shared_steps, proximal_bytes
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 
@@ -100,3 +100,26 @@ def test_few_columns_take_steps_sooner():
     few, many = (effort_for(10**6, 1.0, narrow=True, few_columns=few) for few in (True, False))
     assert few.patience < many.patience
     assert effort_for(10**6, 0.1, narrow=True, few_columns=True) == effort_for(10**6, 0.1, narrow=True)
+
+
+def test_steps_that_threads_share_come_sooner_yet():
+    kinds = {"narrow": True, "few_columns": True}
+    own, shared = (effort_for(10**7, 1.0, **kinds, shared=shared) for shared in (False, True))
+    assert shared.patience < own.patience
+    # Not where no row comes to rest, nor where rows are solved again and again with others coming in between.
+    for other in ({"rests": False}, {"resident": 0.1}):
+        options = {"resident": 1.0, **kinds, **other}
+        assert effort_for(10**7, **options) == effort_for(10**7, **options, shared=True)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "n_elements", "n_rows", "expected"),
+    [
+        (54, 7_500_000, 580_000, True),
+        (54, 750_000, 58_000, False),  # one piece
+        (200, 6_000_000, 30_000, False),  # long rows
+        (300, 7_500_000, 580_000, False),  # too many columns for a matrix
+    ],
+)
+def test_of_many_short_rows_threads_share_steps(dimension, n_elements, n_rows, expected):
+    assert has_shared_steps(dimension, n_elements, n_rows) == expected

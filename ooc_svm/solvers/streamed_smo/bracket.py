@@ -182,7 +182,7 @@ class Member:
     def _rounds(self) -> Iterator[tuple[Round, float, Residency]]:
         """Each round between two reads, its theta, and where their multipliers are."""
         multipliers = self.solver.state.multipliers
-        resident = np.sort(multipliers.working_set.ids)
+        resident = multipliers.working_set.ids
         for each, theta in zip(self.solver.rounds, multipliers.thetas.tolist(), strict=True):
             back = each.inside(multipliers.returned)
             yield each, theta, multipliers.residency(each, resident, back)

@@ -73,12 +73,13 @@ class Effort:
     # Whether models that differ in C are solved in chains then
     chains: bool = field(default=False, kw_only=True)
     # Sweeps of a solve before a proximal step, if the gaps are not small enough by then; with few columns,
-    # where such a step costs less; where all rows are new to a solve, or most are moved in each sweep; and
-    # where columns are few as well
+    # where such a step costs less; where all rows are new to a solve, or most are moved in each sweep; where
+    # columns are few as well; and where threads share such steps, which they do no sweep
     patience: float = field(default=20.0, kw_only=True)
     narrow_patience: float = field(default=20.0, kw_only=True)
     least_patience: float = field(default=5.0, kw_only=True)
     few_columns_patience: float = field(default=3.0, kw_only=True)
+    shared_patience: float = field(default=1.0, kw_only=True)
 
     @property
     def at_once(self) -> bool:
@@ -154,12 +155,13 @@ def effort_for(
     rests: bool = True,
     narrow: bool = False,
     few_columns: bool = False,
+    shared: bool = False,
 ) -> Effort:
     """The effort for data of a size with a share of it resident, and so many lanes where they are given.
 
     ``rests``: whether rows come to rest at a bound. ``narrow``: see `SmoParameters`. ``few_columns``: whether
-    these are so few that a proximal step costs little. It must not follow from a clock, since the bits follow
-    from it.
+    these are so few that a proximal step costs little; ``shared``: whether threads may share it, too. None of
+    them must follow from a clock, or from the threads there are, since the bits follow from them.
     """
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
     if narrow:
@@ -179,12 +181,14 @@ def effort_for(
     effort = replace(effort, lanes=lanes, unbounded_ratio=1.0, offered=1.0, visits=1)
     if not effort.one_round:
         return replace(effort, rounds=rounds)
+    patience = effort.few_columns_patience if few_columns else effort.least_patience
     return replace(
         effort,
         rounds=1,
         floor=effort.at_once_floor,
         waiting_sweeps=effort.at_once_waiting_sweeps,
-        patience=effort.few_columns_patience if few_columns else effort.least_patience,
+        # Where no row comes to rest, a step gains little until sweeps have put all in their places.
+        patience=effort.shared_patience if shared and rests else patience,
     )
 
 

@@ -34,6 +34,7 @@ from ooc_svm.solvers.streamed_smo.resident_rows import (
     ResidentRows,
     count_parts,
     has_proximal_steps,
+    has_shared_steps,
     is_narrow,
     proximal_bytes,
 )
@@ -237,9 +238,14 @@ def _with_members(size: DataSize, options: TrainOptions) -> DataSize:
 
 def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:
     share = min(1.0, parameters.elements_cut_for / size.elements)
-    narrow, few_columns = bool(parameters.narrow), is_narrow(size.dimension)
     return effort_for(
-        size.n_nonzeros, share, options.lanes, rests=options.has_end, narrow=narrow, few_columns=few_columns
+        size.n_nonzeros,
+        share,
+        options.lanes,
+        rests=options.has_end,
+        narrow=bool(parameters.narrow),
+        few_columns=is_narrow(size.dimension),
+        shared=has_shared_steps(size.dimension, size.elements, size.n_rows),
     )
 
 

@@ -37,10 +37,18 @@ LEAST_PART = LONG_ROW // 2
 
 PARTS = (1, 2, 4, 8, 16)
 
+SHORT_ROW = 64  # Nonzeros of a row whose squares are added to a matrix in the time of a few sweeps
+
 
 def is_narrow(dimension: int) -> bool:
     """Whether columns are so few that a proximal step takes no longer than some ten sweeps."""
     return dimension <= proximal.MOST_DIRECT
+
+
+def has_shared_steps(dimension: int, n_elements: int, n_rows: int) -> bool:
+    """Whether threads share proximal steps that take no longer than a few sweeps: of many short rows."""
+    in_pieces = proximal.count_pieces(n_elements) > 1
+    return is_narrow(dimension) and in_pieces and n_elements <= SHORT_ROW * n_rows
 
 
 def has_proximal_steps(dimension: int) -> bool:

@@ -127,7 +127,7 @@ def find_again(
     )
     found = Found(working_set.sum_of_rows(model), working_set.sums_before(model), 0, 0.0, [])
     norms = RowSums(np.zeros(N_ROW_SUMS), np.empty(0))
-    resident = np.sort(working_set.ids)
+    resident = working_set.ids
     for each, theta in zip(rounds, multipliers.thetas.tolist(), strict=True):
         back = each.inside(multipliers.returned)
         residency = multipliers.residency(each, resident, back)

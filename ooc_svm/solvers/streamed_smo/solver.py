@@ -307,7 +307,7 @@ class StreamedSmo(Prunable):
             yield Overlap((), apart=True)
         model, state, multipliers = self.model, self.state, self.state.multipliers
         working_set, rounding = multipliers.working_set, state.rounding
-        at_start = np.sort(working_set.ids)
+        at_start = working_set.ids
         held_at_start = scored and working_set.count_with_cost() == self._n_with_cost
         before, linear, total = state.w, multipliers.linear, multipliers.total
         # Also where w is 0 again: the sums may have a residue.
