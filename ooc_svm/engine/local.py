@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -162,10 +163,14 @@ class LocalEngine(Engine):
         tasks += [partial(self._visit_segments, progress)] * n_visitors
         if self.threads > 1 and n_visitors:
             tasks.insert(0, tasks.pop())
-        futures = [self._workers.submit(partial(self._then_help, progress.works, task)) for task in tasks]
+        futures = [self._in_context(partial(self._then_help, progress.works, task)) for task in tasks]
         for _ in range(self.threads - len(tasks)):
             self._offer_help(progress.works)
         return futures
+
+    def _in_context(self, task: Work) -> Future[None]:
+        """Give a task to a thread, which warns of no overflow where this one does not."""
+        return self._workers.submit(copy_context().run, task)
 
     def _then_help(self, works: _Works, task: Work) -> None:
         """Do a task; its thread helps with what is left."""
@@ -214,7 +219,7 @@ class LocalEngine(Engine):
             super()._at_once(tasks)
             return
         left = iter(tasks)
-        futures = [self._workers.submit(_do_all, left) for _ in range(min(self.threads, len(tasks)))]
+        futures = [self._in_context(partial(_do_all, left)) for _ in range(min(self.threads, len(tasks)))]
         try:
             wait(futures)
         finally:

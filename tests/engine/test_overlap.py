@@ -318,6 +318,20 @@ class TestSolversThatHaveNothingToDoWithEachOther:
             engine.run([GoesOn(3, lambda _: meet.wait(LONG)) for _ in range(2)])
         assert not meet.broken
 
+    def test_warn_of_no_more_than_the_run(self):
+        source, _, vectors, _ = sweep_setup(23)
+        seen = []
+
+        def note(_):
+            seen.append(np.geterr()["over"])
+
+        with LocalEngine(source, vectors, threads=2) as engine:
+            for over in ("ignore", "raise"):
+                with np.errstate(over=over):
+                    engine.run([GoesOn(1, note) for _ in range(2)])
+                    engine.serve([Overlap((), partial(note, 0)) for _ in range(2)])
+        assert seen == ["ignore"] * 4 + ["raise"] * 4
+
     @pytest.mark.parametrize("apart", [[False, False, False], [True, False, True]])
     def test_others_go_on_one_after_another(self, apart):
         """They may touch what others touch, too: in their order, in the thread of the run."""
