@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -290,7 +290,15 @@ class Prunable(Solver):
 
 
 class SolverPackage(ABC):
-    """An algorithm: what `ooc_svm.catalog` names."""
+    """An algorithm: what `ooc_svm.catalog` names.
+
+    Attributes
+    ----------
+    solves_apart : bool
+        Whether most of the time of many models goes into what each has of its own, which threads may share.
+    """
+
+    solves_apart: ClassVar[bool] = False
 
     @abstractmethod
     def plan(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 VALUE_BYTES = {"ones": 0, "float32": 4, "float64": 8}
 
-# Of a matrix in memory: nonzeros, or rows with a kernel, below which one thread is as fast as several.
+# Of a matrix in memory: nonzeros, times the models if they are solved apart, or rows with a kernel, below
+# which one thread is as fast as several.
 SHORT_ELEMENTS, SHORT_KERNEL_ROWS = 1 << 22, 1 << 13
 
 
@@ -68,6 +69,11 @@ class Preparation:
         return whole if self.batch is None else self.batch.n_models
 
     @property
+    def n_trained(self) -> int:
+        """The same, with those of folds."""
+        return self.n_models * (1 + self.n_folds) if self.batch is None else self.batch.n_trained
+
+    @property
     def weighted(self) -> bool:
         """Whether some model sees weights: those of the rows, or 0 in a fold."""
         return self.has_weight or self.n_folds > 0
@@ -75,9 +81,10 @@ class Preparation:
     @property
     def _is_short(self) -> bool:
         """Whether passes are so short that threads would wait for each other for longer."""
+        source, n_works = self.data.source, self.n_trained if self.solver.solves_apart else 1
         if self.options.is_linear:
-            return self.data.source.n_nonzeros < SHORT_ELEMENTS
-        return self.data.source.n_rows < SHORT_KERNEL_ROWS
+            return source.n_nonzeros * n_works < SHORT_ELEMENTS
+        return source.n_rows < SHORT_KERNEL_ROWS
 
     @cached_property
     def workload(self) -> Workload:
@@ -90,8 +97,7 @@ class Preparation:
         marks = int(options.held_out_share is not None or self.n_folds > 0)
         if options.over_pairs:  # see `Problem.fold_pairs`
             marks += 8 * self.n_folds
-        wanted = self.n_models
-        n_models = wanted * (1 + self.n_folds) if self.batch is None else self.batch.n_trained
+        wanted, n_models = self.n_models, self.n_trained
         # Those whose scores of rows that they are not trained on are wanted.
         n_scored = n_models - wanted if self.n_folds else wanted * int(options.held_out_share is not None)
         size = DataSize(

@@ -14,7 +14,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from ooc_svm import train
+from ooc_svm import train, tune
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.errors import InputError, Interrupted
 from ooc_svm.model.file import load_model, save_model
@@ -161,6 +161,23 @@ class TestSameBits:
             assert (model.report["computing_seconds"] > 0.0) == (threads > 1)
             assert model.decision_function(matrix).tobytes() == alone.decision_function(matrix).tobytes()
             assert answers(model.report) == answers(alone.report)
+
+    @pytest.mark.parametrize(("solver", "n_models"), [("streamed-smo", 3), ("streamed-smo", 2), ("ocas", 3)])
+    def test_a_matrix_on_several_threads_where_models_have_work_for_them(
+        self, rows, monkeypatch, solver, n_models
+    ):
+        matrix, labels = rows
+        options = {"solver": solver, "C": [0.1, 1.0, 10.0][:n_models]}
+        alone = train(matrix, labels, threads=1, **options)
+        monkeypatch.setattr(preparation, "SHORT_ELEMENTS", 3 * matrix.nnz)
+        model = train(matrix, labels, threads=2, **options)
+        several = solver == "streamed-smo" and n_models == 3
+        assert (model.report["computing_seconds"] > 0.0) == several
+        assert bits(model) == bits(alone)
+        # Folds train models, too.
+        if several:
+            kept = tune(matrix, labels, C=1.0, folds=2, threads=2).report
+            assert kept["computing_seconds"] > 0.0
 
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_any_number_of_threads(self, weighted_store, solver):

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -109,6 +110,8 @@ class SmoParameters:
 @dataclass(frozen=True, slots=True)
 class StreamedSmoPackage(SmoWarmStarting):
     """The solver package (`ooc_svm.solvers.base.SolverPackage`)."""
+
+    solves_apart: ClassVar[bool] = True
 
     def plan(
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
