@@ -302,7 +302,7 @@ class GoesOn:
             self.on_answer(number)
 
 
-class TestSolversThatHaveNothingToDoWithEachOther:
+class TestSolversThatAreApart:
     @pytest.mark.parametrize("name", ENGINES)
     def test_go_on_as_often_as_they_wait(self, build, name):
         source, _, vectors, rounds = sweep_setup(23)
