@@ -21,9 +21,12 @@ def dual_box(loss, t, c):  # type: ignore[no-untyped-def]
 
 FUNCTIONS["dual_box"] = dual_box
 
+QUADRATIC: set[type] = set()  # The losses of this kind
+
 
 def quadratic(*losses: type) -> None:
     """Implement all functions of these losses, which have a `dual_box`, but `breakpoint`."""
+    QUADRATIC.update(losses)
     for function in (
         value, slope, bounds, conjugate, magnitude, row_gap, dual_step, step_slope, violation, priority,
         is_free, gain, parabola, parabola_end

@@ -1,8 +1,8 @@
-"""Losses of rows at scores that are kept: sums along a segment, slopes, and how many rows have a loss."""
+"""Losses of rows at scores that are kept: sums along a segment, slopes, how many rows have a loss, and gaps."""
 
 from __future__ import annotations
 
-from ooc_svm.losses.functions import slope, value
+from ooc_svm.losses.functions import row_gap, slope, value
 from ooc_svm.ops.compiled import compiled, inlined
 
 OWN_ERROR = 2.0**-50  # Of what a residual and its loss are made from, after a few operations
@@ -64,3 +64,18 @@ def count_losses(loss, scores, b, targets, costs):  # type: ignore[no-untyped-de
         if slope(loss, targets[i] - scores[i] - b, targets[i], costs[i]) != 0.0:
             n += 1
     return n
+
+
+@compiled
+def row_gaps(loss, dual, scores, b, targets, left_out):  # type: ignore[no-untyped-def]
+    """Sum of the row gaps at multipliers, and at scores plus b; some rows are left out.
+
+    ``dual``, ``scores``: float64, shape (rows,). ``targets`` (float64, shape (rows, 2)): targets and costs.
+    ``left_out``: bool, shape (rows,).
+    """
+    total = 0.0
+    for i in range(len(dual)):
+        if not left_out[i]:
+            t, c = targets[i, 0], targets[i, 1]
+            total += row_gap(loss, dual[i], t - scores[i] - b, t, c)
+    return total

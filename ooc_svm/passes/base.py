@@ -264,8 +264,13 @@ def rows_of(rounds: Sequence[RowSet]) -> RowSet:
         seen.update((part.block, part.stop) for segment in fresh for part in segment)
         if any(fresh):
             segments += [tuple(StridedRange(p.block, p.start, p.stop) for p in segment) for segment in fresh]
+    return RowSet(padded(segments))
+
+
+def padded(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Segments, and as many without rows as make their number a power of two."""
     missing = (1 << (len(segments) - 1).bit_length()) - len(segments)
-    return RowSet((*segments, *(((),) * missing)))
+    return (*segments, *(((),) * missing))
 
 
 def union(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

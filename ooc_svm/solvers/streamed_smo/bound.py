@@ -1,10 +1,10 @@
-"""The lower bound of a state: D at feasible multipliers near by, and what an optimum's bias can be."""
+"""The lower bound of a state: D at feasible multipliers near by, what it consists of, and the farthest bias."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,14 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import count_rows
 from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.foresight import Foresight
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.saved_state import find_again
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import COST, LONGEST
+
+# What many steps leave in w is of no account where D is off by at most this share of the gap wanted.
+RESIDUE = 1e-3
 
 
 def dual_value(space: LinearSpace, w: Float64Array, linear: float, total: float) -> float:
@@ -69,6 +73,61 @@ def farthest_bias(model: DualModel, state: SmoState, log_odds: float) -> float:
     length = math.sqrt(state.rounding.mean_square)
     residual = float(model.loss.epsilon) + max(loss, math.sqrt(loss))
     return state.unit + residual + length * weights
+
+
+@dataclass(slots=True)
+class Rebuild:
+    """What a read that is under way has found of the multipliers that it began with."""
+
+    w: Float64Array  # shape (n_features,): sum of ``v_i x_i`` over the rows that were held or have been met
+    # What the state had at the read's start
+    before: Float64Array
+    linear: float
+    total: float
+
+    @classmethod
+    def begin(cls, model: DualModel, state: SmoState, stopping: Stopping, n_rows: int) -> Rebuild | None:
+        """At a read's start: rounding is counted from here on; None if nothing is to be gained."""
+        if not has_residue(model, state, stopping, n_rows):
+            return None
+        multipliers, working_set = state.multipliers, state.multipliers.working_set
+        state.rounding.start(working_set.sums_before(model), model.space.norm(state.w))
+        return cls(working_set.sum_of_rows(model), state.w, multipliers.linear, multipliers.total)
+
+    def end(self, state: SmoState) -> None:
+        """All rows have been met: only what has changed since the read's start is as it was."""
+        self.w -= self.before
+        self.w += state.w
+        state.w = self.w
+        moves = state.rounding.moves
+        state.multipliers.linear += float(moves[dual_loops.WAS_LINEAR]) - self.linear
+        state.multipliers.total += float(moves[dual_loops.WAS_TOTAL]) - self.total
+
+
+def has_residue(model: DualModel, state: SmoState, stopping: Stopping, n_rows: int) -> bool:
+    """Whether there is something in w or in the sums that the multipliers do not account for.
+
+    Many small steps leave a residue, and larger ones on the way a larger one. Where D is no parabola, the
+    sums only know of a part of what lanes have gained, and those of a free bias have to answer to it.
+    """
+    multipliers, space, lower = state.multipliers, model.space, state.certificate.lower
+    # Also where w is 0 again: the sums may have a residue.
+    if not (state.w.any() or multipliers.linear != 0.0 or multipliers.total != 0.0):
+        return False
+    if model.free_bias or not model.is_parabola:
+        return True
+    b = float(state.bias(space)[dual_loops.B])
+    error = state.rounding.dual(space.norm(state.w), b, (n_rows, space.n_features))
+    return not stopping.certifies(lower + error / RESIDUE, lower)
+
+
+def begin_read(
+    model: DualModel, state: SmoState, stopping: Stopping, rounds: Sequence[Round], n_rows: int
+) -> tuple[Rebuild | None, Foresight | None]:
+    """What a read that begins is to find out beside P: of its rounds either all make steps, or some may."""
+    rebuild = Rebuild.begin(model, state, stopping, n_rows)
+    foresight = Foresight.at_start(model, state, stopping, rounds)
+    return rebuild, foresight if rebuild is None else None
 
 
 def check_saved(

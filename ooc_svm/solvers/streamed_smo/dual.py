@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.losses.quadratic import QUADRATIC
 from ooc_svm.losses.row_loops import count_losses, losses_along, slope_sizes
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.problems.targets import RowTargets
@@ -52,6 +53,11 @@ class DualModel:
         largest = np.full(1, np.inf)
         put_inside(self.loss, largest, np.ones((1, 2)))
         return bool(np.isfinite(largest[0]))
+
+    @property
+    def is_parabola(self) -> bool:
+        """Whether D is a parabola along the steps of a lane, so that it is known for each share of them."""
+        return type(self.loss) in QUADRATIC
 
     @property
     def dual(self) -> str:

@@ -12,8 +12,7 @@ from itertools import pairwise
 
 from ooc_svm.solvers.base import MANY_MODELS
 
-# Gap, as a multiple of the one wanted, from which on w is rebuilt from the multipliers in each read, and from
-# which on no solve is an early one.
+# Gap, as a multiple of the one wanted, from which on no solve is an early one.
 NEAR = 100.0
 
 # A read that leaves more than this share of the gap is a slow one. After each the working set is solved so

@@ -27,6 +27,11 @@ class Round:
     prefetch: tuple[int, ...]
 
     @cached_property
+    def n_rows(self) -> int:
+        """Number of its rows."""
+        return sum(part.n_rows for segment in self.rows.segments for part in segment)
+
+    @cached_property
     def ranges(self) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Starts, stops and steps of its ranges, shape (k,), by rising start."""
         ranges = sorted((p.start, p.stop, p.step) for segment in self.rows.segments for p in segment)

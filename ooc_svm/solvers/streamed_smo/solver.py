@@ -18,7 +18,8 @@ Step 3 of one round goes on while the rows of the next are read and swept from t
 
 Certificate: while a read goes on, all rows are scored with the w that it began with. So P is exact there, and
 at every point of the segment to the best point before; D belongs to the multipliers of the moment, with w
-rebuilt from them. The run ends when ``P - D <= tol P``.
+summed anew from them where rounding could be felt. The run ends when ``P - D <= tol P``. Where its first
+rounds tell that a read will be the last, the others make no steps.
 
 With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: ``b = b_k + rho sum_i v_i``, b_k
 being the b that a round begins with; where that is a small step, b_k takes the larger one that is best for
@@ -49,7 +50,13 @@ from ooc_svm.solvers.streamed_smo.best_point import (
     improve_best,
     score_best,
 )
-from ooc_svm.solvers.streamed_smo.bound import check_saved, dual_value, farthest_bias, lower_bound
+from ooc_svm.solvers.streamed_smo.bound import (
+    begin_read,
+    check_saved,
+    dual_value,
+    farthest_bias,
+    lower_bound,
+)
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import NEAR, WORTHWHILE, Effort, hardness_after
@@ -75,9 +82,6 @@ FLAT = 0.01
 # The step of b that is best for the resident rows does not know that others answer to it. It is taken by the
 # share of the free rows that are resident, times this at most: twice as long a step would not come nearer.
 RELAXED = 1.5
-
-# Share of the free rows that are resident, from which on they decide alone where P is taken next.
-MOSTLY = 0.5
 
 # A read that leaves so much of the sum of the multipliers makes rho so many times as large.
 FIRMER = 4.0
@@ -113,6 +117,7 @@ class StreamedSmo(Prunable):
     _leaving: list[tuple[Int64Array, Float64Array]] = field(default_factory=list)
     _solved: _Solved | None = None
     _looked_at: float = 0.0  # Nonzeros and rows that the last solve has looked at
+    _gap_here: float = 0.0  # The row gaps that it saw
     # Not 0 when the run is to end in the middle of a solve
     _stop: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1, np.uint8))
     _origin: str | None = None  # The checkpoint that the state came from
@@ -237,7 +242,7 @@ class StreamedSmo(Prunable):
                 self._root = None
             certificate.set_dual(*self._bound())
             if len(state.start):
-                self._choose_reference()
+                self.state.choose_start(self.model)
 
     def is_done(self) -> bool:
         """Whether the gap is as small as wanted."""
@@ -252,19 +257,6 @@ class StreamedSmo(Prunable):
             self.state.waits, self._root = 0, before._root or before
         self._solve_working_set(last=True)
         self._adopt()
-
-    def _choose_reference(self) -> None:
-        """Score the rows in the next read with weights between the mean of this one's and those of its end.
-
-        Resident rows stand for themselves, and the weights of the rounds for the others. Where most free rows
-        are resident, the end is better alone: they have been solved.
-        """
-        state, share = self.state, self.state.answering(self.model, 0)[0]
-        w, b = state.point(self.model.space)
-        if share > MOSTLY:
-            share = 1.0
-        state.start = state.start + share * (w - state.start)
-        state.start_b += share * (b + state.center - state.start_b)
 
     def _follow_path(self) -> Steps:
         """Go on from where a model with a smaller C is, if that is better."""
@@ -309,11 +301,7 @@ class StreamedSmo(Prunable):
         working_set, rounding = multipliers.working_set, state.rounding
         at_start = working_set.ids
         held_at_start = scored and working_set.count_with_cost() == self._n_with_cost
-        before, linear, total = state.w, multipliers.linear, multipliers.total
-        # Also where w is 0 again: the sums may have a residue.
-        rebuild = bool(before.any()) or linear != 0.0 or total != 0.0
-        rebuilt = working_set.sum_of_rows(model) if rebuild else np.empty(0)
-        rounding.start(working_set.sums_before(model), model.space.norm(state.w))
+        rebuild, foresight = begin_read(model, state, self.stopping, self.rounds, count_rows(self.rows))
         norms = rounding.rows[COST] == 0.0
         self._candidates = []
         averaged = model.unbounded and len(self.rounds) > 1
@@ -328,7 +316,7 @@ class StreamedSmo(Prunable):
             moves = not (held_at_start and working_set.count_with_cost() == self._n_with_cost)
             residency = multipliers.residency(each, at_start, back) if moves else None
             answers = yield Overlap(
-                self._passes(r, residency, reference if scored else None, rebuild, norms),
+                self._passes(r, residency, reference if scored else None, rebuild is not None, norms),
                 self._solve_working_set, (), self.company.admit, self._end_solving, state.helper(model),
                 self._looked_at, state.is_large,
             )  # fmt: skip
@@ -337,8 +325,8 @@ class StreamedSmo(Prunable):
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)
             # Only now: a checkpoint may have been written since.
             multipliers.met(back)
-            if rebuild and moves:
-                rebuilt += answer.rebuilt
+            if rebuild is not None and moves:
+                rebuild.w += answer.rebuilt
             rate = self._join(r, answer)
             if averaged:
                 w, b = state.point(model.space)
@@ -346,20 +334,25 @@ class StreamedSmo(Prunable):
                 mean_b += b / len(self.rounds)
             # The next round comes back with as much.
             del answers, answer
+            if foresight is not None and (yield from foresight.ends(r, self._gap_here)):
+                yield from self._only_score(r + 1, reference)
+                break
             if model.free_bias:
                 resident, answering = state.answering(model, r)
                 rate = max(state.rho * answering, rate * min(answering, RELAXED * resident))
                 state.b += state.limited(model, rate * multipliers.total)
         state.start, state.start_b = mean, mean_b + state.center
-        if rebuild:
-            # Many small steps leave a residue, and larger ones on the way a larger one.
-            rebuilt -= before
-            rebuilt += state.w
-            state.w = rebuilt
-            multipliers.linear += float(rounding.moves[dual_loops.WAS_LINEAR]) - linear
-            multipliers.total += float(rounding.moves[dual_loops.WAS_TOTAL]) - total
-        if model.free_bias and rebuild and state.creeps(total, self.stopping.tol):
-            state.rho = max(state.rho, min(FIRMER * state.rho, rounding.mean_square))
+        if rebuild is not None:
+            rebuild.end(state)
+            if model.free_bias and state.creeps(rebuild.total, self.stopping.tol):
+                state.rho = max(state.rho, min(FIRMER * state.rho, rounding.mean_square))
+
+    def _only_score(self, first: int, reference: Float64Array) -> Steps:
+        """The rounds of a read from ``first`` on, without steps."""
+        for r in range(first, len(self.rounds)):
+            yield Overlap(self._passes(r, None, reference, False, False), apart=self.state.is_large)
+            # Other models go on, and may need the room.
+            self.let_go()
 
     def _passes(
         self, r: int, residency: Residency | None, reference: Float64Array | None, rebuild: bool, norms: bool
@@ -451,6 +444,7 @@ class StreamedSmo(Prunable):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
         self._solved = _Solved(w, sums, rate, max(longest, model.space.norm(w)))
         self._looked_at = float(sums[dual_loops.ELEMENTS] + sums[dual_loops.ROWS])
+        self._gap_here = float(sums[dual_loops.GAP])
 
     def _end_solving(self) -> None:
         self._stop[0] = 1

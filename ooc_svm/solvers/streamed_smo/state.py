@@ -28,6 +28,9 @@ SCORES = 1e-12
 # most of it is Python, and threads would wait for each other.
 WORTH_A_THREAD = 1 << 15
 
+# Share of the free rows that are resident, from which on they decide alone where P is taken next.
+MOSTLY = 0.5
+
 
 @dataclass(slots=True)
 class SmoState:
@@ -54,6 +57,7 @@ class SmoState:
     # Of the multipliers that the bound is of: D without its norm, and the square of that
     feasible: Float64Array = field(default_factory=lambda: np.array([-np.inf, 0.0]))
     waits: int = 0  # 1 if it is likely to go on from another model, see `Path`
+    rests: int = 0  # 1 if no more steps were needed in the last read, as it seemed, see `Foresight`
     # shape (n_features,) or (0,): weights that the next read scores the rows with, in place of those of the
     # moment, and their bias
     start: Float64Array = field(default_factory=lambda: np.empty(0))
@@ -190,6 +194,19 @@ class SmoState:
         self.rounding = replace(other.rounding, rows=own.rows, scores=own.scores, per_score=own.per_score)
         self.rounding.rescale(ratio)
 
+    def choose_start(self, model: DualModel) -> None:
+        """Score the rows in the next read with weights between the mean of this one's and those of its end.
+
+        Resident rows stand for themselves, and the weights of the rounds for the others. Where most free rows
+        are resident, the end is better alone: they have been solved.
+        """
+        share = self.answering(model, 0)[0]
+        w, b = self.point(model.space)
+        if share > MOSTLY:
+            share = 1.0
+        self.start = self.start + share * (w - self.start)
+        self.start_b += share * (b + self.center - self.start_b)
+
     def rescale(self, model: DualModel, ratio: float) -> None:
         """Go on from the state of the same problem whose C, times ``ratio``, is the one of the model.
 
@@ -215,7 +232,8 @@ class SmoState:
         for name in ("per_score", "rescalings"):
             saved.setdefault(f"rounding/{name}", np.asarray(0.0))
         saved.setdefault("feasible", np.array([-np.inf, 0.0]))
-        saved.setdefault("waits", np.asarray(0))
+        for name in ("waits", "rests"):
+            saved.setdefault(name, np.asarray(0))
 
     def is_sound(self, n_features: int, n_rounds: int) -> bool:
         """Whether the parts fit each other and the data; a saved state may come from anywhere."""
