@@ -320,6 +320,55 @@ def compact_rows(indptr, indices, values, kept):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def count_columns(indices, counts, found):  # type: ignore[no-untyped-def]
+    """Count the elements of each column.
+
+    ``counts`` (int32, shape (n_features,)): of each column, 0 before.
+    ``found`` (int32): ids of the columns that have any, as they come first (out).
+
+    Returns how many they are.
+    """
+    n_found = 0
+    for p in range(len(indices)):
+        j = indices[p]
+        if counts[j] == 0:
+            found[n_found] = j
+            n_found += 1
+        counts[j] += 1
+    return n_found
+
+
+@compiled
+def order_by_size(sizes, columns, out):  # type: ignore[no-untyped-def]
+    """Put columns in order: those whose sizes have more bits first, others as they are.
+
+    ``sizes`` (int32, shape (n_features,)): of each column.
+    ``columns``, ``out``: int32, shape (k,).
+    """
+    places = np.zeros(33, np.int64)
+    for k in range(len(columns)):
+        places[_bits(sizes[columns[k]])] += 1
+    before = len(columns)
+    for bits in range(33):
+        before -= places[bits]
+        places[bits] = before
+    for k in range(len(columns)):
+        bits = _bits(sizes[columns[k]])
+        out[places[bits]] = columns[k]
+        places[bits] += 1
+
+
+@inlined
+def _bits(number):  # type: ignore[no-untyped-def]
+    """How many binary digits a number has."""
+    bits = 0
+    while number > 0:
+        number >>= 1
+        bits += 1
+    return bits
+
+
+@compiled
 def number_columns(indices, numbers, known, new):  # type: ignore[no-untyped-def]
     """Put the numbers of columns in place of their ids; those that come first get the next numbers.
 

@@ -1,4 +1,4 @@
-"""Columns of the resident rows in the order in which they first came: other places, the same bits."""
+"""Columns of the resident rows with numbers of their own: other places, the same bits."""
 
 from __future__ import annotations
 
