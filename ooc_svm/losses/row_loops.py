@@ -1,4 +1,4 @@
-"""Losses of rows at scores that are kept: sums along a segment, slopes, how many rows have a loss, and gaps."""
+"""Losses of rows at scores that are kept: sums along a segment, slopes, their number, and row gaps."""
 
 from __future__ import annotations
 

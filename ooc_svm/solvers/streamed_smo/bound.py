@@ -1,4 +1,4 @@
-"""The lower bound of a state: D at feasible multipliers near by, what it consists of, and the farthest bias."""
+"""The lower bound of a state: D at feasible multipliers near by, what it is made of, and the farthest b."""
 
 from __future__ import annotations
 
