@@ -10,6 +10,7 @@ from ooc_svm import train
 from ooc_svm.errors import DamageError
 from ooc_svm.solvers.streamed_smo import plan, working_set
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
+from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE, state_path
 
@@ -99,3 +100,24 @@ def test_a_state_with_impossible_numbers_is_refused(store, numbered, tmp_path, c
         columns[1] = columns[0] if column == "twice" else n_features
     with pytest.raises(DamageError):
         train(store, tol=1e-6, checkpoint=tmp_path, resume=True)
+
+
+def copied(ids, lists):
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
+    return CopiedRows(np.array(ids), indptr, np.concatenate(lists).astype(np.int32), None)
+
+
+@pytest.mark.parametrize("first", [[[], []], [[3], [3, 4]]], ids=["empty", "few"])
+@pytest.mark.parametrize("leave", [False, True])
+def test_first_rows_without_elements_give_no_column_a_number(first, leave):
+    """Nor are their numbers known any longer where all of them have left."""
+    resident = ResidentRows(1000, np.empty(0), True, n_numbered=6)
+    resident.drop(np.ones(0, np.bool_))
+    resident.append([(copied([0, 1], first), np.arange(2), np.arange(2))])
+    kept = np.full(2, not leave)
+    resident.drop(kept)
+    rows = copied([5, 6], [[0, 1, 2, 3], [2, 3, 4, 5]])
+    resident.append([(rows, np.arange(2), kept.sum() + np.arange(2))])
+    assert sorted(resident.columns.tolist()) == list(range(6))
+    assert resident.is_sound(6)
+    assert resident.holds(rows)

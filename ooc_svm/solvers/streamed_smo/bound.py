@@ -80,19 +80,22 @@ class Rebuild:
     """What a read that is under way has found of the multipliers that it began with."""
 
     w: Float64Array  # shape (n_features,): sum of ``v_i x_i`` over the rows that were held or have been met
-    # What the state had at the read's start
+    # What the state had at the read's start, with the norm of w
     before: Float64Array
+    norm: float
     linear: float
     total: float
+    sums: Float64Array  # Of the multipliers of the rows that were held, see `SmoRounding.start`
 
     @classmethod
     def begin(cls, model: DualModel, state: SmoState, stopping: Stopping, n_rows: int) -> Rebuild | None:
-        """At a read's start: rounding is counted from here on; None if nothing is to be gained."""
+        """At a read's start; None if nothing is to be gained. The state stays as it is."""
         if not has_residue(model, state, stopping, n_rows):
             return None
         multipliers, working_set = state.multipliers, state.multipliers.working_set
-        state.rounding.start(working_set.sums_before(model), model.space.norm(state.w))
-        return cls(working_set.sum_of_rows(model), state.w, multipliers.linear, multipliers.total)
+        norm, sums = model.space.norm(state.w), working_set.sums_before(model)
+        w = working_set.sum_of_rows(model)
+        return cls(w, state.w, norm, multipliers.linear, multipliers.total, sums)
 
     def end(self, state: SmoState) -> None:
         """All rows have been met: only what has changed since the read's start is as it was."""
@@ -124,10 +127,21 @@ def has_residue(model: DualModel, state: SmoState, stopping: Stopping, n_rows: i
 def begin_read(
     model: DualModel, state: SmoState, stopping: Stopping, rounds: Sequence[Round], n_rows: int
 ) -> tuple[Rebuild | None, Foresight | None]:
-    """What a read that begins is to find out beside P: of its rounds either all make steps, or some may."""
+    """What a read that begins is to find out beside P: of its rounds either all make steps, or some may.
+
+    The state stays as it is: a checkpoint may still be written. What changes does so in `read_began`.
+    """
     rebuild = Rebuild.begin(model, state, stopping, n_rows)
     foresight = Foresight.at_start(model, state, stopping, rounds)
     return rebuild, foresight if rebuild is None else None
+
+
+def read_began(state: SmoState, rebuild: Rebuild | None) -> None:
+    """The first round of a read is done: no checkpoint is of its start any more."""
+    state.rests = 0
+    if rebuild is not None:
+        # Rounding is counted from the read's start on.
+        state.rounding.start(rebuild.sums, rebuild.norm)
 
 
 def check_saved(

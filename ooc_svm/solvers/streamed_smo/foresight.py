@@ -37,7 +37,7 @@ class RowGaps:
 
     model: DualModel
     b: float
-    held: Int64Array  # Row numbers
+    held: Int64Array  # Row numbers, ascending
     writes: ClassVar[tuple[str, ...]] = ()
     sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
@@ -50,7 +50,8 @@ class RowGaps:
         names = self.model.dual, self.model.newest
         dual, newest = (np.ascontiguousarray(rows.vectors[name]) for name in names)
         is_held = np.zeros(len(dual), np.bool_)
-        is_held[places(self.held, rows)[1]] = True
+        first, last = np.searchsorted(self.held, [rows.start, rows.stop])
+        is_held[places(self.held[first:last], rows)[1]] = True
         targets = np.column_stack(self.model.target_costs(rows))
         sums[0] += row_gaps(self.model.loss, dual, newest, self.b, targets, is_held)
 
@@ -78,13 +79,12 @@ class Foresight:
         They are in the first read, after a read that was not the last against expectation, with a free bias,
         whose multipliers have to be brought to a sum of 0, and where rows are scored with other weights.
         """
-        rested, state.rests = state.rests, 0
         if model.free_bias or model.unbounded:
             return None
         # All is compiled where no read needs it.
         none = np.empty(0)
         row_gaps(model.loss, none, none, 0.0, np.empty((0, 2)), np.empty(0, np.bool_))
-        if state.certificate.passes == 0 or rested:
+        if state.certificate.passes == 0 or state.rests:
             return None
         b = state.point(model.space)[1]
         held = state.multipliers.working_set.ids
@@ -104,16 +104,18 @@ class Foresight:
         if not self._certifies(float(self.state.gaps[: r + 1].sum()) / share + self._here):
             return False
         # Row vectors still have these rows' multipliers of the read's start, beside their scores.
-        self._asked = met
-        rule = RowGaps(self.model, self.b, self.held)
-        met_rows = RowSet(padded([part for each in self.rounds[: r + 1] for part in each.rows.segments]))
-        answers = yield Overlap((RowPass(rule, met_rows),), apart=self.state.is_large)
+        self._asked, of_read = met, self.rounds[: r + 1]
+        held = np.sort(np.concatenate([each.those_inside(self.held) for each in of_read]))
+        rows = RowSet(padded([segment for each in of_read for segment in each.rows.segments]))
+        gaps = RowPass(RowGaps(self.model, self.b, held), rows)
+        answers = yield Overlap((gaps,), apart=self.state.is_large)
         self.state.rests = int(self._certifies(float(answers[0][0]) / share + self._here))
         return bool(self.state.rests)
 
     def _certifies(self, gap: float) -> bool:
-        lower = self.state.certificate.lower
-        return self.stopping.certifies(lower + gap / SURE, lower)
+        certificate = self.state.certificate
+        lower = certificate.lower
+        return self.stopping.certifies(lower + gap / SURE + certificate.primal_rounding, lower)
 
     def _share(self, r: int) -> float:
         """The share of all row gaps that the rounds up to r have: the least there is reason for."""

@@ -8,9 +8,9 @@ Invariant. At every moment the multiplier of row i is
 3. else ``dual[i] + theta step[i]``, the two being row vectors and theta that of the row's round: what a lane
    wants to add is known before theta is.
 
-So no row vector is written but in the row's own round, which brings 2 and 3 up to date. All multipliers are
-inside their bounds; ``total`` is their sum, ``linear`` is ``sum_i (t_i v_i - l*_i(v_i))``, and the solver's w
-is ``sum_i v_i x_i``, all three up to rounding.
+So no row vector is written but in the row's own round, which brings 2 and 3 up to date. A read may leave out
+rounds, whose rows keep theirs. All multipliers are inside their bounds; ``total`` is their sum, ``linear`` is
+``sum_i (t_i v_i - l*_i(v_i))``, and the solver's w is ``sum_i v_i x_i``, all three up to rounding.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -289,17 +289,22 @@ class ResidentRows:
         """Give columns their numbers, in place."""
         ids = row_ops.unsigned(indices)
         if not len(self.columns):
-            counts, found = np.zeros(self.n_numbered, np.int32), np.empty(self.n_numbered, np.int32)
-            found = np.sort(found[: row_ops.count_columns(ids, counts, found)])
-            self.columns = np.empty_like(found)
-            row_ops.order_by_size(counts, found, self.columns)
+            self.columns, self._numbers = self._by_size(ids), np.empty(0, np.int32)
         known = len(self.columns)
         if len(self._numbers) != self.n_numbered:
             self._numbers = np.full(self.n_numbered, -1, dtype=np.int32)
             self._numbers[self.columns] = np.arange(known, dtype=np.int32)
         new = np.empty(min(len(indices), self.n_numbered - known), dtype=np.int32)
-        count = row_ops.number_columns(ids, self._numbers, known, new)
-        self.columns = np.concatenate([self.columns, new[:count]])
+        if count := row_ops.number_columns(ids, self._numbers, known, new):
+            self.columns = np.concatenate([self.columns, new[:count]])
+
+    def _by_size(self, ids: npt.NDArray[Any]) -> Int32Array:
+        """The columns that some elements are in, those of many elements first, else in their order."""
+        counts, found = np.zeros(self.n_numbered, np.int32), np.empty(self.n_numbered, np.int32)
+        found = np.sort(found[: row_ops.count_columns(ids, counts, found)])
+        columns = np.empty_like(found)
+        row_ops.order_by_size(counts, found, columns)
+        return columns
 
     def _in_parts(
         self, indptr: Int64Array, indices: Int32Array, values: Values | None

@@ -56,6 +56,7 @@ from ooc_svm.solvers.streamed_smo.bound import (
     dual_value,
     farthest_bias,
     lower_bound,
+    read_began,
 )
 from ooc_svm.solvers.streamed_smo.company import Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
@@ -325,6 +326,8 @@ class StreamedSmo(Prunable):
                 RowSums(rounding.rows, np.empty(0)).add(answers[-1].sums)
             # Only now: a checkpoint may have been written since.
             multipliers.met(back)
+            if r == 0:
+                read_began(state, rebuild)
             if rebuild is not None and moves:
                 rebuild.w += answer.rebuilt
             rate = self._join(r, answer)
@@ -416,7 +419,7 @@ class StreamedSmo(Prunable):
     def _solve_working_set(self, last: bool = False) -> None:
         """Improve the resident rows."""
         state, model, multipliers = self.state, self.model, self.state.multipliers
-        effort, working_set = self.effort, multipliers.working_set
+        effort, working_set, self._gap_here = self.effort, multipliers.working_set, 0.0
         if not len(working_set.places):
             return
         w = state.w.copy()
