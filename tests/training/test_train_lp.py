@@ -13,7 +13,7 @@ import ooc_svm
 from ooc_svm import DamageError, OocSVC, UsageError, load_model, save_model, train
 from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.base import NO_ROOM, DataSize
-from ooc_svm.solvers.streamed_smo import effort, solver
+from ooc_svm.solvers.streamed_smo import effort, state
 from ooc_svm.solvers.streamed_smo.plan import StreamedSmoPackage
 
 RNG = np.random.default_rng(12)
@@ -142,7 +142,7 @@ def test_the_mean_of_the_rounds_saves_a_read_where_most_free_rows_are_elsewhere(
         return report["passes"]
 
     own = reads()
-    monkeypatch.setattr(solver, "MOSTLY", -1.0)
+    monkeypatch.setattr(state, "MOSTLY", -1.0)
     assert own < reads()
 
 

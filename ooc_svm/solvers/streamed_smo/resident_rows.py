@@ -185,7 +185,7 @@ class ResidentRows:
 
     def append(self, parts: Sequence[tuple[CopiedRows, Int64Array, Int64Array]]) -> None:
         """Take copies of rows: which of each list, and the places that they come to, all after those here."""
-        n, before, is_numbered = len(self.ids), len(self.indices), len(self.columns) > 0 or len(self.ids) == 0
+        n, before = len(self.ids), len(self.indices)
         ids, sizes = np.empty((2, sum(len(chosen) for _, chosen, _ in parts)), np.int64)
         if not len(ids):
             return
@@ -201,7 +201,7 @@ class ResidentRows:
                 row_ops.unsigned(self.indices), None if self.all_ones else self.values,
             )  # fmt: skip
         # A run of an older release has rows whose columns have none.
-        if self.n_numbered and is_numbered:
+        if self.n_numbered and (len(self.columns) or before == 0):
             self._number(self.indices[before:])
 
     def joined(self, rows: CopiedRows, chosen: Int64Array) -> ResidentRows:
