@@ -121,7 +121,7 @@ def has_residue(model: DualModel, state: SmoState, stopping: Stopping, n_rows: i
         return True
     b = float(state.bias(space)[dual_loops.B])
     error = state.rounding.dual(space.norm(state.w), b, (n_rows, space.n_features))
-    return not stopping.certifies(lower + error / RESIDUE, lower)
+    return not (error < math.inf and stopping.certifies(lower + error / RESIDUE, lower))
 
 
 def begin_read(

@@ -8,6 +8,7 @@ alone. If that comes out otherwise, the next read makes all its steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -114,8 +115,8 @@ class Foresight:
 
     def _certifies(self, gap: float) -> bool:
         certificate = self.state.certificate
-        lower = certificate.lower
-        return self.stopping.certifies(lower + gap / SURE + certificate.primal_rounding, lower)
+        lower, gap = certificate.lower, gap / SURE + certificate.primal_rounding
+        return gap < math.inf and self.stopping.certifies(lower + gap, lower)
 
     def _share(self, r: int) -> float:
         """The share of all row gaps that the rounds up to r have: the least there is reason for."""

@@ -234,8 +234,10 @@ class SmoState:
         saved.setdefault("feasible", np.array([-np.inf, 0.0]))
         saved.setdefault("waits", np.asarray(0))
         if "rests" not in saved:
-            # Rounding was not counted for longer than a read: w is to be summed anew.
-            saved |= {"rests": np.asarray(0), "rounding/largest": np.asarray(np.inf)}
+            saved["rests"] = np.asarray(0)
+            if any(np.any(saved.get(name, 0.0)) for name in ("w", "linear", "total")):
+                # Rounding was not counted for longer than a read: they are to be summed anew.
+                saved["rounding/largest"] = np.asarray(np.inf)
 
     def is_sound(self, n_features: int, n_rounds: int) -> bool:
         """Whether the parts fit each other and the data; a saved state may come from anywhere."""
