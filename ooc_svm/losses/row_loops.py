@@ -1,4 +1,4 @@
-"""Losses of rows at scores that are kept: sums along a segment, slopes, their number, and row gaps."""
+"""Losses of rows at scores that are kept: sums along a segment, slopes, counts, and row gaps."""
 
 from __future__ import annotations
 

@@ -18,6 +18,21 @@ from ooc_svm.solvers.streamed_smo.state import SmoState
 N_ROWS = 700
 
 
+def multipliers_of(solver, dual, step):
+    """All multipliers of a solver, by the three rules of `Multipliers`, the last one first.
+
+    ``dual`` and ``step`` are its row vectors.
+    """
+    state, v = solver.state.multipliers, dual.copy()
+    for each, theta in zip(solver.rounds, state.thetas, strict=True):
+        for part in (part for segment in each.rows.segments for part in segment):
+            own = slice(part.start, part.stop, part.step)
+            v[own] += theta * step[own]
+    v[state.returned] = state.multipliers
+    v[state.working_set.ids] = state.working_set.dual
+    return v
+
+
 class Run:
     """A run that can be looked at between any two of its requests."""
 
@@ -44,16 +59,9 @@ class Run:
         self.engine = SerialEngine(source, self.vectors)
 
     def multipliers(self):
-        """All multipliers, by the three rules of `Multipliers`, the last one first."""
-        state = self.state.multipliers
-        v, step = read_all(self.vectors, self.model.dual), read_all(self.vectors, self.model.step)
-        for each, theta in zip(self.rounds, state.thetas, strict=True):
-            for part in (part for segment in each.rows.segments for part in segment):
-                own = slice(part.start, part.stop, part.step)
-                v[own] += theta * step[own]
-        v[state.returned] = state.multipliers
-        v[state.working_set.ids] = state.working_set.dual
-        return v
+        """All multipliers, as they are between two requests."""
+        vectors = (read_all(self.vectors, name) for name in (self.model.dual, self.model.step))
+        return multipliers_of(self.solver, *vectors)
 
     def linear(self, v):
         """D without its norm, targets being counted from the center."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.dual_data import dual_data, dual_model, read_all
+from helpers.smo_runs import multipliers_of
 from helpers.streamed_data import make_stores
 from helpers.train_data import answers, bits
 from hypothesis import given, settings
@@ -260,19 +261,6 @@ def runs(monkeypatch):
     return found
 
 
-def multipliers_of(solver, vectors):
-    """All multipliers of a model, by the rules of `Multipliers`."""
-    known = solver.state.multipliers
-    v, step = vectors[solver.model.dual].copy(), vectors[solver.model.step]
-    for each, theta in zip(solver.rounds, known.thetas, strict=True):
-        for part in (part for segment in each.rows.segments for part in segment):
-            own = slice(part.start, part.stop, part.step)
-            v[own] += theta * step[own]
-    v[known.returned] = known.multipliers
-    v[known.working_set.ids] = known.working_set.dual
-    return v
-
-
 @pytest.mark.parametrize("bias", ["none", "penalized", "free"])
 @pytest.mark.parametrize("problem", ["svc", "svr"])
 def test_models_that_end_give_their_rows_back(stores, runs, problem, bias):
@@ -286,7 +274,7 @@ def test_models_that_end_give_their_rows_back(stores, runs, problem, bias):
         state, held = solver.state, solver.state.multipliers.working_set
         assert len(held.places) == 0 or solver.certificate.passes >= max(passes) - 1
         assert held.rows is solvers[0].state.multipliers.working_set.rows
-        v = multipliers_of(solver, vectors)
+        v = multipliers_of(solver, vectors[solver.model.dual], vectors[solver.model.step])
         assert state.multipliers.total == pytest.approx(v.sum(), abs=1e-7 * np.abs(v).sum())
         if bias == "free" and not len(held.places):
             assert abs(v.sum()) <= 1e-9 * np.abs(v).sum()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.dual_data import plain_conjugates, plain_losses, read_all
-from helpers.smo_runs import Run
+from helpers.smo_runs import Run, multipliers_of
 from helpers.train_data import bits
 from scipy import sparse
 
@@ -185,14 +185,8 @@ class Several:
 
     def multipliers(self, solver):
         """All multipliers of a model, those of rows that have left since the last round as well."""
-        state, vectors = solver.state.multipliers, self.run.vectors
-        v, step = read_all(vectors, solver.model.dual), read_all(vectors, solver.model.step)
-        for each, theta in zip(solver.rounds, state.thetas, strict=True):
-            for part in (part for segment in each.rows.segments for part in segment):
-                own = slice(part.start, part.stop, part.step)
-                v[own] += theta * step[own]
-        v[state.returned] = state.multipliers
-        v[state.working_set.ids] = state.working_set.dual
+        names = solver.model.dual, solver.model.step
+        v = multipliers_of(solver, *(read_all(self.run.vectors, name) for name in names))
         for ids, multipliers in solver._leaving:
             v[ids] = multipliers
         return v

@@ -1,4 +1,4 @@
-"""W is summed anew from all multipliers where what steps have left in it may be felt, and only there."""
+"""W is recomputed from all multipliers where the residue of the steps may matter, and only there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from helpers.smo_runs import Run
 from ooc_svm.passes.base import Overlap
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
 
-FOUND_ANEW = {"logistic", "lp"}  # D is no parabola along steps
+RECOMPUTED = {"logistic", "lp"}  # D is no parabola along steps
 
 
 def reads(run, tol, passes=4):
-    """Of each read whether its rounds sum w anew; that the state is right is checked between all requests."""
+    """Of each read whether its rounds recompute w."""
     solver = run.solver
     solver.stopping = replace(solver.stopping, tol=tol, max_passes=passes)
     found = {}
@@ -34,7 +34,7 @@ def test_with_an_ordinary_gap(loss, bias):
     first, *later = reads(run, 1e-7)
     assert first == {False}
     assert len(later) > 0
-    assert all(each == {loss in FOUND_ANEW or bias == "free"} for each in later)
+    assert all(each == {loss in RECOMPUTED or bias == "free"} for each in later)
     value, rounding = run.solver._bound()
     v = run.multipliers()
     w = run.data.weights(v)
@@ -43,7 +43,7 @@ def test_with_an_ordinary_gap(loss, bias):
     if bias == "free":
         # D is at a feasible point near by.
         assert value - rounding <= run.solver.certificate.upper
-    elif loss in FOUND_ANEW:
+    elif loss in RECOMPUTED:
         assert value <= exact + near
     else:
         assert abs(value - exact) <= near

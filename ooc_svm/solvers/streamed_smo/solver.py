@@ -18,7 +18,7 @@ Step 3 of one round goes on while the rows of the next are read and swept from t
 
 Certificate: while a read goes on, all rows are scored with the w that it began with. So P is exact there, and
 at every point of the segment to the best point before; D belongs to the multipliers of the moment, with w
-summed anew from them where rounding could be felt. The run ends when ``P - D <= tol P``. Where its first
+recomputed from them where rounding matters. The run ends when ``P - D <= tol P``. Where its first
 rounds tell that a read will be the last, the others make no steps.
 
 With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: ``b = b_k + rho sum_i v_i``, b_k

@@ -236,7 +236,7 @@ class SmoState:
         if "rests" not in saved:
             saved["rests"] = np.asarray(0)
             if any(np.any(saved.get(name, 0.0)) for name in ("w", "linear", "total")):
-                # Rounding was not counted for longer than a read: they are to be summed anew.
+                # Rounding was not counted for longer than a read: they are to be recomputed.
                 saved["rounding/largest"] = np.asarray(np.inf)
 
     def is_sound(self, n_features: int, n_rounds: int) -> bool:
