@@ -110,9 +110,12 @@ def nothing_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.fixture
 def few_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little data is streamed as large data is: not all of it is resident."""
+    """Little data is streamed as large data is: a tenth of it is resident at most."""
+    from ooc_svm.solvers.streamed_smo import plan
+
     for name in ("ALL_ELEMENTS", "FEW_ELEMENTS"):
-        monkeypatch.setattr(f"ooc_svm.solvers.streamed_smo.plan.{name}", 0)
+        monkeypatch.setattr(plan, name, 0)
+    monkeypatch.setattr(plan, "SHARES", tuple(share for share in plan.SHARES if share <= 0.1))
 
 
 @pytest.fixture(scope="session")

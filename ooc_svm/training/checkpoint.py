@@ -301,7 +301,9 @@ def saved_parameters(saved: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = saved_item(saved, "parameters", dict)
     if any(type(number) is not int for number in found.values()):
         raise DamageError("the checkpoint does not say its parameters; start the run again")
-    return found
+    # Other releases may have cut reads in another way where the other parameters are the same.
+    cut = saved.get("cut")
+    return {"rounds": cut[0]} | found if isinstance(cut, list) and cut and type(cut[0]) is int else found
 
 
 def batch_folder(folder: str | os.PathLike[str], batch: Batch | None) -> AnyPath:

@@ -15,15 +15,17 @@ def batches(prepared: Preparation) -> list[Preparation]:
     """The run itself if it fits the memory, else its batches: as few as fit with room enough to work in.
 
     All classes of a C stay together where their scores are compared, and then folds are divided. Values of C
-    have batches of their own where they would have little room together.
+    and folds have batches of their own where they would have little room together.
 
     MemoryBudgetError if not even one model at a time fits; the message holds the sum.
     """
     most = _most_batches(prepared)
+    # Classes share reads whatever room they have.
+    roomiest = most if _divides_folds(prepared) else min(most, len(prepared.options.C))
     for crowded in (False, True):
         found = _fewest(prepared, most, crowded=crowded)
         if found is not None:
-            return in_batches(prepared, _roomier(prepared, found, min(most, len(prepared.options.C))))
+            return in_batches(prepared, _roomier(prepared, found, roomiest))
     raise _refusal(prepared, most)
 
 
@@ -87,7 +89,7 @@ def _fewest(prepared: Preparation, most: int, *, crowded: bool) -> int | None:
 
 
 def _roomier(prepared: Preparation, least: int, most: int) -> int:
-    """The least number of batches in which values of C have room, see `SolverPlan`; else ``least``."""
+    """The least number of batches in which models have room, see `SolverPlan`; else ``least``."""
     for total in range(least, most + 1):
         if not _budget(in_batches(prepared, total)[0]).plan.cramped:
             return total

@@ -150,7 +150,7 @@ def test_many_models_offer_no_more_together_than_some():
 @pytest.fixture
 def offered(monkeypatch):
     """What the models of little data, whose rows are all held, have offered: a list for each admission."""
-    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.ALL_ELEMENTS", 1 << 22)
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.ALL_ELEMENTS", 5 << 22)
     found = []
 
     def kept(rows, claims):

@@ -86,23 +86,34 @@ class TestDivision:
     def test_then_the_classes_of_each_value_are_divided(self):
         assert all(part.splits_classes for part in batches_of(COSTS, 7, 4))
 
-    @pytest.mark.parametrize(("roomy", "total"), [(1, 1), (2, 2), (3, 3), (4, 1)])
-    def test_values_of_c_have_room_but_classes_stay_together(self, store, monkeypatch, roomy, total):
-        """Nine models fit at a time, those of three values of C."""
+    @pytest.fixture
+    def divided(self, monkeypatch):
+        """The batches of runs; all models fit at a time, and have room in as many batches as a test says."""
 
         def budget(prepared):
             n_batches = prepared.batch.total if prepared.batch is not None else 1
-            return SimpleNamespace(plan=SimpleNamespace(crowded=False, cramped=n_batches < roomy))
+            return SimpleNamespace(plan=SimpleNamespace(crowded=False, cramped=n_batches < self.roomy))
 
-        divided = []
+        found = []
 
         def divide(prepared):
-            divided.extend(division.batches(prepared))
-            return divided
+            found.extend(division.batches(prepared))
+            return found
 
         monkeypatch.setattr(division, "_budget", budget)
         monkeypatch.setattr("ooc_svm.training.execute.batches", divide)
+        return found
+
+    @pytest.mark.parametrize(("roomy", "total"), [(1, 1), (2, 2), (3, 3), (4, 1)])
+    def test_values_of_c_have_room_but_classes_stay_together(self, store, divided, roomy, total):
+        self.roomy = roomy
         train(store, C=COSTS, tol=0.1)
+        assert len(divided) == total
+
+    @pytest.mark.parametrize(("roomy", "total"), [(3, 3), (4, 6), (12, 12), (13, 1)])
+    def test_folds_have_room_too(self, store, divided, roomy, total):
+        self.roomy = roomy
+        tune(store, C=COSTS, folds=3, tol=0.1)
         assert len(divided) == total
 
 

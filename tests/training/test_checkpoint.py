@@ -21,9 +21,10 @@ from ooc_svm import train
 from ooc_svm.errors import DamageError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.solvers.cutting_plane import bundle
 from ooc_svm.solvers.cutting_plane.master import solve_master
+from ooc_svm.solvers.streamed_smo import effort
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
-from ooc_svm.training import engines
-from ooc_svm.training.checkpoint import CHECKPOINT_FILE
+from ooc_svm.training import engines, together
+from ooc_svm.training.checkpoint import CHECKPOINT_FILE, saved_parameters
 
 pytestmark = pytest.mark.usefixtures("few_held")
 
@@ -158,6 +159,24 @@ class TestResume:
         resumed = train(store, resume=True, checkpoint=tmp_path / "c")
         assert bits(resumed) == bits(whole) != bits(train(store))
         assert resumed.report["resident"] == whole.report["resident"] == pytest.approx(0.1, abs=1e-3)
+
+    @pytest.mark.parametrize("says", [True, False])
+    def test_so_are_its_rounds(self, tmp_path, monkeypatch, says):
+        """Releases before did not name them, but for how a read is cut."""
+        store = make_store(tmp_path / "s", *store_rows(3000), chunk_rows=1000, block_rows=1000)
+        whole = train(store)
+        stopped(store, passes=4, checkpoint=tmp_path / "c")
+        own = effort.EFFORTS[0]
+        monkeypatch.setitem(effort.EFFORTS, 0, replace(own, rounds=2, max_round_ratio=9.0))
+        if not says:
+
+            def unnamed(saved):
+                del saved["parameters"]["rounds"]
+                return saved_parameters(saved)
+
+            monkeypatch.setattr(together, "saved_parameters", unnamed)
+        resumed = train(store, resume=True, checkpoint=tmp_path / "c")
+        assert bits(resumed) == bits(whole) != bits(train(store))
 
     def test_the_parameters_of_the_saved_state_are_kept(self, store, tmp_path, monkeypatch):
         options = {"checkpoint": tmp_path / "c", "cut_groups": 3}
@@ -432,7 +451,8 @@ OWN = [
     (SWEEPS, parameters(resident_elements=-5)),
     (SWEEPS, parameters(resident_elements=2)),
     (SWEEPS, parameters(elements_cut_for=0)),
-    (SWEEPS, parameters(elements_cut_for=2)),
+    (SWEEPS, parameters(rounds=3)),
+    (SWEEPS, parameters(rounds=10**9)),
     (SWEEPS, parameters(parts=3)),
     (SWEEPS, changed("0/residents/places", lambda places: places[1:])),
     (SWEEPS, changed("0/residents/places", lambda places: places + 1)),

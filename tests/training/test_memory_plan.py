@@ -24,8 +24,6 @@ from ooc_svm.solvers.cutting_plane.plan import GROUP_CHOICES, MANY_POINTS, CutPa
 from ooc_svm.solvers.streamed_smo.plan import (
     ALL_ELEMENTS,
     FEW_ELEMENTS,
-    LITTLE_DATA,
-    MOST_OF_LITTLE,
     MOST_TOGETHER,
     PAIRS_A_ROW,
     ROOMY_PART,
@@ -284,7 +282,7 @@ def test_groups_asked_for_are_given_or_refused(groups):
 
 def test_the_parameters_of_a_saved_state_are_kept_or_refused():
     cuts = (CutParameters(groups=2, points=7, max_cuts=300), CutParameters(max_cuts=57))
-    sets = (SmoParameters(3 * 10**7, 10**6, 10**6), SmoParameters(10**4, 50, 10**4))
+    sets = (SmoParameters(3 * 10**7, 10**6, 10**6, rounds=7), SmoParameters(10**4, 50, 10**4, rounds=100))
     for options, keep in [(OCAS, kept) for kept in cuts] + [(STREAMED, kept) for kept in sets]:
         least = fewest(TEXT, options, keep=keep)
         for total in (least, 10**12):
@@ -303,19 +301,12 @@ def test_the_resident_share_shrinks_with_the_memory():
     assert {min(SHARES, key=lambda share: abs(share - found)) for found in shares} <= set(SHARES)
 
 
-def test_of_little_data_a_smaller_share_is_resident():
-    for n_nonzeros, share in ((LITTLE_DATA, SHARES[0]), (LITTLE_DATA - 1, MOST_OF_LITTLE)):
-        work = changed(TEXT, n_nonzeros=n_nonzeros)
-        capacity = divide(work, STREAMED, 10**12).plan.parameters.resident_elements
-        assert capacity == math.ceil(share * (n_nonzeros + TEXT.size.n_rows))
-
-
 def test_few_rows_are_all_held_where_they_fit():
     for n_nonzeros in (6, FEW_ELEMENTS + 10, ALL_ELEMENTS - 10, ALL_ELEMENTS + 10):
         work = changed(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
         capacity = divide(work, STREAMED, 10**12).plan.parameters.resident_elements
         few = n_nonzeros < ALL_ELEMENTS
-        assert capacity == (n_nonzeros + 2 if few else math.ceil(MOST_OF_LITTLE * (n_nonzeros + 2)))
+        assert capacity == (n_nonzeros + 2 if few else math.ceil(SHARES[0] * (n_nonzeros + 2)))
         # A share of a few rows holds them all.
         asked = divide(work, replace(STREAMED, resident=0.5), 10**12).plan.parameters.resident_elements
         assert asked == n_nonzeros + 2
@@ -325,7 +316,7 @@ def test_few_rows_are_all_held_where_they_fit():
             thousand = changed(work, n_models=1000)
             tight = int(1.002 * fewest(thousand, STREAMED))
             many = divide(thousand, STREAMED, tight).plan.parameters.resident_elements
-            assert many == math.ceil(MOST_TOGETHER * MOST_OF_LITTLE * (n_nonzeros + 2))
+            assert many == math.ceil(min(MOST_TOGETHER * SHARES[0], 1.0) * (n_nonzeros + 2))
 
 
 def test_models_are_cramped_where_one_alone_would_hold_many_more_rows():
@@ -396,7 +387,7 @@ def test_workers_have_room_for_what_the_client_holds(n_nonzeros, part):
     work = changed(TEXT, n_nonzeros=n_nonzeros, n_rows=n_nonzeros // 100)
     prepared = SimpleNamespace(solver=package(STREAMED), options=STREAMED)
     shares = []
-    for total in np.geomspace(400 * MB, 16 * 10**9, 50).astype(int).tolist():
+    for total in np.geomspace(400 * MB, 40 * 10**9, 60).astype(int).tolist():
         member = Member(int(part * total))
         try:
             divide(changed(work, threads=1), STREAMED, member.memory)
@@ -557,7 +548,14 @@ def test_only_parameters_of_the_data_can_be_kept():
     assert not can_follow(changed(work, n_ranks=0), options, kept)
     resident = divide(TEXT, STREAMED, 10**12).plan.parameters
     assert can_follow(TEXT, STREAMED, resident)
-    for changes in ({"resident_elements": 0}, {"resident_elements": -1}, {"elements_cut_for": 0}):
+    assert can_follow(TEXT, STREAMED, replace(resident, rounds=resident.rounds + 1))
+    for changes in (
+        {"resident_elements": 0},
+        {"resident_elements": -1},
+        {"elements_cut_for": 0},
+        {"rounds": -1},
+        {"rounds": 101},
+    ):
         assert not can_follow(TEXT, STREAMED, replace(resident, **changes))
 
 

@@ -27,7 +27,7 @@ from ooc_svm.solvers.base import (
 )
 from ooc_svm.solvers.streamed_smo.company import Company, room_of
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.effort import FEWEST_FUSED, MOST_FUSED, Effort, effort_for
+from ooc_svm.solvers.streamed_smo.effort import EFFORTS, FEWEST_FUSED, MOST_FUSED, Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
 from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import (
@@ -44,21 +44,17 @@ from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 
-# Shares of the data that may be held in memory. A larger one than the first saves reads where C is large, and
-# takes more time than it saves where it is not. Of little data the first ones do too, unless no row is ever
-# without a loss or its multiplier has no upper bound (measured on covtype: three quarters of the time).
-# From 0.3 on, a tenth less each time; 0.1 is one of them.
-SHARES = tuple(round(0.1 * 3.0 ** (step / 10), 7) for step in range(10, -106, -1))
-LITTLE_DATA, MOST_OF_LITTLE = 20_000_000, 0.1
+# Shares of the data that may be held in memory: a tenth less each time. A larger one takes fewer reads, but
+# moves rows that will not be free in the end. (61 M generated nonzeros with C of 1 and 8: 0.3 takes 4 and 8
+# reads, 6.6 and 17 s of the processors; 0.5 takes 3 and 4 reads, 4.3 and 10.6 s; all of them 5.0 and 12.4 s.)
+SHARES = tuple(round(0.1 * 3.0 ** (step / 10), 7) for step in range(15, -106, -1))
 # Several models hold at most so many times the rows of one: many rows matter to most of them.
 MOST_TOGETHER = 4
-# Nonzeros and rows together: if there are no more all are held, which halves the work of one model and saves
-# much more of many; of more data, those that are held in any case. But they may take no more than this part
-# of what resident rows could.
-ALL_ELEMENTS, FEW_ELEMENTS, FEW_PART = 1 << 22, 1 << 16, 0.25
-# Of data with few columns so many times as many: a read is one round then, whose rows are solved by proximal
-# steps. (Covtype with C of 1 and 32: 3 and 13 s with 20 rounds, 2.2 and 3.2 s with one.)
-NARROW = 5
+# Nonzeros and rows together: if there are no more all are held, and a read is one round; of more data, those
+# that are held in any case. But they may take no more than this part of what resident rows could. (15 M
+# generated nonzeros with C of 1, 8 and 64: a tenth of the rows takes 6, 13 and 27 reads, 6, 12 and 31 s of
+# the processors; all of them 2 reads, 1.4 to 2 s. Covtype with C of 1 and 32: 2.1 and 5.1 s, 1.4 and 1.6 s.)
+ALL_ELEMENTS, FEW_ELEMENTS, FEW_PART = 5 << 22, 1 << 16, 0.25
 COMPILED_BYTES = 35 * 10**6  # What compiling proximal steps leaves behind in a first run
 
 # Rows of mean length that are held at least, even by a smaller share: with one or none the bound of a free
@@ -72,7 +68,7 @@ CROWDED = 0.02
 # Less than this part of what one model of much data would hold alone takes more reads of all models than it
 # saves by sharing them. (61 M generated nonzeros, 8 values of C, `--memory 1GB`: 3.8 times the slowest alone
 # by threes that hold 19 %, 3.2 to 3.5 times by twos that hold 28 %.)
-ROOMY_PART = 0.65
+ROOMY_PART = 0.55
 
 # Of many models, a resident row is held for at least so many on average where memory is short: few rows are
 # near the margin of more. (172 classes of texts: 5 to 8.)
@@ -105,6 +101,7 @@ class SmoParameters:
     elements_cut_for: int
     parts: int = 1  # Of each row
     narrow: int = 0  # Whether proximal steps solve a model soon, and rounds are cut for that
+    rounds: int = 0  # Of a read; 0: those that `effort_for` has for so many rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +120,14 @@ class StreamedSmoPackage(SmoWarmStarting):
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         threads = lanes, room.threads
         left, roomy = _left(size, options, room, threads), 0.0
-        cut_for, parts = None, count_parts(size.n_nonzeros, size.n_rows)
+        cut_for, rounds, parts = None, 0, count_parts(size.n_nonzeros, size.n_rows)
         if kept is not None:
             parts = kept.get("parts", 1)
             if parts not in PARTS:
                 raise ValueError(f"no run has rows in {parts} parts")
+            rounds = kept.get("rounds", 0)
+            if not 0 <= rounds <= max(own.max_rounds for own in EFFORTS.values()):
+                raise ValueError(f"no run reads data in {rounds} rounds")
             cut_for = kept.get("elements_cut_for", kept.get("capacity", 0))
             capacity = kept.get("resident_elements", kept.get("capacity", 0) * size.n_models)
             pairs = kept.get("resident_pairs", _pairs(size, capacity, size.n_models))
@@ -138,10 +138,9 @@ class StreamedSmoPackage(SmoWarmStarting):
             capacity = min(capacity, size.elements)
             pairs = _fitting_pairs(size, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
-            at_bounds = options.has_end and options.bounded
-            capacity, pairs = _best_capacity(size, left, at_bounds)
+            capacity, pairs = _best_capacity(size, left)
             if size.n_models > one.n_models:
-                alone, _ = _best_capacity(one, _left(one, options, room, threads), at_bounds)
+                alone, _ = _best_capacity(one, _left(one, options, room, threads))
                 roomy = ROOMY_PART * min(alone, SHARES[0] * size.elements)
         if cut_for is None:
             cut_for = capacity
@@ -149,7 +148,7 @@ class StreamedSmoPackage(SmoWarmStarting):
                 cut_for = math.ceil(effort_for(size.n_nonzeros, 1.0).unbounded_cut * capacity)
         steps = capacity == size.elements and parts == 1 and has_proximal_steps(size.dimension)
         narrow = int(is_narrow(size.dimension) or steps) if kept is None else kept.get("narrow", 0)
-        plan = _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow))
+        plan = _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow, rounds))
         return replace(plan, cramped=capacity < roomy)
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
@@ -241,7 +240,7 @@ def _with_members(size: DataSize, options: TrainOptions) -> DataSize:
 
 def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:
     share = min(1.0, parameters.elements_cut_for / size.elements)
-    return effort_for(
+    effort = effort_for(
         size.n_nonzeros,
         share,
         options.lanes,
@@ -250,6 +249,7 @@ def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) ->
         few_columns=is_narrow(size.dimension),
         shared=has_shared_steps(size.dimension, size.elements, size.n_rows),
     )
+    return replace(effort, rounds=parameters.rounds) if parameters.rounds else effort
 
 
 def _rounds(plan: SolverPlan, context: Context) -> list[Round]:
@@ -275,7 +275,7 @@ def _plan(
     # A nu problem has several in any case.
     many = MANY_MODELS * (N_MODELS if options.by_nu else 1)
     return SolverPlan(
-        parameters,
+        replace(parameters, rounds=effort.rounds),
         (*_items(size, options, room, room.threads, solves=resident is None), rows),
         row_bytes=32 * size.n_models + 8 * N_VECTORS * (size.n_models // N_MODELS if options.by_nu else 0),
         expected_reads=EXPECTED_READS,
@@ -314,20 +314,17 @@ def _fitting_pairs(size: DataSize, capacity: int, nbytes: float) -> int | None:
         a_row = max(a_row // 2, PAIRS_A_ROW)
 
 
-def _best_capacity(size: DataSize, left: int, at_bounds: bool) -> tuple[int, int]:
+def _best_capacity(size: DataSize, left: int) -> tuple[int, int]:
     """The largest of the shares worth holding that fits, and the pairs that fit.
 
-    ``left``: bytes besides what else is needed. ``at_bounds``: whether most multipliers rest at their bounds.
+    ``left``: bytes besides what else is needed.
     """
     nbytes = RESIDENT_PART * max(left, 0)
-    most = MOST_OF_LITTLE if at_bounds and size.n_nonzeros < LITTLE_DATA else 1.0
     together = min(size.n_models, MOST_TOGETHER)
-    shares = (together * share for share in SHARES if share <= most)
-    capacities = [min(math.ceil(share * size.elements), size.elements) for share in shares]
+    capacities = [min(math.ceil(together * share * size.elements), size.elements) for share in SHARES]
     tried = ((capacity, _fitting_pairs(size, capacity, nbytes)) for capacity in capacities)
     capacity, pairs = next((each for each in tried if each[1]), (capacities[-1], None))
-    held = ALL_ELEMENTS * (NARROW if is_narrow(size.dimension) else 1)
-    wanted = [size.elements] if size.elements <= held else []
+    wanted = [size.elements] if size.elements <= ALL_ELEMENTS else []
     for few in (*wanted, min(size.elements, FEW_ELEMENTS)):
         few_pairs = _fitting_pairs(size, few, FEW_PART * nbytes)
         if few > capacity and few_pairs:
