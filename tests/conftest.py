@@ -110,12 +110,14 @@ def nothing_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.fixture
 def few_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little data is streamed as large data is: a tenth of it is resident at most."""
+    """Little data is streamed as large data is: a tenth of it is resident, for several models a fifth."""
     from ooc_svm.solvers.streamed_smo import plan
 
     for name in ("ALL_ELEMENTS", "FEW_ELEMENTS"):
         monkeypatch.setattr(plan, name, 0)
     monkeypatch.setattr(plan, "SHARES", tuple(share for share in plan.SHARES if share <= 0.1))
+    # A quarter for several models would be cut into few rounds.
+    monkeypatch.setattr(plan, "MOST_TOGETHER", 2)
 
 
 @pytest.fixture(scope="session")

@@ -122,7 +122,7 @@ class SolverPlan:
     crowded : bool
         Whether it has so little room that fewer models at a time are better, in any case.
     cramped : bool
-        Whether it has so little room that fewer values of C at a time are better.
+        Whether it has so little room that fewer values of C, or folds, at a time are better.
     kinds : FunctionKinds
         Which of these the data and the models of the run are.
     """

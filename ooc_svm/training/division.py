@@ -90,9 +90,12 @@ def _fewest(prepared: Preparation, most: int, *, crowded: bool) -> int | None:
 
 def _roomier(prepared: Preparation, least: int, most: int) -> int:
     """The least number of batches in which models have room, see `SolverPlan`; else ``least``."""
-    for total in range(least, most + 1):
-        if not _budget(in_batches(prepared, total)[0]).plan.cramped:
+    total = least
+    while total <= most:
+        parts = in_batches(prepared, total)
+        if not _budget(parts[0]).plan.cramped:
             return total
+        total = len(parts) + 1
     return least
 
 

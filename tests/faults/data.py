@@ -21,6 +21,7 @@ SETTINGS = {
     "ooc_svm.solvers.streamed_smo.plan:ALL_ELEMENTS": 0,
     "ooc_svm.solvers.streamed_smo.plan:FEW_ELEMENTS": 0,
     "ooc_svm.solvers.streamed_smo.plan:SHARES": (0.1, 0.05, 0.02, 0.01),
+    "ooc_svm.solvers.streamed_smo.plan:MOST_TOGETHER": 2,
 }
 """A checkpoint after every pass, and few rows resident, so that there are some passes."""
 

@@ -150,7 +150,7 @@ def test_many_models_offer_no_more_together_than_some():
 @pytest.fixture
 def offered(monkeypatch):
     """What the models of little data, whose rows are all held, have offered: a list for each admission."""
-    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.ALL_ELEMENTS", 5 << 22)
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.ALL_ELEMENTS", 20_000_000)
     found = []
 
     def kept(rows, claims):
@@ -325,7 +325,7 @@ def as_older(folder):
 def test_a_run_whose_models_each_had_rows_goes_on(stores, tmp_path, bias, costs):
     """The rows of all are put together: what one has besides is as if it had been resident here."""
     # A quarter of that is cut into as many rounds.
-    store, options = stores["svc", "many"], {"bias": bias, "C": costs, "tol": 1e-5, "resident": 0.28}
+    store, options = stores["svc", "many"], {"bias": bias, "C": costs, "tol": 1e-5, "resident": 0.248}
     own = {"checkpoint": tmp_path / "c"}
     train(store, **options, **own, max_passes=2)
     as_older(tmp_path / "c")

@@ -16,7 +16,7 @@ from ooc_svm import train
 from ooc_svm.errors import Interrupted
 from ooc_svm.passes.base import Overlap
 from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.solvers.streamed_smo import foresight
+from ooc_svm.solvers.streamed_smo import effort, foresight
 from ooc_svm.solvers.streamed_smo.foresight import Foresight, RowGaps
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 from ooc_svm.solvers.streamed_smo.state import SmoState
@@ -39,6 +39,12 @@ def rows(n_rows=4000, n_features=600):
 def options(loss, **more):
     problem = {"problem": "svr"} if loss in OF_VALUES else {}
     return {"loss": loss, "resident": 0.5, "tol": 1e-3} | problem | more
+
+
+@pytest.fixture(autouse=True)
+def _twenty_rounds(monkeypatch):
+    """A read has 20 rounds, of which some are left when the end is foreseen; half of the rows are held."""
+    monkeypatch.setitem(effort.EFFORTS, 0, replace(effort.EFFORTS[0], many=2.0))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from scipy import sparse
 
 from ooc_svm import train
 from ooc_svm.errors import InputError
-from ooc_svm.solvers.streamed_smo import effort, solver
+from ooc_svm.solvers.streamed_smo import effort, plan, solver
 from ooc_svm.solvers.streamed_smo.effort import effort_for
 from ooc_svm.solvers.streamed_smo.rounds import MIN_ROWS, cut_rounds
 from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
@@ -79,6 +79,18 @@ class TestReference:
             model = train(*data, tol=tol, resident=0.15, **options_of(**problem))
             assert_certified(model, rows[0], t, tol=tol, omega=omega, **problem)
             assert (model.bias[0] != 0.0) == (bias != "none")
+
+    @pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_data_of_some_size_are_solved_at_once(self, stores, rows, weights, monkeypatch, loss, bias):
+        monkeypatch.setattr(effort, "EFFORTS", {0: effort.EFFORTS[2_000_000]})
+        for name in ("is_narrow", "has_proximal_steps"):
+            monkeypatch.setattr(plan, name, lambda dimension: False)
+        problem = {"loss": loss, "bias": bias, "C": 0.4}
+        model = train(stores[problem_of(loss), "many"], tol=1e-5, resident=1.0, **options_of(**problem))
+        assert model.report["rounds"] == 1
+        t = rows[2] if is_regression(loss) else rows[1]
+        assert_certified(model, rows[0], t, tol=1e-5, omega=weights, **problem)
 
     @pytest.mark.parametrize("bias", ["none", "penalized", "free"])
     def test_several_values_of_c(self, stores, rows, weights, bias):

@@ -451,6 +451,7 @@ OWN = [
     (SWEEPS, parameters(resident_elements=-5)),
     (SWEEPS, parameters(resident_elements=2)),
     (SWEEPS, parameters(elements_cut_for=0)),
+    (SWEEPS, parameters(elements_cut_for=2)),
     (SWEEPS, parameters(rounds=3)),
     (SWEEPS, parameters(rounds=10**9)),
     (SWEEPS, parameters(parts=3)),

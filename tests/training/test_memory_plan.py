@@ -553,6 +553,8 @@ def test_only_parameters_of_the_data_can_be_kept():
         {"resident_elements": 0},
         {"resident_elements": -1},
         {"elements_cut_for": 0},
+        {"elements_cut_for": TEXT.size.elements},
+        {"rounds": 1},
         {"rounds": -1},
         {"rounds": 101},
     ):

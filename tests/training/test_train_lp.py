@@ -147,27 +147,26 @@ def test_the_mean_of_the_rounds_saves_a_read_where_most_free_rows_are_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    "options",
     [
-        ({"loss": "squared-hinge"}, [100, 20, 20]),
-        ({"loss": "lp", "p": 1.2}, [100, 20, 20]),
-        ({"loss": "lp", "p": 1.0}, [20, 20, 20]),
-        ({"loss": "hinge"}, [20, 20, 20]),
-        ({"loss": "logistic"}, [20, 14, 14]),
-        ({"problem": "svr", "loss": "squared-epsilon-insensitive"}, [20, 20, 20]),
+        {"loss": "squared-hinge"},
+        {"loss": "lp", "p": 1.2},
+        {"loss": "lp", "p": 1.0},
+        {"loss": "hinge"},
+        {"loss": "logistic"},
+        {"problem": "svr", "loss": "squared-epsilon-insensitive"},
     ],
 )
-def test_rounds_of_data_of_some_size_follow_from_the_loss(options, expected):
-    size = DataSize(600_000, 7_000_000, 5_400, 1, 4)
-    rounds = [
-        StreamedSmoPackage().plan(size, TrainOptions(resident=share, **options), NO_ROOM).report["rounds"]
-        for share in (0.1, 0.5, 1.0)
-    ]
-    assert rounds == expected
-    # With fewer columns there are proximal steps, and all rows are solved at once.
-    for dimension in (54, 540):
-        few = replace(size, dimension=dimension)
-        assert (
-            StreamedSmoPackage().plan(few, TrainOptions(resident=1.0, **options), NO_ROOM).report["rounds"]
-            == 1
+def test_rounds_of_data_of_some_size_follow_from_the_share(options):
+    def rounds(size, share):
+        return (
+            StreamedSmoPackage().plan(size, TrainOptions(resident=share, **options), NO_ROOM).report["rounds"]
         )
+
+    size = DataSize(600_000, 7_000_000, 5_400, 1, 4)
+    assert [rounds(size, share) for share in (0.1, 0.5, 1.0)] == [20, 5, 1]
+    large = replace(size, n_nonzeros=70_000_000)
+    assert [rounds(large, share) for share in (0.1, 0.3, 0.5, 1.0)] == [5, 5, 3, 3]
+    # With fewer columns there are proximal steps, and rows of more data are solved at once as well.
+    for dimension in (54, 540):
+        assert rounds(replace(large, dimension=dimension), 1.0) == 1

@@ -62,6 +62,8 @@ class Effort:
     unbounded_ratio: float = field(default=0.1, kw_only=True)
     unbounded_visits: int = field(default=2, kw_only=True)
     unbounded_cut: float = field(default=1.0, kw_only=True)
+    # These three where columns are few, if they are others
+    unbounded_few_columns: tuple[float, int, float] | None = field(default=None, kw_only=True)
     # Rounds per read where this share of the rows is resident, or more: most of those that are free are then.
     # More rounds solve these more often, and hardly save a read (61 M generated nonzeros, half of them
     # resident: 5 rounds take 10.4 n steps, 3 the same reads and 8.4 n; of little data 20 take twice as long)
@@ -113,8 +115,9 @@ class Effort:
 # working set ten times as well and to move each row twice saves up to three reads (a9a and covtype with the
 # squared hinge: 5 and 9 reads, not 7 and 12). Where parts of the data differ, as those of covtype's file do,
 # what one has to give to another goes through the resident rows alone, and from one round to the next; with
-# 100 rounds, still better solving and 4 visits its 9 reads are 6. Little data takes up to twice the steps
-# with as many rounds, and hardly fewer reads. Of much data that is not known.
+# 100 rounds, still better solving and 4 visits its 9 reads are 6. With many columns that takes two to four
+# times as long and saves no read (15 M generated nonzeros, a third of arXiv, images of 784 points). Little
+# data takes up to twice the steps. Of much data that is not known.
 _LARGE = Effort(
     5,
     20,
@@ -133,9 +136,20 @@ _LARGE = Effort(
     few_rounds=3,
 )
 _MIDDLE = Effort(
-    20, 100, 0.8, 1, 1, 0.1, 0.01, 0.01, 0.1, 60.0, 0.67,
-    unbounded_ratio=0.02, unbounded_visits=4, unbounded_cut=0.125, one_round=True,
-)  # fmt: skip
+    20,
+    100,
+    0.8,
+    1,
+    1,
+    0.1,
+    0.01,
+    0.01,
+    0.1,
+    60.0,
+    0.67,
+    one_round=True,
+    unbounded_few_columns=(0.02, 4, 0.125),
+)
 EFFORTS = {
     0: Effort(20, 100, 0.8, 1, 2, 0.05, 0.02, 0.005, 0.03, 300.0, 0.67, one_round=True, narrow_patience=5.0),
     2_000_000: _MIDDLE,
@@ -153,14 +167,19 @@ def effort_for(
     narrow: bool = False,
     few_columns: bool = False,
     shared: bool = False,
+    rounds: int = 0,
 ) -> Effort:
     """The effort for data of a size with a share of it resident, and so many lanes where they are given.
 
     ``rests``: whether rows come to rest at a bound. ``narrow``: see `SmoParameters`. ``few_columns``: whether
-    these are so few that a proximal step costs little; ``shared``: whether threads may share it, too. None of
-    them must follow from a clock, or from the threads there are, since the bits follow from them.
+    these are so few that a proximal step costs little; ``shared``: whether threads may share it, too.
+    ``rounds``: those of a run that goes on, else 0. None of them must follow from a clock, or from the
+    threads there are, since the bits follow from them.
     """
     effort = EFFORTS[max(least for least in EFFORTS if least <= n_nonzeros)]
+    if few_columns and effort.unbounded_few_columns is not None:
+        ratio, visits, cut = effort.unbounded_few_columns
+        effort = replace(effort, unbounded_ratio=ratio, unbounded_visits=visits, unbounded_cut=cut)
     if narrow:
         # Proximal steps: a model is soon solved by itself, whatever others come to. A step cut short is lost.
         sweeps = max(effort.sweeps, EFFORTS[0].sweeps)
@@ -170,13 +189,14 @@ def effort_for(
         )  # fmt: skip
     wanted = 1.0 / (effort.max_round_ratio * max(resident, 1e-9))
     least = effort.rounds if resident < effort.many else effort.few_rounds
-    rounds = round(min(max(wanted, least), effort.max_rounds))
+    has_one_round = effort.one_round and rounds <= 1
+    rounds = rounds or round(min(max(wanted, least), effort.max_rounds))
     lanes = lanes or effort.lanes
     if resident < 1.0:
         return replace(effort, rounds=rounds, lanes=lanes)
     # None has to leave, and all are moved often.
     effort = replace(effort, lanes=lanes, unbounded_ratio=1.0, offered=1.0, visits=1)
-    if not effort.one_round:
+    if not has_one_round:
         return replace(effort, rounds=rounds)
     patience = effort.few_columns_patience if few_columns else effort.least_patience
     return replace(

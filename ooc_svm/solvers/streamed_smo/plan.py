@@ -50,11 +50,12 @@ from ooc_svm.solvers.streamed_smo.warm_start import SmoWarmStarting
 SHARES = tuple(round(0.1 * 3.0 ** (step / 10), 7) for step in range(15, -106, -1))
 # Several models hold at most so many times the rows of one: many rows matter to most of them.
 MOST_TOGETHER = 4
-# Nonzeros and rows together: if there are no more all are held, and a read is one round; of more data, those
-# that are held in any case. But they may take no more than this part of what resident rows could. (15 M
+# Nonzeros and rows together: if there are no more all are held where they fit, and a read is one round. (15 M
 # generated nonzeros with C of 1, 8 and 64: a tenth of the rows takes 6, 13 and 27 reads, 6, 12 and 31 s of
 # the processors; all of them 2 reads, 1.4 to 2 s. Covtype with C of 1 and 32: 2.1 and 5.1 s, 1.4 and 1.6 s.)
-ALL_ELEMENTS, FEW_ELEMENTS, FEW_PART = 5 << 22, 1 << 16, 0.25
+ALL_ELEMENTS = 20_000_000
+# Of more data so many are held in any case, if they take no more than this part of what resident rows could.
+FEW_ELEMENTS, FEW_PART = 1 << 16, 0.25
 COMPILED_BYTES = 35 * 10**6  # What compiling proximal steps leaves behind in a first run
 
 # Rows of mean length that are held at least, even by a smaller share: with one or none the bound of a free
@@ -66,8 +67,8 @@ LEAST_ROWS, USEFUL_ROWS = 8, 1024
 CROWDED = 0.02
 
 # Less than this part of what one model of much data would hold alone takes more reads of all models than it
-# saves by sharing them. (61 M generated nonzeros, 8 values of C, `--memory 1GB`: 3.8 times the slowest alone
-# by threes that hold 19 %, 3.2 to 3.5 times by twos that hold 28 %.)
+# saves by sharing them. (61 M generated nonzeros, 8 values of C, `--memory 1GB`: 38 s by twos that hold 28 %,
+# 41 s one by one with 47 %; with 5 folds and `--memory 800MB` 457 s by threes with 6 %, 283 s one by one.)
 ROOMY_PART = 0.55
 
 # Of many models, a resident row is held for at least so many on average where memory is short: few rows are
@@ -85,7 +86,7 @@ RESIDENT_PART = 0.95
 # two are put together, and of the row when it has left.
 PAIR_BYTES = 352
 
-EXPECTED_READS = 5  # Reads to a gap of 1e-3
+EXPECTED_READS, READS_AT_ONCE = 5, 2  # Reads to a gap of 1e-3; of a run whose reads are one round
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class SmoParameters:
     elements_cut_for: int
     parts: int = 1  # Of each row
     narrow: int = 0  # Whether proximal steps solve a model soon, and rounds are cut for that
-    rounds: int = 0  # Of a read; 0: those that `effort_for` has for so many rows
+    rounds: int = 0  # Of a read; 0, before there is a plan: those that `effort_for` has
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,9 @@ class StreamedSmoPackage(SmoWarmStarting):
             cut_for = kept.get("elements_cut_for", kept.get("capacity", 0))
             capacity = kept.get("resident_elements", kept.get("capacity", 0) * size.n_models)
             pairs = kept.get("resident_pairs", _pairs(size, capacity, size.n_models))
+            least = min(capacity, cut_for)
+            if least < size.elements and (rounds == 1 or cut_for >= size.elements):
+                raise ValueError("no run reads data at once that it does not hold")
             if min(capacity, cut_for, pairs) < 1:
                 raise ValueError(f"no run on these data has a working set of {min(capacity, cut_for, pairs)}")
         elif options.resident is not None:
@@ -139,13 +143,14 @@ class StreamedSmoPackage(SmoWarmStarting):
             pairs = _fitting_pairs(size, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
             capacity, pairs = _best_capacity(size, left)
-            if size.n_models > one.n_models:
+            if size.n_models > one.n_models and size.elements > ALL_ELEMENTS:
                 alone, _ = _best_capacity(one, _left(one, options, room, threads))
                 roomy = ROOMY_PART * min(alone, SHARES[0] * size.elements)
         if cut_for is None:
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
-                cut_for = math.ceil(effort_for(size.n_nonzeros, 1.0).unbounded_cut * capacity)
+                own = effort_for(size.n_nonzeros, 1.0, few_columns=is_narrow(size.dimension))
+                cut_for = math.ceil(own.unbounded_cut * capacity)
         steps = capacity == size.elements and parts == 1 and has_proximal_steps(size.dimension)
         narrow = int(is_narrow(size.dimension) or steps) if kept is None else kept.get("narrow", 0)
         plan = _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow, rounds))
@@ -240,7 +245,7 @@ def _with_members(size: DataSize, options: TrainOptions) -> DataSize:
 
 def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:
     share = min(1.0, parameters.elements_cut_for / size.elements)
-    effort = effort_for(
+    return effort_for(
         size.n_nonzeros,
         share,
         options.lanes,
@@ -248,8 +253,8 @@ def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) ->
         narrow=bool(parameters.narrow),
         few_columns=is_narrow(size.dimension),
         shared=has_shared_steps(size.dimension, size.elements, size.n_rows),
+        rounds=parameters.rounds,
     )
-    return replace(effort, rounds=parameters.rounds) if parameters.rounds else effort
 
 
 def _rounds(plan: SolverPlan, context: Context) -> list[Round]:
@@ -278,7 +283,7 @@ def _plan(
         replace(parameters, rounds=effort.rounds),
         (*_items(size, options, room, room.threads, solves=resident is None), rows),
         row_bytes=32 * size.n_models + 8 * N_VECTORS * (size.n_models // N_MODELS if options.by_nu else 0),
-        expected_reads=EXPECTED_READS,
+        expected_reads=READS_AT_ONCE if effort.at_once else EXPECTED_READS,
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
         crowded=parameters.resident_elements < min(_least_capacity(size), CROWDED * size.elements),
@@ -321,14 +326,13 @@ def _best_capacity(size: DataSize, left: int) -> tuple[int, int]:
     """
     nbytes = RESIDENT_PART * max(left, 0)
     together = min(size.n_models, MOST_TOGETHER)
-    capacities = [min(math.ceil(together * share * size.elements), size.elements) for share in SHARES]
+    capacities = [size.elements] if size.elements <= ALL_ELEMENTS else []
+    capacities += [min(math.ceil(together * share * size.elements), size.elements) for share in SHARES]
     tried = ((capacity, _fitting_pairs(size, capacity, nbytes)) for capacity in capacities)
     capacity, pairs = next((each for each in tried if each[1]), (capacities[-1], None))
-    wanted = [size.elements] if size.elements <= ALL_ELEMENTS else []
-    for few in (*wanted, min(size.elements, FEW_ELEMENTS)):
-        few_pairs = _fitting_pairs(size, few, FEW_PART * nbytes)
-        if few > capacity and few_pairs:
-            return few, few_pairs
+    few = min(size.elements, FEW_ELEMENTS)
+    if few > capacity and (few_pairs := _fitting_pairs(size, few, FEW_PART * nbytes)):
+        return few, few_pairs
     return capacity, pairs or _pairs(size, capacity, PAIRS_A_ROW)
 
 
