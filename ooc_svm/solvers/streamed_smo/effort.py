@@ -136,20 +136,9 @@ _LARGE = Effort(
     few_rounds=3,
 )
 _MIDDLE = Effort(
-    20,
-    100,
-    0.8,
-    1,
-    1,
-    0.1,
-    0.01,
-    0.01,
-    0.1,
-    60.0,
-    0.67,
-    one_round=True,
-    unbounded_few_columns=(0.02, 4, 0.125),
-)
+    20, 100, 0.8, 1, 1, 0.1, 0.01, 0.01, 0.1, 60.0, 0.67,
+    one_round=True, unbounded_few_columns=(0.02, 4, 0.125),
+)  # fmt: skip
 EFFORTS = {
     0: Effort(20, 100, 0.8, 1, 2, 0.05, 0.02, 0.005, 0.03, 300.0, 0.67, one_round=True, narrow_patience=5.0),
     2_000_000: _MIDDLE,

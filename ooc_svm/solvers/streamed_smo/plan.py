@@ -135,8 +135,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             least = min(capacity, cut_for)
             if least < size.elements and (rounds == 1 or cut_for >= size.elements):
                 raise ValueError("no run reads data at once that it does not hold")
-            if min(capacity, cut_for, pairs) < 1:
-                raise ValueError(f"no run on these data has a working set of {min(capacity, cut_for, pairs)}")
+            if min(least, pairs) < 1:
+                raise ValueError(f"no run on these data has a working set of {min(least, pairs)}")
         elif options.resident is not None:
             capacity = max(math.ceil(options.resident * size.elements), _least_capacity(size))
             capacity = min(capacity, size.elements)
@@ -145,7 +145,7 @@ class StreamedSmoPackage(SmoWarmStarting):
             capacity, pairs = _best_capacity(size, left)
             if size.n_models > one.n_models and size.elements > ALL_ELEMENTS:
                 alone, _ = _best_capacity(one, _left(one, options, room, threads))
-                roomy = ROOMY_PART * min(alone, SHARES[0] * size.elements)
+                roomy = ROOMY_PART * alone
         if cut_for is None:
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
