@@ -108,6 +108,7 @@ class Preparation:
             value_bytes=VALUE_BYTES[data.value_type],
             has_weight=self.weighted,
             n_scored=n_scored,
+            n_losses=len(self.variants),
             n_ranks=self.problem.n_ranks(data.labels),
             in_queries=self.problem.in_queries,
         )

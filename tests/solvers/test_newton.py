@@ -34,7 +34,7 @@ def test_a_direction_solves_the_system(kind, way):
             add_product(*rows.csr[1:], rows.csr[0][i], rows.csr[0][i + 1], slope, products)
         before = products.copy()
         args = gradient[:-1], gradient[-1], direction
-        bias = newton_loops.by_system(products, np.empty_like(products), *own, *args)
+        bias = newton_loops.by_system(products, *own, *args)
         assert np.array_equal(products, before)
         left = 1e-9
     else:
@@ -48,10 +48,20 @@ def test_a_direction_solves_the_system(kind, way):
     assert np.append(direction, bias) == pytest.approx(expected, abs=left)
 
 
+@pytest.mark.parametrize("d", range(12))
+def test_systems_of_all_sizes_are_solved(d):
+    rng = np.random.default_rng(d)
+    factor, gradient, direction = rng.standard_normal((20, d + 1)), rng.standard_normal(d + 1), np.empty(d)
+    products = np.triu(factor.T @ factor)
+    expected = np.linalg.solve(np.eye(d + 1) + factor.T @ factor, -gradient)
+    bias = newton_loops.by_system(products, None, None, 1.0, gradient[:-1], gradient[-1], direction)
+    assert np.append(direction, bias) == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_system_that_is_not_definite_has_no_direction():
     products, direction = np.diag([-3.0, 1.0, 1.0]), np.ones(2)
     args = None, None, 1.0, np.ones(2), 0.0, direction
-    assert newton_loops.by_system(products, np.empty((3, 3)), *args) == 0.0
+    assert newton_loops.by_system(products, *args) == 0.0
     assert not direction.any()
 
 

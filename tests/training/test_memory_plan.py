@@ -25,6 +25,7 @@ from ooc_svm.solvers.streamed_smo.plan import (
     ALL_ELEMENTS,
     FEW_ELEMENTS,
     MOST_TOGETHER,
+    PAIR_BYTES,
     PAIRS_A_ROW,
     ROOMY_PART,
     SHARES,
@@ -317,6 +318,27 @@ def test_few_rows_are_all_held_where_they_fit():
             tight = int(1.002 * fewest(thousand, STREAMED))
             many = divide(thousand, STREAMED, tight).plan.parameters.resident_elements
             assert many == math.ceil(min(MOST_TOGETHER * SHARES[0], 1.0) * (n_nonzeros + 2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "copies"),
+    [
+        ({}, {}, 1),
+        ({"n_models": 1}, {}, 1),
+        ({"n_models": 5}, {}, 5),
+        ({"n_models": 64}, {}, 2),
+        ({"n_losses": 2}, {}, 8),
+        ({}, {"bias": "free"}, 8),
+        ({}, {"resident": 0.5}, 4),
+    ],
+)
+def test_rows_that_models_copy_together_are_counted_once(changes, options, copies):
+    work = changed(TEXT, **{"n_rows": 60_000, "n_nonzeros": 14_000_000, "n_models": 10} | changes)
+    held = divide(work, replace(STREAMED, **options), 10**12).plan
+    nbytes = next(item.nbytes for item in held.items if item.name == "resident rows")
+    of_rows = nbytes - PAIR_BYTES * int(held.report["resident"] * work.size.n_rows) * work.size.n_models
+    element = 4 + work.size.value_bytes
+    assert of_rows / (held.parameters.resident_elements * element) == pytest.approx(1 + copies, abs=0.01)
 
 
 def test_models_are_cramped_where_one_alone_would_hold_many_more_rows():

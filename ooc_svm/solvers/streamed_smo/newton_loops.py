@@ -29,49 +29,67 @@ def inner(first, second, scale2):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def by_system(products, system, scale2, mean, root, gradient, gradient_b, direction):  # type: ignore[no-untyped-def]
+def _solve_symmetric(system, x):  # type: ignore[no-untyped-def]
+    """Solve a positive definite system by Cholesky's method; whether it is one.
+
+    ``system`` (float64, shape (n, n + 1)): its upper triangle, and the right hand side; overwritten.
+    """
+    n = len(system)
+    for i in range(n):
+        row, k = system[i], 0
+        # Four rows at a time: so an element is loaded and stored a fourth as often.
+        while k + 4 <= i:
+            first, second, third, fourth = system[k], system[k + 1], system[k + 2], system[k + 3]
+            a, b, c, e = first[i], second[i], third[i], fourth[i]
+            for j in range(i, n + 1):
+                row[j] = row[j] - a * first[j] - b * second[j] - c * third[j] - e * fourth[j]
+            k += 4
+        while k < i:
+            factor = system[k, i]
+            for j in range(i, n + 1):
+                row[j] -= factor * system[k, j]
+            k += 1
+        if not row[i] > 0.0:
+            return False
+        pivot = math.sqrt(row[i])
+        for j in range(i, n + 1):
+            row[j] /= pivot
+    for k in range(n - 1, -1, -1):
+        x[k] = system[k, n]
+        for j in range(k + 1, n):
+            x[k] -= system[k, j] * x[j]
+        x[k] /= system[k, k]
+    return True
+
+
+@compiled
+def by_system(products, scale2, mean, root, gradient, gradient_b, direction):  # type: ignore[no-untyped-def]
     """The direction by Cholesky's method, in units in which all columns are scaled; its bias' part.
 
     ``products`` (float64, shape (d + 1, d + 1)): see `ooc_svm.ops.rows.add_product`; of the free rows, times
-        their slopes. ``system``, of the same shape, is overwritten.
+        their slopes.
     """
     d = len(gradient)
-    scale, center, x = np.empty(d + 1), np.empty(d + 1), np.empty(d + 1)
+    scale, center, system = np.empty(d + 1), np.empty(d + 1), np.empty((d + 1, d + 2))
     for j in range(d + 1):
         scale[j], center[j] = 1.0, 1.0 - root if j == d else 0.0
         if j < d and scale2 is not None:
             scale[j] = math.sqrt(scale2[j])
         if j < d and mean is not None:
             center[j] = mean[j] if scale2 is None else mean[j] / scale2[j]
-        x[j] = -(gradient[j] / scale[j] if j < d else gradient_b)
+        system[j, d + 1] = -(gradient[j] / scale[j] if j < d else gradient_b)
     # The products of the rows less their center follow from those of the rows, whose last feature is 1.
-    weight = products[d, d]
+    weight, total = products[d, d], products[:, d].copy()
     for k in range(d + 1):
         for j in range(k, d + 1):
-            shift = center[j] * products[k, d] + center[k] * products[j, d]
+            shift = center[j] * total[k] + center[k] * total[j]
             about = products[k, j] - shift + weight * center[j] * center[k]
             system[k, j] = scale[j] * scale[k] * about
         system[k, k] += 1.0
-    for k in range(d + 1):
-        if not system[k, k] > 0.0:
-            # Rounding has made it indefinite: C or the values are huge.
-            for j in range(d):
-                direction[j] = 0.0
-            return 0.0
-        pivot = math.sqrt(system[k, k])
-        for j in range(k, d + 1):
-            system[k, j] /= pivot
-        x[k] /= pivot
-        for i in range(k + 1, d + 1):
-            factor = system[k, i]
-            if factor != 0.0:
-                x[i] -= factor * x[k]
-                for j in range(i, d + 1):
-                    system[i, j] -= factor * system[k, j]
-    for k in range(d, -1, -1):
-        for j in range(k + 1, d + 1):
-            x[k] -= system[k, j] * x[j]
-        x[k] /= system[k, k]
+    x = np.empty(d + 1)
+    if not _solve_symmetric(system, x):
+        # Rounding has made it indefinite: C or the values are huge.
+        x[:] = 0.0
     for j in range(d):
         direction[j] = scale[j] * x[j]
     return x[d]
@@ -166,8 +184,7 @@ def newton_direction(  # type: ignore[no-untyped-def]
     ``left``: nonzeros and rows after which no further product is begun.
     """
     if len(products) > 0:
-        system = np.empty_like(products)
-        return by_system(products, system, scale2, mean, root, gradient, gradient_b, direction), 0, 0
+        return by_system(products, scale2, mean, root, gradient, gradient_b, direction), 0, 0
     n_free, elements = _find_free(indptr, places, slopes, free)
     conditioner = np.empty(len(diagonal))
     for j in range(len(diagonal)):

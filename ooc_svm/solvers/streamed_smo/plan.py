@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
@@ -115,7 +115,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
     ) -> SolverPlan:
         """As many resident rows as are worth it and fit, before row vectors and blocks in memory."""
-        one = _with_members(replace(size, n_models=1), options)
+        one = _with_members(replace(size, n_models=1, n_losses=1), options)
         size = _with_members(size, options)
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
@@ -140,11 +140,11 @@ class StreamedSmoPackage(SmoWarmStarting):
         elif options.resident is not None:
             capacity = max(math.ceil(options.resident * size.elements), _least_capacity(size))
             capacity = min(capacity, size.elements)
-            pairs = _fitting_pairs(size, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
+            pairs = _fitting_pairs(size, options, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
-            capacity, pairs = _best_capacity(size, left)
+            capacity, pairs = _best_capacity(size, options, left)
             if size.n_models > one.n_models and size.elements > ALL_ELEMENTS:
-                alone, _ = _best_capacity(one, _left(one, options, room, threads))
+                alone, _ = _best_capacity(one, options, _left(one, options, room, threads))
                 roomy = ROOMY_PART * alone
         if cut_for is None:
             cut_for = capacity
@@ -195,7 +195,8 @@ class StreamedSmoPackage(SmoWarmStarting):
             held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_parts=held.parts,
             n_numbered=n_numbered, crew=context.crew,
         )  # fmt: skip
-        company = Company(n_copies=_n_copies(models, options))
+        alike = Counter((type(spec.loss), spec.loss) for spec in models)
+        company = Company(n_copies=_n_copies(alike.values(), options))
 
         def solver(spec: ModelSpec, name: str) -> StreamedSmo:
             assert spec.targets is not None
@@ -215,14 +216,14 @@ class StreamedSmoPackage(SmoWarmStarting):
         return [build_by_nu(spec, f"model{number}", solver, context) for number, spec in enumerate(models)]
 
 
-def _n_copies(models: Sequence[ModelSpec], options: TrainOptions) -> int | None:
+def _n_copies(alike: Iterable[int], options: TrainOptions) -> int | None:
     """Copies of the rows that a round brings where each model offers all of them; None: one for each model.
 
     Models that are swept as one share the copies, but none are with a mean row, which a free bias may bring.
+    ``alike``: the number of models of each loss.
     """
-    if options.resolved_bias == "free":
+    if options.resolved_bias == "free" or options.by_nu:
         return None
-    alike = Counter((type(spec.loss), spec.loss) for spec in models).values()
     return sum(n if n < FEWEST_FUSED else -(-n // MOST_FUSED) for n in alike)
 
 
@@ -272,10 +273,9 @@ def _plan(
     """The plan for these parameters; ``resident``: the share of the resident rows in all rows, if more."""
     share = parameters.resident_elements / size.elements
     note = f"{100 * share:.3g} % of the data for {size.n_models} model(s)"
-    elements, pairs = parameters.resident_elements, parameters.resident_pairs
-    if pairs < size.n_rows * size.n_models:
-        note += f", at most {pairs:,} pairs of a row and a model"
-    rows = MemoryItem("resident rows", _rows_nbytes(size, elements, pairs, resident), note)
+    if parameters.resident_pairs < size.n_rows * size.n_models:
+        note += f", at most {parameters.resident_pairs:,} pairs of a row and a model"
+    rows = MemoryItem("resident rows", _rows_nbytes(size, options, parameters, resident), note)
     effort = _effort(size, options, parameters)
     # A nu problem has several in any case.
     many = MANY_MODELS * (N_MODELS if options.by_nu else 1)
@@ -307,19 +307,19 @@ def _pairs(size: DataSize, capacity: int, a_row: int) -> int:
     return math.ceil(capacity * size.n_rows / size.elements * a_row)
 
 
-def _fitting_pairs(size: DataSize, capacity: int, nbytes: float) -> int | None:
+def _fitting_pairs(size: DataSize, options: TrainOptions, capacity: int, nbytes: float) -> int | None:
     """The most pairs of so many resident rows that fit; None if too few do."""
     a_row = size.n_models
     while True:
         pairs = _pairs(size, capacity, a_row)
-        if _rows_nbytes(size, capacity, pairs) <= nbytes:
+        if _rows_nbytes(size, options, SmoParameters(capacity, pairs, capacity)) <= nbytes:
             return pairs
         if a_row <= PAIRS_A_ROW:
             return None
         a_row = max(a_row // 2, PAIRS_A_ROW)
 
 
-def _best_capacity(size: DataSize, left: int) -> tuple[int, int]:
+def _best_capacity(size: DataSize, options: TrainOptions, left: int) -> tuple[int, int]:
     """The largest of the shares worth holding that fits, and the pairs that fit.
 
     ``left``: bytes besides what else is needed.
@@ -328,24 +328,29 @@ def _best_capacity(size: DataSize, left: int) -> tuple[int, int]:
     together = min(size.n_models, MOST_TOGETHER)
     capacities = [size.elements] if size.elements <= ALL_ELEMENTS else []
     capacities += [min(math.ceil(together * share * size.elements), size.elements) for share in SHARES]
-    tried = ((capacity, _fitting_pairs(size, capacity, nbytes)) for capacity in capacities)
+    tried = ((capacity, _fitting_pairs(size, options, capacity, nbytes)) for capacity in capacities)
     capacity, pairs = next((each for each in tried if each[1]), (capacities[-1], None))
     few = min(size.elements, FEW_ELEMENTS)
-    if few > capacity and (few_pairs := _fitting_pairs(size, few, FEW_PART * nbytes)):
+    if few > capacity and (few_pairs := _fitting_pairs(size, options, few, FEW_PART * nbytes)):
         return few, few_pairs
     return capacity, pairs or _pairs(size, capacity, PAIRS_A_ROW)
 
 
-def _rows_nbytes(size: DataSize, capacity: int, pairs: int, resident: float | None = None) -> int:
+def _rows_nbytes(
+    size: DataSize, options: TrainOptions, parameters: SmoParameters, resident: float | None = None
+) -> int:
     """Bytes of the resident rows, and of the candidates that a round brings on top of them."""
-    share = min(1.0, capacity / size.elements)
-    effort = effort_for(size.n_nonzeros, share if resident is None else resident)
-    offered = size.n_models * room_of(size.n_models) * effort.offered
-    element = (1 + offered) * (4 + size.value_bytes)
+    share = min(1.0, parameters.resident_elements / size.elements)
+    effort = effort_for(size.n_nonzeros, share if resident is None else resident, rounds=parameters.rounds)
+    alike = [size.n_models // size.n_losses] * size.n_losses
+    n_copies = _n_copies(alike, options) if effort.at_once else None
+    offering = n_copies or size.n_models
+    element = (1 + offering * room_of(offering) * effort.offered) * (4 + size.value_bytes)
     of_mean_length = share * size.n_rows * size.n_models
     cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
     pair = PAIR_BYTES + _proximal_bytes(size)[0]
-    return int(share * size.elements * element + cuts + pair * min(pairs, of_mean_length))
+    pairs = min(parameters.resident_pairs, of_mean_length)
+    return int(share * size.elements * element + cuts + pair * pairs)
 
 
 def _proximal_bytes(size: DataSize) -> tuple[int, int]:

@@ -65,7 +65,7 @@ def proximal_bytes(dimension: int, n_elements: int) -> tuple[int, int]:
     # One column may be the bias.
     system = (dimension + 1) ** 2 if dimension <= proximal.MOST_DIRECT + 1 else 0
     pieces = proximal.count_pieces(n_elements)
-    return 56, 8 * ((9 + 2 * pieces) * dimension + (1 + pieces + 2 * (pieces > 1)) * system)
+    return 56, 8 * ((11 + 2 * pieces) * dimension + (1 + pieces + 2 * (pieces > 1)) * system)
 
 
 def count_parts(n_nonzeros: int, n_rows: int) -> int:
