@@ -93,6 +93,7 @@ ALLOWED = {
     "data": TEXT | {"twice", "of None", "nested"},  # refused as matrices, see `TestMatrices`
     "dtype": set(),
     "engine": set(),
+    "durable": FLAG,
     "epsilon": {"0", "1.5", "2.0"},
     "nu": set(),
     "gamma": {"1.5", "2.0"},
@@ -165,7 +166,7 @@ ALLOWED = {
 }
 # Where None is not the default.
 NOT_NONE = {
-    *("confusion", "data", "engine", "group", "index", "inputs", "insecure_cluster"),
+    *("confusion", "data", "durable", "engine", "group", "index", "inputs", "insecure_cluster"),
     *("kernel", "label_sets", "labelled", "missing_features", "model", "named_labels", "overwrite", "path"),
     "positive",
     *("price_gb", "price_get"),

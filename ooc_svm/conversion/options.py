@@ -78,6 +78,7 @@ class ConvertOptions:
     scheduler: str | None = _option(TEXT, None)
     insecure_cluster: bool = _option(FLAG, False)
     layer: str | None = _option(TEXT, None)
+    durable: bool = _option(FLAG, True)  # Whether the store is for others, too, than this process
     labels_file: str | PathLike[str] | None = _option(LOCAL_PATH, None)  # noqa: RUF009
 
     def __post_init__(self) -> None:

@@ -43,6 +43,7 @@ def writing(kind: type[Writer], options: ConvertOptions, scratch: Scratch, threa
         label_sets=options.labels == "sets",
         overwrite=options.overwrite,
         threads=threads,
+        durable=options.durable,
     )
     with writer, storage_errors("writing", options.output, ADVICE), scratch:
         yield writer

@@ -51,8 +51,9 @@ class StoreOptions:
     Where every value is 1 no values are kept, whatever `dtype`. `index_base` is kept as information: column
     ids here count from 0. `n_features` is by default the number of `feature_names` (a sequence of str, or a
     file with one a line), without these one more than the largest column id. `overwrite` allows to replace a
-    store of ours. `threads` is the number of chunks compressed at once. `provenance` is anything that JSON
-    can hold: sources, options, versions. With `named_labels` the labels are places in names that `commit` is
+    store of ours. `threads` is the number of chunks compressed at once. A store that is not `durable` may be
+    lost when the system ends: it is for the process that writes it. `provenance` is anything that JSON can
+    hold: sources, options, versions. With `named_labels` the labels are places in names that `commit` is
     given, with `label_sets` in names of sets of labels (`ooc_svm.data.label_sets`). For `block_chunks` and
     `block_rows` see `ooc_svm.store.blocks.BlockCutter`.
     """
@@ -65,6 +66,7 @@ class StoreOptions:
     label_sets: bool = _option(FLAG, False)
     overwrite: bool = _option(FLAG, False)
     threads: int = _option(THREADS, 1)
+    durable: bool = _option(FLAG, True)
     provenance: dict[str, Any] = field(default_factory=dict, metadata={"kind": JSON})
     chunk_elements: int = _option(_SIZE, layout.CHUNK_ELEMENTS)
     chunk_rows: int = _option(_SIZE, layout.CHUNK_ROWS)
@@ -85,7 +87,7 @@ class StoreBuilder(UnpublishedStore):
             options.named_labels or options.label_sets,
         )
         self._cutter = BlockCutter(options.chunk_elements, options.block_chunks, options.block_rows)
-        super().__init__(path, overwrite=options.overwrite, threads=options.threads)
+        super().__init__(path, overwrite=options.overwrite, threads=options.threads, durable=options.durable)
         with self.writing():
             names: tuple[str, ...] = ("", "X", "obs", "var", "uns", MANIFEST)
             names += (LABEL,) if self._named else ()

@@ -61,9 +61,11 @@ class BackgroundSync:
 
     Any thread may use it. Only open files wait, at most 16 and those of the callers: the system has their
     content by then. A file that could not be forced is raised by a later call, at the latest by `wait`.
+    Files that are not ``durable`` are closed at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = True) -> None:
+        self._durable = durable
         self._calls = BackgroundCalls(_AT_ONCE, _MOST_WAITING, drop=False)
         self.wait = self._calls.wait
 
@@ -83,11 +85,14 @@ class BackgroundSync:
         except BaseException:
             os.close(descriptor)
             raise
-        self._calls.put(_sync_and_close, descriptor)
+        if self._durable:
+            self._calls.put(_sync_and_close, descriptor)
+        else:
+            os.close(descriptor)
 
     def sync_folders(self, root: Path) -> None:
         """Force the entries of a folder and of all folders in it to the disk; returns when they are."""
-        for folder, _, _ in os.walk(root):
+        for folder, _, _ in os.walk(root) if self._durable else ():
             self._calls.put(sync_folder, Path(folder))
         self.wait()
 

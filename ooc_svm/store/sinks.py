@@ -43,10 +43,10 @@ class Sink(Protocol):
 
 
 class FolderSink:
-    """A folder, which is there."""
+    """A folder, which is there; files that are not ``durable`` may be lost when the system ends."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._sync = folder, BackgroundSync()
+    def __init__(self, folder: Path, *, durable: bool = True) -> None:
+        self._folder, self._sync = folder, BackgroundSync(durable=durable)
         self.wait = self._sync.wait
 
     def write(self, key: str, *parts: bytes | memoryview) -> None:
@@ -112,6 +112,6 @@ class ObjectSink:
         self._calls.__exit__(*error)
 
 
-def sink_of(place: AnyPath) -> Sink:
+def sink_of(place: AnyPath, *, durable: bool = True) -> Sink:
     """The sink for a folder or an address."""
-    return ObjectSink(place) if isinstance(place, Address) else FolderSink(place)
+    return ObjectSink(place) if isinstance(place, Address) else FolderSink(place, durable=durable)

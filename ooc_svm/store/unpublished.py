@@ -31,13 +31,15 @@ class UnpublishedStore:
     writing there, or the folder cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool, threads: int) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, overwrite: bool, threads: int, durable: bool = True
+    ) -> None:
         with ExitStack() as stack:
             self._building = _building(located(path), overwrite)
             stack.callback(self._building.close)
             self.path: AnyPath = self._building.target
             self.folder: AnyPath = self._building.folder
-            self.files = stack.enter_context(StoreFiles(sink_of(self.folder), threads))
+            self.files = stack.enter_context(StoreFiles(sink_of(self.folder, durable=durable), threads))
             self._resources = stack.pop_all()
         self._is_open = True
 

@@ -78,7 +78,7 @@ class StoreWriter:
         Where the store will be; its parent folder must exist.
     **options
         The fields of `ooc_svm.store.builder.StoreOptions`: ``dtype``, ``index_base``, ``n_features``,
-        ``overwrite``, ``threads``, ``provenance``, and the sizes of chunks and blocks.
+        ``overwrite``, ``threads``, ``durable``, ``provenance``, and the sizes of chunks and blocks.
 
     Raises
     ------

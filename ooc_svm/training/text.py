@@ -61,7 +61,7 @@ def stored_text(
     kept = None if options.landmarks is not None else KeptBlocks()
     with _place(store) as path:
         with ending_at_once():
-            report = _convert(inputs, path, reading, options, progress, kept)
+            report = _convert(inputs, path, reading, options, progress, kept, durable=store is not None)
         trim_freed_memory()
         for warning in find_warnings(report if store is not None else replace(report, rejected=None)):
             warnings.warn(warning, stacklevel=5)
@@ -114,8 +114,10 @@ def _convert(
     options: TrainOptions,
     progress: Callable[[Progress], None] | None,
     kept: KeptBlocks | None,
+    *,
+    durable: bool,
 ) -> ConvertReport:
-    """Convert; a part of the progress of the training."""
+    """Convert; a part of the progress of the training. ``durable``: whether the store is kept."""
     from ooc_svm.conversion.convert import convert_and_keep
 
     began = time.monotonic()
@@ -142,7 +144,7 @@ def _convert(
         tell("conversion", done, n_bytes=total, n_rows=rows)
 
     given = {name: value for name, value in reading.items() if value is not None}
-    given |= {"threads": options.threads, "memory": options.memory}
+    given |= {"threads": options.threads, "memory": options.memory, "durable": durable}
     report = convert_and_keep(inputs, path, kept, read, **given)
     size, seconds = format_size(report.bytes_in), seconds_text(report.seconds)
     tell("note", report.bytes_in, message=f"converted {size} of text to {report.rows:,} rows in {seconds}")

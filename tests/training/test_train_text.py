@@ -107,6 +107,20 @@ def test_the_store_is_kept_where_that_is_asked_for(small, expected, scratch, tmp
         ooc_svm.train(small.text, store=tmp_path / "kept.zarr")
 
 
+def test_only_a_store_that_is_kept_is_forced_to_the_disk(small, scratch, tmp_path, monkeypatch):
+    forced = []
+
+    def fsync(descriptor):
+        forced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    ooc_svm.train(small.text)
+    assert not any("/c/" in path for path in forced)
+    ooc_svm.train(small.text, store=tmp_path / "kept.zarr")
+    for name in ("indptr", "indices", "data"):
+        assert any(path.endswith(f"/X/{name}/c/0") for path in forced)
+
+
 def test_options_of_reading_are_those_of_convert(scratch, tmp_path):
     text = tmp_path / "zero.svm"
     text.write_text("1 0:1.0000000001 2:1\n-1 1:1\nno\n" * 4)
