@@ -56,7 +56,7 @@ def _option(kind: Kind, default: Any) -> Any:
 @checked_fields
 @dataclass(frozen=True)
 class ConvertOptions:
-    """The options that `ooc_svm.conversion.convert.convert` documents: plain data, for any process.
+    """The options that `ooc_svm.conversion.convert.convert` documents, and `durable`: plain data.
 
     Raises UsageError for a value that is not possible, or options that contradict each other.
     """
@@ -78,7 +78,7 @@ class ConvertOptions:
     scheduler: str | None = _option(TEXT, None)
     insecure_cluster: bool = _option(FLAG, False)
     layer: str | None = _option(TEXT, None)
-    durable: bool = _option(FLAG, True)  # Whether the store is for others, too, than this process
+    durable: bool = _option(FLAG, True)  # Whether the store is to outlive this process
     labels_file: str | PathLike[str] | None = _option(LOCAL_PATH, None)  # noqa: RUF009
 
     def __post_init__(self) -> None:

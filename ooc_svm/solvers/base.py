@@ -47,7 +47,7 @@ class DataSize:
     value_bytes: int  # Bytes of one stored value in memory: 0 where every value is 1
     has_weight: bool = False  # Whether rows have weights
     n_scored: int = 0  # Models whose scores of rows that are held out are wanted
-    n_losses: int = 1  # Different losses of the models at most
+    n_losses: int = 1  # Number of different losses among the models, at most
     # Ranks of the rows, where all of them are compared; 0: they are not, or there are very many
     n_ranks: int = 0
     in_queries: bool = False  # Whether rows are compared inside queries only

@@ -52,10 +52,10 @@ class StoreOptions:
     ids here count from 0. `n_features` is by default the number of `feature_names` (a sequence of str, or a
     file with one a line), without these one more than the largest column id. `overwrite` allows to replace a
     store of ours. `threads` is the number of chunks compressed at once. A store that is not `durable` may be
-    lost when the system ends: it is for the process that writes it. `provenance` is anything that JSON can
-    hold: sources, options, versions. With `named_labels` the labels are places in names that `commit` is
-    given, with `label_sets` in names of sets of labels (`ooc_svm.data.label_sets`). For `block_chunks` and
-    `block_rows` see `ooc_svm.store.blocks.BlockCutter`.
+    incomplete after a crash of the machine: it is for the process that writes it. `provenance` is anything
+    that JSON can hold: sources, options, versions. With `named_labels` the labels are places in names that
+    `commit` is given, with `label_sets` in names of sets of labels (`ooc_svm.data.label_sets`). For
+    `block_chunks` and `block_rows` see `ooc_svm.store.blocks.BlockCutter`.
     """
 
     dtype: str = _option(DTYPE, "float32")

@@ -57,11 +57,11 @@ class BackgroundCalls:
 
 
 class BackgroundSync:
-    """Writes files at once and forces them to the disk in the background; a context manager.
+    """Writes files at once and, if they are ``durable``, forces them to the disk in the background.
 
-    Any thread may use it. Only open files wait, at most 16 and those of the callers: the system has their
-    content by then. A file that could not be forced is raised by a later call, at the latest by `wait`.
-    Files that are not ``durable`` are closed at once.
+    A context manager, for any thread. Only open files wait, at most 16 and those of the callers: the system
+    has their content by then. A file that could not be forced is raised by a later call, at the latest by
+    `wait`.
     """
 
     def __init__(self, *, durable: bool = True) -> None:
@@ -91,7 +91,7 @@ class BackgroundSync:
             os.close(descriptor)
 
     def sync_folders(self, root: Path) -> None:
-        """Force the entries of a folder and of all folders in it to the disk; returns when they are."""
+        """Force the entries of a folder and of all folders in it to the disk, if files are durable."""
         for folder, _, _ in os.walk(root) if self._durable else ():
             self._calls.put(sync_folder, Path(folder))
         self.wait()

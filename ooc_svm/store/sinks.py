@@ -43,7 +43,7 @@ class Sink(Protocol):
 
 
 class FolderSink:
-    """A folder, which is there; files that are not ``durable`` may be lost when the system ends."""
+    """A folder, which is there; without ``durable`` files may be incomplete after a crash of the machine."""
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self._folder, self._sync = folder, BackgroundSync(durable=durable)

@@ -58,6 +58,25 @@ def test_systems_of_all_sizes_are_solved(d):
     assert np.append(direction, bias) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 8, 13, 30])
+def test_four_rows_at_a_time_give_the_bits_of_one(n):
+    rng = np.random.default_rng(n)
+    factor = rng.standard_normal((2 * n, n)) * (rng.random((2 * n, n)) < 0.5)
+    system, x = np.column_stack([factor.T @ factor + np.eye(n), rng.standard_normal(n)]), np.empty(n)
+    own = system.copy()
+    assert newton_loops._solve_symmetric(system, x)
+    for k in range(n):
+        own[k, k:] /= np.sqrt(own[k, k])
+        for i in range(k + 1, n):
+            own[i, i:] -= own[k, i] * own[k, i:]
+    expected = own[:, n].copy()
+    for k in range(n - 1, -1, -1):
+        for j in range(k + 1, n):
+            expected[k] -= own[k, j] * expected[j]
+        expected[k] /= own[k, k]
+    assert x.tobytes() == expected.tobytes()
+
+
 def test_a_system_that_is_not_definite_has_no_direction():
     products, direction = np.diag([-3.0, 1.0, 1.0]), np.ones(2)
     args = None, None, 1.0, np.ones(2), 0.0, direction

@@ -9,6 +9,9 @@ import pytest
 from scipy import sparse
 
 from ooc_svm import plan, train
+from ooc_svm.solvers.streamed_smo import company
+from ooc_svm.solvers.streamed_smo.admission import admit
+from ooc_svm.solvers.streamed_smo.sweep import distinct
 
 N_ROWS, N_FEATURES, LENGTH = 500, 50_000, 15
 CLASSES = {"resident": 0.1, "tol": 1e-4, "max_passes": 4, "threads": 1}
@@ -60,3 +63,44 @@ def test_no_more_vectors_live_than_are_planned(n_classes, far, options, all_held
     assert peak < vectors + items["resident rows"] + items["row vectors"]
     # Of four lanes none is swept in the reads without steps, where all rows are held.
     assert 0.5 * vectors < peak or (all_held and "lanes" in options)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "options", "most_copies"),
+    [
+        (5, {}, 5),
+        (3, {"C": [0.5, 1.0, 2.0]}, 1),
+        (40, {}, 2),
+        (10, {"bias": "free"}, 8),
+        (10, {"lanes": 4}, 1),
+        (10, {"lanes": 4, "bias": "free"}, 8),
+        (70, {"lanes": 4, "bias": "free"}, 8),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("all_held", [False, True])
+def test_candidates_take_no_more_than_is_planned(
+    n_classes, options, most_copies, all_held, request, monkeypatch
+):
+    if not all_held:
+        request.getfixturevalue("few_held")
+    # With a mean row each model is swept by itself.
+    rows = wide_rows(n_classes, far=options.get("bias") == "free")
+    options = {"bias": "none", "max_passes": 3, "threads": 1} | options
+    seen, copied = [], []
+
+    def recorded(held, claims):
+        candidates = [part for each in claims for part in each.candidates]
+        copies = [(part.ids, part.indptr, part.indices, part.values) for part in distinct(candidates)]
+        own = [(c.ids, c.places, c.targets, c.dual, c.step, c.priority) for c in candidates]
+        copied.append(sum(len(each.ids) + len(each.indices) for each in distinct(candidates)))
+        seen.append(sum(array.nbytes for arrays in (*copies, *own) for array in arrays if array is not None))
+        return admit(held, claims)
+
+    monkeypatch.setattr(company, "admit", recorded)
+    items = {item.name: item.nbytes for item in plan(*rows, **options).items}
+    train(*rows, **options)
+    assert 0 < max(seen) <= items["resident rows"]
+    elements = rows[0].nnz + N_ROWS
+    assert 0 < max(copied) <= most_copies * elements
+    assert not all_held or max(copied) > 0.6 * most_copies * elements

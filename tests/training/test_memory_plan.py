@@ -23,6 +23,7 @@ from ooc_svm.solvers.base import DataSize
 from ooc_svm.solvers.cutting_plane.plan import GROUP_CHOICES, MANY_POINTS, CutParameters
 from ooc_svm.solvers.streamed_smo.plan import (
     ALL_ELEMENTS,
+    CANDIDATE_BYTES,
     FEW_ELEMENTS,
     MOST_TOGETHER,
     PAIR_BYTES,
@@ -328,6 +329,8 @@ def test_few_rows_are_all_held_where_they_fit():
         ({"n_models": 5}, {}, 5),
         ({"n_models": 64}, {}, 2),
         ({"n_losses": 2}, {}, 8),
+        ({"n_models": 12, "n_losses": 2}, {}, 2),
+        ({"n_models": 300}, {}, 8),
         ({}, {"bias": "free"}, 8),
         ({}, {"resident": 0.5}, 4),
     ],
@@ -336,9 +339,29 @@ def test_rows_that_models_copy_together_are_counted_once(changes, options, copie
     work = changed(TEXT, **{"n_rows": 60_000, "n_nonzeros": 14_000_000, "n_models": 10} | changes)
     held = divide(work, replace(STREAMED, **options), 10**12).plan
     nbytes = next(item.nbytes for item in held.items if item.name == "resident rows")
-    of_rows = nbytes - PAIR_BYTES * int(held.report["resident"] * work.size.n_rows) * work.size.n_models
+    n_pairs = int(held.report["resident"] * work.size.n_rows) * work.size.n_models
+    of_rows = nbytes - (PAIR_BYTES + CANDIDATE_BYTES) * n_pairs
     element = 4 + work.size.value_bytes
     assert of_rows / (held.parameters.resident_elements * element) == pytest.approx(1 + copies, abs=0.01)
+    again = divide(work, replace(STREAMED, **options), 10**12, keep=held.parameters).plan
+    assert again.items == held.items
+
+
+def test_all_rows_are_candidates_of_all_models_however_few_pairs_are_held():
+    work = changed(TEXT, n_rows=60_000, n_nonzeros=600_000, n_models=200)
+    options = replace(STREAMED, resident=1.0)
+    plan = divide(work, options, fewest(work, options)).plan
+    assert plan.parameters.resident_pairs == PAIRS_A_ROW * work.size.n_rows
+    nbytes = next(item.nbytes for item in plan.items if item.name == "resident rows")
+    assert nbytes > (200 * CANDIDATE_BYTES + PAIRS_A_ROW * PAIR_BYTES) * work.size.n_rows
+
+
+def test_large_data_of_few_columns_are_planned_as_they_are_solved():
+    work = changed(TEXT, dimension=30, n_models=12)
+    held = divide(work, replace(STREAMED, resident=1.0), 10**12).plan
+    assert held.parameters.rounds == 1
+    nbytes = next(item.nbytes for item in held.items if item.name == "resident rows")
+    assert nbytes < 2.2 * 8 * work.size.elements + 1000 * 12 * work.size.n_rows
 
 
 def test_models_are_cramped_where_one_alone_would_hold_many_more_rows():

@@ -107,7 +107,7 @@ def test_the_store_is_kept_where_that_is_asked_for(small, expected, scratch, tmp
         ooc_svm.train(small.text, store=tmp_path / "kept.zarr")
 
 
-def test_only_a_store_that_is_kept_is_forced_to_the_disk(small, scratch, tmp_path, monkeypatch):
+def test_only_chunks_of_a_store_that_is_kept_are_forced_to_the_disk(small, scratch, tmp_path, monkeypatch):
     forced = []
 
     def fsync(descriptor):

@@ -21,7 +21,8 @@ WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 0.01, 0.02, 1.0
 
 # So many models may each offer as much as one alone may. Of more each offers less: many of their rows are the
 # same, but each may bring copies of others. (With 16 models and a room of 2 there are twice as many reads.)
-# Where all rows are offered at once, those that are swept as one bring the same copies, and count as one.
+# Where all rows are offered at once, those that are swept as one bring the same copies: with no more than so
+# many copies of a row in all, each model may offer all rows.
 MOST_OFFERS = 8
 
 # Lowest priority of a candidate, as a share of the lowest worth that was kept last, of one model, of
@@ -63,7 +64,9 @@ class Company:
 
         ``at_once``: whether all rows are offered in one round.
         """
-        return room_of(self.n_copies if at_once and self.n_copies is not None else len(self.members))
+        if at_once and self.n_copies is not None and self.n_copies <= MOST_OFFERS:
+            return 1.0
+        return room_of(len(self.members))
 
     def holds_all(self, n_rows: int, n_nonzeros: int) -> bool:
         """Whether each model may have so many resident rows, with so many nonzeros together."""

@@ -30,9 +30,10 @@ def inner(first, second, scale2):  # type: ignore[no-untyped-def]
 
 @compiled
 def _solve_symmetric(system, x):  # type: ignore[no-untyped-def]
-    """Solve a positive definite system by Cholesky's method; whether it is one.
+    """Solve a symmetric system by Cholesky's method; returns whether it is positive definite.
 
     ``system`` (float64, shape (n, n + 1)): its upper triangle, and the right hand side; overwritten.
+    ``x`` (float64, shape (n,)): the solution (out).
     """
     n = len(system)
     for i in range(n):

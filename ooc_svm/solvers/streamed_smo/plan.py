@@ -25,7 +25,7 @@ from ooc_svm.solvers.base import (
     Solver,
     SolverPlan,
 )
-from ooc_svm.solvers.streamed_smo.company import Company, room_of
+from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, Company
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import EFFORTS, FEWEST_FUSED, MOST_FUSED, Effort, effort_for
 from ooc_svm.solvers.streamed_smo.first_bracket import N_MODELS, N_VECTORS
@@ -82,9 +82,9 @@ SINGLE_VECTORS, SCALE_VECTORS = 3, 6
 # Part of the memory left that resident rows may take: they save more than row vectors and blocks in memory.
 RESIDENT_PART = 0.95
 
-# Bytes of a resident row for each model that it is held for: of the row as a candidate, of the copy while the
-# two are put together, and of the row when it has left.
-PAIR_BYTES = 352
+# Bytes of a resident row for each model that it is held for: of the row, of the copy while it is put together
+# with candidates, and of the row when it has left; and of a candidate, until it is decided on.
+PAIR_BYTES, CANDIDATE_BYTES = 240, 112
 
 EXPECTED_READS, READS_AT_ONCE = 5, 2  # Reads to a gap of 1e-3; of a run whose reads are one round
 
@@ -151,8 +151,7 @@ class StreamedSmoPackage(SmoWarmStarting):
             if not options.bounded and capacity < size.elements:
                 own = effort_for(size.n_nonzeros, 1.0, few_columns=is_narrow(size.dimension))
                 cut_for = math.ceil(own.unbounded_cut * capacity)
-        steps = capacity == size.elements and parts == 1 and has_proximal_steps(size.dimension)
-        narrow = int(is_narrow(size.dimension) or steps) if kept is None else kept.get("narrow", 0)
+        narrow = _narrow(size, capacity) if kept is None else kept.get("narrow", 0)
         plan = _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow, rounds))
         return replace(plan, cramped=capacity < roomy)
 
@@ -160,8 +159,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         """So few rows are resident that some come and some leave."""
         few, parts = size.n_nonzeros // 4, count_parts(size.n_nonzeros, size.n_rows)
         size = _with_members(size, options)
-        narrow = int(is_narrow(size.dimension))
-        parameters = SmoParameters(few, _pairs(size, few, size.n_models), few, parts, narrow)
+        parameters = SmoParameters(few, _pairs(size, few, size.n_models), few, parts, _narrow(size, few))
         return _plan(size, options, NO_ROOM, parameters)
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
@@ -222,7 +220,7 @@ def _n_copies(alike: Iterable[int], options: TrainOptions) -> int | None:
     Models that are swept as one share the copies, but none are with a mean row, which a free bias may bring.
     ``alike``: the number of models of each loss.
     """
-    if options.resolved_bias == "free" or options.by_nu:
+    if options.resolved_bias == "free":
         return None
     return sum(n if n < FEWEST_FUSED else -(-n // MOST_FUSED) for n in alike)
 
@@ -291,6 +289,12 @@ def _plan(
     )
 
 
+def _narrow(size: DataSize, capacity: int) -> int:
+    """`SmoParameters.narrow` of a run that holds so much."""
+    steps = capacity == size.elements and count_parts(size.n_nonzeros, size.n_rows) == 1
+    return int(is_narrow(size.dimension) or (steps and has_proximal_steps(size.dimension)))
+
+
 def _least_capacity(size: DataSize) -> int:
     """The fewest elements worth holding."""
     row = size.elements / max(size.n_rows, 1)
@@ -312,7 +316,8 @@ def _fitting_pairs(size: DataSize, options: TrainOptions, capacity: int, nbytes:
     a_row = size.n_models
     while True:
         pairs = _pairs(size, capacity, a_row)
-        if _rows_nbytes(size, options, SmoParameters(capacity, pairs, capacity)) <= nbytes:
+        parameters = SmoParameters(capacity, pairs, capacity, narrow=_narrow(size, capacity))
+        if _rows_nbytes(size, options, parameters) <= nbytes:
             return pairs
         if a_row <= PAIRS_A_ROW:
             return None
@@ -341,16 +346,25 @@ def _rows_nbytes(
 ) -> int:
     """Bytes of the resident rows, and of the candidates that a round brings on top of them."""
     share = min(1.0, parameters.resident_elements / size.elements)
-    effort = effort_for(size.n_nonzeros, share if resident is None else resident, rounds=parameters.rounds)
-    alike = [size.n_models // size.n_losses] * size.n_losses
-    n_copies = _n_copies(alike, options) if effort.at_once else None
-    offering = n_copies or size.n_models
-    element = (1 + offering * room_of(offering) * effort.offered) * (4 + size.value_bytes)
+    effort = effort_for(
+        size.n_nonzeros,
+        share if resident is None else resident,
+        narrow=bool(parameters.narrow),
+        rounds=parameters.rounds,
+    )
     of_mean_length = share * size.n_rows * size.n_models
-    cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
-    pair = PAIR_BYTES + _proximal_bytes(size)[0]
     pairs = min(parameters.resident_pairs, of_mean_length)
-    return int(share * size.elements * element + cuts + pair * pairs)
+    n_copies, candidates = None, pairs
+    if effort.at_once:
+        # Each point of a grid, and so each loss, has as many models. All rows are candidates of all of them.
+        n_copies = _n_copies([size.n_models // size.n_losses] * size.n_losses, options)
+        candidates = of_mean_length
+    # In later reads fewer models may be swept as one, but then most rows are held, which are not copied.
+    copies = min(size.n_models if n_copies is None else n_copies, MOST_OFFERS)
+    element = (1 + copies * effort.offered) * (4 + size.value_bytes)
+    cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
+    of_pairs = (PAIR_BYTES + _proximal_bytes(size)[0]) * pairs + CANDIDATE_BYTES * candidates
+    return int(share * size.elements * element + cuts + of_pairs)
 
 
 def _proximal_bytes(size: DataSize) -> tuple[int, int]:

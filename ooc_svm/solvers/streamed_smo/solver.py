@@ -171,11 +171,11 @@ class StreamedSmo(Prunable):
     def _room(self) -> tuple[int, int]:
         """Nonzeros and rows together that the candidates of a lane may have, and how many they may be."""
         rows = self.state.multipliers.working_set.rows
-        # Where all rows are held, a lane may have most of them.
-        lanes = self.effort.lanes if self.effort.offered < 1.0 else 1
         # Later fewer models may be swept as one.
         at_once = self.effort.at_once and self.certificate.passes == 0
-        share = self.effort.offered * self.company.room(at_once=at_once) / lanes
+        share = self.effort.offered * self.company.room(at_once=at_once)
+        # Where all rows may be offered, a lane may have most of them.
+        share /= self.effort.lanes if share < 1.0 else 1
         return math.ceil(share * rows.capacity), math.ceil(share * rows.most_pairs)
 
     def steps(self) -> Steps:
