@@ -43,7 +43,7 @@ class Sink(Protocol):
 
 
 class FolderSink:
-    """A folder, which is there; without ``durable`` files may be incomplete after a crash of the machine."""
+    """A folder, which is there; after a crash of the machine files may be incomplete if not ``durable``."""
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self._folder, self._sync = folder, BackgroundSync(durable=durable)

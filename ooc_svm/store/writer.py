@@ -68,11 +68,10 @@ WEIGHTS = Kind("ndarray of float64", "a 1-d array of float64", _read_weights)
 class StoreWriter:
     """Writes a store; it appears at its path complete, by `commit`, or not at all.
 
-    After a crash of the machine the same holds, unless it is not ``durable``.
-
-    Use it as a context manager: leaving without `commit` removes everything. Memory is bounded by a few
-    chunks whatever is written. The bytes of a store follow from the rows and the options alone: not from
-    how the rows were passed in nor from the number of threads.
+    Use it as a context manager: leaving without `commit` removes everything. That holds after a crash of the
+    machine as well if the store is ``durable``. Memory is bounded by a few chunks whatever is written. The
+    bytes of a store follow from the rows and the options alone: not from how the rows were passed in nor
+    from the number of threads.
 
     Parameters
     ----------

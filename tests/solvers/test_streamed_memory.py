@@ -11,6 +11,8 @@ from scipy import sparse
 from ooc_svm import plan, train
 from ooc_svm.solvers.streamed_smo import company
 from ooc_svm.solvers.streamed_smo.admission import admit
+from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS
+from ooc_svm.solvers.streamed_smo.plan import CANDIDATE_BYTES
 from ooc_svm.solvers.streamed_smo.sweep import distinct
 
 N_ROWS, N_FEATURES, LENGTH = 500, 50_000, 15
@@ -99,8 +101,14 @@ def test_candidates_take_no_more_than_is_planned(
 
     monkeypatch.setattr(company, "admit", recorded)
     items = {item.name: item.nbytes for item in plan(*rows, **options).items}
-    train(*rows, **options)
-    assert 0 < max(seen) <= items["resident rows"]
-    elements = rows[0].nnz + N_ROWS
-    assert 0 < max(copied) <= most_copies * elements
-    assert not all_held or max(copied) > 0.6 * most_copies * elements
+    report = train(*rows, **options).report
+    n_models, elements = len(report["models"]), rows[0].nnz + N_ROWS
+    if all_held:
+        assert 0.6 * most_copies * elements < max(copied) <= most_copies * elements
+        of_models = CANDIDATE_BYTES * n_models * N_ROWS
+        assert max(seen) <= min(12 * most_copies * elements + of_models, items["resident rows"])
+    else:
+        offered = 0.5 * min(n_models, MOST_OFFERS) * report["resident"]
+        # Each model may offer a part of a row more.
+        assert 0 < max(copied) <= offered * elements + n_models
+        assert max(seen) <= items["resident rows"]

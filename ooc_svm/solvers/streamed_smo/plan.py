@@ -344,7 +344,11 @@ def _best_capacity(size: DataSize, options: TrainOptions, left: int) -> tuple[in
 def _rows_nbytes(
     size: DataSize, options: TrainOptions, parameters: SmoParameters, resident: float | None = None
 ) -> int:
-    """Bytes of the resident rows, and of the candidates that a round brings on top of them."""
+    """Bytes of the resident rows, and of the candidates that a round brings on top of them.
+
+    Rows that are held for other models are offered without a copy; few of a round are, and they are not
+    counted.
+    """
     share = min(1.0, parameters.resident_elements / size.elements)
     effort = effort_for(
         size.n_nonzeros,
@@ -354,13 +358,16 @@ def _rows_nbytes(
     )
     of_mean_length = share * size.n_rows * size.n_models
     pairs = min(parameters.resident_pairs, of_mean_length)
-    n_copies, candidates = None, pairs
+    copies, candidates = min(size.n_models, MOST_OFFERS), pairs
     if effort.at_once:
-        # Each point of a grid, and so each loss, has as many models. All rows are candidates of all of them.
+        # Each point of a grid, and so each loss, has as many models.
         n_copies = _n_copies([size.n_models // size.n_losses] * size.n_losses, options)
-        candidates = of_mean_length
-    # In later reads fewer models may be swept as one, but then most rows are held, which are not copied.
-    copies = min(size.n_models if n_copies is None else n_copies, MOST_OFFERS)
+        if n_copies is None or n_copies > MOST_OFFERS:
+            candidates = min(MOST_OFFERS * pairs, of_mean_length)
+        else:
+            # All rows are candidates of all models. In later reads fewer models may be swept as one, but rows
+            # that are not held then are far from the margins, and hardly any is a candidate.
+            copies, candidates = n_copies, of_mean_length
     element = (1 + copies * effort.offered) * (4 + size.value_bytes)
     cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
     of_pairs = (PAIR_BYTES + _proximal_bytes(size)[0]) * pairs + CANDIDATE_BYTES * candidates
