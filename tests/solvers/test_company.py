@@ -16,9 +16,11 @@ from scipy.sparse import linalg
 import ooc_svm.training.run
 from ooc_svm import train, tune
 from ooc_svm.losses.functions import FREE_PRIORITY
+from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.choice_loops import ORDER
 from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, Company, room_of
+from ooc_svm.solvers.streamed_smo.plan import _n_copies
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, ScorePass, SweepPass
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
@@ -145,7 +147,10 @@ def test_many_models_offer_no_more_together_than_some():
     assert room_of(1) == room_of(MOST_OFFERS) == 1.0
     for n_models in (MOST_OFFERS + 1, 100, 1000):
         assert n_models * room_of(n_models) == pytest.approx(MOST_OFFERS)
-    few, many = (Company([None] * 300, n_copies) for n_copies in (MOST_OFFERS, MOST_OFFERS + 1))
+    few, many = (
+        Company([None] * 300, _n_copies([1] * n_copies, TrainOptions(bias="none")) is not None)
+        for n_copies in (MOST_OFFERS, MOST_OFFERS + 1)
+    )
     assert few.room(at_once=True) == 1.0
     assert few.room(at_once=False) == many.room(at_once=True) == room_of(300)
 

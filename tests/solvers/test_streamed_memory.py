@@ -93,9 +93,10 @@ def test_candidates_take_no_more_than_is_planned(
 
     def recorded(held, claims):
         candidates = [part for each in claims for part in each.candidates]
-        copies = [(part.ids, part.indptr, part.indices, part.values) for part in distinct(candidates)]
+        parts = distinct(candidates)
+        copies = [(part.ids, part.indptr, part.indices, part.values) for part in parts]
         own = [(c.ids, c.places, c.targets, c.dual, c.step, c.priority) for c in candidates]
-        copied.append(sum(len(each.ids) + len(each.indices) for each in distinct(candidates)))
+        copied.append(sum(len(part.ids) + len(part.indices) for part in parts))
         seen.append(sum(array.nbytes for arrays in (*copies, *own) for array in arrays if array is not None))
         return admit(held, claims)
 

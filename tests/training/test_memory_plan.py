@@ -66,6 +66,11 @@ def divide(work, options, total, *, keep=None):
     return memory_plan.divide(work, package(options), options, total, kept=kept)
 
 
+def resident_bytes(plan):
+    """Bytes of the resident rows; of a plan or a budget."""
+    return next(item.nbytes for item in plan.items if item.name == "resident rows")
+
+
 def row_bytes(work, budget):
     return work.size.n_rows * (work.target_bytes + budget.plan.row_bytes)
 
@@ -338,7 +343,7 @@ def test_few_rows_are_all_held_where_they_fit():
 def test_rows_that_models_copy_together_are_counted_once(changes, options, copies):
     work = changed(TEXT, **{"n_rows": 60_000, "n_nonzeros": 14_000_000, "n_models": 10} | changes)
     held = divide(work, replace(STREAMED, **options), 10**12).plan
-    nbytes = next(item.nbytes for item in held.items if item.name == "resident rows")
+    nbytes = resident_bytes(held)
     n_pairs = int(held.report["resident"] * work.size.n_rows) * work.size.n_models
     of_rows = nbytes - (PAIR_BYTES + CANDIDATE_BYTES) * n_pairs
     element = 4 + work.size.value_bytes
@@ -352,7 +357,7 @@ def test_all_rows_are_candidates_of_all_models_however_few_pairs_are_held():
     options = replace(STREAMED, resident=1.0)
     plan = divide(work, options, fewest(work, options)).plan
     assert plan.parameters.resident_pairs == PAIRS_A_ROW * work.size.n_rows
-    nbytes = next(item.nbytes for item in plan.items if item.name == "resident rows")
+    nbytes = resident_bytes(plan)
     assert nbytes > (200 * CANDIDATE_BYTES + PAIRS_A_ROW * PAIR_BYTES) * work.size.n_rows
 
 
@@ -360,7 +365,7 @@ def test_large_data_of_few_columns_are_planned_as_they_are_solved():
     work = changed(TEXT, dimension=30, n_models=12)
     held = divide(work, replace(STREAMED, resident=1.0), 10**12).plan
     assert held.parameters.rounds == 1
-    nbytes = next(item.nbytes for item in held.items if item.name == "resident rows")
+    nbytes = resident_bytes(held)
     a_pair = PAIR_BYTES + CANDIDATE_BYTES + 60  # with its part of a proximal step
     assert nbytes < 2.1 * 8 * work.size.elements + 12 * a_pair * work.size.n_rows
 
@@ -413,7 +418,7 @@ def test_rows_are_held_before_blocks():
         used = divide(work, STREAMED, total)
         share = used.plan.parameters.resident_elements / (work.size.n_rows + work.size.n_nonzeros)
         place = min(range(len(SHARES)), key=lambda k: abs(SHARES[k] - share))
-        rows = next(item.nbytes for item in used.items if item.name == "resident rows")
+        rows = resident_bytes(used)
         assert place == 0 or rows * SHARES[place - 1] / share > used.cache_bytes
 
 

@@ -56,7 +56,7 @@ class Company:
     """The models of a run; all of them meet the same rows in the same rounds."""
 
     members: list[Member] = field(default_factory=list)
-    n_copies: int | None = None  # Of a round's rows, if each model offers all; None: one for each model
+    offers_all: bool = False  # Whether each model may offer all rows at once, few copies of which that makes
     has_met: bool = False  # Whether members have met a round since rows were last taken in
 
     def room(self, *, at_once: bool) -> float:
@@ -64,9 +64,7 @@ class Company:
 
         ``at_once``: whether all rows are offered in one round.
         """
-        if at_once and self.n_copies is not None and self.n_copies <= MOST_OFFERS:
-            return 1.0
-        return room_of(len(self.members))
+        return 1.0 if at_once and self.offers_all else room_of(len(self.members))
 
     def holds_all(self, n_rows: int, n_nonzeros: int) -> bool:
         """Whether each model may have so many resident rows, with so many nonzeros together."""

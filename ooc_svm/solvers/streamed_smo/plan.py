@@ -194,7 +194,7 @@ class StreamedSmoPackage(SmoWarmStarting):
             n_numbered=n_numbered, crew=context.crew,
         )  # fmt: skip
         alike = Counter((type(spec.loss), spec.loss) for spec in models)
-        company = Company(n_copies=_n_copies(alike.values(), options))
+        company = Company(offers_all=_n_copies(alike.values(), options) is not None)
 
         def solver(spec: ModelSpec, name: str) -> StreamedSmo:
             assert spec.targets is not None
@@ -215,14 +215,15 @@ class StreamedSmoPackage(SmoWarmStarting):
 
 
 def _n_copies(alike: Iterable[int], options: TrainOptions) -> int | None:
-    """Copies of the rows that a round brings where each model offers all of them; None: one for each model.
+    """Copies of the rows that a round brings where each model offers all of them; None if they are many.
 
     Models that are swept as one share the copies, but none are with a mean row, which a free bias may bring.
     ``alike``: the number of models of each loss.
     """
     if options.resolved_bias == "free":
         return None
-    return sum(n if n < FEWEST_FUSED else -(-n // MOST_FUSED) for n in alike)
+    n_copies = sum(n if n < FEWEST_FUSED else -(-n // MOST_FUSED) for n in alike)
+    return n_copies if n_copies <= MOST_OFFERS else None
 
 
 def _join_paths(models: Sequence[ModelSpec], solvers: Sequence[StreamedSmo]) -> None:
@@ -313,10 +314,10 @@ def _pairs(size: DataSize, capacity: int, a_row: int) -> int:
 
 def _fitting_pairs(size: DataSize, options: TrainOptions, capacity: int, nbytes: float) -> int | None:
     """The most pairs of so many resident rows that fit; None if too few do."""
-    a_row = size.n_models
+    a_row, narrow = size.n_models, _narrow(size, capacity)
     while True:
         pairs = _pairs(size, capacity, a_row)
-        parameters = SmoParameters(capacity, pairs, capacity, narrow=_narrow(size, capacity))
+        parameters = SmoParameters(capacity, pairs, capacity, narrow=narrow)
         if _rows_nbytes(size, options, parameters) <= nbytes:
             return pairs
         if a_row <= PAIRS_A_ROW:
@@ -362,7 +363,7 @@ def _rows_nbytes(
     if effort.at_once:
         # Each point of a grid, and so each loss, has as many models.
         n_copies = _n_copies([size.n_models // size.n_losses] * size.n_losses, options)
-        if n_copies is None or n_copies > MOST_OFFERS:
+        if n_copies is None:
             candidates = min(MOST_OFFERS * pairs, of_mean_length)
         else:
             # All rows are candidates of all models. In later reads fewer models may be swept as one, but rows
