@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ooc_svm.conversion.formats import format_of, is_anndata
-from ooc_svm.conversion.in_process import convert_here
+from ooc_svm.conversion.in_process import convert_and_hold, convert_here
 from ooc_svm.conversion.options import CONVERT_KINDS, INPUTS, ConvertOptions
 from ooc_svm.conversion.report import ConvertReport, Progress
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.parameters import ARRAY, CALLBACK, MATRIX, TEXT, checks
+from ooc_svm.store import Store
 from ooc_svm.store.feature_names import given_names
-from ooc_svm.store.kept import KeptBlocks
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.text.inputs import expanded, require_local
 
@@ -173,18 +173,18 @@ def convert(
     return convert_here("svmlight", names, options, progress)
 
 
-def convert_and_keep(
+def convert_for_reading(
     inputs: Sequence[str],
     output: AnyPath,
-    kept: KeptBlocks | None,
     progress: Progress,
     *,
+    hold: bool,
     feature_names: Any = None,
     **options: Any,
-) -> ConvertReport:
-    """Convert text as `convert` does; ``kept`` gets the blocks of the store, as many as fit."""
+) -> tuple[ConvertReport, Store]:
+    """Convert text as `convert` does, for a reader in this process; see `convert_and_hold`."""
     wanted = ConvertOptions(output, feature_names=given_names(feature_names), **options)
-    return convert_here("svmlight", expanded(inputs), wanted, progress, kept)
+    return convert_and_hold(expanded(inputs), wanted, progress, hold=hold)
 
 
 @checks(

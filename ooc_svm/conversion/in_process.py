@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from ooc_svm.conversion.formats import open_rows
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.output import commit, writing
+from ooc_svm.conversion.plan import ConversionPlan
 from ooc_svm.conversion.report import ConvertReport, Meter, Progress
-from ooc_svm.store.kept import KeptBlocks
-from ooc_svm.store.writer import StoreWriter
+from ooc_svm.store import Store, StoreWriter
+from ooc_svm.store.held import HeldRows
 from ooc_svm.system.folders import Scratch
+from ooc_svm.text.reader import InputPath
+
+Writer = TypeVar("Writer", StoreWriter, HeldRows)
 
 # Size of rows in memory relative to the input on disk: between 0.7 for plain text and 3 for compressed text.
 _USUAL_GROWTH = 2
 
 
 def convert_here(
+    format_name: str, data: Any, options: ConvertOptions, progress: Progress | None
+) -> ConvertReport:
+    """Convert data of one of the formats."""
+    report, _ = _converted(format_name, data, options, progress, lambda _: StoreWriter)
+    return report
+
+
+def convert_and_hold(
+    inputs: Sequence[InputPath], options: ConvertOptions, progress: Progress, *, hold: bool
+) -> tuple[ConvertReport, Store]:
+    """Convert text; the store, which holds the blocks that fit in memory, if any are to be held.
+
+    One that is not to be durable and holds all of its blocks is not written.
+    """
+    report, rows = _converted(
+        "svmlight", inputs, options, progress, lambda plan: partial(HeldRows, plan.kept_bytes if hold else 0)
+    )
+    return report, rows.store()
+
+
+def _converted(
     format_name: str,
     data: Any,
     options: ConvertOptions,
     progress: Progress | None,
-    kept: KeptBlocks | None = None,
-) -> ConvertReport:
-    """Convert data of one of the formats; ``kept`` gets the blocks of the store, as many as fit."""
+    kind: Callable[[ConversionPlan], Callable[..., Writer]],
+) -> tuple[ConvertReport, Writer]:
+    """Convert data of one of the formats; ``kind`` makes the writer, which is closed in the end."""
     meter = Meter(progress, options.reorders)
     scratch = Scratch(options.output)
     rows = open_rows(format_name, data, options, scratch.path, meter.read)
@@ -33,14 +60,11 @@ def convert_here(
         options = replace(options, labels="numbers" if rows.label_names is None else "text")
     meter.total = rows.total_bytes
     with (
-        writing(StoreWriter, options, scratch, rows.plan.write_threads) as writer,
+        writing(kind(rows.plan), options, scratch, rows.plan.write_threads) as writer,
         closing(rows.blocks()) as blocks,
     ):
         if options.reorders or rows.reject_file is not None:
             scratch.make()
-        if kept is not None:
-            kept.limit(rows.plan.kept_bytes, options.dtype)
-            writer.kept = kept
         ordered = meter.counted(blocks)
         if options.reorders:
             from ooc_svm.conversion.reorder import group_rows, shuffle_rows
@@ -55,4 +79,5 @@ def convert_here(
             writer.append(labelled, weights)
             if options.reorders:
                 meter.written(labelled.rows.stop, meter.rows)
-        return commit(writer, options, rows.counts, rows.inputs, rows.reject_file, meter, rows.label_names)
+        counts, names = rows.counts, rows.label_names
+        return commit(writer, options, counts, rows.inputs, rows.reject_file, meter, names), writer

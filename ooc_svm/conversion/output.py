@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from typing import TypeVar
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.report import ConvertReport, Meter, make_report
 from ooc_svm.errors import UsageError
+from ooc_svm.store.held import HeldRows
 from ooc_svm.store.parallel_writer import ParallelWriter
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import Address, AnyPath
@@ -27,11 +28,13 @@ ADVICE = "free some space or check the disk, then run again"
 
 _RECORDED_OPTIONS = ("index_base", "features", "dtype", "labels", "shuffle", "group")
 
-Writer = TypeVar("Writer", StoreWriter, ParallelWriter)
+Writer = TypeVar("Writer", StoreWriter, HeldRows, ParallelWriter)
 
 
 @contextmanager
-def writing(kind: type[Writer], options: ConvertOptions, scratch: Scratch, threads: int) -> Iterator[Writer]:
+def writing(
+    kind: Callable[..., Writer], options: ConvertOptions, scratch: Scratch, threads: int
+) -> Iterator[Writer]:
     """Hold the output and the scratch folder; what is not committed is removed."""
     writer = kind(
         options.output,
@@ -50,7 +53,7 @@ def writing(kind: type[Writer], options: ConvertOptions, scratch: Scratch, threa
 
 
 def commit(
-    writer: StoreWriter | ParallelWriter,
+    writer: StoreWriter | HeldRows | ParallelWriter,
     options: ConvertOptions,
     counts: TextCounts,
     inputs: Sequence[InputMetadata],

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.parameters import (
     DTYPE,
     FEATURE_NAMES,
@@ -26,14 +25,14 @@ from ooc_svm.parameters import (
 )
 from ooc_svm.store import layout
 from ooc_svm.store.array_writer import AdoptedArray, GrowingArray
-from ooc_svm.store.blocks import BlockCutter
-from ooc_svm.store.feature_names import check_count, given_names
-from ooc_svm.store.label_summary import LabelSummary, label_ranks
+from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.layout import LABEL, LARGEST_FEATURE_COUNT, MANIFEST
 from ooc_svm.store.manifest import CHECKSUMS, HEADER, SIZES, Manifest, StoreMetadata, ValueType, root_mark
 from ooc_svm.store.names_writer import write_label_names, write_names
 from ooc_svm.store.row_columns import NO_TAIL, RowColumns, TailArrays
+from ooc_svm.store.row_facts import RowFacts
 from ooc_svm.store.unpublished import UnpublishedStore
+from ooc_svm.system.address import located
 
 N_FEATURES = at_least(0, LARGEST_FEATURE_COUNT)
 _SIZE = at_least(1, 2**31 - 1)
@@ -73,6 +72,11 @@ class StoreOptions:
     block_chunks: int = _option(_SIZE, layout.BLOCK_CHUNKS)
     block_rows: int = _option(_SIZE, layout.BLOCK_ROWS)
 
+    @property
+    def format_version(self) -> int:
+        """The version that readers have to know."""
+        return layout.FORMAT_VERSION if self.label_sets else layout.PLAIN_VERSION
+
 
 class StoreBuilder(UnpublishedStore):
     """A store that is being written, but for the elements of its rows: those are up to its owner.
@@ -82,31 +86,23 @@ class StoreBuilder(UnpublishedStore):
 
     def __init__(self, path: str | os.PathLike[str], options: StoreOptions) -> None:
         self.options = options
-        self._names, self._named = (
-            given_names(options.feature_names),
-            options.named_labels or options.label_sets,
-        )
-        self._cutter = BlockCutter(options.chunk_elements, options.block_chunks, options.block_rows)
+        self.facts = RowFacts(located(path), options)
         super().__init__(path, overwrite=options.overwrite, threads=options.threads, durable=options.durable)
+        named = self.facts.named
         with self.writing():
             names: tuple[str, ...] = ("", "X", "obs", "var", "uns", MANIFEST)
-            names += (LABEL,) if self._named else ()
+            names += (LABEL,) if named else ()
             self._groups = {name: self.files.create_group(name) for name in names}
-            self.rows = RowColumns(self.files, options.chunk_rows, self.path, self._named, options.label_sets)
+            self._columns = RowColumns(self.files, options.chunk_rows, named, options.label_sets)
             self.tails = TailArrays(self.files, options.chunk_rows, options.dtype)
-
-    @property
-    def block_starts(self) -> Sequence[int]:
-        """First rows of the blocks known so far."""
-        return self._cutter.starts
 
     def append(
         self, indptr: Int64Array, labels: Float64Array, qids: Int64Array | None, weights: Float64Array | None
     ) -> list[tuple[int, int]]:
         """Append all of the next rows but their elements; return the tails that `BlockCutter.add` gives."""
-        first = self.rows.n_nonzeros
-        self.rows.append(indptr, labels, qids, weights)
-        return self._cutter.add(indptr[:-1] + first, self.rows.n_nonzeros)
+        facts = self.facts
+        self._columns.append((facts.n_rows, facts.n_nonzeros), indptr, labels, qids, weights)
+        return facts.add(indptr, labels, qids, weights)
 
     def commit(
         self,
@@ -122,15 +118,8 @@ class StoreBuilder(UnpublishedStore):
         names of labels that are its places. Raises InputError where there are no
         rows, and StorageError where writing failed; nothing is left behind.
         """
-        if not self.rows.n_rows:
-            raise InputError(f"there are no rows to write to {self.path}; check the input")
-        names = self._names
-        if self.options.n_features is not None:
-            n_features = self.options.n_features
-        elif names is not None:
-            n_features = len(names)
-        check_count(names, n_features, "the store")
-        labels = self._label_summary(label_names)
+        n_features = self.facts.n_features(n_features)
+        labels = self.facts.label_summary(label_names)
         arrays = self._finish_arrays(elements, n_features)
         if label_names is not None:
             arrays.append(write_label_names(self.files, label_names, self.options.chunk_rows))
@@ -140,26 +129,14 @@ class StoreBuilder(UnpublishedStore):
         self.publish()
         return manifest.store_metadata(self.path, None if label_names is None else tuple(sorted(label_names)))
 
-    def _label_summary(self, names: Sequence[str] | None) -> LabelSummary:
-        """The labels as readers see them: those that are places of names, as places of the sorted names."""
-        labels = self.rows.labels.summary()
-        if names is None and not self._named:
-            return labels
-        if names is None or labels.counts is None or not set(labels.counts) <= set(range(len(set(names)))):
-            raise UsageError(
-                f"{parameter('label_names')} are for {parameter('named_labels', True)}: different names, one "
-                "for each of the labels, which count from 0"
-            )
-        return labels.ranked(label_ranks(names))
-
     def _finish_arrays(
         self, elements: Sequence[GrowingArray | AdoptedArray], n_features: int
     ) -> list[GrowingArray | AdoptedArray]:
         """All arrays of the data in the order of the manifest, each lacking no more than `finish`."""
-        chunk, rows, tails = self.options.chunk_rows, self.rows, self.tails
+        chunk, rows, tails = self.options.chunk_rows, self._columns, self.tails
         features = self._features(n_features)
         tables = []
-        for name, table in zip(("block_rows", "block_nonzeros"), self._cutter.finish(), strict=True):
+        for name, table in zip(("block_rows", "block_nonzeros"), self.facts.block_tables(), strict=True):
             tables.append(GrowingArray(self.files, f"{MANIFEST}/{name}", np.int64, chunk, fill_value=-1))
             tables[-1].extend(table)
         tails.append(*NO_TAIL)
@@ -168,7 +145,7 @@ class StoreBuilder(UnpublishedStore):
 
     def _features(self, n_features: int) -> GrowingArray:
         """The names of the features, or their numbers in the source."""
-        names, chunk = self._names, self.options.chunk_rows
+        names, chunk = self.facts.feature_names, self.options.chunk_rows
         if names is not None:
             return write_names(self.files, names, chunk)
         features = GrowingArray(self.files, "var/_index", np.int32, chunk, fill_value=-1)
@@ -187,28 +164,28 @@ class StoreBuilder(UnpublishedStore):
         """Write the ends of all arrays and list them."""
         listed = tuple(array.finish() for array in arrays)
         self.files.wait()
-        rows, options = self.rows, self.options
-        self._groups["X"].update_attributes(layout.csr_attributes(rows.n_rows, n_features))
-        self._groups["obs"].update_attributes(layout.dataframe_attributes(rows.names))
+        facts, options = self.facts, self.options
+        self._groups["X"].update_attributes(layout.csr_attributes(facts.n_rows, n_features))
+        self._groups["obs"].update_attributes(layout.dataframe_attributes(self._columns.names))
         self._groups["var"].update_attributes(layout.dataframe_attributes([]))
         for name in ("uns", MANIFEST):
             self._groups[name].update_attributes(layout.DICT_ATTRIBUTES)
-        if self._named:
+        if facts.named:
             self._groups[LABEL].update_attributes(layout.CATEGORICAL_ATTRIBUTES)
         metadata = self.files.metadata()
         del metadata[layout.METADATA]
         value_type: ValueType = "float32" if options.dtype == "float32" else "float64"
         return Manifest(
-            n_rows=rows.n_rows,
+            n_rows=facts.n_rows,
             n_features=n_features,
-            n_nonzeros=rows.n_nonzeros,
+            n_nonzeros=facts.n_nonzeros,
             value_type="ones" if self.tails.values is None else value_type,
             index_base=options.index_base,
-            has_qid=rows.qids is not None,
-            has_weight=rows.weights is not None,
+            has_qid=facts.has_qid,
+            has_weight=facts.has_weight,
             labels=labels,
-            label_runs=rows.label_runs.n_runs,
-            qid_groups=rows.qid_groups.n_runs,
+            label_runs=facts.label_runs.n_runs,
+            qid_groups=facts.qid_groups.n_runs,
             block_chunks=options.block_chunks,
             block_rows=options.block_rows,
             arrays=listed,
@@ -216,10 +193,10 @@ class StoreBuilder(UnpublishedStore):
             provenance=provenance,
             sizes=np.concatenate([np.array(array.sizes, np.int64) for array in arrays]),
             checksums=np.concatenate([np.array(array.checksums, np.uint32) for array in arrays]),
-            has_names=self._names is not None,
-            named_labels=self._named,
+            has_names=facts.feature_names is not None,
+            named_labels=facts.named,
             label_sets=options.label_sets,
-            format_version=layout.FORMAT_VERSION if options.label_sets else layout.PLAIN_VERSION,
+            format_version=options.format_version,
         )
 
     def _write_manifest(self, manifest: Manifest) -> None:

@@ -6,7 +6,7 @@ that is touched for the first time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,52 +18,64 @@ from ooc_svm.store.layout import BLOCK_CHUNKS, CHUNK_ELEMENTS
 
 # Elements of most blocks; memory that is not written to takes none.
 _USUAL_ELEMENTS = (BLOCK_CHUNKS + 1) * CHUNK_ELEMENTS
+# Bytes of a row besides its elements: a row pointer, a label and a qid.
+_ROW_BYTES = 24
 
 
 class KeptBlocks:
-    """The first blocks of a store, as many as fit.
+    """The first blocks of a store, as many as fit in ``most_bytes``, the one that is being filled included.
 
-    None before `limit` is called.
+    ``dtype`` is that of values; ``has_values`` says whether some are not 1.
     """
 
-    def __init__(self) -> None:
-        self._most_bytes = self._value_bytes = 0
+    def __init__(self, most_bytes: int, dtype: npt.DTypeLike) -> None:
+        self._most_bytes, self._value_bytes = most_bytes, np.dtype(dtype).itemsize
         self._blocks: list[RowBlock] = []
         self._open: _OpenBlock | None = _OpenBlock(0)  # None when no more fits
         self._n_rows = self._nbytes = 0
+        self.has_values = False
 
-    def limit(self, most_bytes: int, dtype: npt.DTypeLike) -> None:
-        """Set the memory for blocks with values of a type, the one that is being filled included."""
-        self._most_bytes, self._value_bytes = most_bytes, np.dtype(dtype).itemsize
+    def _nbytes_of(self, rows: RowBlock) -> int:
+        """Bytes of rows: without values they get some if later ones have them."""
+        return _ROW_BYTES * rows.n_rows + (4 + self._value_bytes) * len(rows.indices)
 
-    def append(
-        self, indptr: Int64Array, indices: Int32Array, values: Values | None, starts: Sequence[int]
-    ) -> None:
-        """Append rows, copied; ``starts`` are the first rows of the blocks known so far, those before too."""
-        if self._open is None:
-            return
-        # Rows without values get some if later ones have them.
-        self._nbytes += indptr.nbytes + (4 + self._value_bytes) * len(indices)
-        if self._nbytes > self._most_bytes:
+    def has_room(self, rows: RowBlock) -> bool:
+        """Whether the next rows fit."""
+        return self._open is not None and self._nbytes + self._nbytes_of(rows) <= self._most_bytes
+
+    def append(self, rows: RowBlock, values: Values | None, starts: Sequence[int]) -> None:
+        """Append rows, copied, where they fit; if they do not, no others are.
+
+        ``values`` are those of the rows as they are stored. ``starts`` are the first rows of the blocks known
+        so far, those before too.
+        """
+        if self._open is None or not self.has_room(rows):
             self._open = None
             return
-        begin, n_rows = 0, len(indptr) - 1
+        self._nbytes += self._nbytes_of(rows)
+        self.has_values |= values is not None
+        begin = 0
         for start in starts[len(self._blocks) + 1 :]:
             end = start - self._n_rows
-            self._open.extend(indptr, indices, values, begin, end)
+            self._open.extend(rows.indptr, rows.indices, values, begin, end)
             self._blocks.append(self._open.block())
             self._open, begin = _OpenBlock(start), end
-        self._open.extend(indptr, indices, values, begin, n_rows)
-        self._n_rows += n_rows
+        self._open.extend(rows.indptr, rows.indices, values, begin, rows.n_rows)
+        self._n_rows += rows.n_rows
+
+    def so_far(self) -> Iterator[RowBlock]:
+        """The rows that were appended, block by block; no more are appended after this."""
+        yield from self._blocks
+        if self._open is not None and self._open.start < self._n_rows:
+            yield self._open.block()
 
     def hand_over(self, value_dtype: npt.DTypeLike | None) -> list[RowBlock]:
         """The first blocks of the store, which is complete; all of them where they fitted.
 
         They are no longer kept here. ``value_dtype`` is that of the store, None where all values are 1.
         """
-        if self._open is not None and self._open.start < self._n_rows:
-            self._blocks.append(self._open.block())
-        blocks, self._blocks, self._open = self._blocks, [], None
+        blocks = list(self.so_far())
+        self._blocks, self._open = [], None
         return [_with_values(block, value_dtype) for block in blocks]
 
 

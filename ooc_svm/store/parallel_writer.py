@@ -155,7 +155,7 @@ class ParallelWriter:
         """Append rows of these numbers of elements (int64) without their elements."""
         if not len(labels):
             return
-        self._builder.rows.check(len(labels), labels, qids, None)
+        self._builder.facts.check_columns(len(labels), labels, qids, None)
         indptr = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=indptr[1:])
         with self._builder.writing():
@@ -164,7 +164,7 @@ class ParallelWriter:
     def begin(self, value_type: ValueType) -> None:
         """Set the type of the values; all rows are outlined."""
         self._value_type = value_type
-        builder, length = self._builder, self._builder.rows.n_nonzeros
+        builder, length = self._builder, self._builder.facts.n_nonzeros
         with builder.writing():
             for name, dtype, fill in _element_arrays(value_type):
                 self._arrays.append(
@@ -179,7 +179,7 @@ class ParallelWriter:
     def run(self, first: int, stop: int) -> ChunkRun:
         """The chunks ``first <= i < stop``, for a `RunWriter`."""
         chunk = self.chunk_elements
-        begin, end = first * chunk, min(stop * chunk, self._builder.rows.n_nonzeros)
+        begin, end = first * chunk, min(stop * chunk, self._builder.facts.n_nonzeros)
         since = bisect_left(self._ends, begin, key=itemgetter(0))
         until = bisect_left(self._ends, end, key=itemgetter(0))
         tails = tuple(tail for tail in self._ends[since:until] if tail[1] > tail[0])

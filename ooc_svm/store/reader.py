@@ -166,10 +166,14 @@ class Store:
         The names of the features, a sequence of str: the index of ``var`` where it is text.
     parts : StoreParts
         The arrays behind it, for `ooc_svm.store.verify`.
+    columns_nbytes : int
+        Bytes of labels, qids and weights that are in memory.
     """
 
+    columns_nbytes = 0
+
     def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
-        self.path, self.id, self.shared_id = metadata.path, metadata.id, metadata.shared_id
+        self.path, self._metadata = metadata.path, metadata
         self.n_rows, self.n_features = metadata.n_rows, metadata.n_features
         self.n_nonzeros, self.value_type = metadata.n_nonzeros, metadata.value_type
         self.labels, self.label_runs = metadata.labels, metadata.label_runs
@@ -194,6 +198,16 @@ class Store:
             nbytes = 8 * (rows[index + 1] - rows[index] + 1) + width * count
             spans.append(BlockSpan(index, rows[index], rows[index + 1], count, nbytes))
         return tuple(spans)
+
+    @property
+    def id(self) -> str:
+        """See above."""
+        return self._metadata.id
+
+    @property
+    def shared_id(self) -> str:
+        """See above."""
+        return self._metadata.shared_id
 
     @cached_property
     def feature_names(self) -> FeatureNames | None:

@@ -6,12 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
-from ooc_svm.errors import InputError
 from ooc_svm.store.array_writer import GrowingArray, PointerArray
-from ooc_svm.store.label_summary import RunCounter, label_collector
 from ooc_svm.store.layout import CODES, LABEL, MANIFEST, code_type
 from ooc_svm.store.zarr_files import StoreFiles
-from ooc_svm.system.address import AnyPath
 
 Tail = tuple[Int32Array, Values | None]
 
@@ -22,20 +19,12 @@ NO_TAIL: Tail = (np.empty(0, np.int32), None)
 class RowColumns:
     """Row pointers, labels, and qids and weights where the data have them, with ``chunk`` rows in a chunk.
 
-    ``arrays`` are those that every store has; ``path`` names the store in messages. Labels that are names are
-    places among the names, which may be those of sets.
+    ``arrays`` are those that every store has. Labels that are names are places among the names, which may be
+    those of sets.
     """
 
-    def __init__(
-        self, files: StoreFiles, chunk: int, path: AnyPath, named_labels: bool, label_sets: bool = False
-    ) -> None:
-        self._files, self._chunk, self._path = files, chunk, path
-        self.n_rows = self.n_nonzeros = 0
-        self.labels, self.label_runs, self.qid_groups = (
-            label_collector(chunk, label_sets),
-            RunCounter(),
-            RunCounter(),
-        )
+    def __init__(self, files: StoreFiles, chunk: int, named_labels: bool, label_sets: bool = False) -> None:
+        self._files, self._chunk = files, chunk
         self.arrays = (
             PointerArray(files, "X/indptr", chunk),
             self._column("obs/_index", np.int64, -1),
@@ -56,46 +45,26 @@ class RowColumns:
         optional = {"qid": self.qids, "weight": self.weights}
         return ["label", *(name for name, array in optional.items() if array)]
 
-    def check(
-        self, n_rows: int, labels: Float64Array, qids: Int64Array | None, weights: Float64Array | None
-    ) -> None:
-        """Raise InputError where the columns of the next rows cannot be appended."""
-        if self.n_rows and (qids is None, weights is None) != (self.qids is None, self.weights is None):
-            raise InputError(
-                f"from row {self.n_rows} on, qids or weights begin or end; "
-                f"{self._path} takes them for all rows or for none"
-            )
-        for name, column in {"label": labels, "qid": qids, "weight": weights}.items():
-            if column is None:
-                continue
-            if len(column) != n_rows:
-                raise InputError(f"{len(column)} {name}s for {n_rows} rows to write to {self._path}")
-            wrong = ~np.isfinite(column) if name == "label" else ~((column >= 0) & (column < np.inf))
-            if wrong.any():
-                row = int(wrong.argmax())
-                raise InputError(
-                    f"row {self.n_rows + row} has the {name} {column[row]}; {self._path} is not written"
-                )
-
     def append(
-        self, indptr: Int64Array, labels: Float64Array, qids: Int64Array | None, weights: Float64Array | None
+        self,
+        first: tuple[int, int],
+        indptr: Int64Array,
+        labels: Float64Array,
+        qids: Int64Array | None,
+        weights: Float64Array | None,
     ) -> None:
-        """Append the columns of the next rows, which were checked."""
+        """Append the columns of the next rows, which were checked; ``first``: their first row and element."""
+        row, element = first
         pointers, names, label = self.arrays
-        pointers.extend(indptr[1:] + self.n_nonzeros)
-        names.extend(np.arange(self.n_rows, self.n_rows + len(labels)))
+        pointers.extend(indptr[1:] + element)
+        names.extend(np.arange(row, row + len(labels)))
         label.extend(labels)
-        self.labels.add(labels)
-        self.label_runs.add(labels)
         if qids is not None:
             self.qids = self.qids or self._column("obs/qid", np.int64, -1)
             self.qids.extend(qids)
-            self.qid_groups.add(qids)
         if weights is not None:
             self.weights = self.weights or self._column("obs/weight", np.float64, np.nan)
             self.weights.extend(weights)
-        self.n_rows += len(labels)
-        self.n_nonzeros += int(indptr[-1])
 
 
 class TailArrays:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int32Array, LabelledRows, RowBlock, Values
-from ooc_svm.errors import InputError, parameter, shown
+from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock, Values
+from ooc_svm.errors import shown
 from ooc_svm.parameters import JSON, PATH, TEXT, Complaint, Kind, checks, read_items
 from ooc_svm.store.array_writer import GrowingArray
 from ooc_svm.store.builder import N_FEATURES, StoreBuilder, StoreOptions
-from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.row_columns import NO_TAIL
-from ooc_svm.store.validate import NOT_FINITE, RuleError, check_rows
+from ooc_svm.store.row_facts import RowFacts
 from ooc_svm.system.address import AnyPath
-
-if TYPE_CHECKING:
-    from ooc_svm.store.kept import KeptBlocks
 
 
 def _read_rows(labelled: Any) -> LabelledRows:
@@ -87,23 +83,16 @@ class StoreWriter:
         A value that is not possible, or the path exists and may not be replaced.
     StorageError
         Another run is writing there, or the folder cannot be written.
-
-    Attributes
-    ----------
-    kept : KeptBlocks or None
-        Gets the rows that are appended, too, if it is set before the first of them.
     """
 
     @checks(StoreOptions, path=PATH)
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self._builder = StoreBuilder(path, StoreOptions(**options))
         self._dtype = np.dtype(self._builder.options.dtype)
-        self._largest_id = -1
         with self._builder.writing():
             self._indices = self._elements("X/indices", np.int32, -1)
         self._data: GrowingArray | None = None
         self._open_tail = NO_TAIL
-        self.kept: KeptBlocks | None = None
 
     @property
     def path(self) -> AnyPath:
@@ -111,14 +100,19 @@ class StoreWriter:
         return self._builder.path
 
     @property
+    def facts(self) -> RowFacts:
+        """What is known of the rows appended so far."""
+        return self._builder.facts
+
+    @property
     def n_rows(self) -> int:
         """Rows appended so far."""
-        return self._builder.rows.n_rows
+        return self.facts.n_rows
 
     @property
     def n_nonzeros(self) -> int:
         """Elements of the rows appended so far."""
-        return self._builder.rows.n_nonzeros
+        return self.facts.n_nonzeros
 
     def _elements(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
         chunk = self._builder.options.chunk_elements
@@ -142,46 +136,17 @@ class StoreWriter:
         StorageError
             Writing failed.
         """
-        rows = labelled.rows
-        if not rows.n_rows:
-            return
-        values = self._checked_values(rows)
-        builder = self._builder
-        builder.rows.check(rows.n_rows, labelled.labels, labelled.qids, weights)
-        with builder.writing():
-            first = self.n_nonzeros
-            tails = builder.append(rows.indptr, labelled.labels, labelled.qids, weights)
+        if labelled.rows.n_rows:
+            self.append_checked(labelled, self.facts.check(labelled, weights), weights)
+
+    def append_checked(
+        self, labelled: LabelledRows, values: Values | None, weights: Float64Array | None
+    ) -> None:
+        """Append rows that `RowFacts.check` has let through, with the ``values`` that it gave."""
+        rows, first = labelled.rows, self.n_nonzeros
+        with self._builder.writing():
+            tails = self._builder.append(rows.indptr, labelled.labels, labelled.qids, weights)
             self._append_elements(rows, values, first, tails)
-        if self.kept is not None:
-            self.kept.append(rows.indptr, rows.indices, values, builder.block_starts)
-
-    def _checked_values(self, rows: RowBlock) -> Values | None:
-        """Values in the type of the store, None where all are 1; raises InputError."""
-        values = rows.values
-        if values is not None:
-            with np.errstate(over="ignore"):  # what overflows is found by the check
-                values = values.astype(self._dtype, copy=False)
-        given = self._builder.options.n_features
-        limit = LARGEST_FEATURE_COUNT if given is None else given
-        try:
-            check_rows(rows.indptr, rows.indices, values, limit)
-        except RuleError as offence:
-            if offence.reason == NOT_FINITE and rows.values is not None:
-                self._refuse_overflow(offence, rows.indices, rows.values)
-            raise InputError(
-                f"row {self.n_rows + offence.row} cannot be written to {self.path}: {offence} "
-                f"(n_features is {limit}, values are {self._dtype})"
-            ) from None
-        return None if values is None or bool((values == 1).all()) else values
-
-    def _refuse_overflow(self, offence: RuleError, indices: Int32Array, values: Values) -> None:
-        """Refuse a value that is finite in its own type, and not in that of the store."""
-        value, column = values[offence.position], indices[offence.position]
-        if np.isfinite(value):
-            raise InputError(
-                f"row {self.n_rows + offence.row}, column {column}, from 0, has the value {float(value)!r}, "
-                f"beyond the range of {self._dtype}; write {self.path} with {parameter('dtype', 'float64')}"
-            ) from None
 
     def _append_elements(
         self, rows: RowBlock, values: Values | None, first: int, tails: list[tuple[int, int]]
@@ -192,8 +157,7 @@ class StoreWriter:
             self._builder.tails.begin_values()
         if values is None and self._data is not None:
             values = np.ones(len(rows.indices), self._dtype)
-        if len(rows.indices):
-            self._largest_id = max(self._largest_id, int(rows.indices.max()))
+        self.facts.add_ids(rows.indices)
         self._append_tails(rows, values, first, tails)
         self._indices.extend(rows.indices)
         if self._data is not None and values is not None:
@@ -252,8 +216,8 @@ class StoreWriter:
             if self._data is None:
                 self._data = self._elements("X/data", np.uint8, 0)
                 self._data.extend_ones(self.n_nonzeros)
-            least = max(n_features or 0, self._largest_id + 1)
-            return self._builder.commit((self._indices, self._data), least, provenance, label_names)
+            elements = self._indices, self._data
+            return self._builder.commit(elements, n_features or 0, provenance, label_names)
 
     def close(self) -> None:
         """Release everything; what was not committed is removed."""

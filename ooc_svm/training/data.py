@@ -97,7 +97,10 @@ def open_data(
         known_by = _BY_FILES if data.format_version is None else _BY_MANIFEST
         names = _names_of(data.feature_names, feature_names, str(data.path), data.n_features)
         details = (data.value_type, data.index_base, data.remark, data.n_unlabelled)
-        return Data(data, known, lambda: data.id, known_by, *details, feature_names=names)
+        columns = data.columns_nbytes
+        return Data(
+            data, known, lambda: data.id, known_by, *details, feature_names=names, shared_nbytes=columns
+        )
     return _open_matrix(data, labels, sample_weight, qid, options, feature_names)
 
 

@@ -1,6 +1,7 @@
 """Text as what is trained on: it is made into a store first, in the same process.
 
-Blocks of the store are kept as they were parsed, as many as memory allows: the first read of them is none.
+Blocks of the store are held as they were parsed, as many as memory allows: the first read of them is none. A
+store that is not kept and whose blocks are all held is not written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.store import open_store
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.files import exists, is_folder
 from ooc_svm.system.folders import default_scratch_folder, private_folder
@@ -27,7 +27,6 @@ from ooc_svm.training.progress import Progress, seconds_text
 if TYPE_CHECKING:
     from ooc_svm.conversion.report import ConvertReport
     from ooc_svm.store import Store
-    from ooc_svm.store.kept import KeptBlocks
 
 _SCRATCH = "ooc-svm-text"
 
@@ -53,19 +52,16 @@ def stored_text(
     """
     from ooc_svm.conversion.formats import refuse_other_formats
     from ooc_svm.conversion.report import find_warnings
-    from ooc_svm.store.kept import KeptBlocks
 
     refuse_other_formats(inputs)
     _check(store, options)
-    # With landmarks each read computes the features of the rows again: the plan has no room for the rows.
-    kept = None if options.landmarks is not None else KeptBlocks()
     with _place(store) as path:
         with ending_at_once():
-            report = _convert(inputs, path, reading, options, progress, kept, durable=store is not None)
+            report, made = _convert(inputs, path, reading, options, progress, durable=store is not None)
         trim_freed_memory()
         for warning in find_warnings(report if store is not None else replace(report, rejected=None)):
             warnings.warn(warning, stacklevel=5)
-        yield TextStore(_opened(path, options, kept), report.seconds)
+        yield TextStore(made, report.seconds)
 
 
 def _check(store: str | os.PathLike[str] | None, options: TrainOptions) -> None:
@@ -99,26 +95,17 @@ def _place(store: str | os.PathLike[str] | None) -> Iterator[AnyPath]:
             raise StorageError(f"{error}; or {advice}") from error
 
 
-def _opened(path: AnyPath, options: TrainOptions, kept: KeptBlocks | None) -> Store:
-    """The store, with the blocks that were kept."""
-    made = open_store(path, unlabelled=options.unlabelled)
-    if kept is not None:
-        made.hold(kept.hand_over(None if made.value_type == "ones" else made.value_type))
-    return made
-
-
 def _convert(
     inputs: list[str],
     path: AnyPath,
     reading: Mapping[str, Any],
     options: TrainOptions,
     progress: Callable[[Progress], None] | None,
-    kept: KeptBlocks | None,
     *,
     durable: bool,
-) -> ConvertReport:
+) -> tuple[ConvertReport, Store]:
     """Convert; a part of the progress of the training. ``durable``: whether the store is kept."""
-    from ooc_svm.conversion.convert import convert_and_keep
+    from ooc_svm.conversion.convert import convert_for_reading
 
     began = time.monotonic()
 
@@ -145,7 +132,9 @@ def _convert(
 
     given = {name: value for name, value in reading.items() if value is not None}
     given |= {"threads": options.threads, "memory": options.memory, "durable": durable}
-    report = convert_and_keep(inputs, path, kept, read, **given)
+    # With landmarks each read computes the features of the rows again: the plan has no room for the rows.
+    hold = options.landmarks is None
+    report, made = convert_for_reading(inputs, path, read, hold=hold, **given)
     size, seconds = format_size(report.bytes_in), seconds_text(report.seconds)
     tell("note", report.bytes_in, message=f"converted {size} of text to {report.rows:,} rows in {seconds}")
-    return report
+    return report, made

@@ -84,7 +84,8 @@ def train(
         and finds the columns of other data by them.
     store : path, optional
         With text only: where the store is kept that is made of it. By default it lies in a private folder in
-        ``TMPDIR`` (``/var/tmp`` if that is not set) and is removed at the end.
+        ``TMPDIR`` (``/var/tmp`` if that is not set) and is removed at the end, or is not written where all
+        rows are kept in memory.
     index_base : {0, 1}, optional
         With text only, as the next four: as `ooc_svm.convert` takes it.
     features : int, optional

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from ooc_svm.data.blocks import RowBlock
 from ooc_svm.data.pages import fitted, row_room
 from ooc_svm.store.blocks import BlockBuffers
 from ooc_svm.store.kept import KeptBlocks
@@ -37,9 +38,9 @@ def smaps() -> None:
 def test_no_huge_pages_are_asked_for() -> None:
     buffers, n = BlockBuffers(10, 5 << 20, np.float32), 5 << 20
     assert buffers.values is not None
-    kept = KeptBlocks()
-    kept.limit(1 << 30, np.float32)
-    kept.append(np.array([0, n]), np.zeros(n, np.int32), np.zeros(n, np.float32), [0])
+    kept = KeptBlocks(1 << 30, np.float32)
+    rows = RowBlock(0, np.array([0, n]), np.zeros(n, np.int32), np.zeros(n, np.float32))
+    kept.append(rows, rows.values, [0])
     (block,) = kept.hand_over(np.float32)
     assert block.values is not None
     for array in (row_room(1 << 24, np.uint8), buffers.indices, buffers.values, block.indices, block.values):

@@ -12,7 +12,8 @@ from helpers.store_data import from_lengths, labelled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ooc_svm.store import StoreWriter, kept, open_store
+from ooc_svm.store import kept, open_store
+from ooc_svm.store.held import HeldRows
 
 EVERYTHING = 10**9
 
@@ -24,20 +25,28 @@ def _small_and_fast(monkeypatch):
 
 
 def write(path, matrix, batches, most_bytes, **options):
-    """Write a store; the blocks that were kept, and those that are read."""
-    blocks = kept.KeptBlocks()
-    blocks.limit(most_bytes, options.get("dtype", "float32"))
-    with StoreWriter(path, n_features=matrix.shape[1], overwrite=True, **options) as writer:
-        writer.kept = blocks
-        start, turn = 0, 0
-        while start < matrix.shape[0]:
-            stop = start + batches[turn % len(batches)]
-            writer.append(labelled(matrix, np.zeros(matrix.shape[0]), start, stop))
-            start, turn = stop, turn + 1
-        writer.commit()
+    """Write a store; the blocks that are held, and those that are read."""
+    with HeldRows(most_bytes, path, n_features=matrix.shape[1], overwrite=True, **options) as rows:
+        append(rows, matrix, batches)
+        rows.commit()
     store = open_store(path)
-    read = [store.read_block(span.index) for span in store.blocks]
-    return store, blocks.hand_over(None if store.value_type == "ones" else store.value_type), read
+    made = rows.store()
+    held = [span.index for span in made.blocks if made.block_stored_bytes(span.index) == 0]
+    assert held == list(range(len(held)))
+    return store, [made.read_block(index) for index in held], blocks_of(store)
+
+
+def append(rows, matrix, batches):
+    """Append rows, so many at a time."""
+    start, turn, labels = 0, 0, np.arange(matrix.shape[0]) % 3.0
+    while start < matrix.shape[0]:
+        stop = start + batches[turn % len(batches)]
+        rows.append(labelled(matrix, labels, start, stop))
+        start, turn = stop, turn + 1
+
+
+def blocks_of(store):
+    return [store.read_block(span.index) for span in store.blocks]
 
 
 def assert_equal(block, read):
