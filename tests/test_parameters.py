@@ -18,7 +18,7 @@ import ooc_svm
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.errors import OocSvmError, UsageError, shown
 from ooc_svm.options import OPTIONS, TrainOptions
-from ooc_svm.store.builder import StoreOptions
+from ooc_svm.store.options import StoreOptions
 
 
 class Broken:

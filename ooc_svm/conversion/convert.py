@@ -179,12 +179,13 @@ def convert_for_reading(
     progress: Progress,
     *,
     hold: bool,
+    written: bool,
     feature_names: Any = None,
     **options: Any,
 ) -> tuple[ConvertReport, Store]:
     """Convert text as `convert` does, for a reader in this process; see `convert_and_hold`."""
     wanted = ConvertOptions(output, feature_names=given_names(feature_names), **options)
-    return convert_and_hold(expanded(inputs), wanted, progress, hold=hold)
+    return convert_and_hold(expanded(inputs), wanted, progress, hold=hold, written=written)
 
 
 @checks(

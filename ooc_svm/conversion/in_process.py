@@ -8,20 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from ooc_svm.conversion.formats import open_rows
+from ooc_svm.conversion.formats import InputRows, open_rows
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.output import commit, writing
-from ooc_svm.conversion.plan import ConversionPlan
 from ooc_svm.conversion.report import ConvertReport, Meter, Progress
 from ooc_svm.store import Store, StoreWriter
-from ooc_svm.store.held import HeldRows
+from ooc_svm.store.held_store import HeldRows
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.reader import InputPath
 
-Writer = TypeVar("Writer", StoreWriter, HeldRows)
+RowWriter = TypeVar("RowWriter", StoreWriter, HeldRows)
 
 # Size of rows in memory relative to the input on disk: between 0.7 for plain text and 3 for compressed text.
-_USUAL_GROWTH = 2
+_LEAST_GROWTH, _USUAL_GROWTH = 0.7, 2
 
 
 def convert_here(
@@ -33,15 +32,20 @@ def convert_here(
 
 
 def convert_and_hold(
-    inputs: Sequence[InputPath], options: ConvertOptions, progress: Progress, *, hold: bool
+    inputs: Sequence[InputPath], options: ConvertOptions, progress: Progress, *, hold: bool, written: bool
 ) -> tuple[ConvertReport, Store]:
     """Convert text; the store, which holds the blocks that fit in memory, if any are to be held.
 
-    One that is not to be durable and holds all of its blocks is not written.
+    Unless it is to be ``written`` in any case, one that holds all of its blocks is not.
     """
-    report, rows = _converted(
-        "svmlight", inputs, options, progress, lambda plan: partial(HeldRows, plan.kept_bytes if hold else 0)
-    )
+
+    def writer(rows: InputRows) -> Callable[..., HeldRows]:
+        most = rows.plan.held_bytes if hold else 0
+        # What will not fit is written while it is read, by threads that wait otherwise.
+        too_large = _LEAST_GROWTH * (rows.total_bytes or 0) > most
+        return partial(HeldRows, most, written or too_large)
+
+    report, rows = _converted("svmlight", inputs, options, progress, writer)
     return report, rows.store()
 
 
@@ -50,9 +54,9 @@ def _converted(
     data: Any,
     options: ConvertOptions,
     progress: Progress | None,
-    kind: Callable[[ConversionPlan], Callable[..., Writer]],
-) -> tuple[ConvertReport, Writer]:
-    """Convert data of one of the formats; ``kind`` makes the writer, which is closed in the end."""
+    writer_of: Callable[[InputRows], Callable[..., RowWriter]],
+) -> tuple[ConvertReport, RowWriter]:
+    """Convert data of one of the formats; ``writer_of`` gives what makes the writer, which is closed then."""
     meter = Meter(progress, options.reorders)
     scratch = Scratch(options.output)
     rows = open_rows(format_name, data, options, scratch.path, meter.read)
@@ -60,7 +64,7 @@ def _converted(
         options = replace(options, labels="numbers" if rows.label_names is None else "text")
     meter.total = rows.total_bytes
     with (
-        writing(kind(rows.plan), options, scratch, rows.plan.write_threads) as writer,
+        writing(writer_of(rows), options, scratch, rows.plan.write_threads) as writer,
         closing(rows.blocks()) as blocks,
     ):
         if options.reorders or rows.reject_file is not None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.report import ConvertReport, Meter, make_report
 from ooc_svm.errors import UsageError
-from ooc_svm.store.held import HeldRows
+from ooc_svm.store.held_store import HeldRows
 from ooc_svm.store.parallel_writer import ParallelWriter
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import Address, AnyPath

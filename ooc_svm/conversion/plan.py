@@ -38,7 +38,7 @@ class ConversionPlan:
 
     ``threads`` threads parse, and ``write_threads`` compress chunks of the store. All other sizes are in
     bytes; ``reorder_bytes`` are for rows that are put into another order, 0 where they keep theirs,
-    ``names_bytes`` for the names of sets of labels, and ``kept_bytes`` for rows that are kept for a reader in
+    ``names_bytes`` for the names of sets of labels, and ``held_bytes`` for rows that are kept for a reader in
     the same process: what is left when all is twice what it is on usual text.
     """
 
@@ -48,7 +48,7 @@ class ConversionPlan:
     max_line_bytes: int
     reorder_bytes: int
     names_bytes: int = 0
-    kept_bytes: int = 0
+    held_bytes: int = 0
 
 
 def _writer_bytes(threads: int, value_bytes: int) -> int:
@@ -100,7 +100,7 @@ def plan_conversion(
         wanted = int(_NAMES_SHARE * max(budget - INTERPRETER_BYTES, 0))
         with suppress(MemoryBudgetError):
             plan, names = divide(budget - wanted), wanted
-    if plan.kept_bytes and options.engine == "local":
+    if plan.held_bytes and options.engine == "local":
         share_freed_memory()
     else:
         return_freed_memory()
@@ -133,7 +133,7 @@ def divide_memory(
         if reorder:
             return ConversionPlan(count, write_threads, *sizes, budget - needed)
         kept = max(budget - needed - (fixed + chunk_bytes * per_byte), 0)
-        return ConversionPlan(count, write_threads, *sizes, 0, kept_bytes=kept)
+        return ConversionPlan(count, write_threads, *sizes, 0, held_bytes=kept)
     raise _too_little(budget, writer, _SMALLEST_CHUNK * per_byte, reorder_least, window, objects)
 
 

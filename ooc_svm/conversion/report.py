@@ -65,7 +65,7 @@ class ConvertReport:
     path : Path
         The store.
     id : str
-        Its `Store.id`.
+        Its `Store.id`; empty where the store is in memory only.
     rows, features, nonzeros : int
     value_type : {"ones", "float32", "float64"}
     labels : LabelSummary
@@ -78,7 +78,7 @@ class ConvertReport:
     bytes_in : int
         Size of the source: files as they are on disk, arrays of a matrix.
     bytes_out : int
-        Size of the store's chunks.
+        Size of the store's chunks, as far as they are written.
     seconds : float
         Time from the call to the store on the disk.
     rejected : Path or None

@@ -1,10 +1,9 @@
-"""What the writers of a store have in common: its options, all but its elements, the manifest, the commit."""
+"""What the writers of a store have in common: all but its elements, the manifest, the commit."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import google_crc32c
@@ -12,70 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.parameters import (
-    DTYPE,
-    FEATURE_NAMES,
-    FLAG,
-    INDEX_BASE,
-    JSON,
-    THREADS,
-    Kind,
-    at_least,
-    checked_fields,
-)
 from ooc_svm.store import layout
 from ooc_svm.store.array_writer import AdoptedArray, GrowingArray
-from ooc_svm.store.label_summary import LabelSummary
-from ooc_svm.store.layout import LABEL, LARGEST_FEATURE_COUNT, MANIFEST
-from ooc_svm.store.manifest import CHECKSUMS, HEADER, SIZES, Manifest, StoreMetadata, ValueType, root_mark
+from ooc_svm.store.feature_names import given_names
+from ooc_svm.store.layout import LABEL, MANIFEST
+from ooc_svm.store.manifest import CHECKSUMS, HEADER, SIZES, Manifest, StoreMetadata, root_mark
 from ooc_svm.store.names_writer import write_label_names, write_names
+from ooc_svm.store.options import StoreOptions
 from ooc_svm.store.row_columns import NO_TAIL, RowColumns, TailArrays
 from ooc_svm.store.row_facts import RowFacts
 from ooc_svm.store.unpublished import UnpublishedStore
-from ooc_svm.system.address import located
-
-N_FEATURES = at_least(0, LARGEST_FEATURE_COUNT)
-_SIZE = at_least(1, 2**31 - 1)
-
-
-def _option(kind: Kind, default: Any) -> Any:
-    return field(default=default, metadata={"kind": kind})
-
-
-@checked_fields
-@dataclass(frozen=True)
-class StoreOptions:
-    """How a store is written; raises UsageError for a value that is not possible.
-
-    Where every value is 1 no values are kept, whatever `dtype`. `index_base` is kept as information: column
-    ids here count from 0. `n_features` is by default the number of `feature_names` (a sequence of str, or a
-    file with one a line), without these one more than the largest column id. `overwrite` allows to replace a
-    store of ours. `threads` is the number of chunks compressed at once. A store that is not `durable` may be
-    incomplete after a crash of the machine: it is for the process that writes it. `provenance` is anything
-    that JSON can hold: sources, options, versions. With `named_labels` the labels are places in names that
-    `commit` is given, with `label_sets` in names of sets of labels (`ooc_svm.data.label_sets`). For
-    `block_chunks` and `block_rows` see `ooc_svm.store.blocks.BlockCutter`.
-    """
-
-    dtype: str = _option(DTYPE, "float32")
-    index_base: int = _option(INDEX_BASE, 1)
-    n_features: int | None = _option(N_FEATURES, None)
-    feature_names: Any = _option(FEATURE_NAMES, None)  # noqa: RUF009
-    named_labels: bool = _option(FLAG, False)
-    label_sets: bool = _option(FLAG, False)
-    overwrite: bool = _option(FLAG, False)
-    threads: int = _option(THREADS, 1)
-    durable: bool = _option(FLAG, True)
-    provenance: dict[str, Any] = field(default_factory=dict, metadata={"kind": JSON})
-    chunk_elements: int = _option(_SIZE, layout.CHUNK_ELEMENTS)
-    chunk_rows: int = _option(_SIZE, layout.CHUNK_ROWS)
-    block_chunks: int = _option(_SIZE, layout.BLOCK_CHUNKS)
-    block_rows: int = _option(_SIZE, layout.BLOCK_ROWS)
-
-    @property
-    def format_version(self) -> int:
-        """The version that readers have to know."""
-        return layout.FORMAT_VERSION if self.label_sets else layout.PLAIN_VERSION
 
 
 class StoreBuilder(UnpublishedStore):
@@ -85,14 +30,14 @@ class StoreBuilder(UnpublishedStore):
     """
 
     def __init__(self, path: str | os.PathLike[str], options: StoreOptions) -> None:
-        self.options = options
-        self.facts = RowFacts(located(path), options)
+        self.options, names = options, given_names(options.feature_names)
         super().__init__(path, overwrite=options.overwrite, threads=options.threads, durable=options.durable)
+        self.facts = RowFacts(self.path, options, names)
         named = self.facts.named
         with self.writing():
-            names: tuple[str, ...] = ("", "X", "obs", "var", "uns", MANIFEST)
-            names += (LABEL,) if named else ()
-            self._groups = {name: self.files.create_group(name) for name in names}
+            groups: tuple[str, ...] = ("", "X", "obs", "var", "uns", MANIFEST)
+            groups += (LABEL,) if named else ()
+            self._groups = {name: self.files.create_group(name) for name in groups}
             self._columns = RowColumns(self.files, options.chunk_rows, named, options.label_sets)
             self.tails = TailArrays(self.files, options.chunk_rows, options.dtype)
 
@@ -118,12 +63,12 @@ class StoreBuilder(UnpublishedStore):
         names of labels that are its places. Raises InputError where there are no
         rows, and StorageError where writing failed; nothing is left behind.
         """
-        n_features = self.facts.n_features(n_features)
-        labels = self.facts.label_summary(label_names)
-        arrays = self._finish_arrays(elements, n_features)
+        has_values = self.tails.values is not None
+        known = self.facts.of_all(n_features, provenance, label_names, has_values=has_values)
+        arrays = self._finish_arrays(elements, known["n_features"])
         if label_names is not None:
             arrays.append(write_label_names(self.files, label_names, self.options.chunk_rows))
-        manifest = self._manifest(arrays, n_features, self.options.provenance | (provenance or {}), labels)
+        manifest = self._manifest(arrays, known)
         self.files.settle()
         self._write_manifest(manifest)
         self.publish()
@@ -154,18 +99,12 @@ class StoreBuilder(UnpublishedStore):
             features.extend(np.arange(start, stop, dtype=np.int64) + self.options.index_base)
         return features
 
-    def _manifest(
-        self,
-        arrays: Sequence[GrowingArray | AdoptedArray],
-        n_features: int,
-        provenance: dict[str, Any],
-        labels: LabelSummary,
-    ) -> Manifest:
-        """Write the ends of all arrays and list them."""
+    def _manifest(self, arrays: Sequence[GrowingArray | AdoptedArray], known: Mapping[str, Any]) -> Manifest:
+        """Write the ends of all arrays and list them; ``known``: facts of all rows."""
         listed = tuple(array.finish() for array in arrays)
         self.files.wait()
         facts, options = self.facts, self.options
-        self._groups["X"].update_attributes(layout.csr_attributes(facts.n_rows, n_features))
+        self._groups["X"].update_attributes(layout.csr_attributes(facts.n_rows, known["n_features"]))
         self._groups["obs"].update_attributes(layout.dataframe_attributes(self._columns.names))
         self._groups["var"].update_attributes(layout.dataframe_attributes([]))
         for name in ("uns", MANIFEST):
@@ -174,29 +113,18 @@ class StoreBuilder(UnpublishedStore):
             self._groups[LABEL].update_attributes(layout.CATEGORICAL_ATTRIBUTES)
         metadata = self.files.metadata()
         del metadata[layout.METADATA]
-        value_type: ValueType = "float32" if options.dtype == "float32" else "float64"
         return Manifest(
-            n_rows=facts.n_rows,
-            n_features=n_features,
-            n_nonzeros=facts.n_nonzeros,
-            value_type="ones" if self.tails.values is None else value_type,
-            index_base=options.index_base,
+            **known,
             has_qid=facts.has_qid,
             has_weight=facts.has_weight,
-            labels=labels,
-            label_runs=facts.label_runs.n_runs,
-            qid_groups=facts.qid_groups.n_runs,
             block_chunks=options.block_chunks,
             block_rows=options.block_rows,
             arrays=listed,
             metadata={key: google_crc32c.value(content) for key, content in metadata.items()},
-            provenance=provenance,
             sizes=np.concatenate([np.array(array.sizes, np.int64) for array in arrays]),
             checksums=np.concatenate([np.array(array.checksums, np.uint32) for array in arrays]),
             has_names=facts.feature_names is not None,
             named_labels=facts.named,
-            label_sets=options.label_sets,
-            format_version=options.format_version,
         )
 
     def _write_manifest(self, manifest: Manifest) -> None:

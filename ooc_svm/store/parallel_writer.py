@@ -24,8 +24,9 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
 from ooc_svm.store.array_writer import AdoptedArray, GrowingArray
-from ooc_svm.store.builder import StoreBuilder, StoreOptions
+from ooc_svm.store.builder import StoreBuilder
 from ooc_svm.store.manifest import StoreMetadata, ValueType
+from ooc_svm.store.options import StoreOptions
 from ooc_svm.store.row_columns import NO_TAIL, Tail
 from ooc_svm.store.sinks import sink_of
 from ooc_svm.store.zarr_files import StoreFiles

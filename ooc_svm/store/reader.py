@@ -121,7 +121,7 @@ class StoreParts:
 
 
 class Store:
-    """Rows on disk, read block by block. Made by `open_store`.
+    """Rows on disk, read block by block; some may be held in memory. Made by `open_store`.
 
     Reading is thread-safe as long as every thread has its own `BlockBuffers`.
 
@@ -166,11 +166,9 @@ class Store:
         The names of the features, a sequence of str: the index of ``var`` where it is text.
     parts : StoreParts
         The arrays behind it, for `ooc_svm.store.verify`.
-    columns_nbytes : int
-        Bytes of labels, qids and weights that are in memory.
     """
 
-    columns_nbytes = 0
+    _row_bytes = 8  # Of a decoded block, besides elements: the row pointer
 
     def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
         self.path, self._metadata = metadata.path, metadata
@@ -195,7 +193,7 @@ class Store:
         spans = []
         for index in range(len(rows) - 1):
             count = nonzeros[index + 1] - nonzeros[index]
-            nbytes = 8 * (rows[index + 1] - rows[index] + 1) + width * count
+            nbytes = self._row_bytes * (rows[index + 1] - rows[index]) + 8 + width * count
             spans.append(BlockSpan(index, rows[index], rows[index + 1], count, nbytes))
         return tuple(spans)
 

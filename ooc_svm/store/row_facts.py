@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, LabelledRows, RowBlock, Values
+from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import InputError, UsageError, parameter
+from ooc_svm.store import layout
 from ooc_svm.store.blocks import BlockCutter
-from ooc_svm.store.feature_names import check_count, given_names
+from ooc_svm.store.feature_names import check_count
 from ooc_svm.store.label_summary import LabelSummary, RunCounter, label_collector, label_ranks
 from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
+from ooc_svm.store.options import StoreOptions
 from ooc_svm.store.validate import NOT_FINITE, RuleError, check_rows
 from ooc_svm.system.address import AnyPath
-
-if TYPE_CHECKING:
-    from ooc_svm.store.builder import StoreOptions
 
 
 class RowFacts:
@@ -27,12 +27,11 @@ class RowFacts:
     among the names, which may be those of sets.
     """
 
-    def __init__(self, path: AnyPath, options: StoreOptions) -> None:
-        self._path, self._options = path, options
-        self.feature_names = given_names(options.feature_names)
+    def __init__(self, path: AnyPath, options: StoreOptions, feature_names: FeatureNames | None) -> None:
+        self._path, self._options, self.feature_names = path, options, feature_names
         self.n_rows = self.n_nonzeros = 0
         self.has_qid = self.has_weight = False
-        self.label_runs, self.qid_groups = RunCounter(), RunCounter()
+        self._label_runs, self._qid_groups = RunCounter(), RunCounter()
         self._labels = label_collector(options.chunk_rows, options.label_sets)
         self._cutter = BlockCutter(options.chunk_elements, options.block_chunks, options.block_rows)
         self._largest_id = -1
@@ -112,9 +111,9 @@ class RowFacts:
         """Add all of the next rows but their elements; return the tails that `BlockCutter.add` gives."""
         first = self.n_nonzeros
         self._labels.add(labels)
-        self.label_runs.add(labels)
+        self._label_runs.add(labels)
         if qids is not None:
-            self.qid_groups.add(qids)
+            self._qid_groups.add(qids)
         self.has_qid, self.has_weight = qids is not None, weights is not None
         self.n_rows += len(labels)
         self.n_nonzeros += int(indptr[-1])
@@ -129,10 +128,38 @@ class RowFacts:
         """First rows and first elements of all blocks, each closed by the end of the data."""
         return self._cutter.finish()
 
-    def n_features(self, least: int) -> int:
-        """The number of columns, ``least`` or more where it is not given; InputError if there are no rows."""
+    def of_all(
+        self,
+        n_features: int,
+        provenance: Mapping[str, Any] | None,
+        label_names: Sequence[str] | None,
+        *,
+        has_values: bool,
+    ) -> dict[str, Any]:
+        """What the manifest says of all rows, and `StoreMetadata` too; no rows are added after it.
+
+        ``n_features``: the least number of columns, where it is not given; ``provenance`` is added to that of
+        the options; ``label_names``: what the labels are places of, if they are; ``has_values``: whether a
+        value is not 1. InputError if there are no rows.
+        """
         if not self.n_rows:
             raise InputError(f"there are no rows to write to {self._path}; check the input")
+        options = self._options
+        return {
+            "n_rows": self.n_rows,
+            "n_features": self._n_features(n_features),
+            "n_nonzeros": self.n_nonzeros,
+            "value_type": options.dtype if has_values else "ones",
+            "index_base": options.index_base,
+            "labels": self._label_summary(label_names),
+            "label_runs": self._label_runs.n_runs,
+            "qid_groups": self._qid_groups.n_runs,
+            "label_sets": options.label_sets,
+            "provenance": options.provenance | dict(provenance or {}),
+            "format_version": layout.FORMAT_VERSION if options.label_sets else layout.PLAIN_VERSION,
+        }
+
+    def _n_features(self, least: int) -> int:
         names, n_features = self.feature_names, max(least, self._largest_id + 1)
         if self._options.n_features is not None:
             n_features = self._options.n_features
@@ -141,11 +168,8 @@ class RowFacts:
         check_count(names, n_features, "the store")
         return n_features
 
-    def label_summary(self, names: Sequence[str] | None) -> LabelSummary:
-        """The labels as readers see them: those that are places of names, as places of the sorted names.
-
-        No rows are added after it.
-        """
+    def _label_summary(self, names: Sequence[str] | None) -> LabelSummary:
+        """The labels as readers see them: those that are places of names, as places of the sorted names."""
         labels = self._labels.summary()
         if names is None and not self.named:
             return labels

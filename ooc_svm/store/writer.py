@@ -13,8 +13,9 @@ from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock, Values
 from ooc_svm.errors import shown
 from ooc_svm.parameters import JSON, PATH, TEXT, Complaint, Kind, checks, read_items
 from ooc_svm.store.array_writer import GrowingArray
-from ooc_svm.store.builder import N_FEATURES, StoreBuilder, StoreOptions
+from ooc_svm.store.builder import StoreBuilder
 from ooc_svm.store.manifest import StoreMetadata
+from ooc_svm.store.options import N_FEATURES, StoreOptions
 from ooc_svm.store.row_columns import NO_TAIL
 from ooc_svm.store.row_facts import RowFacts
 from ooc_svm.system.address import AnyPath

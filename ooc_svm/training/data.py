@@ -49,7 +49,7 @@ class Data:
     index_base: int
     remark: str | None = None  # What a user should know of the data
     n_unlabelled: int = 0  # Rows without a label, which were left out
-    conversion_seconds: float | None = None  # Time in which text was made into a store
+    conversion_seconds: Callable[[], float] | None = None  # Gives the time that text took to become a store
     feature_names: FeatureNames | None = None
     n_held_out: int = 0  # Rows that are held out of training
     thread_nbytes: int = 0  # What reading needs besides blocks, for each thread
@@ -97,10 +97,7 @@ def open_data(
         known_by = _BY_FILES if data.format_version is None else _BY_MANIFEST
         names = _names_of(data.feature_names, feature_names, str(data.path), data.n_features)
         details = (data.value_type, data.index_base, data.remark, data.n_unlabelled)
-        columns = data.columns_nbytes
-        return Data(
-            data, known, lambda: data.id, known_by, *details, feature_names=names, shared_nbytes=columns
-        )
+        return Data(data, known, lambda: data.id, known_by, *details, feature_names=names)
     return _open_matrix(data, labels, sample_weight, qid, options, feature_names)
 
 

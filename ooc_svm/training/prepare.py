@@ -5,6 +5,7 @@ No solver, problem or loss is named here: the catalog says where each has its ho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ def open_prepared(
     qid: Any,
     options: TrainOptions,
     feature_names: Any = None,
-    conversion_seconds: float | None = None,
+    conversion_seconds: Callable[[], float] | None = None,
     tuning: TuneRequest | None = None,
 ) -> Preparation:
     """Open what `train` was given, and prepare it; `conversion_seconds` if it was made from text."""

@@ -74,7 +74,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
         where = {"n_rows": data.n_held_out} if data.n_held_out else {"store": str(options.validation)}
         report["validation"] = {**where, "C": C, metric: value}
     if data.conversion_seconds is not None:
-        report["conversion_seconds"] = data.conversion_seconds
+        report["conversion_seconds"] = data.conversion_seconds()
     classes = prepared.classes if prepared.problem.has_classes else np.empty(0)
     binary = [spec.classes for spec in models if spec.classes is not None]
     return Model(

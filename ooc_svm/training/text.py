@@ -32,10 +32,17 @@ _SCRATCH = "ooc-svm-text"
 
 
 class TextStore(NamedTuple):
-    """The store that was made from text, opened, and the time that it took."""
+    """The store that was made from text, and the time that the text took to be read."""
 
     store: Store
-    seconds: float
+    reading_seconds: float
+
+    def seconds(self) -> float:
+        """The time that it took to be made, so far: where not all rows stay in memory it is written later."""
+        from ooc_svm.store.held_store import HeldStore
+
+        late = self.store.writing_seconds if isinstance(self.store, HeldStore) else 0.0
+        return self.reading_seconds + late
 
 
 @contextmanager
@@ -57,7 +64,7 @@ def stored_text(
     _check(store, options)
     with _place(store) as path:
         with ending_at_once():
-            report, made = _convert(inputs, path, reading, options, progress, durable=store is not None)
+            report, made = _convert(inputs, path, reading, options, progress, kept=store is not None)
         trim_freed_memory()
         for warning in find_warnings(report if store is not None else replace(report, rejected=None)):
             warnings.warn(warning, stacklevel=5)
@@ -102,9 +109,9 @@ def _convert(
     options: TrainOptions,
     progress: Callable[[Progress], None] | None,
     *,
-    durable: bool,
+    kept: bool,
 ) -> tuple[ConvertReport, Store]:
-    """Convert; a part of the progress of the training. ``durable``: whether the store is kept."""
+    """Convert; a part of the progress of the training. ``kept``: whether the store is."""
     from ooc_svm.conversion.convert import convert_for_reading
 
     began = time.monotonic()
@@ -131,10 +138,16 @@ def _convert(
         tell("conversion", done, n_bytes=total, n_rows=rows)
 
     given = {name: value for name, value in reading.items() if value is not None}
-    given |= {"threads": options.threads, "memory": options.memory, "durable": durable}
+    given |= {"threads": options.threads, "memory": options.memory, "durable": kept}
     # With landmarks each read computes the features of the rows again: the plan has no room for the rows.
-    hold = options.landmarks is None
-    report, made = convert_for_reading(inputs, path, read, hold=hold, **given)
+    hold, written = options.landmarks is None, kept or _needs_id(options)
+    report, made = convert_for_reading(inputs, path, read, hold=hold, written=written, **given)
     size, seconds = format_size(report.bytes_in), seconds_text(report.seconds)
     tell("note", report.bytes_in, message=f"converted {size} of text to {report.rows:,} rows in {seconds}")
     return report, made
+
+
+def _needs_id(options: TrainOptions) -> bool:
+    """Whether states of runs are known by the content of the data, which the checksums of a store tell."""
+    start = options.warm_start
+    return options.checkpoint is not None or (start is not None and is_folder(start))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 import weakref
 from pathlib import Path
 
@@ -16,8 +18,13 @@ from helpers.compressors import COMPRESSORS
 
 import ooc_svm
 from ooc_svm.engine.local import LocalEngine
-from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
-from ooc_svm.store.kept import KeptBlocks
+from ooc_svm.errors import DamageError, InputError, Interrupted, MemoryBudgetError, StorageError, UsageError
+from ooc_svm.store.held_blocks import HeldBlocks
+from ooc_svm.system import files
+from ooc_svm.system.signals import handle_signals
+
+LITTLE = {"memory": "391MB", "threads": 1}
+"""Hardly more than training needs: no rows are held."""
 
 
 @pytest.fixture
@@ -57,7 +64,7 @@ def test_text_gives_the_model_of_its_store(small, expected, scratch):
 @pytest.mark.parametrize(
     "options",
     [
-        {"memory": "391MB", "threads": 1},  # hardly more than training needs
+        LITTLE,
         {"kernel": "rbf", "gamma": 0.1, "landmarks": 16},  # whose rows are not held in memory
     ],
 )
@@ -75,8 +82,8 @@ def test_what_no_memory_is_left_for_is_not_held(small, expected, scratch, monkey
         held.extend(weakref.ref(block.indices) for block in blocks)
         return blocks
 
-    original = KeptBlocks.hand_over
-    monkeypatch.setattr(KeptBlocks, "hand_over", hand_over)
+    original = HeldBlocks.hand_over
+    monkeypatch.setattr(HeldBlocks, "hand_over", hand_over)
     monkeypatch.setattr(LocalEngine, "pinned", frozenset())
     alive = []
     model = ooc_svm.train(
@@ -84,7 +91,7 @@ def test_what_no_memory_is_left_for_is_not_held(small, expected, scratch, monkey
     )
     assert_same(model, expected)
     assert held
-    assert any(map(all, alive))
+    assert any(each and all(each) for each in alive)
     assert not any(alive[-1])
     assert model.report["bytes_read"] == expected.report["bytes_read"]
 
@@ -110,18 +117,64 @@ def test_the_store_is_kept_where_that_is_asked_for(small, expected, scratch, tmp
         ooc_svm.train(small.text, store=tmp_path / "kept.zarr")
 
 
-@pytest.mark.parametrize("options", [{}, {"checkpoint": "saved"}, {"kernel": "rbf", "landmarks": 16}])
-def test_a_store_is_written_only_where_it_has_to_be(small, scratch, tmp_path, options):
-    if "checkpoint" in options:  # which is of data with an id
-        options = {"checkpoint": tmp_path / "saved"}
+def stored_files(scratch, text, **options):
+    """Names of the files of the store while the models are trained."""
     files = set()
 
     def look(event):
         if event.kind == "pass":
-            files.update(path.name for path in scratch.rglob("*") if path.is_file())
+            files.update(path.name for path in scratch.glob("*/text.zarr/**/*") if path.is_file())
 
-    ooc_svm.train(small.text, progress=look, **options)
-    assert ("zarr.json" in files) == ("0" in files) == bool(options)
+    return ooc_svm.train(text, progress=look, **options), files
+
+
+def test_a_store_is_written_only_where_it_has_to_be(small, expected, scratch, tmp_path):
+    model, files = stored_files(scratch, small.text)
+    assert not files
+    assert_same(model, expected)
+    for options in (LITTLE, {"checkpoint": tmp_path / "saved"}, {"kernel": "rbf", "landmarks": 16}):
+        model, files = stored_files(scratch, small.text, **options)
+        assert {"zarr.json", "0"} <= files
+        shutil.rmtree(tmp_path / "saved", ignore_errors=True)
+        assert_same(model, ooc_svm.train(small.store, **options))
+
+
+def test_a_run_starts_from_the_state_of_another(small, scratch, tmp_path):
+    ooc_svm.train(small.text, C=0.5, checkpoint=tmp_path / "saved")
+    model, files = stored_files(scratch, small.text, warm_start=tmp_path / "saved")
+    assert files
+    assert_same(model, ooc_svm.train(small.store, warm_start=tmp_path / "saved"))
+
+
+def test_rows_that_training_has_no_room_for_are_written_late(small, expected, scratch, monkeypatch):
+    monkeypatch.setattr(LocalEngine, "pinned", frozenset({0}))
+    before = ooc_svm.train(small.text, store=scratch / "kept.zarr")
+    late = ooc_svm.train(small.text)
+    for model in (before, late):
+        assert_same(model, expected)
+    assert late.report["bytes_read"] == before.report["bytes_read"]
+    assert [path.name for path in scratch.iterdir()] == ["kept.zarr"]
+
+
+@pytest.mark.fault
+def test_a_signal_while_rows_are_written_late_ends_it_at_once(small, scratch, monkeypatch):
+    sent, kinds = [], []
+
+    def write_fully(descriptor, content):
+        if not sent:
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+        original(descriptor, content)
+
+    original = files.write_fully
+    monkeypatch.setattr(LocalEngine, "pinned", frozenset())
+    monkeypatch.setattr("ooc_svm.store.fsync.write_fully", write_fully)
+    with pytest.raises(Interrupted, match=r"interrupted by SIGINT before the end"), handle_signals():
+        ooc_svm.train(small.text, progress=lambda event: kinds.append(event.kind))
+    assert time.monotonic() - sent[0] < 6  # and not the time that a training has to come to its end
+    assert "conversion" in kinds
+    assert "pass" not in kinds
+    assert not list(scratch.iterdir())
 
 
 def test_only_chunks_of_a_store_that_is_kept_are_forced_to_the_disk(small, scratch, tmp_path, monkeypatch):
@@ -132,7 +185,7 @@ def test_only_chunks_of_a_store_that_is_kept_are_forced_to_the_disk(small, scrat
 
     monkeypatch.setattr(os, "fsync", fsync)
     ooc_svm.train(small.text, checkpoint=tmp_path / "saved")
-    assert forced
+    assert any(path.startswith(str(scratch)) for path in forced)
     assert not any("/c/" in path for path in forced)
     ooc_svm.train(small.text, store=tmp_path / "kept.zarr")
     for name in ("indptr", "indices", "data"):
@@ -253,10 +306,11 @@ def test_a_scratch_folder_that_cannot_be_written_is_said(small, tmp_path, monkey
 KILLED = """
 import os, signal, sys
 import ooc_svm
+LITTLE = {"memory": "391MB", "threads": 1}
 def end(event):
     if event.kind == "note":
         os.kill(os.getpid(), signal.SIGKILL)
-ooc_svm.train(sys.argv[1], memory="391MB", threads=1, progress=end)
+ooc_svm.train(sys.argv[1], progress=end, **LITTLE)
 """
 
 

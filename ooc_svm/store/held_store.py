@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,18 +17,24 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
 from ooc_svm.store import layout
-from ooc_svm.store.builder import StoreOptions
-from ooc_svm.store.kept import KeptBlocks
+from ooc_svm.store.feature_names import given_names
+from ooc_svm.store.held_blocks import HeldBlocks
 from ooc_svm.store.label_summary import label_ranks
-from ooc_svm.store.manifest import StoreMetadata, ValueType
+from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.open import open_store
+from ooc_svm.store.options import StoreOptions
 from ooc_svm.store.reader import Column, NamedColumn, NumberColumn, Store, StoreParts
 from ooc_svm.store.row_facts import RowFacts
 from ooc_svm.store.storage import LocalStorage
 from ooc_svm.store.writer import StoreWriter
-from ooc_svm.system.address import located
+from ooc_svm.system.address import AnyPath, located
+from ooc_svm.system.malloc import trim_freed_memory
+from ooc_svm.system.signals import ending_at_once
 
 _COLUMNS = ("label", "qid", "weight")
+
+# Bytes of a row besides its elements: its pointer and columns, one of which is there twice while it is joined
+_ROW_BYTES = 8 * (1 + len(_COLUMNS) + 1)
 
 
 class ArrayInMemory:
@@ -45,24 +52,32 @@ class ArrayInMemory:
 
 
 class HeldStore(Store):
-    """A store whose blocks are all held in memory.
+    """A store whose blocks are all held in memory, and its columns too.
 
-    It is written, by ``write``, when not all of them are held any more, or its id is asked for.
-    ``columns_nbytes`` are the bytes of its columns, which are in memory until then.
+    It is written, by ``write``, when not all blocks are held any more, or its id is asked for.
+    ``column_bytes`` are those of a row in the columns: blocks count them as theirs, so that what has no room
+    for all blocks with their columns has the store written, whose columns take no memory.
+
+    Attributes
+    ----------
+    writing_seconds : float
+        Time that this took.
     """
 
     def __init__(
         self,
         metadata: StoreMetadata,
         parts: StoreParts,
-        columns_nbytes: int,
+        column_bytes: int,
         blocks: Sequence[RowBlock],
         write: Callable[[Sequence[RowBlock]], Store],
     ) -> None:
+        self._row_bytes = 8 + column_bytes
         super().__init__(metadata, parts)
+        assert len(blocks) == len(self.blocks)
         self.hold(blocks)
-        self.columns_nbytes = columns_nbytes
         self._write: Callable[[Sequence[RowBlock]], Store] | None = write
+        self.writing_seconds = 0.0
 
     @property
     def id(self) -> str:
@@ -84,20 +99,28 @@ class HeldStore(Store):
 
     def _write_once(self) -> None:
         """Write the store if it is not on the disk, from which all is read then that is not held."""
-        if self._write is not None:
-            written, self._write = self._write(list(self._held.values())), None
-            self._metadata, self.parts, self.columns_nbytes = written._metadata, written.parts, 0
+        if self._write is None:
+            return
+        began = time.monotonic()
+        with ending_at_once():
+            written = self._write(list(self._held.values()))
+        self._write, self._metadata, self.parts = None, written._metadata, written.parts
+        self.n_chunks, self.n_bytes = written.n_chunks, written.n_bytes
+        trim_freed_memory()
+        self.writing_seconds += time.monotonic() - began
 
 
 class HeldRows:
     """Takes rows as a `StoreWriter` does, and holds the first blocks of the store, as many as fit.
 
-    Where all of them do, and the store is not to be ``durable``, it is written only if `HeldStore` has to.
+    Where all of them do, the store is written only if `HeldStore` has to.
 
     Parameters
     ----------
     most_bytes : int
         Memory for rows.
+    written : bool
+        Whether the store is written in any case, while the rows come in.
     path, **options
         As for `StoreWriter`.
 
@@ -107,30 +130,36 @@ class HeldRows:
         As `StoreWriter` does.
     """
 
-    def __init__(self, most_bytes: int, path: str | os.PathLike[str], **options: Any) -> None:
-        self._path, self._options = located(path), StoreOptions(**options)
-        self._open_writer = partial(StoreWriter, path, **options)
-        self._kept = KeptBlocks(most_bytes, self._options.dtype)
+    def __init__(self, most_bytes: int, written: bool, path: str | os.PathLike[str], **options: Any) -> None:
+        self._path, self._options = located(path).absolute(), StoreOptions(**options)
+        names = given_names(self._options.feature_names)
+        self._open_writer = partial(StoreWriter, self._path, **options | {"feature_names": names})
+        self._blocks = HeldBlocks(most_bytes, self._options.dtype, 8 if written else _ROW_BYTES)
         self._columns: dict[str, list[npt.NDArray[Any]]] = {}  # Those of rows that are not written
-        self._facts = RowFacts(self._path, self._options)
+        self._facts = RowFacts(self._path, self._options, names)
         self._writer: StoreWriter | None = None
-        self._made: Callable[[], Store] | None = None
-        if self._options.durable:
+        self._store: Store | None = None
+        if written:
             self._begin_to_write()
+
+    @property
+    def path(self) -> AnyPath:
+        """Where the store is, or would be."""
+        return self._path
 
     def append(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
         """See `StoreWriter.append`."""
         rows = labelled.rows
         if not rows.n_rows:
             return
-        if self._writer is None and not self._kept.has_room(rows):
-            self._begin_to_write()
         values = self._facts.check(labelled, weights)
+        if self._writer is None and not self._blocks.has_room(rows):
+            self._begin_to_write()
         if self._writer is None:
             self._add(labelled, weights)
         else:
             self._writer.append_checked(labelled, values, weights)
-        self._kept.append(rows, values, self._facts.block_starts)
+        self._blocks.append(rows, values, self._facts.block_starts)
 
     def _add(self, labelled: LabelledRows, weights: Float64Array | None) -> None:
         """Take all of the rows but their elements."""
@@ -145,8 +174,7 @@ class HeldRows:
         """Write the rows so far; those to come are written as they are appended."""
         self._writer = self._open_writer()
         self._facts = self._writer.facts
-        _append_blocks(self._writer, self._kept.so_far(), _joined(self._columns))
-        self._columns = {}
+        _append_blocks(self._writer, self._blocks.so_far(), _joined(self._columns))
 
     def commit(
         self,
@@ -163,45 +191,25 @@ class HeldRows:
         }
         if self._writer is not None:
             written = self._writer.commit(**details)
-            self._made = partial(self._opened, written.value_type)
+            self._store = open_store(self._path)
+            self._store.hold(self._blocks.hand_over(_value_dtype(written)))
             return written
-        metadata = self._metadata(self._facts.n_features(n_features or 0), provenance or {}, label_names)
-        columns, self._columns = _joined(self._columns), {}
-        self._made = partial(
-            HeldStore,
+        known = self._facts.of_all(
+            n_features or 0, provenance, label_names, has_values=self._blocks.has_values
+        )
+        names = None if label_names is None else tuple(sorted(label_names))
+        metadata = StoreMetadata(
+            path=self._path, id="", shared_id="", n_chunks=0, n_bytes=0, label_names=names, **known
+        )
+        columns = _joined(self._columns)
+        self._store = HeldStore(
             metadata,
             self._parts(columns, label_names),
-            sum(column.nbytes for column in columns.values()),
-            self._kept.hand_over(_value_dtype(metadata.value_type)),
+            sum(column.itemsize for column in columns.values()),
+            self._blocks.hand_over(_value_dtype(metadata)),
             partial(_written, self._open_writer, columns, details),
         )
         return metadata
-
-    def _metadata(
-        self, n_features: int, provenance: dict[str, Any], names: Sequence[str] | None
-    ) -> StoreMetadata:
-        """What is known of the store without its files."""
-        facts, options = self._facts, self._options
-        value_type: ValueType = "float32" if options.dtype == "float32" else "float64"
-        return StoreMetadata(
-            path=self._path,
-            id="",
-            shared_id="",
-            n_rows=facts.n_rows,
-            n_features=n_features,
-            n_nonzeros=facts.n_nonzeros,
-            value_type=value_type if self._kept.has_values else "ones",
-            index_base=options.index_base,
-            labels=facts.label_summary(names),
-            label_runs=facts.label_runs.n_runs,
-            label_names=None if names is None else tuple(sorted(names)),
-            qid_groups=facts.qid_groups.n_runs,
-            provenance=options.provenance | provenance,
-            format_version=options.format_version,
-            n_chunks=0,
-            n_bytes=0,
-            label_sets=options.label_sets,
-        )
 
     def _parts(self, columns: Mapping[str, npt.NDArray[Any]], names: Sequence[str] | None) -> StoreParts:
         """Columns in memory, and no elements: those of all blocks are held."""
@@ -214,7 +222,7 @@ class HeldRows:
             label = NamedColumn(arrays["label"], label_ranks(names), str(self._path), code_type)
         tables, feature_names = self._facts.block_tables(), self._facts.feature_names
         return StoreParts(
-            storage=LocalStorage(self._path.parent),
+            storage=LocalStorage(self._path.parent),  # There is none at the path; nothing is read from it
             indptr=nothing,
             indices=nothing,
             data=None,
@@ -228,15 +236,10 @@ class HeldRows:
             feature_names=None if feature_names is None else lambda: feature_names,
         )
 
-    def _opened(self, value_type: ValueType) -> Store:
-        made = open_store(self._path)
-        made.hold(self._kept.hand_over(_value_dtype(value_type)))
-        return made
-
     def store(self) -> Store:
         """The store, which is committed, with the blocks that are held."""
-        assert self._made is not None
-        return self._made()
+        assert self._store is not None
+        return self._store
 
     def close(self) -> None:
         """Release everything; what was not committed is removed."""
@@ -275,9 +278,10 @@ def _append_blocks(
         writer.append_checked(LabelledRows(block, label, qid), block.values, weight)
 
 
-def _joined(columns: Mapping[str, Sequence[npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-    return {name: np.concatenate(parts) for name, parts in columns.items()}
+def _joined(columns: dict[str, list[npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    """The parts of each column as one; they are no longer there."""
+    return {name: np.concatenate(columns.pop(name)) for name in list(columns)}
 
 
-def _value_dtype(value_type: ValueType) -> str | None:
-    return None if value_type == "ones" else value_type
+def _value_dtype(known: StoreMetadata) -> str | None:
+    return None if known.value_type == "ones" else known.value_type

@@ -12,8 +12,8 @@ from helpers.store_data import from_lengths, labelled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ooc_svm.store import kept, open_store
-from ooc_svm.store.held import HeldRows
+from ooc_svm.store import held_blocks, open_store
+from ooc_svm.store.held_store import HeldRows
 
 EVERYTHING = 10**9
 
@@ -21,12 +21,12 @@ EVERYTHING = 10**9
 @pytest.fixture(autouse=True)
 def _small_and_fast(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr(kept, "_USUAL_ELEMENTS", 3)  # arrays grow
+    monkeypatch.setattr(held_blocks, "_USUAL_ELEMENTS", 3)  # arrays grow
 
 
 def write(path, matrix, batches, most_bytes, **options):
     """Write a store; the blocks that are held, and those that are read."""
-    with HeldRows(most_bytes, path, n_features=matrix.shape[1], overwrite=True, **options) as rows:
+    with HeldRows(most_bytes, True, path, n_features=matrix.shape[1], overwrite=True, **options) as rows:
         append(rows, matrix, batches)
         rows.commit()
     store = open_store(path)

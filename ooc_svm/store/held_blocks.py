@@ -1,4 +1,4 @@
-"""Blocks of a store as they are written, decoded, for a reader in the same process.
+"""Blocks of a store that is being made, decoded, for a reader in the same process.
 
 Reading a block again takes time even from the system's cache: it is decompressed and checked, into memory
 that is touched for the first time.
@@ -18,18 +18,18 @@ from ooc_svm.store.layout import BLOCK_CHUNKS, CHUNK_ELEMENTS
 
 # Elements of most blocks; memory that is not written to takes none.
 _USUAL_ELEMENTS = (BLOCK_CHUNKS + 1) * CHUNK_ELEMENTS
-# Bytes of a row besides its elements: a row pointer, a label and a qid.
-_ROW_BYTES = 24
 
 
-class KeptBlocks:
+class HeldBlocks:
     """The first blocks of a store, as many as fit in ``most_bytes``, the one that is being filled included.
 
-    ``dtype`` is that of values; ``has_values`` says whether some are not 1.
+    ``dtype`` is that of values; ``row_bytes`` are what each row takes besides its elements, with what is held
+    elsewhere. ``has_values`` says whether some values are not 1.
     """
 
-    def __init__(self, most_bytes: int, dtype: npt.DTypeLike) -> None:
-        self._most_bytes, self._value_bytes = most_bytes, np.dtype(dtype).itemsize
+    def __init__(self, most_bytes: int, dtype: npt.DTypeLike, row_bytes: int = 8) -> None:
+        self._most_bytes, self._row_bytes = most_bytes, row_bytes
+        self._value_bytes = np.dtype(dtype).itemsize
         self._blocks: list[RowBlock] = []
         self._open: _OpenBlock | None = _OpenBlock(0)  # None when no more fits
         self._n_rows = self._nbytes = 0
@@ -37,7 +37,7 @@ class KeptBlocks:
 
     def _nbytes_of(self, rows: RowBlock) -> int:
         """Bytes of rows: without values they get some if later ones have them."""
-        return _ROW_BYTES * rows.n_rows + (4 + self._value_bytes) * len(rows.indices)
+        return self._row_bytes * rows.n_rows + (4 + self._value_bytes) * len(rows.indices)
 
     def has_room(self, rows: RowBlock) -> bool:
         """Whether the next rows fit."""
@@ -64,7 +64,7 @@ class KeptBlocks:
         self._n_rows += rows.n_rows
 
     def so_far(self) -> Iterator[RowBlock]:
-        """The rows that were appended, block by block; no more are appended after this."""
+        """The rows appended so far, block by block."""
         yield from self._blocks
         if self._open is not None and self._open.start < self._n_rows:
             yield self._open.block()
@@ -72,7 +72,7 @@ class KeptBlocks:
     def hand_over(self, value_dtype: npt.DTypeLike | None) -> list[RowBlock]:
         """The first blocks of the store, which is complete; all of them where they fitted.
 
-        They are no longer kept here. ``value_dtype`` is that of the store, None where all values are 1.
+        They are no longer held here. ``value_dtype`` is that of the store, None where all values are 1.
         """
         blocks = list(self.so_far())
         self._blocks, self._open = [], None
@@ -106,7 +106,7 @@ class _OpenBlock:
         self._n_elements = after
 
     def block(self) -> RowBlock:
-        """The block; nothing is appended any more."""
+        """The rows so far."""
         n, values = self._n_elements, self._values
         fitted_values = None if values is None else fitted(values, n)
         return RowBlock(self.start, np.concatenate(self._ends), fitted(self._indices, n), fitted_values)
