@@ -47,7 +47,7 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
         facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data"))
     size = f"{count(len(models), 'model')} of {count(report['n_features'], 'feature')}"
     if "conversion_seconds" in report:
-        facts.append(("conversion", f"{seconds(report['conversion_seconds'])}, of text to a store"))
+        facts.append(("conversion", f"{seconds(report['conversion_seconds'])}, of text"))
     facts += [
         ("time", seconds(report["seconds"]) + _waiting(report)),
         ("peak memory", format_size(report["peak_memory_bytes"])),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ooc_svm.conversion.formats import format_of, is_anndata
-from ooc_svm.conversion.in_process import convert_and_hold, convert_here
+from ooc_svm.conversion.in_process import convert_for_reading_here, convert_here
 from ooc_svm.conversion.options import CONVERT_KINDS, INPUTS, ConvertOptions
 from ooc_svm.conversion.report import ConvertReport, Progress
 from ooc_svm.errors import UsageError, parameter
@@ -179,13 +179,13 @@ def convert_for_reading(
     progress: Progress,
     *,
     hold: bool,
-    written: bool,
+    write_always: bool,
     feature_names: Any = None,
     **options: Any,
 ) -> tuple[ConvertReport, Store]:
-    """Convert text as `convert` does, for a reader in this process; see `convert_and_hold`."""
+    """Convert text as `convert` does, for a reader in this process; see `convert_for_reading_here`."""
     wanted = ConvertOptions(output, feature_names=given_names(feature_names), **options)
-    return convert_and_hold(expanded(inputs), wanted, progress, hold=hold, written=written)
+    return convert_for_reading_here(expanded(inputs), wanted, progress, hold=hold, write_always=write_always)
 
 
 @checks(

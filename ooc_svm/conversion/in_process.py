@@ -31,19 +31,24 @@ def convert_here(
     return report
 
 
-def convert_and_hold(
-    inputs: Sequence[InputPath], options: ConvertOptions, progress: Progress, *, hold: bool, written: bool
+def convert_for_reading_here(
+    inputs: Sequence[InputPath],
+    options: ConvertOptions,
+    progress: Progress,
+    *,
+    hold: bool,
+    write_always: bool,
 ) -> tuple[ConvertReport, Store]:
-    """Convert text; the store, which holds the blocks that fit in memory, if any are to be held.
+    """Convert text; returns the store, which holds the blocks that fit in memory if it is to ``hold`` some.
 
-    Unless it is to be ``written`` in any case, one that holds all of its blocks is not.
+    One that holds all of its blocks is not written, unless it is to be in any case.
     """
 
     def writer(rows: InputRows) -> Callable[..., HeldRows]:
         most = rows.plan.held_bytes if hold else 0
         # What will not fit is written while it is read, by threads that wait otherwise.
         too_large = _LEAST_GROWTH * (rows.total_bytes or 0) > most
-        return partial(HeldRows, most, written or too_large)
+        return partial(HeldRows, most_bytes=most, write_always=write_always or too_large)
 
     report, rows = _converted("svmlight", inputs, options, progress, writer)
     return report, rows.store()
@@ -56,7 +61,7 @@ def _converted(
     progress: Progress | None,
     writer_of: Callable[[InputRows], Callable[..., RowWriter]],
 ) -> tuple[ConvertReport, RowWriter]:
-    """Convert data of one of the formats; ``writer_of`` gives what makes the writer, which is closed then."""
+    """Convert data of one of the formats, to what ``writer_of`` makes of them; returns the writer, closed."""
     meter = Meter(progress, options.reorders)
     scratch = Scratch(options.output)
     rows = open_rows(format_name, data, options, scratch.path, meter.read)

@@ -80,7 +80,7 @@ class ConvertReport:
     bytes_out : int
         Size of the store's chunks, as far as they are written.
     seconds : float
-        Time from the call to the store on the disk.
+        Time from the call to the store, on the disk or in memory.
     rejected : Path or None
         The file with the bad lines, if there are any.
     label_names : tuple of str or None

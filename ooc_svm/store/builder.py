@@ -58,10 +58,10 @@ class StoreBuilder(UnpublishedStore):
     ) -> StoreMetadata:
         """Write what is left, the manifest last, and put the store in its place.
 
-        `elements` are ``X/indices`` and ``X/data``, complete but for their ends; `n_features` is for options
-        that have none; `provenance` is added to that of the options; `label_names` has the
-        names of labels that are its places. Raises InputError where there are no
-        rows, and StorageError where writing failed; nothing is left behind.
+        `elements` are ``X/indices`` and ``X/data``, complete but for their ends; `n_features` is the least
+        number of columns, for options that have none; `provenance` is added to that of the options;
+        `label_names` has the names of labels that are its places. Raises InputError where there are no rows,
+        and StorageError where writing failed; nothing is left behind.
         """
         has_values = self.tails.values is not None
         known = self.facts.of_all(n_features, provenance, label_names, has_values=has_values)

@@ -6,7 +6,7 @@ that is touched for the first time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,19 @@ from ooc_svm.store.layout import BLOCK_CHUNKS, CHUNK_ELEMENTS
 _USUAL_ELEMENTS = (BLOCK_CHUNKS + 1) * CHUNK_ELEMENTS
 
 
+POINTER_BYTES = 8
+"""Bytes of a row in its block besides its elements."""
+
+
 class HeldBlocks:
     """The first blocks of a store, as many as fit in ``most_bytes``, the one that is being filled included.
 
-    ``dtype`` is that of values; ``row_bytes`` are what each row takes besides its elements, with what is held
-    elsewhere. ``has_values`` says whether some values are not 1.
+    The last row pointer of each block is not counted. ``dtype`` is that of values; ``row_bytes`` are what
+    each row takes besides its elements, with what is held of it elsewhere. ``has_values`` says whether some
+    values are not 1.
     """
 
-    def __init__(self, most_bytes: int, dtype: npt.DTypeLike, row_bytes: int = 8) -> None:
+    def __init__(self, most_bytes: int, dtype: npt.DTypeLike, row_bytes: int) -> None:
         self._most_bytes, self._row_bytes = most_bytes, row_bytes
         self._value_bytes = np.dtype(dtype).itemsize
         self._blocks: list[RowBlock] = []
@@ -63,19 +68,20 @@ class HeldBlocks:
         self._open.extend(rows.indptr, rows.indices, values, begin, rows.n_rows)
         self._n_rows += rows.n_rows
 
-    def so_far(self) -> Iterator[RowBlock]:
-        """The rows appended so far, block by block."""
-        yield from self._blocks
+    def stop(self) -> list[RowBlock]:
+        """Hold no more rows, nor those of the block that is being filled; all rows so far, in blocks."""
+        blocks = list(self._blocks)
         if self._open is not None and self._open.start < self._n_rows:
-            yield self._open.block()
+            blocks.append(self._open.block())
+        self._open = None
+        return blocks
 
     def hand_over(self, value_dtype: npt.DTypeLike | None) -> list[RowBlock]:
         """The first blocks of the store, which is complete; all of them where they fitted.
 
         They are no longer held here. ``value_dtype`` is that of the store, None where all values are 1.
         """
-        blocks = list(self.so_far())
-        self._blocks, self._open = [], None
+        blocks, self._blocks = self.stop(), []
         return [_with_values(block, value_dtype) for block in blocks]
 
 
@@ -106,7 +112,7 @@ class _OpenBlock:
         self._n_elements = after
 
     def block(self) -> RowBlock:
-        """The rows so far."""
+        """The block; nothing is appended any more."""
         n, values = self._n_elements, self._values
         fitted_values = None if values is None else fitted(values, n)
         return RowBlock(self.start, np.concatenate(self._ends), fitted(self._indices, n), fitted_values)

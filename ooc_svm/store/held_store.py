@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,15 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
 from ooc_svm.store import layout
 from ooc_svm.store.feature_names import given_names
-from ooc_svm.store.held_blocks import HeldBlocks
+from ooc_svm.store.held_blocks import POINTER_BYTES, HeldBlocks
 from ooc_svm.store.label_summary import label_ranks
-from ooc_svm.store.manifest import StoreMetadata
+from ooc_svm.store.manifest import StoreMetadata, ValueType
 from ooc_svm.store.open import open_store
 from ooc_svm.store.options import StoreOptions
 from ooc_svm.store.reader import Column, NamedColumn, NumberColumn, Store, StoreParts
 from ooc_svm.store.row_facts import RowFacts
+from ooc_svm.store.row_writer import RowWriter
 from ooc_svm.store.storage import LocalStorage
-from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.malloc import trim_freed_memory
 from ooc_svm.system.signals import ending_at_once
@@ -34,7 +34,7 @@ from ooc_svm.system.signals import ending_at_once
 _COLUMNS = ("label", "qid", "weight")
 
 # Bytes of a row besides its elements: its pointer and columns, one of which is there twice while it is joined
-_ROW_BYTES = 8 * (1 + len(_COLUMNS) + 1)
+_ROW_BYTES = POINTER_BYTES + 8 * (len(_COLUMNS) + 1)
 
 
 class ArrayInMemory:
@@ -52,44 +52,42 @@ class ArrayInMemory:
 
 
 class HeldStore(Store):
-    """A store whose blocks are all held in memory, and its columns too.
+    """A store whose blocks are all held in memory, as its columns are.
 
-    It is written, by ``write``, when not all blocks are held any more, or its id is asked for.
-    ``column_bytes`` are those of a row in the columns: blocks count them as theirs, so that what has no room
-    for all blocks with their columns has the store written, whose columns take no memory.
-
-    Attributes
-    ----------
-    writing_seconds : float
-        Time that this took.
+    It is written, by ``write``, when not all blocks are held any more, or its id is asked for. From then on
+    its columns are read from the disk.
     """
 
     def __init__(
         self,
         metadata: StoreMetadata,
         parts: StoreParts,
-        column_bytes: int,
+        columns_nbytes: int,
         blocks: Sequence[RowBlock],
         write: Callable[[Sequence[RowBlock]], Store],
     ) -> None:
-        self._row_bytes = 8 + column_bytes
         super().__init__(metadata, parts)
         assert len(blocks) == len(self.blocks)
         self.hold(blocks)
+        self.columns_nbytes = columns_nbytes
         self._write: Callable[[Sequence[RowBlock]], Store] | None = write
-        self.writing_seconds = 0.0
 
     @property
     def id(self) -> str:
-        """See `Store`."""
+        """See `Store.id`."""
         self._write_once()
         return super().id
 
     @property
     def shared_id(self) -> str:
-        """See `Store`."""
+        """See `Store.shared_id`."""
         self._write_once()
         return super().shared_id
+
+    def settle(self, n_bytes: int) -> None:
+        """See `Store.settle`."""
+        if sum(span.nbytes for span in self.blocks) + self.columns_nbytes > n_bytes:
+            self._write_once()
 
     def hold_only(self, numbers: Collection[int]) -> None:
         """See `Store.hold_only`."""
@@ -103,9 +101,9 @@ class HeldStore(Store):
             return
         began = time.monotonic()
         with ending_at_once():
-            written = self._write(list(self._held.values()))
-        self._write, self._metadata, self.parts = None, written._metadata, written.parts
-        self.n_chunks, self.n_bytes = written.n_chunks, written.n_bytes
+            store = self._write(list(self._held.values()))
+        self._write, self._metadata, self.parts, self.columns_nbytes = None, store._metadata, store.parts, 0
+        self.n_chunks, self.n_bytes = store.n_chunks, store.n_bytes
         trim_freed_memory()
         self.writing_seconds += time.monotonic() - began
 
@@ -113,16 +111,16 @@ class HeldStore(Store):
 class HeldRows:
     """Takes rows as a `StoreWriter` does, and holds the first blocks of the store, as many as fit.
 
-    Where all of them do, the store is written only if `HeldStore` has to.
+    Where all of them do, the store is written only when `HeldStore` needs it on the disk.
 
     Parameters
     ----------
-    most_bytes : int
-        Memory for rows.
-    written : bool
-        Whether the store is written in any case, while the rows come in.
     path, **options
         As for `StoreWriter`.
+    most_bytes : int
+        Memory for rows.
+    write_always : bool
+        Whether the store is written in any case, while the rows come in.
 
     Raises
     ------
@@ -130,17 +128,20 @@ class HeldRows:
         As `StoreWriter` does.
     """
 
-    def __init__(self, most_bytes: int, written: bool, path: str | os.PathLike[str], **options: Any) -> None:
-        self._path, self._options = located(path).absolute(), StoreOptions(**options)
-        names = given_names(self._options.feature_names)
-        self._open_writer = partial(StoreWriter, self._path, **options | {"feature_names": names})
-        self._blocks = HeldBlocks(most_bytes, self._options.dtype, 8 if written else _ROW_BYTES)
+    def __init__(
+        self, path: str | os.PathLike[str], *, most_bytes: int, write_always: bool, **options: Any
+    ) -> None:
+        self._path = located(path).absolute()
+        names = given_names(options.get("feature_names"))
+        self._options = StoreOptions(**options | {"feature_names": names})
+        row_bytes = POINTER_BYTES if write_always else _ROW_BYTES
+        self._blocks = HeldBlocks(most_bytes, self._options.dtype, row_bytes)
         self._columns: dict[str, list[npt.NDArray[Any]]] = {}  # Those of rows that are not written
         self._facts = RowFacts(self._path, self._options, names)
-        self._writer: StoreWriter | None = None
+        self._writer: RowWriter | None = None
         self._store: Store | None = None
-        if written:
-            self._begin_to_write()
+        if write_always:
+            self._begin_to_write([])
 
     @property
     def path(self) -> AnyPath:
@@ -154,11 +155,11 @@ class HeldRows:
             return
         values = self._facts.check(labelled, weights)
         if self._writer is None and not self._blocks.has_room(rows):
-            self._begin_to_write()
+            self._begin_to_write(self._blocks.stop())
         if self._writer is None:
             self._add(labelled, weights)
         else:
-            self._writer.append_checked(labelled, values, weights)
+            self._writer.append(labelled, values, weights)
         self._blocks.append(rows, values, self._facts.block_starts)
 
     def _add(self, labelled: LabelledRows, weights: Float64Array | None) -> None:
@@ -170,11 +171,11 @@ class HeldRows:
             if column is not None:
                 self._columns.setdefault(name, []).append(column.copy())
 
-    def _begin_to_write(self) -> None:
+    def _begin_to_write(self, blocks: Sequence[RowBlock]) -> None:
         """Write the rows so far; those to come are written as they are appended."""
-        self._writer = self._open_writer()
+        self._writer = RowWriter(self._path, self._options)
         self._facts = self._writer.facts
-        _append_blocks(self._writer, self._blocks.so_far(), _joined(self._columns))
+        _append_blocks(self._writer, blocks, _joined(self._columns))
 
     def commit(
         self,
@@ -183,20 +184,11 @@ class HeldRows:
         provenance: dict[str, Any] | None = None,
         label_names: Sequence[str] | None = None,
     ) -> StoreMetadata:
-        """See `StoreWriter.commit`; of a store that is not written, the id and the sizes are empty."""
-        details: dict[str, Any] = {
-            "n_features": n_features,
-            "provenance": provenance,
-            "label_names": label_names,
-        }
+        """See `StoreWriter.commit`; of a store that is not written, the ids are empty and the sizes 0."""
         if self._writer is not None:
-            written = self._writer.commit(**details)
-            self._store = open_store(self._path)
-            self._store.hold(self._blocks.hand_over(_value_dtype(written)))
-            return written
-        known = self._facts.of_all(
-            n_features or 0, provenance, label_names, has_values=self._blocks.has_values
-        )
+            return self._writer.commit(n_features, provenance, label_names)
+        has_values = self._blocks.has_values
+        known = self._facts.of_all(n_features or 0, provenance, label_names, has_values=has_values)
         names = None if label_names is None else tuple(sorted(label_names))
         metadata = StoreMetadata(
             path=self._path, id="", shared_id="", n_chunks=0, n_bytes=0, label_names=names, **known
@@ -205,9 +197,9 @@ class HeldRows:
         self._store = HeldStore(
             metadata,
             self._parts(columns, label_names),
-            sum(column.itemsize for column in columns.values()),
-            self._blocks.hand_over(_value_dtype(metadata)),
-            partial(_written, self._open_writer, columns, details),
+            sum(column.nbytes for column in columns.values()),
+            self._blocks.hand_over(_value_dtype(metadata.value_type)),
+            partial(_write_store, self._path, self._options, columns, (n_features, provenance, label_names)),
         )
         return metadata
 
@@ -238,7 +230,9 @@ class HeldRows:
 
     def store(self) -> Store:
         """The store, which is committed, with the blocks that are held."""
-        assert self._store is not None
+        if self._store is None:
+            self._store = open_store(self._path)
+            self._store.hold(self._blocks.hand_over(_value_dtype(self._store.value_type)))
         return self._store
 
     def close(self) -> None:
@@ -253,21 +247,22 @@ class HeldRows:
         self.close()
 
 
-def _written(
-    open_writer: Callable[[], StoreWriter],
+def _write_store(
+    path: AnyPath,
+    options: StoreOptions,
     columns: Mapping[str, npt.NDArray[Any]],
-    details: Mapping[str, Any],
+    details: tuple[int | None, dict[str, Any] | None, Sequence[str] | None],
     blocks: Sequence[RowBlock],
 ) -> Store:
-    """Write rows that were held."""
-    with open_writer() as writer:
+    """Write rows that were held; ``details`` are for the commit."""
+    with RowWriter(path, options) as writer:
         _append_blocks(writer, blocks, columns)
-        written = writer.commit(**details)
-    return open_store(written.path)
+        writer.commit(*details)
+    return open_store(path)
 
 
 def _append_blocks(
-    writer: StoreWriter, blocks: Iterable[RowBlock], columns: Mapping[str, npt.NDArray[Any]]
+    writer: RowWriter, blocks: Sequence[RowBlock], columns: Mapping[str, npt.NDArray[Any]]
 ) -> None:
     """Append rows that were checked."""
     for block in blocks:
@@ -275,7 +270,7 @@ def _append_blocks(
             columns[name][block.start : block.stop] if name in columns else None for name in _COLUMNS
         )
         assert label is not None
-        writer.append_checked(LabelledRows(block, label, qid), block.values, weight)
+        writer.append(LabelledRows(block, label, qid), block.values, weight)
 
 
 def _joined(columns: dict[str, list[npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
@@ -283,5 +278,5 @@ def _joined(columns: dict[str, list[npt.NDArray[Any]]]) -> dict[str, npt.NDArray
     return {name: np.concatenate(columns.pop(name)) for name in list(columns)}
 
 
-def _value_dtype(known: StoreMetadata) -> str | None:
-    return None if known.value_type == "ones" else known.value_type
+def _value_dtype(value_type: ValueType) -> str | None:
+    return None if value_type == "ones" else value_type

@@ -128,12 +128,6 @@ class Store:
     Attributes
     ----------
     path : Path
-    id : str
-        Other rows, labels or order make another id. With a manifest it is a hash of all checksums, so that a
-        copy has the same. Without one it follows from labels and row pointers, from the size, inode and time
-        of change of every chunk file, and from a sample of their bytes.
-    shared_id : str
-        The same, without what differs between machines that share the files.
     n_rows, n_features, n_nonzeros : int
     value_type : {"ones", "float32", "float64"}
         "ones": every stored value is 1 and blocks have no values.
@@ -166,9 +160,11 @@ class Store:
         The names of the features, a sequence of str: the index of ``var`` where it is text.
     parts : StoreParts
         The arrays behind it, for `ooc_svm.store.verify`.
+    columns_nbytes : int
+        Bytes of labels, qids and weights that are in memory.
+    writing_seconds : float
+        Time in which it was written after it was made.
     """
-
-    _row_bytes = 8  # Of a decoded block, besides elements: the row pointer
 
     def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
         self.path, self._metadata = metadata.path, metadata
@@ -184,6 +180,7 @@ class Store:
         self.parts = parts
         self._value_dtype = None if metadata.value_type == "ones" else np.dtype(metadata.value_type)
         self.blocks: Sequence[BlockSpan] = self._spans()
+        self.columns_nbytes, self.writing_seconds = 0, 0.0
         self._column_ends: dict[int, int] = {}  # Where the last rows read of each column end
         self._held: dict[int, RowBlock] = {}  # Decoded blocks by number
 
@@ -193,18 +190,23 @@ class Store:
         spans = []
         for index in range(len(rows) - 1):
             count = nonzeros[index + 1] - nonzeros[index]
-            nbytes = self._row_bytes * (rows[index + 1] - rows[index]) + 8 + width * count
+            nbytes = 8 * (rows[index + 1] - rows[index] + 1) + width * count
             spans.append(BlockSpan(index, rows[index], rows[index + 1], count, nbytes))
         return tuple(spans)
 
     @property
     def id(self) -> str:
-        """See above."""
+        """What tells the store from others: other rows, labels or order make another id.
+
+        With a manifest it is a hash of all checksums, so that a copy has the same. Without one it follows
+        from labels and row pointers, from the size, inode and time of change of every chunk file, and from a
+        sample of their bytes.
+        """
         return self._metadata.id
 
     @property
     def shared_id(self) -> str:
-        """See above."""
+        """The id without what differs between machines that share the files."""
         return self._metadata.shared_id
 
     @cached_property
@@ -285,6 +287,9 @@ class Store:
             for block, span in zip(blocks, self.blocks, strict=False)
         )
         self._held = dict(enumerate(blocks))
+
+    def settle(self, n_bytes: int) -> None:
+        """Write what is only in memory, if blocks and columns take more than so many bytes."""
 
     def hold_only(self, numbers: Collection[int]) -> None:
         """Drop the blocks that are held but for some."""

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock, Values
+from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
 from ooc_svm.errors import shown
 from ooc_svm.parameters import JSON, PATH, TEXT, Complaint, Kind, checks, read_items
-from ooc_svm.store.array_writer import GrowingArray
-from ooc_svm.store.builder import StoreBuilder
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.options import N_FEATURES, StoreOptions
-from ooc_svm.store.row_columns import NO_TAIL
-from ooc_svm.store.row_facts import RowFacts
+from ooc_svm.store.row_writer import RowWriter
 from ooc_svm.system.address import AnyPath
 
 
@@ -75,7 +71,7 @@ class StoreWriter:
     path : path-like
         Where the store will be; its parent folder must exist.
     **options
-        The fields of `ooc_svm.store.builder.StoreOptions`: ``dtype``, ``index_base``, ``n_features``,
+        The fields of `ooc_svm.store.options.StoreOptions`: ``dtype``, ``index_base``, ``n_features``,
         ``overwrite``, ``threads``, ``durable``, ``provenance``, and the sizes of chunks and blocks.
 
     Raises
@@ -88,36 +84,22 @@ class StoreWriter:
 
     @checks(StoreOptions, path=PATH)
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self._builder = StoreBuilder(path, StoreOptions(**options))
-        self._dtype = np.dtype(self._builder.options.dtype)
-        with self._builder.writing():
-            self._indices = self._elements("X/indices", np.int32, -1)
-        self._data: GrowingArray | None = None
-        self._open_tail = NO_TAIL
+        self._writer = RowWriter(path, StoreOptions(**options))
 
     @property
     def path(self) -> AnyPath:
         """Where the store will be."""
-        return self._builder.path
-
-    @property
-    def facts(self) -> RowFacts:
-        """What is known of the rows appended so far."""
-        return self._builder.facts
+        return self._writer.path
 
     @property
     def n_rows(self) -> int:
         """Rows appended so far."""
-        return self.facts.n_rows
+        return self._writer.facts.n_rows
 
     @property
     def n_nonzeros(self) -> int:
         """Elements of the rows appended so far."""
-        return self.facts.n_nonzeros
-
-    def _elements(self, name: str, dtype: npt.DTypeLike, fill_value: float) -> GrowingArray:
-        chunk = self._builder.options.chunk_elements
-        return GrowingArray(self._builder.files, name, dtype, chunk, fill_value=fill_value)
+        return self._writer.facts.n_nonzeros
 
     @checks(labelled=LABELLED_ROWS, weights=WEIGHTS)
     def append(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
@@ -138,49 +120,7 @@ class StoreWriter:
             Writing failed.
         """
         if labelled.rows.n_rows:
-            self.append_checked(labelled, self.facts.check(labelled, weights), weights)
-
-    def append_checked(
-        self, labelled: LabelledRows, values: Values | None, weights: Float64Array | None
-    ) -> None:
-        """Append rows that `RowFacts.check` has let through, with the ``values`` that it gave."""
-        rows, first = labelled.rows, self.n_nonzeros
-        with self._builder.writing():
-            tails = self._builder.append(rows.indptr, labelled.labels, labelled.qids, weights)
-            self._append_elements(rows, values, first, tails)
-
-    def _append_elements(
-        self, rows: RowBlock, values: Values | None, first: int, tails: list[tuple[int, int]]
-    ) -> None:
-        if values is not None and self._data is None:
-            self._data = self._elements("X/data", self._dtype, np.nan)
-            self._data.extend_ones(first)
-            self._builder.tails.begin_values()
-        if values is None and self._data is not None:
-            values = np.ones(len(rows.indices), self._dtype)
-        self.facts.add_ids(rows.indices)
-        self._append_tails(rows, values, first, tails)
-        self._indices.extend(rows.indices)
-        if self._data is not None and values is not None:
-            self._data.extend(values)
-
-    def _append_tails(
-        self, rows: RowBlock, values: Values | None, first: int, tails: list[tuple[int, int]]
-    ) -> None:
-        """Store the tails of the blocks that end before one of these rows; keep what may be the next."""
-        chunk = self._builder.options.chunk_elements
-        stop = first + len(rows.indices)
-        for start, end in tails:
-            if end > first:
-                inside = slice(start - first, end - first)
-                tail = (rows.indices[inside], None if values is None else values[inside])
-            else:
-                tail = self._open_tail if end > start else NO_TAIL
-            self._builder.tails.append(*tail)
-        last_start = first + int(rows.indptr[-2])
-        reach = stop % chunk if stop // chunk > last_start // chunk else 0
-        begin = len(rows.indices) - reach
-        self._open_tail = (rows.indices[begin:].copy(), None if values is None else values[begin:].copy())
+            self._writer.append(labelled, self._writer.facts.check(labelled, weights), weights)
 
     @checks(n_features=N_FEATURES, provenance=JSON, label_names=LABEL_NAMES)
     def commit(
@@ -213,16 +153,11 @@ class StoreWriter:
         StorageError
             Writing failed; nothing is left behind.
         """
-        with self._builder.writing():
-            if self._data is None:
-                self._data = self._elements("X/data", np.uint8, 0)
-                self._data.extend_ones(self.n_nonzeros)
-            elements = self._indices, self._data
-            return self._builder.commit(elements, n_features or 0, provenance, label_names)
+        return self._writer.commit(n_features, provenance, label_names)
 
     def close(self) -> None:
         """Release everything; what was not committed is removed."""
-        self._builder.close()
+        self._writer.close()
 
     def __enter__(self) -> StoreWriter:
         return self

@@ -49,11 +49,18 @@ class Data:
     index_base: int
     remark: str | None = None  # What a user should know of the data
     n_unlabelled: int = 0  # Rows without a label, which were left out
-    conversion_seconds: Callable[[], float] | None = None  # Gives the time that text took to become a store
+    conversion_seconds: Callable[[], float] | None = (
+        None  # Gives the time in which text was read, and written
+    )
     feature_names: FeatureNames | None = None
     n_held_out: int = 0  # Rows that are held out of training
     thread_nbytes: int = 0  # What reading needs besides blocks, for each thread
     shared_nbytes: int = 0  # And for all threads
+
+    @property
+    def columns_nbytes(self) -> int:
+        """Bytes of the columns of a store that are in memory, as its rows are then."""
+        return self.source.columns_nbytes if isinstance(self.source, Store) else 0
 
     @property
     def in_memory(self) -> bool:

@@ -56,6 +56,7 @@ def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterat
             return
         if isinstance(source, Store):
             source.limit_ahead(budget.ahead_bytes)
+            source.settle(budget.cache_bytes)
         engine = stack.enter_context(
             LocalEngine(source, vectors, threads=work.threads, cache_bytes=budget.cache_bytes)
         )

@@ -38,7 +38,7 @@ class Workload:
     size: DataSize
     target_bytes: int  # Bytes a row of the row vectors that come from the data
     block_nbytes: int  # Bytes of the largest decoded block; 0 for a matrix in memory
-    data_nbytes: int  # Bytes of all decoded blocks
+    data_nbytes: int  # Bytes of all decoded blocks, with columns that are held with them
     threads: int
     program_bytes: int = TRAINER_BYTES  # Bytes of Python and its libraries
     holds_rows: bool = True  # Whether row vectors are in this process

@@ -116,7 +116,7 @@ class Preparation:
             size,
             target_bytes=self.problem.target_bytes + 8 * self.has_weight + marks,
             block_nbytes=0 if in_memory else max(span.nbytes for span in source.blocks),
-            data_nbytes=0 if in_memory else sum(span.nbytes for span in source.blocks),
+            data_nbytes=0 if in_memory else sum(span.nbytes for span in source.blocks) + data.columns_nbytes,
             threads=threads,
             program_bytes=program_bytes(options, converted=data.conversion_seconds is not None)
             + (0 if data.feature_names is None else data.feature_names.nbytes)

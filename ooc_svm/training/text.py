@@ -38,11 +38,8 @@ class TextStore(NamedTuple):
     reading_seconds: float
 
     def seconds(self) -> float:
-        """The time that it took to be made, so far: where not all rows stay in memory it is written later."""
-        from ooc_svm.store.held_store import HeldStore
-
-        late = self.store.writing_seconds if isinstance(self.store, HeldStore) else 0.0
-        return self.reading_seconds + late
+        """The time that both took so far: where not all rows stay in memory the store is written later."""
+        return self.reading_seconds + self.store.writing_seconds
 
 
 @contextmanager
@@ -140,14 +137,14 @@ def _convert(
     given = {name: value for name, value in reading.items() if value is not None}
     given |= {"threads": options.threads, "memory": options.memory, "durable": kept}
     # With landmarks each read computes the features of the rows again: the plan has no room for the rows.
-    hold, written = options.landmarks is None, kept or _needs_id(options)
-    report, made = convert_for_reading(inputs, path, read, hold=hold, written=written, **given)
+    hold, write = options.landmarks is None, kept or _needs_id(options)
+    report, made = convert_for_reading(inputs, path, read, hold=hold, write_always=write, **given)
     size, seconds = format_size(report.bytes_in), seconds_text(report.seconds)
     tell("note", report.bytes_in, message=f"converted {size} of text to {report.rows:,} rows in {seconds}")
     return report, made
 
 
 def _needs_id(options: TrainOptions) -> bool:
-    """Whether states of runs are known by the content of the data, which the checksums of a store tell."""
+    """Whether the run saves states or begins with one: these are known by the id of the data."""
     start = options.warm_start
     return options.checkpoint is not None or (start is not None and is_folder(start))

@@ -102,7 +102,7 @@ def train(
     -------
     Model
         With the certificate of each decision function in ``report``, and in ``report["conversion_seconds"]``
-        the time that text took to become a store; ``report["seconds"]`` is without it.
+        the time in which text was read, and written; ``report["seconds"]`` is without it.
 
     Raises
     ------

@@ -99,11 +99,11 @@ def test_a_folder_that_cannot_be_written(small: SmallData, place: dict[str, obje
 def test_a_signal_while_text_is_read_ends_it_at_once(
     number: signal.Signals, place: dict[str, object]
 ) -> None:
-    with started("train", "-", "-o", "m", stdin=subprocess.PIPE, **place) as process:
+    command = ["train", "-", "-o", "m", "--store", "kept.zarr"]
+    with started(*command, stdin=subprocess.PIPE, **place) as process:
         assert process.stdin is not None
-        scratch = Path(str(place["cwd"])).parent / "scratch"
         deadline = time.monotonic() + LONG
-        while not list(scratch.glob("ooc-svm-text-*")):
+        while not list(Path(str(place["cwd"])).glob("kept.zarr.building-*")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.stdin.write("1 1:1\n")

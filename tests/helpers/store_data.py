@@ -41,17 +41,21 @@ def labelled(matrix, labels, start=0, stop=None, qids=None):
     return LabelledRows(rows, labels[start:stop], None if qids is None else qids[start:stop])
 
 
+def in_batches(matrix, labels, qids=None, batches=(11,), weights=None):
+    """All rows as a writer takes them, with their weights, in batches of the given lengths, over and over."""
+    start, turn = 0, 0
+    while start < matrix.shape[0]:
+        stop = start + batches[turn % len(batches)]
+        yield labelled(matrix, labels, start, stop, qids), None if weights is None else weights[start:stop]
+        start, turn = stop, turn + 1
+
+
 def write_store(path: Path, matrix, labels, qids=None, batches=(11,), weights=None, **options) -> None:
     """Write a store in batches of the given lengths, over and over."""
     options = {"n_features": matrix.shape[1]} | SMALL | options
     with StoreWriter(path, **options) as writer:
-        start, turn = 0, 0
-        while start < matrix.shape[0]:
-            stop = start + batches[turn % len(batches)]
-            writer.append(
-                labelled(matrix, labels, start, stop, qids), None if weights is None else weights[start:stop]
-            )
-            start, turn = stop, turn + 1
+        for batch in in_batches(matrix, labels, qids, batches, weights):
+            writer.append(*batch)
         writer.commit()
 
 
@@ -71,6 +75,14 @@ def read_all(store: Store) -> sp.csr_matrix:
         parts.append(sp.csr_matrix(content, shape=(block.n_rows, store.n_features)))
     assert row == store.n_rows
     return sp.vstack(parts, format="csr")
+
+
+def assert_same_block(block: RowBlock, other: RowBlock) -> None:
+    """The same rows, in arrays of the same types."""
+    assert block.start == other.start
+    for array, wanted in zip(block.arrays, other.arrays, strict=True):
+        np.testing.assert_array_equal(array, wanted)
+        assert getattr(array, "dtype", None) == getattr(wanted, "dtype", None)
 
 
 def assert_same(matrix: sp.csr_matrix, expected: sp.csr_matrix, *, drop_zeros: bool = False) -> None:

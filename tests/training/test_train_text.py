@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from ooc_svm.errors import DamageError, InputError, Interrupted, MemoryBudgetErr
 from ooc_svm.store.held_blocks import HeldBlocks
 from ooc_svm.system import files
 from ooc_svm.system.signals import handle_signals
+from ooc_svm.training import engines
 
 LITTLE = {"memory": "391MB", "threads": 1}
 """Hardly more than training needs: no rows are held."""
@@ -117,11 +119,13 @@ def test_the_store_is_kept_where_that_is_asked_for(small, expected, scratch, tmp
         ooc_svm.train(small.text, store=tmp_path / "kept.zarr")
 
 
-def stored_files(scratch, text, **options):
-    """Names of the files of the store while the models are trained."""
+def stored_files(scratch, text, notes=None, **options):
+    """Names of the files of the store while the models are trained; ``notes`` gets what is told."""
     files = set()
 
     def look(event):
+        if event.kind == "note" and notes is not None:
+            notes.append(event.message)
         if event.kind == "pass":
             files.update(path.name for path in scratch.glob("*/text.zarr/**/*") if path.is_file())
 
@@ -147,13 +151,17 @@ def test_a_run_starts_from_the_state_of_another(small, scratch, tmp_path):
 
 
 def test_rows_that_training_has_no_room_for_are_written_late(small, expected, scratch, monkeypatch):
-    monkeypatch.setattr(LocalEngine, "pinned", frozenset({0}))
-    before = ooc_svm.train(small.text, store=scratch / "kept.zarr")
-    late = ooc_svm.train(small.text)
-    for model in (before, late):
-        assert_same(model, expected)
-    assert late.report["bytes_read"] == before.report["bytes_read"]
-    assert [path.name for path in scratch.iterdir()] == ["kept.zarr"]
+    def little_cache(*arguments, **options):
+        return replace(original(*arguments, **options), cache_bytes=0)
+
+    original = engines.divide
+    monkeypatch.setattr(engines, "divide", little_cache)
+    notes = []
+    model, files = stored_files(scratch, small.text, notes)
+    assert files
+    assert_same(model, expected)
+    assert model.report["bytes_read"] > 0
+    assert any(note.startswith("not all rows fit in memory: they were written in ") for note in notes)
 
 
 @pytest.mark.fault
@@ -303,14 +311,13 @@ def test_a_scratch_folder_that_cannot_be_written_is_said(small, tmp_path, monkey
         ooc_svm.train(small.text)
 
 
-KILLED = """
+KILLED = f"""
 import os, signal, sys
 import ooc_svm
-LITTLE = {"memory": "391MB", "threads": 1}
 def end(event):
     if event.kind == "note":
         os.kill(os.getpid(), signal.SIGKILL)
-ooc_svm.train(sys.argv[1], progress=end, **LITTLE)
+ooc_svm.train(sys.argv[1], progress=end, **{LITTLE})
 """
 
 
