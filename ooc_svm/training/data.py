@@ -63,6 +63,11 @@ class Data:
         return self.source.columns_nbytes if isinstance(self.source, Store) else 0
 
     @property
+    def writing_seconds(self) -> float:
+        """Time in which rows that were in memory were written, since they do not fit."""
+        return self.source.writing_seconds if isinstance(self.source, Store) else 0.0
+
+    @property
     def in_memory(self) -> bool:
         """Whether the rows are in memory, so that nothing is read."""
         return isinstance(self.source, MatrixSource)

@@ -9,7 +9,6 @@ from ooc_svm.model.model import Model
 from ooc_svm.passes.columns import ColumnSums
 from ooc_svm.solvers.base import Solver
 from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.store import Store
 from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.engines import open_engine
@@ -94,7 +93,8 @@ def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:
     if batch is None or batch.number == 0:
         if data.remark is not None:
             recorder.note(data.remark)
-        if isinstance(data.source, Store) and (late := data.source.writing_seconds):
-            recorder.note(f"not all rows fit in memory: they were written in {seconds_text(late)}")
+        if data.writing_seconds:
+            late = seconds_text(data.writing_seconds)
+            recorder.note(f"not all rows fit in memory: they were written in {late}")
         if data.n_unlabelled:
             recorder.note(f"{data.n_unlabelled} rows without a label are left out")

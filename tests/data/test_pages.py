@@ -12,7 +12,7 @@ import pytest
 from ooc_svm.data.blocks import RowBlock
 from ooc_svm.data.pages import fitted, row_room
 from ooc_svm.store.blocks import BlockBuffers
-from ooc_svm.store.held_blocks import HeldBlocks
+from ooc_svm.store.held_blocks import POINTER_BYTES, HeldBlocks
 
 
 @pytest.mark.parametrize("n", [0, 1, 1000, (1 << 20) + 3, 5_000_001])
@@ -38,10 +38,10 @@ def smaps() -> None:
 def test_no_huge_pages_are_asked_for() -> None:
     buffers, n = BlockBuffers(10, 5 << 20, np.float32), 5 << 20
     assert buffers.values is not None
-    kept = HeldBlocks(1 << 30, np.float32)
+    held = HeldBlocks(1 << 30, np.float32, POINTER_BYTES)
     rows = RowBlock(0, np.array([0, n]), np.zeros(n, np.int32), np.zeros(n, np.float32))
-    kept.append(rows, rows.values, [0])
-    (block,) = kept.hand_over(np.float32)
+    held.append(rows, rows.values, [0])
+    (block,) = held.hand_over(np.float32)
     assert block.values is not None
     for array in (row_room(1 << 24, np.uint8), buffers.indices, buffers.values, block.indices, block.values):
         assert "hg" not in flags_of(array)
