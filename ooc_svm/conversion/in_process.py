@@ -17,7 +17,7 @@ from ooc_svm.store.held_store import HeldRows
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.reader import InputPath
 
-RowWriter = TypeVar("RowWriter", StoreWriter, HeldRows)
+AnyWriter = TypeVar("AnyWriter", StoreWriter, HeldRows)
 
 # Size of rows in memory relative to the input on disk: between 0.7 for plain text and 3 for compressed text.
 _LEAST_GROWTH, _USUAL_GROWTH = 0.7, 2
@@ -59,8 +59,8 @@ def _converted(
     data: Any,
     options: ConvertOptions,
     progress: Progress | None,
-    writer_of: Callable[[InputRows], Callable[..., RowWriter]],
-) -> tuple[ConvertReport, RowWriter]:
+    writer_of: Callable[[InputRows], Callable[..., AnyWriter]],
+) -> tuple[ConvertReport, AnyWriter]:
     """Convert data of one of the formats, to what ``writer_of`` makes of them; returns the writer, closed."""
     meter = Meter(progress, options.reorders)
     scratch = Scratch(options.output)
