@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
+from numcodecs import blosc
 
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
@@ -97,8 +98,6 @@ class ChunkFiles:
 
     def _decode(self, index: int, out: npt.NDArray[Any]) -> None:
         """Read and check a chunk, and decompress it into ``out``."""
-        from numcodecs import blosc
-
         frame = self._frame(index)
         header = frame[:_HEADER_BYTES]
         if len(header) < _HEADER_BYTES or header.view("<u4")[1::2].tolist() != [out.nbytes, len(frame)]:

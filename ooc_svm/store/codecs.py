@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, cast
 
 import google_crc32c
 import numpy as np
+from numcodecs import blosc, lz4, zstd
+from numcodecs.vlen import VLenUTF8
 
 from ooc_svm.store.storage import Bytes
 
@@ -150,8 +152,6 @@ def _strings(content: Bytes, n_elements: int) -> Any:
     count = int.from_bytes(content[:4].tobytes(), "little")
     if count != n_elements or len(content) < 4 + 4 * count:  # before so many are allocated
         raise ValueError(f"{len(content)} bytes of {count} strings instead of {n_elements}")
-    from numcodecs.vlen import VLenUTF8
-
     return VLenUTF8().decode(content)
 
 
@@ -190,8 +190,6 @@ def _room(name: str, n_bytes: int | None, size: Size) -> Bytes:
 
 
 def _blosc(content: Bytes, settings: Settings, size: Size) -> Bytes:
-    from numcodecs import blosc
-
     header = np.frombuffer(content[:_BLOSC_HEADER_BYTES].tobytes(), "<u4")
     whole = len(header) == 4 and int(header[3]) == len(content)
     decoded = _room("blosc", int(header[1]) if whole else None, size)
@@ -200,16 +198,12 @@ def _blosc(content: Bytes, settings: Settings, size: Size) -> Bytes:
 
 
 def _zstd(content: Bytes, settings: Settings, size: Size) -> Bytes:
-    from numcodecs import zstd
-
     decoded = _room("zstd", _zstd_content_size(content[:_FRAME_START].tobytes()), size)
     zstd.decompress(content, decoded)
     return decoded
 
 
 def _lz4(content: Bytes, settings: Settings, size: Size) -> Bytes:
-    from numcodecs import lz4
-
     head = content[:4].tobytes()
     decoded = _room("lz4", int.from_bytes(head, "little") if len(head) == 4 else None, size)
     lz4.decompress(content, decoded)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numcodecs.vlen import VLenUTF8
 
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import InputError, shown
@@ -38,8 +39,6 @@ def _write(files: StoreFiles, place: str, names: Any, chunk: int) -> GrowingArra
 
 def _encode(names: Any) -> Any:
     """A chunk of names as it is stored, but for its compression."""
-    from numcodecs.vlen import VLenUTF8
-
     content = np.frombuffer(VLenUTF8().encode(names), np.uint8)
     if len(content) > 4 + len(names) * (4 + MEAN_TEXT_BYTES):
         raise InputError(

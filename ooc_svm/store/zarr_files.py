@@ -9,6 +9,8 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
+from numcodecs.blosc import Blosc
+from numcodecs.vlen import VLenUTF8
 
 from ooc_svm.store.fsync import BackgroundCalls
 from ooc_svm.store.layout import METADATA
@@ -23,8 +25,6 @@ class StoreFiles:
     """
 
     def __init__(self, sink: Sink, threads: int) -> None:
-        from numcodecs.blosc import Blosc
-
         self._nodes: dict[str, NewNode] = {}
         self._settled: dict[str, bytes] = {}
         self._codec = Blosc(cname=COMPRESSOR, clevel=LEVEL, shuffle=Blosc.SHUFFLE)
@@ -62,8 +62,6 @@ class StoreFiles:
         also their encoded bytes. It is free to be used again on return.
         """
         if content.dtype.kind == "O":
-            from numcodecs.vlen import VLenUTF8
-
             frame = self._text_codec.encode(VLenUTF8().encode(content))
         else:
             frame = self._codec.encode(content)
