@@ -76,6 +76,8 @@ _UNANSWERED = (
     ("IncompleteBody", "the answer was cut"),
     ('(?:message|error): "([^"]+)"', r"\1"),
 )
+# How long a request took, as the client's errors say it: 401.2ms is not the status 401.
+_ELAPSED = re.compile(r"(?: in |elapsed: )[\d.]+(?:ns|µs|ms|s)\b")
 # Of a range that begins after the end of an object.
 _BEYOND_END = re.compile("InvalidRange|status code: 416")
 _REFUSED = re.compile(r"status code: 4(?!08|25|29)\d\d")
@@ -412,7 +414,7 @@ def _interruptibly(call: Callable[[], Result]) -> Result:
 def _failure(action: str, error: BaseException) -> StorageError:
     """What is raised for good. The next request has a new client: credentials may be renewed by then."""
     _store_of.cache_clear()
-    text = f"{type(error).__name__} {error}"
+    text = _ELAPSED.sub("", f"{type(error).__name__} {error}")
     advice = next(
         (advice for pattern, advice in _ADVICE if re.search(pattern, text, re.IGNORECASE)), _RUN_AGAIN
     )

@@ -12,6 +12,7 @@ import ooc_svm
 from ooc_svm.errors import DamageError, InputError, StorageError, UsageError
 from ooc_svm.store import open_store
 from ooc_svm.store.layout import BUILDING
+from ooc_svm.system import objects
 from ooc_svm.system.objects import Bucket
 
 
@@ -173,6 +174,13 @@ def test_a_run_whose_checkpoints_cannot_be_written_does_not_begin(place: Place, 
     ):
         train(stored, checkpoint=place / "states")
     assert not [request for request in found if "rows.zarr/X/data/c/" in request.key]
+
+
+@pytest.mark.parametrize("elapsed", ["401.2ms", "401.25µs", "401ns", "401s", "1.401s"])
+def test_the_time_of_a_request_is_no_status(elapsed: str):
+    said = f"Error performing PUT http://x/b/k in {elapsed} - Server returned status code: 403: no"
+    failure = objects._failure("writing k", OSError(f"{said}\n\nDebug source: elapsed: {elapsed},"))
+    assert "see that these credentials may read, write and list there" in str(failure)
 
 
 @pytest.mark.usefixtures("brief_repeating")
