@@ -49,9 +49,7 @@ class Data:
     index_base: int
     remark: str | None = None  # What a user should know of the data
     n_unlabelled: int = 0  # Rows without a label, which were left out
-    conversion_seconds: Callable[[], float] | None = (
-        None  # Gives the time in which text was read, and written
-    )
+    conversion_seconds: Callable[[], float] | None = None  # Gives the time that reading text has taken
     feature_names: FeatureNames | None = None
     n_held_out: int = 0  # Rows that are held out of training
     thread_nbytes: int = 0  # What reading needs besides blocks, for each thread
