@@ -12,8 +12,7 @@ from scipy import sparse
 
 from ooc_svm.errors import DamageError
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo import working_set as working_sets
+from ooc_svm.solvers.streamed_smo import dual_loops, proximal
 from ooc_svm.solvers.streamed_smo.admission import Claim, admit
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, seed_of
@@ -421,13 +420,13 @@ def test_a_step_comes_at_once_where_rows_are_solved_again(again, d, at_once, mon
     data = dual_data("hinge", n_rows=3000, n_features=d, C=30.0, density=0.5)
     held, model, visits = working_set(10**7), dual_model(data), []
     take(held, model, [rows_of(data, range(3000), 1.0)], 0.0)
-    step = working_sets.proximal_step
+    step = proximal.proximal_step
 
     def at_step(*arguments):
         visits.append(arguments[-2][dual_loops.ROWS])
         return step(*arguments)
 
-    monkeypatch.setattr(working_sets, "proximal_step", at_step)
+    monkeypatch.setattr(proximal, "proximal_step", at_step)
     held.solve(model, np.zeros(d), np.zeros(3), seed_of(1), 1.0, 10**9, patience=5.0, again=again)
     # Sweeps look at fewer rows each time.
     assert visits[0] == 3000 if at_once else 4 * 3000 < visits[0] <= 6 * 3000

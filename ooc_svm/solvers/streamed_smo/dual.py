@@ -20,7 +20,7 @@ from ooc_svm.losses.row_loops import count_losses, losses_along, slope_sizes
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.space import LinearSpace
-from ooc_svm.solvers.streamed_smo.dual_loops import put_inside
+from ooc_svm.solvers.streamed_smo.dual_loops import ELEMENTS, ROWS, put_inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +206,8 @@ class LossCount:
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         best = rows.vectors[self.model.best]
         sums[0] += count_losses(self.model.loss, best, self.b, *self.model.target_costs(rows))
+
+
+def looked_at(sums: Float64Array) -> int:
+    """Nonzeros and rows that were looked at, by the sums of `dual_loops`."""
+    return int(sums[ELEMENTS] + sums[ROWS])

@@ -36,6 +36,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Values
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
+from ooc_svm.solvers.streamed_smo.dual import looked_at
 from ooc_svm.solvers.streamed_smo.newton_loops import inner, newton_direction
 
 # Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it. And up
@@ -47,6 +48,12 @@ MOST_STEPS, LEFT = 25, 1e-4
 LEFT_ALONG, MOST_TRIED = 0.1, 20
 # A slope of D that is less than this share of its terms may be rounding.
 ROUNDING = 1e-9
+
+# Steps hold multipliers less firmly each time: at first, and by a factor. Where multipliers have limits and
+# columns are many, the less firmly that is, the more products a step takes (the second numbers). Between two
+# of them rows are swept once at least, and for this part of what the step has cost: sweeps go where no step
+# leads that ends early.
+FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP = (0.3, 1.0), (0.3, 0.6), 1e-3, 0.1
 
 # Nonzeros and rows of a piece at least, a millisecond or two; pieces at most; and rows that are not worth the
 # time of another thread.
@@ -120,6 +127,51 @@ def proximal_step(
             return step.take(sums) if found else 0.0
     finally:
         crew.end()
+
+
+class ProximalSteps:
+    """What comes between the sweeps of a solve: proximal steps, less firm each time.
+
+    Parameters
+    ----------
+    n_elements : int
+        Nonzeros and rows of a sweep.
+    unit : float
+        Of residuals, where multipliers have limits.
+    by_products : bool
+        Whether multipliers have limits and columns are many.
+    stop, sums, crew
+        Those of `proximal_step`.
+    """
+
+    def __init__(
+        self,
+        solve: Solve,
+        n_elements: int,
+        unit: float,
+        by_products: bool,
+        stop: npt.NDArray[np.uint8],
+        sums: Float64Array,
+        crew: Crew,
+    ) -> None:
+        self._solve, self._sweep, self._unit = solve, n_elements, unit
+        self._stop, self._sums, self._crew = stop, sums, crew
+        self._firm, self._less_firm = FIRM[by_products], LESS_FIRM[by_products]
+
+    def go(self, left: int) -> tuple[float, int]:
+        """Take a step, with so many nonzeros and rows left to look at.
+
+        Returns what `proximal_step` does, and after how many of them the next one comes.
+        """
+        sums, mu = self._sums, self._firm * self._unit
+        changes, before = sums[dual_loops.CHANGES], looked_at(sums)
+        longer = proximal_step(self._solve, mu, self._sweep, left, self._stop, sums, self._crew)
+        self._firm = max(self._less_firm * self._firm, LEAST_FIRM)
+        spent = looked_at(sums) - before
+        left -= spent
+        # Where a step moves nothing, rounding hides what others would gain.
+        moves = sums[dual_loops.CHANGES] != changes
+        return longer, min(max(self._sweep, int(SWEEPS_A_STEP * spent)), left) if moves else left
 
 
 class _Piece:

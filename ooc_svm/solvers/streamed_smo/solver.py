@@ -59,7 +59,7 @@ from ooc_svm.solvers.streamed_smo.bound import (
     read_began,
 )
 from ooc_svm.solvers.streamed_smo.company import Company
-from ooc_svm.solvers.streamed_smo.dual import DualModel
+from ooc_svm.solvers.streamed_smo.dual import DualModel, looked_at
 from ooc_svm.solvers.streamed_smo.effort import NEAR, WORTHWHILE, Effort, hardness_after
 from ooc_svm.solvers.streamed_smo.path import Path, take_over
 from ooc_svm.solvers.streamed_smo.placement import count_with_cost, log_odds, place_rows, place_targets
@@ -446,7 +446,7 @@ class StreamedSmo(Prunable):
         if model.free_bias and (total := float(bias[dual_loops.TOTAL])):
             rate = working_set.bias_step(model, w, bias, rate * total) / total
         self._solved = _Solved(w, sums, rate, max(longest, model.space.norm(w)))
-        self._looked_at = float(sums[dual_loops.ELEMENTS] + sums[dual_loops.ROWS])
+        self._looked_at = float(looked_at(sums))
         self._gap_here = float(sums[dual_loops.GAP])
 
     def _end_solving(self) -> None:

@@ -13,8 +13,8 @@ from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Crew
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, Solve, count_pieces, proximal_step
+from ooc_svm.solvers.streamed_smo.dual import DualModel, looked_at
+from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, ProximalSteps, Solve, count_pieces
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, seed_of
 from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
@@ -22,11 +22,6 @@ from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
 
-# Proximal steps hold multipliers less firmly each time: at first, and by a factor. Where multipliers have
-# limits and columns are many, the less firmly that is, the more products a step takes (the second numbers).
-# Between two of them rows are swept once at least, and for this part of what the step has cost: sweeps go
-# where no step leads that ends early.
-FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP = (0.3, 1.0), (0.3, 0.6), 1e-3, 0.1
 LARGEST = 1e8  # Curvature of the logistic loss, times the square of a row's norm, with which there are steps
 
 GO_ON = np.zeros(1, np.uint8)  # For a solve that nothing stops
@@ -141,42 +136,29 @@ class WorkingSet:
         moments = self._moments(mean)
 
         def solve(parts: Parts | None, own: Float64Array) -> float:
-            # Where multipliers have limits, these are what residuals are to be compared with.
-            scale = unit if model.has_limits else 1.0
-            has_steps = own is w and len(w) <= MOST_COLUMNS and scale > 0.0
-            # Beyond, a rounding of a multiplier near its bound moves scores that no loss is 0 or a line at.
-            most = float(self.targets[:, 1].max() * (rows.squares.max() + bias[dual_loops.RHO]))
-            has_steps &= model.has_end or most < LARGEST
-            sweep = int(rows.sizes[self.places].sum()) if has_steps else most_elements
-            first = 1.0 if again and is_narrow(len(w)) else patience
-            limit = min(first * sweep, most_elements) if has_steps else most_elements
-            of_model, longest = (own, bias, self.targets, self.dual), 0.0
-            of_step = Solve(
-                model.loss, rows.matrix, places, rows.squares, moments, own_mean, scale2, *of_model
-            )
-            by_products = model.has_limits and not is_narrow(len(w))
-            firm, less_firm = FIRM[by_products], LESS_FIRM[by_products]
-            order, steps = seed, 0
+            of_model = own, bias, self.targets, self.dual
+            steps, limit = None, most_elements
+            if own is w and len(w) <= MOST_COLUMNS:
+                of_rows = rows.matrix, places, rows.squares, moments, own_mean, scale2
+                here = Solve(model.loss, *of_rows, *of_model)
+                n_elements = int(rows.sizes[self.places].sum())
+                steps = self._steps(model, here, n_elements, unit, stop, sums)
+                first = 1.0 if again and is_narrow(len(w)) else patience
+                if steps is not None and first * n_elements < most_elements:
+                    limit = int(first * n_elements)
+            longest, order, n_steps = 0.0, seed, 0
             while True:
                 done = dual_loops.solve(
                     model.loss, *rows.matrix, parts, places, rows.squares, moments, scale2, *of_model,
-                    self.stationarity, order, wanted, int(limit), stop, sums,
+                    self.stationarity, order, wanted, limit, stop, sums,
                 )  # fmt: skip
-                spent = _elements(sums)
-                if done or stop[0] or spent >= most_elements:
+                left = most_elements - looked_at(sums)
+                if done or stop[0] or left <= 0 or steps is None:
                     return longest
-                changes = sums[dual_loops.CHANGES]
-                left = most_elements - spent
-                longer = proximal_step(of_step, firm * scale, sweep, left, stop, sums, self._crew)
+                longer, limit = steps.go(left)
                 longest = max(longest, model.space.norm(w) + longer)
-                firm = max(less_firm * firm, LEAST_FIRM)
-                spent_here = _elements(sums) - spent
-                left -= spent_here
-                # Where a step moves nothing, rounding hides what others would gain.
-                moves = sums[dual_loops.CHANGES] != changes
-                limit = min(max(sweep, SWEEPS_A_STEP * spent_here), left) if moves else left
-                steps += 1
-                order = seed_of(int(seed), steps)
+                n_steps += 1
+                order = seed_of(int(seed), n_steps)
 
         if self._team is None:
             own = rows.own(w)
@@ -189,6 +171,25 @@ class WorkingSet:
                 self._team.end()
         rows.give_back(own, w)
         return sums, longest
+
+    def _steps(
+        self,
+        model: DualModel,
+        here: Solve,
+        n_elements: int,
+        unit: float,
+        stop: npt.NDArray[np.uint8],
+        sums: Float64Array,
+    ) -> ProximalSteps | None:
+        """The proximal steps of a `solve`, if it has any; ``n_elements``: nonzeros and rows."""
+        # Where multipliers have limits, these are what residuals are to be compared with.
+        scale = unit if model.has_limits else 1.0
+        # Beyond, a rounding of a multiplier near its bound moves scores that no loss is 0 or a line at.
+        most = float(self.targets[:, 1].max() * (self.rows.squares.max() + here.bias[dual_loops.RHO]))
+        if not scale > 0.0 or not (model.has_end or most < LARGEST):
+            return None
+        by_products = model.has_limits and not is_narrow(len(here.w))
+        return ProximalSteps(here, n_elements, scale, by_products, stop, sums, self._crew)
 
     def bias_step(self, model: DualModel, w: Float64Array, bias: Float64Array, step: float) -> float:
         """The change of b at which the losses' slopes sum up to 0, those of rows elsewhere staying.
@@ -369,8 +370,3 @@ class WorkingSet:
         own = self.rows.own(w)
         row_ops.add_rows(*self.rows.matrix, self.rows.own(model.space.scale2), spread, own)
         self.rows.give_back(own, w)
-
-
-def _elements(sums: Float64Array) -> int:
-    """Nonzeros and rows that have been looked at."""
-    return int(sums[dual_loops.ELEMENTS] + sums[dual_loops.ROWS])
