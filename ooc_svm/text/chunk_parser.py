@@ -10,7 +10,7 @@ from ooc_svm.data.blocks import Int64Array, LabelledRows, RowBlock
 from ooc_svm.data.classes import MAX_CLASSES
 from ooc_svm.data.label_sets import MAX_SETS
 from ooc_svm.text import svmlight
-from ooc_svm.text.diagnostics import explain, token_at
+from ooc_svm.text.diagnostics import explain, label_at, token_at
 from ooc_svm.text.inputs import TextChunk
 from ooc_svm.text.label_names import number_names
 from ooc_svm.text.svmlight import RowArrays, parse_lines
@@ -20,6 +20,7 @@ _BAD_LINES_A_STEP = 1000
 
 _LABEL_KINDS = {"numbers": svmlight.NUMBERS, "text": svmlight.NAMES, "sets": svmlight.SETS}
 _MOST_NAMES = {"text": MAX_CLASSES, "sets": MAX_SETS}
+_UNREADABLE = {"text": svmlight.BAD_NAME, "sets": svmlight.BAD_SET}
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,31 @@ class ChunkParser:
     def parse(self, chunk: TextChunk, start: int, qid_rule: int) -> Parsed:
         """Parse from a position as far as the arrays, the bad lines kept, or the first bad line allow."""
         arrays = RowArrays.for_text(chunk.n_bytes - start, self._dtype)
-        arrays.clear(start, qid_rule, _LABEL_KINDS[self._labels])
-        bad: list[BadLine] = []
+        unreadable: list[int] = []
         while True:
+            arrays.clear(start, qid_rule, _LABEL_KINDS[self._labels])
+            bad = self._parse_lines(chunk, arrays, unreadable)
+            rows = _rows(arrays)
+            names: list[bytes] | None = None
+            found: list[int] = []
+            if self._labels != "numbers":
+                names, found = number_names(chunk.buffer, rows.labels, _MOST_NAMES[self._labels])
+            if not found:
+                return Parsed(chunk, start, qid_rule, rows, names, arrays.state.tolist(), bad)
+            # Only Python knows what is readable. It is rare that a label is not, so all is parsed again:
+            # without its line, the rule for qids may be another one.
+            unreadable = sorted(unreadable + found)[:_BAD_LINES_A_STEP]
+
+    def _parse_lines(self, chunk: TextChunk, arrays: RowArrays, unreadable: list[int]) -> list[BadLine]:
+        """Fill the arrays; the bad lines, to which those of labels belong that begin at `unreadable`."""
+        bad: list[BadLine] = []
+        labels = iter(unreadable)
+        label = next(labels, None)
+        while True:
+            stop = chunk.n_bytes if label is None else _start_of_line(chunk, label)
             code = parse_lines(
                 chunk.buffer,
-                chunk.n_bytes,
+                stop,
                 self._index_base,
                 arrays.labels,
                 arrays.qids,
@@ -74,27 +94,33 @@ class ChunkParser:
                 arrays.values,
                 arrays.state,
             )
+            if code == svmlight.DONE and label is not None:
+                code, arrays.state[svmlight.ERROR_OFFSET] = _UNREADABLE[self._labels], label
+                label = next(labels, None)
             if code in (svmlight.DONE, svmlight.FULL):
-                break
+                return bad
             bad.append(self._step_over_bad_line(chunk, code, arrays.state))
             if not self.skip or len(bad) == _BAD_LINES_A_STEP:
-                break
-        rows = _rows(arrays)
-        names = None
-        if self._labels != "numbers":
-            names = number_names(chunk.buffer, rows.labels, _MOST_NAMES[self._labels])
-        return Parsed(chunk, start, qid_rule, rows, names, arrays.state.tolist(), bad)
+                return bad
 
     def _step_over_bad_line(self, chunk: TextChunk, code: int, state: Int64Array) -> BadLine:
         """Describe the line that the parser stopped at and move to the next one."""
         start, offset = int(state[svmlight.POSITION]), int(state[svmlight.ERROR_OFFSET])
         text = _line_at(chunk, start)
-        message = explain(code, token_at(text, offset - start), self._index_base, self._dtype)
+        token_from = label_at if code in _UNREADABLE.values() else token_at
+        message = explain(code, token_from(text, offset - start), self._index_base, self._dtype)
         lines, rows = int(state[svmlight.LINES]), int(state[svmlight.ROWS])
         bad = BadLine(lines, rows, offset - start + 1, text, message)
         state[svmlight.POSITION] = start + len(text) + 1
         state[svmlight.LINES] += 1
         return bad
+
+
+def _start_of_line(chunk: TextChunk, position: int) -> int:
+    """Where the line begins in which only blanks stand before a position."""
+    while position > 0 and chunk.buffer[position - 1] != ord("\n"):
+        position -= 1
+    return position
 
 
 def _line_at(chunk: TextChunk, start: int) -> bytes:

@@ -37,8 +37,11 @@ _XZ_STEP = 1 << 20
 # Largest window that the zstd library accepts, in bytes.
 _LARGEST_ZSTD_WINDOW = 128 << 20
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-# Frames of data, and the 16 kinds of frames that are skipped.
-_ZSTD_MAGICS = (_ZSTD_MAGIC, *(bytes([0x50 + k]) + b"\x2a\x4d\x18" for k in range(16)))
+# The 16 kinds of frames that are skipped, and the bytes of one before its content.
+_ZSTD_SKIPPED_MAGICS = tuple(bytes([0x50 + k]) + b"\x2a\x4d\x18" for k in range(16))
+_ZSTD_SKIPPED_HEAD = 8
+# What the errors of the libraries say where a file asks for more memory than is allowed.
+_TOO_MUCH_MEMORY = ("Memory usage limit exceeded", "requires too much memory")
 
 
 class _GzipMember:
@@ -90,7 +93,9 @@ def _begins_within(head: bytes, limit: int) -> bool:
 
 
 def _zstd_window(head: bytes) -> int:
-    """Window of a zstd frame: RFC 8878, section 3.1.1.1."""
+    """Window of the first zstd frame with data: RFC 8878, sections 3.1.1.1 and 3.1.2."""
+    while head.startswith(_ZSTD_SKIPPED_MAGICS):  # pzstd begins with one
+        head = head[_ZSTD_SKIPPED_HEAD + int.from_bytes(head[4:_ZSTD_SKIPPED_HEAD], "little") :]
     if len(head) < 18 or not head.startswith(_ZSTD_MAGIC):
         return 0
     descriptor = head[4]
@@ -109,7 +114,8 @@ class Format:
 
     ``suffixes`` are those of its files. With ``zero_padding``, zeros may follow a member. ``open`` makes a
     decompressor of one member, with the interface of `bz2.BZ2Decompressor`. ``window`` gives the bytes of
-    text that a decompressor keeps, from the first bytes of a file; 0 where it is a few MB at most.
+    text that a decompressor keeps, from the first bytes of a file; 0 where it is a few MB at most. ``remedy``
+    says how to compress again what needs more memory than is allowed.
     """
 
     name: str
@@ -118,13 +124,30 @@ class Format:
     zero_padding: bool
     open: Callable[[], Any]
     window: Callable[[bytes], int] = lambda head: 0
+    remedy: str = ""
 
 
 _FORMATS = (
     Format("gzip", (".gz",), (b"\x1f\x8b",), True, _GzipMember),
     Format("bzip2", (".bz2",), (b"BZh",), False, bz2.BZ2Decompressor),
-    Format("xz", (".xz",), (b"\xfd7zXZ\x00",), True, _xz_member, _xz_window),
-    Format("zstd", (".zst", ".zstd"), _ZSTD_MAGICS, False, zstd.ZstdDecompressor, _zstd_window),
+    Format(
+        "xz",
+        (".xz",),
+        (b"\xfd7zXZ\x00",),
+        True,
+        _xz_member,
+        _xz_window,
+        "a smaller dictionary (xz -9 at most)",
+    ),
+    Format(
+        "zstd",
+        (".zst", ".zstd"),
+        (_ZSTD_MAGIC, *_ZSTD_SKIPPED_MAGICS),
+        False,
+        zstd.ZstdDecompressor,
+        _zstd_window,
+        "a smaller window (zstd --long=27 at most)",
+    ),
 )
 
 
@@ -180,10 +203,7 @@ class Members:
             try:
                 data: bytes = self._member.decompress(raw, n_bytes)
             except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, zstd.ZstdError) as error:
-                raise InputError(
-                    f"{self._name}: damaged {self._format.name} data before byte {self._bytes_read} "
-                    f"({error}): get the file again"
-                ) from error
+                raise self._failure(error) from error
             if self._member.eof:
                 self._raw = self._member.unused_data + self._raw
                 self._member = None
@@ -216,6 +236,18 @@ class Members:
             )
         self._member = self._format.open()
         return True
+
+    def _failure(self, error: Exception) -> InputError:
+        """What it means that a decompressor failed."""
+        if any(words in str(error) for words in _TOO_MUCH_MEMORY):
+            return InputError(
+                f"{self._name}: decompressing these {self._format.name} data needs more memory than is "
+                f"allowed: compress the text again with {self._format.remedy}"
+            )
+        return InputError(
+            f"{self._name}: damaged {self._format.name} data before byte {self._bytes_read} ({error}): "
+            "get the file again"
+        )
 
     def _truncated(self, where: str) -> InputError:
         return InputError(

@@ -8,11 +8,13 @@ from ooc_svm.errors import parameter
 from ooc_svm.text import svmlight as codes
 from ooc_svm.text.decimals import OK, parse_decimal
 from ooc_svm.text.label_loops import LONGEST_NAME, LONGEST_SET
+from ooc_svm.text.label_names import is_readable
 from ooc_svm.text.svmlight import LARGEST_ID
 
 _NUL, _VT, _FF, _CR = 0, 11, 12, 13
 _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _TOKEN_END = re.compile(rb"[ \t#]|\r?\Z")
+_LABEL = re.compile(rb"(?:[^ \t\r]|\r(?!\Z))*")
 _CONTROL_NAMES = {
     _NUL: "a NUL byte",
     _VT: "a vertical tab",
@@ -36,10 +38,16 @@ def token_at(line: bytes, offset: int) -> bytes:
     return line[offset : end.start() if end else len(line)] or line[offset : offset + 1]
 
 
+def label_at(line: bytes, offset: int) -> bytes:
+    """What stands in place of a label that is a name or a set: only a blank ends it, not a comment."""
+    found = _LABEL.match(line, offset)
+    return found.group() if found else b""
+
+
 def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
     """What rule a token breaks, and what to do: one clause without a full stop.
 
-    `code` and `token` are from `parse_lines`.
+    `code` is from `parse_lines`, and `token` from `token_at` or, for BAD_NAME and BAD_SET, `label_at`.
     """
     control = next((byte for byte in token if byte in _CONTROL_NAMES), None)
     if control is not None and code != codes.VALUE_TOO_LARGE:
@@ -47,6 +55,13 @@ def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
         return f"{_CONTROL_NAMES[control]} in {show(token)}: {hint}"
     if code == codes.BAD_LABEL:
         return _explain_label(token)
+    if code == codes.BAD_NAME:
+        return _explain_name(token, "the name of a class, without a colon")
+    if code == codes.BAD_SET:
+        wrong = next((name for name in token.split(b",") if _is_no_name(name)), token)
+        return _explain_name(
+            wrong, "labels, commas between them and no blanks, and a row without labels with a blank"
+        )
     if code == codes.BAD_FEATURE:
         return _explain_feature(token)
     if code == codes.BAD_VALUE:
@@ -54,10 +69,7 @@ def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
     number = show(token)
     index = show(token.split(b":")[0])
     return {
-        codes.BAD_NAME: f"label {number} has a colon: begin rows with the name of a class, without a colon",
         codes.NAME_TOO_LONG: f"label {number} is longer than {LONGEST_NAME} bytes: shorten the name",
-        codes.BAD_SET: f"label {number} has a colon: begin rows with labels, commas between them and no "
-        "blanks, and a row without labels with a blank",
         codes.EMPTY_LABEL: f"labels {number} have nothing before, after or between commas: write commas "
         "between labels only",
         codes.SET_TOO_LONG: f"the labels of the row are longer than {LONGEST_SET} bytes: shorten the names",
@@ -92,6 +104,21 @@ def _explain_label(token: bytes) -> str:
         )
     names = f"write class names as numbers, or read them as names ({parameter('labels', 'text')})"
     return f"{label} {_not_a_number(token, names)}"
+
+
+def _is_no_name(name: bytes) -> bool:
+    return b":" in name or b"#" in name or not is_readable(name)
+
+
+def _explain_name(name: bytes, beginning: str) -> str:
+    """Why a label is no name; `beginning` is what rows should begin with."""
+    label = f"label {show(name)}"
+    mark = re.search(rb"[:#]", name)
+    if mark is None:
+        return f"{label} is no name of printable characters in UTF-8; rename it"
+    if mark.group() == b":":
+        return f"{label} has a colon: begin rows with {beginning}"
+    return f"{label} has a '#', and names have no '#': rename it, or put a blank before a comment"
 
 
 def _explain_feature(token: bytes) -> str:

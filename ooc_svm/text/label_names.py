@@ -18,7 +18,20 @@ _SLOTS_A_NAME, _FEWEST_SLOTS = 4, 4096
 
 def number_names(
     buffer: npt.NDArray[np.uint8], labels: Float64Array, most: int = MAX_CLASSES
-) -> list[bytes] | None:
+) -> tuple[list[bytes] | None, list[int]]:
+    """Replace packed tokens by numbers.
+
+    (the token of each number, or None for more than `most`; where the labels begin that are not readable).
+    """
+    packed = labels.copy()
+    names = _number(buffer, labels, most)
+    # All at once: a comma is in no character of several bytes, so none is made of two names.
+    if names is not None and is_readable(b",".join(names)):
+        return names, []
+    return names, _find_unreadable(buffer, packed)
+
+
+def _number(buffer: npt.NDArray[np.uint8], labels: Float64Array, most: int) -> list[bytes] | None:
     """Replace packed tokens by numbers; the token of each number, or None for more than `most`."""
     n_names = min(most, len(labels))
     n_slots = max(1 << (_SLOTS_A_NAME * n_names - 1).bit_length(), _FEWEST_SLOTS)
@@ -31,6 +44,23 @@ def number_names(
         buffer[start : start + length].tobytes()
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
     ]
+
+
+def _find_unreadable(buffer: npt.NDArray[np.uint8], packed: Float64Array) -> list[int]:
+    """Where the tokens begin that are not readable, in order."""
+    numbers = packed.copy()
+    names = _number(buffer, numbers, len(numbers)) or []
+    wrong = np.array([not is_readable(name) for name in names], bool)
+    tokens = packed[wrong[numbers.astype(np.int64)]]
+    return [int(token) // int(TOKEN_LENGTHS) for token in tokens.tolist()]
+
+
+def is_readable(token: bytes) -> bool:
+    """Are these printable characters in UTF-8?"""
+    try:
+        return token.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
 
 
 class LabelNames(Sequence[str]):

@@ -2,8 +2,9 @@
 
 A line is ``label [qid:number] (index:value)* [# comment]``; blanks and tabs separate, a line feed with or
 without a carriage return before it ends the line. Labels may be names, or sets ``label,label,...``, of which
-the empty one is a blank at the start of the line. `parse_lines` is a compiled state machine over whole
-lines: it fills arrays and stops before the first line that breaks a rule, with this line's row taken back.
+the empty one is a blank at the start of the line; a ``#`` right after one is an error and begins no comment.
+`parse_lines` is a compiled state machine over whole lines: it fills arrays and stops before the first line
+that breaks a rule, with this line's row taken back.
 """
 
 from __future__ import annotations
@@ -270,6 +271,8 @@ def _read_name(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float]:
         if buffer[p] in (_NUL, _VT, _FF, _CR, _COLON):
             return BAD_NAME, p, 0.0
         p += ONE
+    if buffer[p] == _HASH:  # part of a name such as C#: what follows must not be lost as a comment
+        return BAD_NAME, p, 0.0
     length = p - start
     return NAME_TOO_LONG if length > LONGEST_NAME else DONE, p, float(start * TOKEN_LENGTHS + length)
 
@@ -297,6 +300,8 @@ def _read_set(buffer: ByteArray, p: np.uint64, line: np.uint64) -> tuple[int, np
         elif byte in (_NUL, _VT, _FF, _CR, _COLON):
             return BAD_SET, p, 0.0
         p += ONE
+    if buffer[p] == _HASH:  # as in a name
+        return BAD_SET, p, 0.0
     length = p - start
     return SET_TOO_LONG if length > LONGEST_SET else DONE, p, float(start * TOKEN_LENGTHS + length)
 

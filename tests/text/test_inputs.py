@@ -15,6 +15,7 @@ from helpers.compressors import COMPRESSORS, zstd
 
 from ooc_svm.errors import InputError, StorageError
 from ooc_svm.text import inputs
+from ooc_svm.text.compression import window_bytes
 from ooc_svm.text.inputs import LineTooLongError, open_input
 
 TEXT = b"".join(b"%d %d:0.%d\n" % (k % 2, k + 1, k * k) for k in range(400))
@@ -64,6 +65,34 @@ def test_zstd_skippable_frames_are_passed_over(tmp_path: Path) -> None:
     skippable = b"\x51\x2a\x4d\x18\x03\x00\x00\x00abc"
     data = skippable + zstd.compress(TEXT[:50]) + skippable + zstd.compress(TEXT[50:])
     assert read(write(tmp_path / "data.zst", data), 7) == TEXT
+
+
+def skippable_frame(length: int) -> bytes:
+    return b"\x50\x2a\x4d\x18" + length.to_bytes(4, "little") + bytes(length)
+
+
+def test_window_behind_skippable_frames(tmp_path: Path) -> None:
+    frame = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 23})
+    data = frame.compress(TEXT) + frame.flush()
+    for before in (b"", skippable_frame(4), skippable_frame(0) + skippable_frame(2000)):
+        path = write(tmp_path / "data.zst", before + data)
+        assert window_bytes(path) == 8 << 20
+        assert read(path) == TEXT
+    # Nothing is known of what lies behind the part of the file that is looked at.
+    for before in (skippable_frame(5000), skippable_frame(4)[:6]):
+        assert window_bytes(write(tmp_path / "data.zst", before)) == 0
+
+
+@pytest.mark.parametrize("suffix", [".xz", ".zst"])
+def test_window_larger_than_allowed(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".xz":
+        data = lzma.compress(TEXT, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 512 << 20}])
+    else:
+        frame = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 30})
+        data = frame.compress(TEXT) + frame.flush()
+    with pytest.raises(InputError, match=r"needs more memory than is allowed: compress .* smaller") as caught:
+        read(write(tmp_path / f"data{suffix}", data))
+    assert "damaged" not in str(caught.value)
 
 
 @pytest.mark.fault

@@ -1,4 +1,4 @@
-"""Sets of labels in text, ``1,3 5:0.2``, against a slow reference; and how they are named and numbered."""
+"""Sets of labels and names in text, against a slow reference; and how sets are named and numbered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ label = st.one_of(
 )
 good_set = st.lists(label, min_size=1, max_size=4).map(",".join)
 any_set = st.one_of(
-    good_set, good_set, st.sampled_from([",", "1,", ",1", "1,,3", "1:2", "1,2:3", "a\0", "1,\r2", "x" * 256])
+    good_set,
+    good_set,
+    st.sampled_from([",", "1,", ",1", "1,,3", "1:2", "1,2:3", "a\0", "1,\r2", "x" * 256]),
+    # What looks like a comment, what is not UTF-8 (alone, and cut in two), and what cannot be printed.
+    st.sampled_from(["c#", "c#,1", "1,c#2", "1#", "\udcff", "1,\udcc3,\udca9", "a\u2028b", "1,\x01"]),
 )
 
 
@@ -41,57 +45,75 @@ def line_of_set(draw: st.DrawFn, sets: st.SearchStrategy[str] = any_set) -> str:
     return (draw(blanks) if empty else draw(sets)) + rest + draw(tails)
 
 
-def reference(text: bytes) -> tuple[list[list[str]], bytes]:
+def is_name(member: bytes) -> bool:
+    """By the guide: printable characters in UTF-8, up to 255 bytes, without blanks, colons and ``#``."""
+    try:
+        name = member.decode()
+    except UnicodeDecodeError:
+        return False
+    return 0 < len(member) <= 255 and name.isprintable() and not set(name) & set(" #:")
+
+
+def reference(text: bytes, labels: str) -> tuple[dict[int, list[str]], bytes]:
     """The labels of each line that may be a row, and the text with a number in place of the labels."""
-    found, lines = [], []
-    for line in text.split(b"\n")[:-1]:
+    found, lines = {}, []
+    for number, line in enumerate(text.split(b"\n")[:-1], 1):
         bare = line.lstrip(b" \t")
+        blank = line[: len(line) - len(bare)]
         if bare in (b"", b"\r") or bare.startswith(b"#"):
             lines.append(line)
-        elif bare != line:
-            found.append([])
+        elif blank and labels == "sets":
+            found[number] = []
             lines.append(b"1" + line)
         else:
-            token = TOKEN.match(line).group()
-            members = token.split(b",")
-            wrong = b"" in members or max(map(len, members)) > 255 or re.search(rb"[\0\v\f\r:]", token)
-            found.append([member.decode() for member in members])
-            lines.append((b"x" if wrong else b"1") + line[len(token) :])
+            token = TOKEN.match(bare).group()
+            rest = bare[len(token) :]
+            members = token.split(b",") if labels == "sets" else [token]
+            well = all(map(is_name, members)) and not rest.startswith(b"#")
+            found[number] = [member.decode(errors="replace") for member in members]
+            lines.append(blank + (b"1" if well else b"x") + rest)
     return found, b"".join(line + b"\n" for line in lines)
 
 
 @EXAMPLES
-@given(st.lists(line_of_set(), max_size=6), st.sampled_from([1, 16, 10**6]))
-def test_same_rows_and_sets_as_the_reference(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str], chunk_bytes: int
+@given(
+    st.lists(line_of_set(), max_size=6),
+    st.sampled_from([1, 16, 10**6]),
+    st.sampled_from(["sets", "text"]),
+    st.sampled_from(["stop", "skip"]),
+)
+def test_same_rows_and_labels_as_the_reference(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], chunk_bytes: int, labels: str, how: str
 ) -> None:
     path = tmp_path_factory.mktemp("sets") / "a.svm"
-    text = "".join(line + "\n" for line in lines).encode()
-    path.write_bytes(text + b"last 1:1\n")
-    found, plain = reference(text)
-    expected = parse(plain)
-    rows = TextRows(path, labels="sets", chunk_bytes=chunk_bytes)
+    text = "".join(line + "\n" for line in ["first 1:1"] * (how == "skip") + lines)
+    encoded = text.encode(errors="surrogateescape") + b"last 1:1\n"
+    path.write_bytes(encoded)
+    found, plain = reference(encoded, labels)
+    expected = parse(plain, skip=how == "skip")
+    rows = TextRows(path, labels=labels, chunk_bytes=chunk_bytes, bad_lines=how)
     sets: list[list[str]] = []
     ids: list[list[int]] = []
     qids: list[int | None] = []
     failure = ""
     try:
         for block in rows:
-            sets += [labels_of(rows.label_names[int(number)]) for number in block.labels]
+            names = [rows.label_names[int(number)] for number in block.labels]
+            sets += [labels_of(name) if labels == "sets" else [name] for name in names]
             pointers = block.rows.indptr.tolist()
             ids += [block.rows.indices[first:last].tolist() for first, last in pairwise(pointers)]
             qids += [None] * len(block.labels) if block.qids is None else block.qids.tolist()
     except InputError as error:
         failure = str(error)
-    has_qid = bool(expected.rows) and expected.rows[0].qid is not None
-    if expected.errors or has_qid:  # the last line has no qid
-        line = expected.errors[0][0] if expected.errors else len(lines) + 1
-        assert f"a.svm:{line}:" in failure
+    if how == "stop" and expected.errors:
+        assert f"a.svm:{expected.errors[0][0]}:" in failure
         return
     assert not failure
-    assert sets == [in_order(own) for own in found] + [["last"]]
-    assert ids == [row.ids for row in expected.rows] + [[0]]
-    assert qids == [row.qid for row in expected.rows] + [None]
+    bad = {line for line, _ in expected.errors}
+    assert rows.counts.bad_lines == len(bad)
+    assert sets == [in_order(own) for line, own in found.items() if line not in bad]
+    assert ids == [row.ids for row in expected.rows]
+    assert qids == [row.qid for row in expected.rows]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -123,13 +145,16 @@ def test_any_chunks_give_the_same_numbers(tmp_path, threads, chunk_bytes):
         (b"1 1:1\n1, 1:1\n", r":2:1: labels '1,' have nothing"),
         (b",1 1:1\n", r":1:1: labels ',1' have nothing"),
         (b"1:1 2:1\n", r":1:1: label '1:1' has a colon: .*a row without labels with a blank"),
-        (b"1,2:1 2:1\n", r":1:1: label '1,2:1' has a colon"),
+        (b"1,2:1 2:1\n", r":1:1: label '2:1' has a colon"),
         (b"1,2 3 2:1\n", r":1:5: '3' is not a feature"),
         (b"1, 3 2:1\n", r":1:1: labels '1,' have nothing"),
         (b" 1,2 2:1\n", r":1:2: '1,2' is not a feature"),
         (b"a," + b"x" * 256 + b" 1:1\n", r":1:1: label 'a,x+'\.\.\. is longer than 255 bytes"),
         (b",".join(b"%0250d" % i for i in range(300)) + b" 1:1\n", r":1:1: the labels of the row are longer"),
-        (b"1,\xff 1:1\n", r"the label b'\\xff' is no name of printable characters"),
+        (b"a,c#,d 1:1\n", r":1:1: label 'c#' has a '#', and names have no '#'"),
+        (b"a 1:1\n1,3# comment\n", r":2:1: label '3#' has a '#', .*put a blank before a comment \(row 2\)"),
+        (b"1 1:1\n1,\xff 1:1\n", r":2:1: label '\\xff' is no name of printable characters .* \(row 2\)"),
+        (b"1,\xc3,\xa9 1:1\n", r":1:1: label '\\xc3' is no name of printable characters"),
         (b"1,\0 1:1\n", r":1:1: a NUL byte"),
     ],
 )
@@ -137,6 +162,13 @@ def test_what_is_no_set(tmp_path, text, message):
     (tmp_path / "a.svm").write_bytes(text)
     with pytest.raises(InputError, match=message):
         list(TextRows(tmp_path / "a.svm", labels="sets"))
+
+
+def test_comments_after_labels(tmp_path):
+    (tmp_path / "a.svm").write_text("#a,b 1:1\na,b # c 1:1\n # c\nb,a\t#\na,b 1:1# c\n")
+    rows = TextRows(tmp_path / "a.svm", labels="sets")
+    assert np.concatenate([block.labels for block in rows]).tolist() == [0, 0, 0]
+    assert (rows.counts.comment_lines, rows.counts.nonzeros) == (2, 1)
 
 
 def test_limits(tmp_path, monkeypatch):
