@@ -8,6 +8,7 @@ one that was used longest ago first, unless a run uses them.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -57,10 +58,7 @@ class ChunkCache:
         self._is_full = False
         self._folder = parent / f"{_PREFIX}{store_id[:32]}"
         with storage_errors("making", self._folder, "give the cache a folder that can be written"):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            weakref.finalize(self, os.close, descriptor)  # for as long as the store is open
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            weakref.finalize(self, os.close, _lock(self._folder))  # for as long as the store is open
             os.utime(self._folder)
         self._files = LocalStorage(self._folder)
         own = min(n_bytes, most_bytes)
@@ -139,17 +137,45 @@ def _is_whole(content: memoryview) -> bool:
     return len(body) > 0 and google_crc32c.value(body) == int.from_bytes(expected, "little")
 
 
+def _lock(folder: Path) -> int:
+    """Make a folder and lock it, so that no run removes it; the descriptor of the lock."""
+    while True:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700, parents=True)
+        # Another run may remove the folder before any of these steps.
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if os.path.samestat(os.fstat(descriptor), os.stat(folder / _LOCK)):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+
 def _folders(parent: Path) -> list[Path]:
     """The folders of a cache, the one that was used longest ago first."""
     if not parent.is_dir():
         return []
-    found = [each for each in parent.iterdir() if each.name.startswith(_PREFIX) and each.is_dir()]
-    return sorted((each for each in found if (each / _LOCK).exists()), key=lambda each: each.stat().st_mtime)
+    found = []
+    for each in parent.iterdir():
+        if each.name.startswith(_PREFIX):
+            with suppress(FileNotFoundError):
+                if (each / _LOCK).exists():
+                    found.append((each.stat().st_mtime, each))
+    return [each for _, each in sorted(found)]
 
 
 def _size(folder: Path) -> int:
-    with os.scandir(folder) as entries:
-        return sum(entry.stat().st_size for entry in entries)
+    """Bytes of what is in a folder; other runs may rename and remove files of it, and remove it."""
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                total += entry.stat().st_size
+    return total
 
 
 def _make_room(parent: Path, own: Path, allowed: int) -> int:
@@ -159,14 +185,20 @@ def _make_room(parent: Path, own: Path, allowed: int) -> int:
     for each in others:
         if sum(sizes.values()) <= allowed:
             break
-        with open(each / _LOCK) as lock:
+        with suppress(FileNotFoundError), open(each / _LOCK) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            try:
-                shutil.rmtree(each)
-            except OSError as error:
-                raise StorageError(f"{each}: cannot be removed: {error.strerror}; remove it") from error
-            del sizes[each]
+            _remove(each)
+        sizes[each] = _size(each)
     return sum(sizes.values())
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        # Another run has removed it, or begun to use it again.
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+            raise StorageError(f"{folder}: cannot be removed: {error.strerror}; remove it") from error

@@ -57,6 +57,7 @@ class UnpublishedStore:
 
     def publish(self) -> None:
         """Put the store, which is complete, in its place."""
+        self._building.confirm()
         self.files.seal()
         self._building.publish()
         self._is_open = False

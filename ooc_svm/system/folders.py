@@ -40,8 +40,9 @@ class Building:
     """
 
     def __init__(self, target: Path, is_ours: Callable[[Path], bool], *, overwrite: bool) -> None:
-        # Only the parent is resolved: a link in place of the target is never followed.
-        self.target = Path(os.path.abspath(target.parent)) / target.name
+        # Nothing is resolved: a link in place of the target is never followed, and ".." behind a link is for
+        # the system to understand.
+        self.target = target.parent.absolute() / target.name
         self._is_ours, self._overwrite = is_ours, overwrite
         self._lock_path = self.target.with_name(f"{self.target.name}.lock")
         self._building, self._replaced = f"{self.target.name}.building-", f"{self.target.name}.replaced-"
@@ -136,6 +137,9 @@ class Building:
     def _discard(self, old: Path) -> None:
         """Rename an old version and remove it: a partly removed one must never be restored."""
         private_folders.remove(old.rename(old.with_name(private_folders.new_name(self._building))))
+
+    def confirm(self) -> None:
+        """Nobody else writes here: the lock is held."""
 
     def publish(self) -> None:
         """Replace the target by the folder, which must be on the disk with all files and folders in it."""

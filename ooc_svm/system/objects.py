@@ -80,6 +80,8 @@ _UNANSWERED = (
 _ELAPSED = re.compile(r"(?: in |elapsed: )[\d.]+(?:ns|µs|ms|s)\b")
 # Of a range that begins after the end of an object.
 _BEYOND_END = re.compile("InvalidRange|status code: 416")
+# Of a service that makes objects without a condition only.
+_UNKNOWN_CONDITION = re.compile("NotImplemented|status code: 501")
 _REFUSED = re.compile(r"status code: 4(?!08|25|29)\d\d")
 # Of what failed for good: a refusal, or what the client has repeated itself.
 _FINAL = re.compile(rf"{_REFUSED.pattern}|, after \d+ retries,|redirect without LOCATION")
@@ -318,6 +320,26 @@ class Bucket:
             self._library.put(self._store, key, content, use_multipart=several, chunk_size=_PART_BYTES)
 
         self._ask("writing", key, put)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Make a small object unless there is one of this key; whether it was made.
+
+        False as well where it was made and the answer was lost, so that making it was asked for again.
+        """
+        self.refuse_read_only(key)
+
+        def put() -> bool:
+            try:
+                self._library.put(self._store, key, content, mode="create")
+            except Exception as error:
+                if type(error).__name__ == "AlreadyExistsError":
+                    return False
+                if _UNKNOWN_CONDITION.search(str(error)) is None:
+                    raise
+                self._library.put(self._store, key, content)
+            return True
+
+        return self._ask("writing", key, put)
 
     def copy(self, key: str, to: str) -> None:
         """Copy an object inside the service."""

@@ -135,6 +135,17 @@ def test_only_our_stores_are_overwritten(tmp_path):
     assert {entry.name for entry in tmp_path.iterdir()} == {"mine", "text", "link", "s"}
 
 
+def test_two_dots_behind_a_link_are_the_systems(tmp_path):
+    """They lead to the parent of what the link leads to, not to that of the link."""
+    matrix, labels = random_rows(1)
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "inner")
+    write_store(tmp_path / "link" / ".." / "s", matrix, labels)
+    assert open_store(tmp_path / "link" / ".." / "s").n_rows == len(labels)
+    assert [entry.name for entry in (tmp_path / "real").iterdir() if entry.name != "inner"] == ["s"]
+    assert not (tmp_path / "s").exists()
+
+
 def test_the_building_is_private_and_the_store_is_not(tmp_path):
     matrix, labels = random_rows(1)
     with StoreWriter(tmp_path / "s") as writer:
