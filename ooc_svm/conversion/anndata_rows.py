@@ -16,6 +16,7 @@ import numpy as np
 
 from ooc_svm.conversion.external_sort import KEY_BITS, RowSorter
 from ooc_svm.conversion.spill import KeyedRows
+from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.blocks import Int64Array, RowBlock, Values
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
 from ooc_svm.store.trees import Tree, TreeArray
@@ -158,10 +159,6 @@ class MatrixBlocks:
             raise self._damage(f"has the id {wrong} outside 0 .. {limit - 1} in elements {first} to {last}")
         return ids.astype(np.int64, copy=False), values
 
-    def _cast(self, values: Values) -> Values:
-        with np.errstate(over="ignore"):  # what overflows is found by the check
-            return values.astype(self._dtype, copy=False)
-
     def _csr_rows(self) -> Iterator[RowBlock]:
         for start, pointers in self._spans(self._pointers, self._layout.n_rows):
             first = 0
@@ -170,18 +167,10 @@ class MatrixBlocks:
                 last = max(first + 1, min(reach, len(pointers) - 1))
                 own = pointers[first : last + 1]
                 ids, values = self._read(int(own[0]), int(own[-1]), self._layout.n_features)
-                yield self._without_zeros(start + first, own - own[0], ids, values)
+                rows = without_zeros(start + first, own - own[0], ids, values, self._dtype)
+                self.zeros += len(values) - len(rows.indices)
+                yield rows
                 first = last
-
-    def _without_zeros(self, start: int, indptr: Int64Array, ids: Int64Array, values: Values) -> RowBlock:
-        kept = values != 0
-        n_kept = int(np.count_nonzero(kept))
-        if n_kept < len(values):
-            self.zeros += len(values) - n_kept
-            before = np.zeros(len(values) + 1, np.int64)
-            np.cumsum(kept, out=before[1:])
-            indptr, ids, values = before[indptr], ids[kept], values[kept]
-        return RowBlock(start, indptr, ids.astype(np.int32), self._cast(values))
 
     def _dense_rows(self) -> Iterator[RowBlock]:
         n, d = self._matrix.shape
@@ -192,10 +181,12 @@ class MatrixBlocks:
             stop = min(start + length, n)
             values = self._matrix.read(start, stop)
             self.bytes_done += values.nbytes
-            rows, columns = np.nonzero(values)
+            cast = cast_values(values, self._dtype)
+            rows, columns = np.nonzero(cast)
+            self.zeros += int(np.count_nonzero(values)) - len(rows)
             indptr = np.zeros(stop - start + 1, np.int64)
             np.cumsum(np.bincount(rows, minlength=stop - start), out=indptr[1:])
-            yield RowBlock(start, indptr, columns.astype(np.int32), self._cast(values[rows, columns]))
+            yield RowBlock(start, indptr, columns.astype(np.int32), cast[rows, columns])
 
     def _csc_rows(self, scratch: Path, sort_bytes: int) -> Iterator[RowBlock]:
         n_rows = self._layout.n_rows
@@ -214,9 +205,10 @@ class MatrixBlocks:
                 last = min(first + elements, int(pointers[-1]))
                 rows, values = self._read(first, last, self._layout.n_rows)
                 columns = np.searchsorted(pointers, np.arange(first, last), side="right") - 1 + start
-                kept = values != 0
+                cast = cast_values(values, self._dtype)
+                kept = cast != 0
                 self.zeros += len(values) - int(np.count_nonzero(kept))
-                rows, columns, values = rows[kept], columns[kept], values[kept]
+                rows, columns, cast = rows[kept], columns[kept], cast[kept]
                 if not len(rows):
                     continue
                 order = np.argsort(rows, kind="stable")
@@ -224,7 +216,7 @@ class MatrixBlocks:
                 heads = np.append(np.flatnonzero(np.append(True, rows[1:] != rows[:-1])), len(rows))
                 keys = rows[heads[:-1]].astype(np.uint64) << shift
                 ids = columns[order].astype(np.int32)
-                yield KeyedRows(keys, heads.astype(np.int64), ids, self._cast(values[order]), {})
+                yield KeyedRows(keys, heads.astype(np.int64), ids, cast[order], {})
 
     def _check(self, block: RowBlock) -> None:
         """Check a block by the rules of a store; rows may need sorting first."""
@@ -242,6 +234,11 @@ class MatrixBlocks:
 
     def _refusal(self, block: RowBlock, offence: RuleError) -> Exception:
         row = f"row {block.start + offence.row}, from 0,"
+        if offence.reason == UNSORTED:  # even when sorted
+            return InputError(
+                f"column {int(block.indices[offence.position])} stands twice in {row} of {self._layout.name} "
+                f"of {self._tree.location}; call sum_duplicates() of the matrix first"
+            )
         if block.values is not None and 0 <= offence.position < len(block.values):
             value = block.values[offence.position]
             if not np.isfinite(value):

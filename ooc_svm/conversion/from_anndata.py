@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ooc_svm.conversion.anndata_frames import FrameCopies
 from ooc_svm.conversion.anndata_rows import Layout, MatrixBlocks, matrix_layout
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
@@ -24,7 +25,6 @@ from ooc_svm.conversion.report import ConvertReport, Progress
 from ooc_svm.errors import DamageError, UsageError, parameter
 from ooc_svm.store.anndata_writer import AnnDataWriter
 from ooc_svm.store.label_summary import LabelSummary
-from ooc_svm.store.layout import CHUNK_ROWS
 from ooc_svm.store.open import has_manifest
 from ooc_svm.store.storage import is_hdf5, open_storage
 from ooc_svm.store.trees import Hdf5Tree, Tree, ZarrTree
@@ -33,13 +33,6 @@ from ooc_svm.system.folders import Scratch
 from ooc_svm.text.inputs import require_local
 from ooc_svm.text.reader import InputPath
 
-# Columns of several arrays: what each encoding consists of.
-_PARTS = {
-    "categorical": ("codes", "categories"),
-    "nullable-integer": ("values", "mask"),
-    "nullable-boolean": ("values", "mask"),
-    "nullable-string-array": ("values", "mask"),
-}
 _FRAMES = ("obs", "var")
 
 # Bytes of memory for each stored value of a block: ids and values as read, as converted, and a mask.
@@ -102,13 +95,12 @@ def _check_root(tree: Tree) -> None:
 
 
 class _Conversion:
-    """One conversion; `left_out` are columns that cannot be kept."""
+    """One conversion."""
 
     def __init__(
         self, tree: Tree, layout: Layout, options: ConvertOptions, progress: Progress | None
     ) -> None:
         self._tree, self._layout, self._options, self._progress = tree, layout, options, progress
-        self._left_out: list[str] = []
 
     def run(self, started: float) -> ConvertReport:
         options, layout = self._options, self._layout
@@ -125,10 +117,12 @@ class _Conversion:
             if plan.reorder_bytes:
                 scratch.make()
             self._copy_rows(blocks, writer, scratch.path, plan.reorder_bytes)
-            columns = {name: self._copy_frame(writer, name) for name in _FRAMES}
+            frames = FrameCopies(self._tree, writer)
+            columns = frames.copy("obs", layout.n_rows)
+            frames.copy("var", layout.n_features)
             n_bytes = writer.commit(layout.n_features, self._source())
-        report = self._report(writer, blocks, n_bytes, started, tuple(columns["obs"]))
-        report.warnings.extend(self._warnings(blocks))
+        report = self._report(writer, blocks, n_bytes, started, tuple(columns))
+        report.warnings.extend(self._warnings(blocks, frames.left_out))
         return report
 
     def _plan(self) -> ConversionPlan:
@@ -149,65 +143,14 @@ class _Conversion:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
-    def _copy_frame(self, writer: AnnDataWriter, name: str) -> list[str]:
-        """Copy the names and the columns of cells or genes; returns the columns that were kept."""
-        length = self._layout.n_rows if name == "obs" else self._layout.n_features
-        attributes = self._tree.attributes(name) or {}
-        index, columns = attributes.get("_index"), attributes.get("column-order", [])
-        if not isinstance(index, str) or not isinstance(columns, list) or "/" in index:
-            raise DamageError(
-                f"{name} of {self._tree.location} names no index or columns; the file is damaged"
-            )
-        self._copy_array(writer, f"{name}/{index}", f"{name}/_index", length)
-        kept = []
-        for column in columns:
-            if self._copy_column(writer, name, column, length):
-                kept.append(column)
-            else:
-                self._left_out.append(f"{name}/{column}")
-        writer.frame(name, kept)
-        return kept
-
-    def _copy_column(self, writer: AnnDataWriter, frame: str, column: Any, length: int) -> bool:
-        """Copy a column, of one array or of two; False where it is of another kind."""
-        if not isinstance(column, str) or not column or "/" in column or column in (".", "..", "_index"):
-            return False
-        name = f"{frame}/{column}"
-        attributes = self._tree.attributes(name)
-        if attributes is None:
-            self._copy_array(writer, name, name, length)
-            return True
-        parts = _PARTS.get(str(attributes.get("encoding-type")))
-        if parts is None:
-            return False
-        writer.group(name, attributes)
-        for part in parts:
-            self._copy_array(
-                writer, f"{name}/{part}", f"{name}/{part}", None if part == "categories" else length
-            )
-        return True
-
-    def _copy_array(self, writer: AnnDataWriter, source: str, target: str, length: int | None) -> None:
-        array = self._tree.array(source)
-        if length is not None and array.length != length:
-            raise DamageError(
-                f"{source} of {self._tree.location} has {array.length} entries for {length}; "
-                "the file is damaged"
-            )
-        copy = writer.array(target, array.dtype)
-        for start in range(0, array.length, CHUNK_ROWS):
-            entries = array.read(start, min(start + CHUNK_ROWS, array.length))
-            with writer.writing():
-                copy.extend(entries)
-
-    def _warnings(self, blocks: MatrixBlocks) -> list[str]:
+    def _warnings(self, blocks: MatrixBlocks, left_out: list[str]) -> list[str]:
         found = []
         if blocks.zeros:
             found.append(f"{blocks.zeros} explicit zeros were dropped")
-        if self._left_out:
-            more = f" and {len(self._left_out) - 20} more" if len(self._left_out) > 20 else ""
+        if left_out:
+            more = f" and {len(left_out) - 20} more" if len(left_out) > 20 else ""
             found.append(
-                f"columns of a kind that is not kept were left out: {', '.join(self._left_out[:20])}{more}"
+                f"columns of a kind that is not kept were left out: {', '.join(left_out[:20])}{more}"
             )
         return found
 

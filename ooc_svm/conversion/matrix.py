@@ -11,8 +11,9 @@ import numpy as np
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
+from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.annotated import is_annotated, read_annotated
-from ooc_svm.data.blocks import LabelledRows, RowBlock
+from ooc_svm.data.blocks import LabelledRows, RowBlock, Values
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.errors import InputError, UsageError, parameter
@@ -69,7 +70,7 @@ class MatrixRows:
                 f"the matrix has {source.n_features} columns, but {parameter('features')} is "
                 f"{options.features}: give as many or more, or leave it out"
             )
-        self._progress = progress
+        self._progress, self._options = progress, options
         self.counts = TextCounts(n_features=source.n_features)
         self.total_bytes: int | None = sum(span.nbytes for span in source.blocks)
         self.inputs = [InputMetadata("matrix", self.total_bytes, None, None)]
@@ -80,7 +81,7 @@ class MatrixRows:
         source = self._source
         for index, span in enumerate(source.blocks):
             block = source.read_block(index)
-            rows = _without_zeros(block)
+            rows = block if block.values is None else self._converted(block, block.values)
             own = span.start, span.stop
             self.counts.rows += rows.n_rows
             self.counts.nonzeros += len(rows.indices)
@@ -91,18 +92,25 @@ class MatrixRows:
             done += span.nbytes
             self._progress(done)
 
+    def _converted(self, block: RowBlock, values: Values) -> RowBlock:
+        """Rows as the store will have them; InputError for a value beyond the range of its type."""
+        rows = without_zeros(block.start, block.indptr, block.indices, values, self._options.dtype)
+        assert rows.values is not None
+        finite = np.isfinite(rows.values)
+        if finite.all():
+            return rows
+        dtype, output = self._options.dtype, self._options.output
+        position = int(np.argmin(np.isfinite(cast_values(values, dtype))))
+        row = block.start + int(np.searchsorted(block.indptr, position, side="right")) - 1
+        raise InputError(
+            f"row {row}, column {block.indices[position]}, from 0, has the value "
+            f"{float(values[position])!r}, beyond the range of {dtype}; write {output} with "
+            f"{parameter('dtype', 'float64')}"
+        )
+
 
 def _stored_names(names: tuple[str, ...]) -> LabelNames:
     """Names of labels, in their order, if a store takes them; InputError otherwise."""
     known = LabelNames()
     known.renumber(np.arange(len(names), dtype=np.float64), names, "the matrix")
     return known
-
-
-def _without_zeros(block: RowBlock) -> RowBlock:
-    if block.values is None or block.values.all():
-        return block
-    stored = block.values != 0
-    before = np.zeros(len(stored) + 1, np.int64)
-    np.cumsum(stored, out=before[1:])
-    return RowBlock(block.start, before[block.indptr], block.indices[stored], block.values[stored])

@@ -10,8 +10,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,17 @@ from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.data.blocks import Float64Array, LabelledRows
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
-from ooc_svm.system.files import storage_errors
+from ooc_svm.system.files import IrregularFileError, open_to_read, storage_errors
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import TextCounts
 
 _ADVICE = "save the file again"
 _MOST_DIMENSIONS = 2
 _BYTES_PER_ELEMENT = 4
+_NUMPY_MAGIC = b"\x93NUMPY"
+_ROWS_AT_ONCE = 1 << 16
+# Limit of a line with a label, in bytes: a file without lines is not read whole.
+_LONGEST_LINE = 1 << 12
 
 
 @contextmanager
@@ -115,7 +120,8 @@ class NpzRows:
         archive = _Archive(path, self._resources)
         layout = archive.layout()
         self._by_columns = layout.encoding == "csc_matrix"
-        self.plan = plan_conversion(options, sorts=self._by_columns)
+        columns = np.dtype(np.float64).itemsize * layout.n_rows
+        self.plan = plan_conversion(options, sorts=self._by_columns, columns=columns)
         self._blocks = MatrixBlocks(
             archive, layout, options.dtype, self.plan.chunk_bytes // _BYTES_PER_ELEMENT
         )
@@ -145,33 +151,50 @@ class NpzRows:
 def _read_labels(path: str | os.PathLike[str], n_rows: int, matrix: str) -> Float64Array:
     """The labels in a file: an array of NumPy (``.npy``), or a number on each line."""
     location = os.fspath(path)
-    with storage_errors("reading", Path(path), "check the path"), open(path, "rb") as file:
-        is_array = file.read(6) == b"\x93NUMPY"
-        file.seek(0)
-        if is_array:
-            stream = _Stream(file, location)
-            if len(stream.shape) != 1 or stream.dtype.kind not in "biuf":
-                raise InputError(f"{location} has no numbers in one dimension; give one number a row")
-            labels = stream.read(0, stream.length).astype(np.float64)
-        else:
-            labels = _numbers(file.read(), location)
-    if len(labels) != n_rows:
-        raise InputError(f"{location} has {len(labels)} labels for the {n_rows} rows of {matrix}")
-    if not np.isfinite(labels).all():
-        row = int(np.argmin(np.isfinite(labels)))
-        raise InputError(f"{location} has the label {labels[row]} for row {row}, from 0; labels are finite")
+    try:
+        with storage_errors("reading", Path(path), "check the path"), open_to_read(path) as file:
+            is_array = file.read(len(_NUMPY_MAGIC)) == _NUMPY_MAGIC
+            file.seek(0)
+            read = _array_labels if is_array else _text_labels
+            labels = np.empty(n_rows)  # allocated first: all that is read is put in its place at once
+            n_labels = read(file, location, labels)
+    except IrregularFileError as error:
+        raise InputError(f"{location} is {error.kind}; give a file with a label for each row") from None
+    if n_labels != n_rows:
+        raise InputError(f"{location} has {n_labels} labels for the {n_rows} rows of {matrix}")
+    for start in range(0, n_rows, _ROWS_AT_ONCE):
+        finite = np.isfinite(labels[start : start + _ROWS_AT_ONCE])
+        if not finite.all():
+            row = start + int(np.argmin(finite))
+            raise InputError(
+                f"{location} has the label {labels[row]} for row {row}, from 0; labels are finite"
+            )
     return labels
 
 
-def _numbers(content: bytes, location: str) -> Float64Array:
-    numbers = []
-    for line, text in enumerate(content.split(b"\n")[: -1 if content.endswith(b"\n") else None], 1):
+def _array_labels(file: BinaryIO, location: str, labels: Float64Array) -> int:
+    """Read an array of NumPy, if it has the right length; returns its length."""
+    stream = _Stream(file, location)
+    if len(stream.shape) != 1 or stream.dtype.kind not in "biuf":
+        raise InputError(f"{location} has no numbers in one dimension; give one number a row")
+    if stream.length == len(labels):
+        for start in range(0, stream.length, _ROWS_AT_ONCE):
+            stop = min(start + _ROWS_AT_ONCE, stream.length)
+            labels[start:stop] = stream.read(start, stop)
+    return stream.length
+
+
+def _text_labels(file: BinaryIO, location: str, labels: Float64Array) -> int:
+    """Read a number from each line, as far as there are rows; returns the number of lines."""
+    line = 0
+    for line, text in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
         try:
-            if b"_" in text:
+            if b"_" in text or len(text) == _LONGEST_LINE:
                 raise ValueError
-            numbers.append(float(text))
+            number = float(text)
         except ValueError:
-            raise InputError(
-                f"{location}:{line}: {text[:80]!r} is no number; give one on each line"
-            ) from None
-    return np.array(numbers, np.float64)
+            shown = text.removesuffix(b"\n")[:80]
+            raise InputError(f"{location}:{line}: {shown!r} is no number; give one on each line") from None
+        if line <= len(labels):
+            labels[line - 1] = number
+    return line

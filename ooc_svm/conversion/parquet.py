@@ -16,6 +16,7 @@ import numpy as np
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
+from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows, RowBlock
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, parameter
 from ooc_svm.store.validate import RuleError, check_rows, sort_rows
@@ -179,8 +180,7 @@ class ParquetRows:
             limit = f"{base} to {largest + base}"
             raise refuse(position, f"has the index {ids[position]}, and {limit} are possible{hint}")
         self.counts.n_features = max(self.counts.n_features, int(ids.max()) - base + 1 if len(ids) else 0)
-        with np.errstate(over="ignore"):
-            converted = values.astype(self._options.dtype)
+        converted = cast_values(values, self._options.dtype)
         finite = np.isfinite(converted)
         if not finite.all():
             position = int(np.argmin(finite))
@@ -190,15 +190,10 @@ class ParquetRows:
                 else ""
             )
             raise refuse(position, f"has the value {values[position]}, which is not finite{wide}")
-        kept = converted != 0
-        before = np.zeros(len(kept) + 1, np.int64)
-        np.cumsum(kept, out=before[1:])
-        block = RowBlock(
-            self.counts.rows,
-            before[indptr],
-            (ids[kept].astype(np.int64) - base).astype(np.int32),
-            converted[kept],
-        )
+        if not converted.flags.writeable:  # Arrow's own, and rows are sorted in place
+            converted = converted.copy()
+        columns = ids.astype(np.int64) - base
+        block = without_zeros(self.counts.rows, indptr, columns, converted, self._options.dtype)
         sort_rows(block.indptr, block.indices, block.values)
         try:
             check_rows(block.indptr, block.indices, block.values, _LARGEST_ID + 1)
@@ -206,5 +201,5 @@ class ParquetRows:
             raise InputError(f"{place(offence.row)} has an index twice") from None
         self.counts.rows += block.n_rows
         self.counts.nonzeros += len(block.indices)
-        self.counts.explicit_zeros += len(kept) - len(block.indices)
+        self.counts.explicit_zeros += len(values) - len(block.indices)
         return block

@@ -80,11 +80,12 @@ def _text_bytes_per_byte(threads: int, value_bytes: int) -> int:
 
 
 def plan_conversion(
-    options: ConvertOptions, inputs: Sequence[InputPath] = (), *, sorts: bool = False
+    options: ConvertOptions, inputs: Sequence[InputPath] = (), *, sorts: bool = False, columns: int = 0
 ) -> ConversionPlan:
     """Divide the memory that the options allow; raises MemoryBudgetError where it is too small.
 
-    `sorts`: rows are put together from parts, as much as if they were put into another order.
+    `sorts`: rows are put together from parts, as much as if they were put into another order. `columns`:
+    bytes of columns of all rows that are in memory from the beginning.
     """
     budget, names = memory_budget(options.memory), _FEWEST_NAMES if options.labels == "sets" else 0
     divide = partial(
@@ -94,6 +95,7 @@ def plan_conversion(
         reorder=options.reorders or sorts,
         window=max_window_bytes(inputs),
         objects=_object_bytes(options, inputs),
+        columns=columns,
     )
     plan = divide(budget)
     if names:  # which are a part of what the least plan leaves, or of its memory for metadata
@@ -108,20 +110,27 @@ def plan_conversion(
 
 
 def divide_memory(
-    budget: int, threads: int, value_bytes: int, *, reorder: bool, window: int = 0, objects: int = 0
+    budget: int,
+    threads: int,
+    value_bytes: int,
+    *,
+    reorder: bool,
+    window: int = 0,
+    objects: int = 0,
+    columns: int = 0,
 ) -> ConversionPlan:
     """Divide memory: as many of the threads as fit, then chunks of text as large as fit.
 
     `budget` is in bytes for the whole process, `value_bytes` is 4 or 8, `window` is what decompressing the
-    text needs (`ooc_svm.text.compression.window_bytes`), and `objects` what is on its way from or to an
-    object store. `reorder` says that rows are put into another order. Raises MemoryBudgetError where not
-    even one thread fits; the message holds the sum.
+    text needs (`ooc_svm.text.compression.window_bytes`), `objects` what is on its way from or to an object
+    store, and `columns` those of all rows that are in memory. `reorder` says that rows are put into another
+    order. Raises MemoryBudgetError where not even one thread fits; the message holds the sum.
     """
     reorder_least = _SMALLEST_REORDER if reorder else 0
     for count in range(threads, 0, -1):
         write_threads = min(count, _MOST_WRITE_THREADS)
         writer, per_byte = _writer_bytes(write_threads, value_bytes), _text_bytes_per_byte(count, value_bytes)
-        fixed = INTERPRETER_BYTES + window + objects + writer
+        fixed = INTERPRETER_BYTES + window + objects + columns + writer
         free = budget - fixed - reorder_least
         text = free // 2 if reorder else free
         if text < _SMALLEST_CHUNK * per_byte:
@@ -134,20 +143,19 @@ def divide_memory(
             return ConversionPlan(count, write_threads, *sizes, budget - needed)
         kept = max(budget - needed - (fixed + chunk_bytes * per_byte), 0)
         return ConversionPlan(count, write_threads, *sizes, 0, held_bytes=kept)
-    raise _too_little(budget, writer, _SMALLEST_CHUNK * per_byte, reorder_least, window, objects)
-
-
-def _too_little(
-    budget: int, writer: int, text: int, reorder: int, window: int, objects: int
-) -> MemoryBudgetError:
     parts = {
         "program": INTERPRETER_BYTES,
         "chunks being written": writer,
-        "text": text,
+        "text": _SMALLEST_CHUNK * per_byte,
         "decompressing": window,
         "objects on their way": objects,
-        "another order of the rows": reorder and text + reorder,
+        "labels of all rows": columns,
+        "another order of the rows": reorder_least and _SMALLEST_CHUNK * per_byte + reorder_least,
     }
+    raise _too_little(budget, parts)
+
+
+def _too_little(budget: int, parts: dict[str, int]) -> MemoryBudgetError:
     listed = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in parts.items() if nbytes)
     needed = sum(parts.values())
     return MemoryBudgetError(

@@ -25,10 +25,11 @@ from ooc_svm.store.storage import Bytes
 MOST_CODECS = 8
 """Limit of the number of codecs of an array: each lets the stored form be a little larger."""
 
-MEAN_TEXT_BYTES = 256
-"""Limit of the mean length of the strings of a chunk, in bytes."""
+MEAN_TEXT_BYTES = 2**16
+"""Limit of the mean length of the strings of a chunk, in bytes: a small chunk takes no large one's memory."""
 
-_TEXT_CHUNK_BYTES = 2**28  # Limit of all strings of a chunk, in bytes
+# Limit of all strings of a chunk, in bytes. Many of a usual length may take more, up to the last limit.
+_TEXT_CHUNK_BYTES, _USUAL_TEXT_BYTES, _LARGEST_TEXT_CHUNK = 2**27, 256, 2**28
 
 _LZMA_WINDOW = 2**27  # Bytes that the window of lzma may take in addition to those of the content
 
@@ -136,11 +137,17 @@ def decode_chunk(
     return _strings(content, n_elements) if dtype.kind == "O" else content.view(dtype)
 
 
+def most_text_bytes(n_strings: int) -> int:
+    """Most bytes that a chunk of strings takes as it is decoded; what is written is held to it as well."""
+    limit = max(_TEXT_CHUNK_BYTES, min(4 + n_strings * (4 + _USUAL_TEXT_BYTES), _LARGEST_TEXT_CHUNK))
+    return min(4 + n_strings * (4 + MEAN_TEXT_BYTES), limit)
+
+
 def _sizes(codecs: Sequence[Codec], n_elements: int, dtype: np.dtype[Any]) -> list[Size]:
     """The size of a chunk before each codec, as it encodes, and after the last one."""
     size = Size(n_elements * dtype.itemsize)
     if dtype.kind == "O":
-        size = Size(min(4 + n_elements * (4 + MEAN_TEXT_BYTES), _TEXT_CHUNK_BYTES), exact=False)
+        size = Size(most_text_bytes(n_elements), exact=False)
     sizes = [size]
     for codec in codecs:
         sizes.append(_KINDS[codec.name].encoded_size(sizes[-1], codec.settings))

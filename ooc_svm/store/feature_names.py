@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
 from ooc_svm.parameters import is_path
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
+from ooc_svm.store.row_names import index_array
 from ooc_svm.store.storage import Storage
 from ooc_svm.system.address import located
 from ooc_svm.system.files import IrregularFileError, open_size, open_to_read, storage_errors
@@ -126,14 +128,9 @@ def _encoded_parts(array: EncodedChunks, info: ArrayInfo) -> Iterator[tuple[byte
 
 def names_of_anndata(storage: Storage, n_features: int) -> FeatureNames | None:
     """The index of ``var`` of an AnnData store where it is text; None where there is none, or of numbers."""
-    index = (read_group(storage, "var") or {}).get("_index")
-    if not isinstance(index, str) or "/" in index or index in ("", ".", ".."):
+    name = index_array(partial(read_group, storage), "var")
+    if name is None:
         return None
-    name = f"var/{index}"
-    if (group := read_group(storage, name)) is not None:
-        if group.get("encoding-type") != "nullable-string-array":
-            return None
-        name = f"{name}/values"
     info = read_array(storage, name)
     if info.dtype.kind != "O":
         return None

@@ -11,11 +11,12 @@ from numcodecs.vlen import VLenUTF8
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import InputError, shown
 from ooc_svm.store.array_writer import GrowingArray
-from ooc_svm.store.codecs import MEAN_TEXT_BYTES
+from ooc_svm.store.codecs import most_text_bytes
 from ooc_svm.store.feature_names import NAMES
 from ooc_svm.store.label_summary import MOST_COUNTED
 from ooc_svm.store.layout import CATEGORIES
 from ooc_svm.store.zarr_files import StoreFiles
+from ooc_svm.system.memory import format_size
 
 
 def write_names(files: StoreFiles, names: FeatureNames, chunk: int) -> GrowingArray:
@@ -40,9 +41,9 @@ def _write(files: StoreFiles, place: str, names: Any, chunk: int) -> GrowingArra
 def _encode(names: Any) -> Any:
     """A chunk of names as it is stored, but for its compression."""
     content = np.frombuffer(VLenUTF8().encode(names), np.uint8)
-    if len(content) > 4 + len(names) * (4 + MEAN_TEXT_BYTES):
+    if len(content) > (most := most_text_bytes(len(names))):
         raise InputError(
-            f"names such as {shown(max(names, key=len))} take more than "
-            f"{MEAN_TEXT_BYTES} bytes on average; shorten them"
+            f"names such as {shown(max(names, key=len))} take more than {format_size(most)} in one chunk, "
+            "which could not be read again; shorten them"
         )
     return content

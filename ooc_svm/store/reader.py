@@ -23,7 +23,7 @@ from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo
 from ooc_svm.store.row_names import open_row_names
 from ooc_svm.store.storage import Storage
-from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
+from ooc_svm.store.validate import NOT_FINITE, UNSORTED, RuleError, check_rows, sort_rows
 
 _INDEX = at_least(0)
 # Chunks that are fetched ahead even if no memory is left for it: what a plan leaves unplanned is enough.
@@ -277,8 +277,9 @@ class Store:
         except DamageError as error:
             raise DamageError(f"block {index} of {self.path}: {error}") from error
         indptr -= first
-        self._check(span, first, indptr, indices, values)
-        return RowBlock(span.start, indptr, indices, values)
+        block = RowBlock(span.start, indptr, indices, values)
+        self._check(span, first, block)
+        return block
 
     def hold(self, blocks: Sequence[RowBlock]) -> None:
         """Have `read_block` give these, the first of the blocks as they were written, without reading."""
@@ -384,25 +385,29 @@ class Store:
             if tails is not None and tails.values is not None:
                 tails.values.read_into(begin, end, values[split - first :])
 
-    def _check(
-        self,
-        span: BlockSpan,
-        first: int,
-        indptr: Int64Array,
-        indices: npt.NDArray[np.int32],
-        values: Values | None,
-    ) -> None:
+    def _check(self, span: BlockSpan, first: int, block: RowBlock) -> None:
         """Check a block against the rules; rows of other writers may need sorting first."""
+        rows, is_ours = (block.indptr, block.indices, block.values), self.format_version is not None
         try:
             try:
-                check_rows(indptr, indices, values, self.n_features)
+                check_rows(*rows, self.n_features)
             except RuleError as offence:
-                if offence.reason != UNSORTED or self.format_version is not None or values is None:
+                if offence.reason != UNSORTED or is_ours or block.values is None:
                     raise
-                sort_rows(indptr, indices, values)
-                check_rows(indptr, indices, values, self.n_features)
+                sort_rows(*rows)
+                check_rows(*rows, self.n_features)
         except RuleError as offence:
+            if not is_ours and block.values is not None and offence.reason in (UNSORTED, NOT_FINITE):
+                raise self._refusal(block, block.values, offence) from None
             raise DamageError(self._describe(span, first, offence)) from None
+
+    def _refusal(self, block: RowBlock, values: Values, offence: RuleError) -> InputError:
+        """The error for rows of other writers that are not damaged; they were sorted if that was needed."""
+        column = f"column {block.indices[offence.position]}, from 0"
+        what = f"the value {values[offence.position]} in {column}, not finite; remove or replace it first"
+        if offence.reason == UNSORTED:
+            what = f"{column}, twice; call sum_duplicates() of the matrix first"
+        return InputError(f"row {block.start + offence.row}, from 0, of {self.path} has {what}")
 
     def _describe(self, span: BlockSpan, first: int, offence: RuleError) -> str:
         name = {1: "X/indptr", 4: "X/data"}.get(offence.reason, "X/indices")
@@ -462,9 +467,7 @@ class Store:
 
     @cached_property
     def _row_names(self) -> EncodedChunks | None:
-        if self.format_version is not None:
-            return None
-        return open_row_names(self.parts.storage, self.n_rows)
+        return open_row_names(self.parts.storage, self.n_rows) if self.format_version is None else None
 
     @checks(start=_INDEX, stop=_INDEX)
     def read_row_names(self, start: int, stop: int) -> list[str] | None:

@@ -1,20 +1,39 @@
-"""The names of rows: the index of ``obs`` of an AnnData store."""
+"""The names of rows and of features: the indices of ``obs`` and ``var`` of an AnnData store."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from ooc_svm.errors import DamageError
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.metadata import chunk_versions, read_array, read_group
 from ooc_svm.store.storage import FILL_HINT, Storage
 
+_NULLABLE_TEXT = "nullable-string-array"
+
+
+def index_array(attributes: Callable[[str], dict[str, Any] | None], frame: str) -> str | None:
+    """The path of the array with the index of ``obs`` or ``var``; None where it is none that is read.
+
+    `attributes` gives those of a group, None where there is no group. The index is an array, or a group with
+    one, as AnnData writes pandas' own type of text.
+    """
+    index = (attributes(frame) or {}).get("_index")
+    if not isinstance(index, str) or "/" in index or index in ("", ".", ".."):
+        return None
+    name = f"{frame}/{index}"
+    group = attributes(name)
+    if group is None:
+        return name
+    return f"{name}/values" if group.get("encoding-type") == _NULLABLE_TEXT else None
+
 
 def open_row_names(storage: Storage, n_rows: int) -> EncodedChunks | None:
     """The names as an array of strings; None where rows are only numbered."""
-    index = (read_group(storage, "obs") or {}).get("_index")
-    if not isinstance(index, str) or "/" in index or index in ("", ".", ".."):
-        return None
-    name = f"obs/{index}"
-    if read_group(storage, name) is not None:
+    name = index_array(partial(read_group, storage), "obs")
+    if name is None:
         return None
     info = read_array(storage, name)
     if info.dtype.kind != "O":

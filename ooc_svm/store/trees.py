@@ -175,6 +175,15 @@ class _Hdf5Array:
             return np.asarray(self._dataset[start:stop], self.dtype)
 
 
+def _as_json(value: Any) -> Any:
+    """An attribute as JSON would have it; text of a fixed length is read as bytes."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_as_json(entry) for entry in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
 class Hdf5Tree:
     """A file of HDF5; InputError where the package to read it is not installed."""
 
@@ -216,11 +225,7 @@ class Hdf5Tree:
     def _plain(self, node: Any, name: str) -> dict[str, Any]:
         """Attributes as JSON would have them."""
         with _hdf5_errors(f"{self.location}/{name}"):
-            found = {key: node.attrs[key] for key in node.attrs}
-        return {
-            key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-            for key, value in found.items()
-        }
+            return {key: _as_json(node.attrs[key]) for key in node.attrs}
 
     def children(self, name: str) -> list[str]:
         """See `Tree`."""

@@ -179,7 +179,8 @@ def test_unsorted_rows_are_sorted_and_double_entries_refused(tmp_path):
         write(make_cells(sp.csr_matrix((2, 4))), source)
         with h5py.File(source, "r+") as file:
             write_matrix(file, matrix, form)
-        with pytest.raises(DamageError, match="breaks the rules in row 0"):
+        message = r"column 1 stands twice in row 0, from 0, of X of .*h5ad; call sum_duplicates\(\)"
+        with pytest.raises(InputError, match=message):
             ooc_svm.convert(source, tmp_path / "b.zarr")
 
 

@@ -112,6 +112,18 @@ class TestSciPy:
             file.writestr("x.txt", "no matrix")
         refused(output, DamageError, "format.npy", source, labels_file=labels)
 
+    def test_unsorted_rows_are_sorted_and_double_entries_refused(self, tmp_path, output):
+        source, labels = tmp_path / "x.npz", tmp_path / "y.npy"
+        np.save(labels, [1.0, -1.0])
+        matrix = sp.csr_matrix((np.arange(1.0, 5), [3, 1, 2, 0], [0, 1, 4]), shape=(2, 4))
+        sp.save_npz(source, matrix)
+        ooc_svm.convert(source, tmp_path / "sorted.zarr", labels_file=labels)
+        assert_same(read_all(open_store(tmp_path / "sorted.zarr")), matrix.sorted_indices())
+        twice = sp.csr_matrix((np.arange(1.0, 5), [3, 2, 0, 2], [0, 1, 4]), shape=(2, 4))
+        sp.save_npz(source, twice)
+        message = "column 2 stands twice in row 1, from 0, of the matrix of .*x.npz; call sum_duplicates"
+        refused(output, InputError, message, source, labels_file=labels)
+
     def test_nothing_is_unpickled(self, tmp_path, rows, labels, output):
         np.savez(tmp_path / "x.npz", format=np.array([object()]), allow_pickle=True)
         refused(output, DamageError, "has the type object", tmp_path / "x.npz", labels_file=labels)

@@ -109,7 +109,7 @@ def plant(folder, codecs, content):
     record = json.loads(path.read_text())
     chunk, first = CHUNK, {"name": "bytes", "configuration": {"endian": "little"}}
     if record["data_type"] == "string":
-        chunk, first = CHUNK // 64, {"name": "vlen-utf8", "configuration": {}}
+        chunk, first = CHUNK // 2**14, {"name": "vlen-utf8", "configuration": {}}
     record["chunk_grid"]["configuration"]["chunk_shape"] = [chunk]
     record["codecs"] = [first, *({"name": name, "configuration": {}} for name in codecs)]
     path.write_text(json.dumps(record))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from ooc_svm import convert, convert_matrix
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError, spell_parameters
 from ooc_svm.store import feature_names, open_store, verify_store
+from ooc_svm.store.codecs import most_text_bytes
 from ooc_svm.store.feature_names import given_names, read_names_file
 
 NAMES = [f"gene é{j}" for j in range(20)]
@@ -79,9 +80,24 @@ def test_names_of_another_number_are_refused(rows, tmp_path):
 
 
 def test_very_long_names_are_refused(rows, tmp_path):
-    with pytest.raises(InputError, match="more than 256 bytes on average"):
-        write_store(tmp_path / "s.zarr", *rows, feature_names=[f"{j}" + "x" * 400 for j in range(20)])
+    names = [f"{j}" + "x" * 70_000 for j in range(20)]
+    with pytest.raises(InputError, match="take more than 328 kB in one chunk, which could not be read again"):
+        write_store(tmp_path / "s.zarr", *rows, feature_names=names)
     assert not any(tmp_path.iterdir())
+
+
+def test_what_is_written_is_read(rows, tmp_path):
+    names = [f"{j}" + "x" * 60_000 for j in range(20)]
+    write_store(tmp_path / "s.zarr", *rows, feature_names=names)
+    assert list(open_store(tmp_path / "s.zarr").feature_names) == names
+    verify_store(tmp_path / "s.zarr")
+
+
+def test_the_limit_of_text_follows_from_the_number_of_strings():
+    assert most_text_bytes(1) == 4 + 4 + 2**16
+    assert most_text_bytes(2**16) == 2**27  # rows of a chunk that this program writes
+    assert most_text_bytes(10**6) == 4 + 260 * 10**6
+    assert most_text_bytes(2**40) == 2**28
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
