@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,17 +32,11 @@ class PartOfRows:
         return own
 
 
-@dataclass(slots=True)
-class ColumnSums:
-    """The sizes of the rows, and how far stored products are from those found, each at most."""
-
-    magnitudes: Magnitudes = field(default_factory=lambda: Magnitudes(np.empty(0)))
-    differences: Float64Array = field(default_factory=lambda: np.empty(0))
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnsPass:
     """``g_k = sum_j coefficients[k, j] k(x, z_j)`` of all rows, for some rows z of the data.
+
+    The answer is the sizes of the rows.
 
     Attributes
     ----------
@@ -55,8 +49,6 @@ class ColumnsPass:
         Row vectors of the products.
     added : bool
         Whether they are added to what is there.
-    checked : bool
-        Whether nothing is written, and what is there is compared.
     """
 
     kernel: Any
@@ -66,7 +58,6 @@ class ColumnsPass:
     scale2: Float64Array | None
     to: tuple[str, ...]
     added: bool = False
-    checked: bool = False
     position: Position = WHOLE
     rows: ClassVar[None] = None
     prefetch: ClassVar[tuple[int, ...]] = ()
@@ -78,12 +69,12 @@ class ColumnsPass:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return () if self.checked else self.to
+        return self.to
 
-    def empty(self) -> ColumnSums:
-        return ColumnSums(differences=np.zeros(len(self.to)))
+    def empty(self) -> Magnitudes:
+        return Magnitudes(np.empty(0))
 
-    def visit(self, block: RowBlock | None, rows: RowSlice, partial: ColumnSums) -> None:
+    def visit(self, block: RowBlock | None, rows: RowSlice, partial: Magnitudes) -> None:
         assert block is not None
         first, last, n = rows.start - block.start, rows.stop - block.start, rows.stop - rows.start
         near, far = np.empty(n), squares_of(*self.support.arrays, self.scale2)
@@ -96,21 +87,16 @@ class ColumnsPass:
             self.coefficients, *buffers, out,
         )  # fmt: skip
         for k, name in enumerate(self.to):
-            if self.checked:
-                difference = float(np.abs(out[k] - rows.vectors[name]).max(initial=0.0))
-                partial.differences[k] = max(partial.differences[k], difference)
-            elif self.added:
+            if self.added:
                 rows.vectors[name][:] += out[k]
             else:
                 rows.vectors[name][:] = out[k]
-        found, lengths = partial.magnitudes, np.diff(block.indptr[first : last + 1])
-        found.square = max(found.square, float(near.max(initial=0.0)))
-        found.nonzeros = max(found.nonzeros, int(lengths.max(initial=0)))
-        found.rows += n
+        lengths = np.diff(block.indptr[first : last + 1])
+        partial.square = max(partial.square, float(near.max(initial=0.0)))
+        partial.nonzeros = max(partial.nonzeros, int(lengths.max(initial=0)))
+        partial.rows += n
 
-    def merge(self, left: ColumnSums, right: ColumnSums) -> ColumnSums:
-        own, other = left.magnitudes, right.magnitudes
-        own.square, own.nonzeros = max(own.square, other.square), max(own.nonzeros, other.nonzeros)
-        own.rows += other.rows
-        left.differences = np.maximum(left.differences, right.differences)
+    def merge(self, left: Magnitudes, right: Magnitudes) -> Magnitudes:
+        left.square, left.nonzeros = max(left.square, right.square), max(left.nonzeros, right.nonzeros)
+        left.rows += right.rows
         return left

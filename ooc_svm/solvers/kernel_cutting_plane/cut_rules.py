@@ -95,10 +95,14 @@ class TakeCut:
 
 @dataclass(frozen=True, slots=True)
 class CountOutside:
-    """Rule on row vectors: entries of cuts that are above the weight of the row, or of the wrong side."""
+    """Rule on row vectors: entries of cuts that are above the weight of the row, or of the wrong side.
+
+    ``most``: what the weights are multiplied by.
+    """
 
     losses: SidedLosses
     names: tuple[str, ...]
+    most: float = 1.0
     writes: ClassVar[tuple[str, ...]] = ()
     sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
@@ -110,10 +114,29 @@ class CountOutside:
         t, weight = self.losses.targets.values(rows.vectors)
         for name in self.names:
             h = rows.vectors[name]
-            inside = np.abs(h) <= weight * (1.0 + BEYOND)
+            inside = np.abs(h) <= self.most * weight * (1.0 + BEYOND)
             if self.losses.targets.in_margins:
                 inside &= h * t >= 0.0
             sums[0] += (~inside).sum()
+
+
+@dataclass(frozen=True, slots=True)
+class CountFar:
+    """Rule on row vectors: entries of some that are farther than allowed from those of others."""
+
+    pairs: tuple[tuple[str, str], ...]
+    allowed: Float64Array  # Of each pair
+    writes: ClassVar[tuple[str, ...]] = ()
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(name for pair in self.pairs for name in pair)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        for (one, other), allowed in zip(self.pairs, self.allowed.tolist(), strict=True):
+            # What is not a number is far.
+            sums[0] += (~(np.abs(rows.vectors[one] - rows.vectors[other]) <= allowed)).sum()
 
 
 # Sums over a combination: ``v.s``, ``v.t``, ``sum v``, ``sum |v|``

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.solvers.certificate import Certificate
@@ -26,6 +28,7 @@ class CutMatrix:
     offsets: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (m,): delta
     beta: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (m,)
     gram: Float64Array = field(default_factory=lambda: np.empty((0, 0)))  # shape (m, m): P
+    unsolved: int = 0  # 1 where a time limit came before `beta` was that of the newest cut
 
     @property
     def n_cuts(self) -> int:
@@ -52,6 +55,10 @@ class CutMatrix:
             known and self.gram.shape == (m, m) and inside and finite and len(set(self.slots.tolist())) == m
         )
 
+    def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Give the arrays of a release that did not know of unsolved problems those of today."""
+        saved.setdefault("unsolved", np.asarray(0))
+
     def unused_slot(self) -> int:
         """A slot of no cut."""
         return min(set(range(self.capacity)) - set(self.slots.tolist()))
@@ -68,7 +75,7 @@ class CutMatrix:
     def solve(self, oracle: FreeCutOracle, certificate: Certificate, stopping: Stopping) -> None:
         """Solve the master problem; the multipliers stay if there is no time left."""
         m, tolerance = self.n_cuts, master_tolerance(certificate, stopping)
-        groups = np.zeros(m, np.int64)
+        groups, in_time = np.zeros(m, np.int64), True
         if not np.isfinite(self.gram).all():
             self.beta = np.full(m, np.nan)
         elif oracle.equal:
@@ -77,7 +84,8 @@ class CutMatrix:
                 equal=True,
                 deadline=stopping.deadline,
             )
-            self.beta = free.beta if free.in_time else self.beta
+            in_time = free.in_time
+            self.beta = free.beta if in_time else self.beta
         else:
             plain = solve_master(
                 *(self.gram, self.offsets, groups, 1, oracle.C),
@@ -85,7 +93,9 @@ class CutMatrix:
             )  # fmt: skip
             total = float(plain.beta.sum())
             beta = plain.beta * (oracle.C / total) if total > oracle.C else plain.beta
-            self.beta = beta if plain.in_time else self.beta
+            in_time = plain.in_time
+            self.beta = beta if in_time else self.beta
+        self.unsolved = int(not in_time)
 
     def drop_idle(self) -> bool:
         """Drop the cuts without a multiplier; whether there were any."""

@@ -26,10 +26,11 @@ from ooc_svm.solvers.definite import is_definite
 from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import SidedLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
-from ooc_svm.solvers.kernel_cutting_plane.solver import KernelCutState, KernelCuttingPlane
+from ooc_svm.solvers.kernel_cutting_plane.solver import CHECKED, KernelCutState, KernelCuttingPlane
 from ooc_svm.solvers.space import LinearSpace
 
 MAX_CUTS = 128  # Cuts kept: each takes two row vectors
+POINTS = 3  # Row vectors of the best point and of the best bound; those that are checked have their own
 MOST_PARTS = 64  # Parts that the rows of a cut come to memory in, each with two reads
 SUPPORT_PART, COPIES = 0.8, 2.5  # Part of the memory left for these rows, and copies while they are joined
 EXPECTED_READS = 200  # Iterations to a gap of 1e-3
@@ -90,14 +91,22 @@ class KernelCuttingPlanes(SolverPackage):
             oracle = FreeCutOracle(losses, spec.C, free, nu=spec.nu, mean=spec.mean)
             state = KernelCutState(CutMatrix(plan.parameters.max_cuts))
             place = kernel, space.n_features, space.scale2, context.stopping, state, name, size.n_rows
-            return KernelCuttingPlane(oracle, *place, plan.parameters.parts, options.sparse_cuts)
+            parts = plan.parameters.parts, _checked_parts(size, plan.parameters.parts)
+            return KernelCuttingPlane(oracle, *place, *parts, options.sparse_cuts)
 
         return [solver(spec, f"model{number}") for number, spec in enumerate(models)]
 
 
-def _rows_nbytes(size: DataSize) -> float:
-    """Bytes of all rows in memory, for the cuts of all models."""
-    return size.n_models * COPIES * (size.n_nonzeros * (4 + size.value_bytes) + 24.0 * size.n_rows)
+def _rows_nbytes(size: DataSize, cuts: int = 1) -> float:
+    """Bytes of all rows in memory, for so many cuts of each model."""
+    one = COPIES * (size.n_nonzeros * (4 + size.value_bytes) + 24.0 * size.n_rows)
+    # The entries of a cut are there as they are gathered, joined, and as coefficients.
+    return size.n_models * (one + 24.0 * (cuts - 1) * size.n_rows)
+
+
+def _checked_parts(size: DataSize, parts: int) -> int:
+    """Parts of the rows of several cuts that take no more memory than ``parts`` of the rows of one."""
+    return math.ceil(parts * _rows_nbytes(size, CHECKED) / _rows_nbytes(size)) if size.n_rows else parts
 
 
 def _items(size: DataSize, room: Room) -> tuple[MemoryItem, ...]:
@@ -117,7 +126,7 @@ def _plan(size: DataSize, room: Room, parameters: KernelCutParameters) -> Solver
     return SolverPlan(
         parameters,
         (*_items(size, room), MemoryItem("rows of a cut", rows, note)),
-        row_bytes=(16 * parameters.max_cuts + 32) * size.n_models,
+        row_bytes=(16 * parameters.max_cuts + 8 * (POINTS + CHECKED)) * size.n_models,
         expected_reads=EXPECTED_READS,
         report={"max_cuts": parameters.max_cuts, "parts": parameters.parts},
     )

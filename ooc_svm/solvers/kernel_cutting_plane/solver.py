@@ -33,14 +33,15 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import DamageError
 from ooc_svm.passes.base import UNCOUNTED, Position
-from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
+from ooc_svm.passes.columns import Magnitudes
+from ooc_svm.passes.gather import GatherPass, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, VANISHING, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.kernel_cutting_plane import cut_rules
-from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION, ColumnsPass, ColumnSums, PartOfRows
+from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION, ColumnsPass, PartOfRows
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import Pair, SidedLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
 from ooc_svm.solvers.rounding import gamma
@@ -49,6 +50,7 @@ from ooc_svm.solvers.smo.objective import largest_values
 # Of the weight of the pieces that the most violated cut takes, the shares that a sparser one is tried with,
 # and the share of its height that is enough.
 SHARES, ENOUGH = (1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.2
+CHECKED = 8  # Cuts whose products a resumed run finds again at a time: each takes a row vector
 FEW = 8.0  # Roundings of what is put together from sums
 
 
@@ -83,6 +85,7 @@ class KernelCuttingPlane(Solver):
     name: str
     n_rows: int
     parts: int  # Parts that the rows of a cut are brought to memory in
+    checked_parts: int  # Parts that those of several cuts are
     sparse: bool = False  # Whether cuts are made sparser (3.19)
     _free: Float64Array = field(default_factory=lambda: np.zeros(2))  # At the scores of the moment
     _origin: str | None = None
@@ -105,6 +108,17 @@ class KernelCuttingPlane(Solver):
         """Row vector of v at the best point."""
         return f"{self.name}/coefficients"
 
+    @property
+    def bound(self) -> str:
+        """Row vector of v at the best D: that of the cuts may be lower, and what is saved is found again."""
+        return f"{self.name}/bound"
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """Row vectors of products that are found again; the first are used again for the next cut."""
+        more = (f"{self.name}/product{number}" for number in range(2, CHECKED))
+        return (self.losses.previous, self.multipliers, *more)
+
     def cut_names(self, slot: int) -> tuple[str, str]:
         """Row vectors of h and g."""
         return f"{self.name}/h{slot}", f"{self.name}/g{slot}"
@@ -113,11 +127,11 @@ class KernelCuttingPlane(Solver):
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         slots = range(self.state.cuts.capacity)
         cuts = [name for slot in slots for name in self.cut_names(slot)]
-        return dict.fromkeys((self.losses.best, self.coefficients, *cuts), np.float64)
+        return dict.fromkeys((self.losses.best, self.coefficients, self.bound, *cuts), np.float64)
 
     @property
     def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
-        return dict.fromkeys((self.losses.previous, self.multipliers), np.float64)
+        return dict.fromkeys(self.products, np.float64)
 
     def solution(self) -> KernelExpansion:
         bias = float(self.state.best_free[0]) + self.oracle.center
@@ -149,6 +163,9 @@ class KernelCuttingPlane(Solver):
         certificate.scale = self.oracle.C * self.oracle.targets.weight * self.oracle.reach
         if self._origin is not None:
             yield from self._check_saved()
+        if self.state.cuts.unsolved:
+            yield from self._solve()
+            certificate.amend(self.stopping)
         sums = yield from self._combine()
         if self.state.cuts.n_cuts:
             yield from self._settle()
@@ -156,16 +173,24 @@ class KernelCuttingPlane(Solver):
             yield from self._offer_primal(sums)
         while certificate.stop_reason is None:
             yield from self._add_cut()
-            self.state.cuts.solve(self.oracle, certificate, self.stopping)
-            sums = yield from self._combine()
-            yield from self._offer_primal(sums)
-            certificate.offer_dual(*self._dual(sums))
+            yield from self._solve()
             certificate.record(self.stopping)
         yield RowPass(CopyScores(losses.best, losses.previous))
         n_free = self.oracle.space.n_free
         certificate.n_support, self._facts = yield from self.oracle.count_support(
             1.0, self.state.best_free[:n_free]
         )
+
+    def _solve(self) -> Steps:
+        """Solve the master problem; P and D at its solution."""
+        certificate, cuts = self.certificate, self.state.cuts
+        cuts.solve(self.oracle, certificate, self.stopping)
+        if cuts.unsolved and math.isfinite(certificate.lower):
+            return  # The point is as it was
+        sums = yield from self._combine()
+        yield from self._offer_primal(sums)
+        if certificate.offer_dual(*self._dual(sums)):
+            yield RowPass(CopyScores(self.multipliers, self.bound))
 
     def _combine(self) -> Generator[Any, Any, Float64Array]:
         """Multipliers and scores of the master problem's solution, with the best free parameters."""
@@ -199,6 +224,7 @@ class KernelCuttingPlane(Solver):
         """D at the multipliers of the moment, and a bound of its rounding.
 
         What is off of the sums that the free parameters ask for is charged with the largest that they can be.
+        A tube is no narrower than 0, so there the size of v may be less than what its width costs.
         """
         oracle = self.oracle
         oracle.largest_norm = math.sqrt(self._largest)
@@ -207,7 +233,8 @@ class KernelCuttingPlane(Solver):
         value, n = linear - 0.5 * square - box * abs(total), self.n_rows
         if oracle.nu is not None:
             value -= oracle.C * oracle.price * oracle.origin
-            value -= box * abs(mass - oracle.C * oracle.price)
+            beyond = mass - oracle.C * oracle.price
+            value -= box * (abs(beyond) if self.losses.targets.in_margins else max(beyond, 0.0))
         reach = (
             mass * (oracle.reach + 1.0 + box + mass * self._largest) + abs(linear) + oracle.C * oracle.price
         )
@@ -230,6 +257,9 @@ class KernelCuttingPlane(Solver):
         cuts, oracle = self.state.cuts, self.oracle
         if cuts.is_full:
             yield from self._make_room()
+            # What is left is all that a resumed run has, so the same is gone on from here.
+            yield from self._combine()
+            yield from self._settle()
         slot = cuts.unused_slot()
         h, g = self.cut_names(slot)
         b, k = self._free.tolist()
@@ -237,14 +267,11 @@ class KernelCuttingPlane(Solver):
         if self.sparse:
             found = yield from self._take_sparser(found, (b + k, k - b), h)
         offset = float(found[cut_rules.OFFSET]) - oracle.price * oracle.origin
-        yield from self._multiply(h, g)
+        yield from self._multiply((h,), (g,), self.parts)
         slots = [*cuts.slots.tolist(), slot]
         names = tuple(self.cut_names(each)[0] for each in slots)
         products: Float64Array = yield RowPass(cut_rules.Products(g, names))
         cuts.add(slot, offset, products)
-        size = oracle.C * oracle.price * math.sqrt(self._largest)
-        if oracle.equal and self.losses.targets.in_margins:
-            self.certificate.nothing = VANISHING * self.stopping.tol * 0.5 * size * size
 
     def _take(self, thetas: Pair, half: float | None, h: str) -> Generator[Any, Any, Float64Array]:
         """Take the cut of the pieces above thetas, into a row vector.
@@ -278,26 +305,34 @@ class KernelCuttingPlane(Solver):
         found = yield from self._take(thetas, None, h)
         return found
 
-    def _multiply(self, h: str, g: str) -> Steps:
-        """``g = K h``: the rows that are not 0 in h, and a pass of all rows over them."""
-        for part in range(self.parts):
-            last = part + 1 == self.parts
-            choice = PartOfRows((h,), part, self.parts)
-            parts = yield GatherPass(choice, (h,), Position(0, 1, 2) if part == 0 else Position(1, 1, 3))
-            support = join_gathered(parts, (h,))
-            position = Position(1, 1, 2) if last else Position(1, 1, 3)
-            columns = support.vectors[h][None, :].copy()
-            own = self._pass(support.rows, columns, (g,), added=part > 0, position=position)
-            found: ColumnSums = yield own
-            self.state.columns += len(support.numbers)
+    def _multiply(
+        self, functions: tuple[str, ...], to: tuple[str, ...], parts: int, *, counted: bool = True
+    ) -> Generator[Any, Any, Float64Array]:
+        """``g = K h`` of some h: the rows that are not 0 in them, and passes of all rows over these.
+
+        Returns ``sum |h|`` of each.
+        """
+        masses = np.zeros(len(functions))
+        for part in range(parts):
+            gathers, adds = _positions(part, parts) if counted else (UNCOUNTED, UNCOUNTED)
+            choice = PartOfRows(functions, part, parts)
+            support = join_gathered((yield GatherPass(choice, functions, gathers)), functions)
+            columns = np.array([support.vectors[name] for name in functions])
+            own = *(self.kernel, support.rows, columns, self.n_features, self.scale2), to, part > 0
+            found: Magnitudes = yield ColumnsPass(*own, adds)
+            masses += [np.abs(each).sum() for each in columns]
+            if counted:
+                self.state.columns += len(support.numbers)
         self._know(found)
+        return masses
 
-    def _pass(self, support: Any, columns: Float64Array, to: tuple[str, ...], **rest: Any) -> ColumnsPass:
-        return ColumnsPass(self.kernel, support, columns, self.n_features, self.scale2, to, **rest)
-
-    def _know(self, found: ColumnSums) -> None:
-        """Know the sizes of the rows."""
-        self.state.square, self.state.nonzeros = found.magnitudes.square, float(found.magnitudes.nonzeros)
+    def _know(self, found: Magnitudes) -> None:
+        """Know the sizes of the rows, and what is nothing next to them."""
+        oracle = self.oracle
+        self.state.square, self.state.nonzeros = found.square, float(found.nonzeros)
+        if oracle.equal and self.losses.targets.in_margins:
+            size = oracle.C * oracle.price * math.sqrt(self._largest)
+            self.certificate.nothing = VANISHING * self.stopping.tol * 0.5 * size * size
 
     def _make_room(self) -> Steps:
         """Drop the cuts without a multiplier; if there are none, combine all of them."""
@@ -312,47 +347,63 @@ class KernelCuttingPlane(Solver):
 
     def _check_saved(self) -> Steps:
         """Before a resumed run goes on: products with K again, by reads that are not counted; P and D."""
-        cuts = self.state.cuts
-        names = [self.cut_names(slot) for slot in cuts.slots.tolist()]
+        names = [self.cut_names(slot) for slot in self.state.cuts.slots.tolist()]
         pairs = [*names, (self.coefficients, self.losses.best)]
-        functions, scores = (tuple(pair[k] for pair in pairs) for k in range(2))
-        parts = yield GatherPass(NonzeroRows(functions), functions, UNCOUNTED)
-        support = join_gathered(parts, functions)
-        columns = np.array([support.vectors[name] for name in functions])
-        check = self._pass(support.rows, columns, scores, checked=True, position=UNCOUNTED)
-        found: ColumnSums = yield check
-        self._know(found)
-        masses = np.abs(columns).sum(axis=1)
-        allowed = np.array([2.0 * self._score_error(float(mass)) for mass in masses])
-        if not (found.differences <= allowed).all():
-            raise self._damage("the scores in it are not those of its multipliers")
-        yield RowPass(CopyScores(self.losses.best, self.losses.previous))
-        yield RowPass(CopyScores(self.coefficients, self.multipliers))
-        yield from self._check_values()
+        for first in range(0, len(pairs), CHECKED):
+            yield from self._check_products(pairs[first : first + CHECKED])
+        yield from self._check_primal()
+        yield from self._check_dual()
+        self.certificate.reopen(self.stopping)
 
-    def _check_values(self) -> Steps:
-        """P of the best point and D of the cuts as they are."""
+    def _check_products(self, pairs: list[tuple[str, str]]) -> Steps:
+        """Some functions and their scores, in no more memory than that of one cut."""
+        functions, again = tuple(function for function, _ in pairs), self.products[: len(pairs)]
+        masses = yield from self._multiply(functions, again, self.checked_parts, counted=False)
+        allowed = np.array([2.0 * self._score_error(mass) for mass in masses.tolist()])
+        compared = tuple((own, scores) for own, (_, scores) in zip(again, pairs, strict=True))
+        far: Float64Array = yield RowPass(cut_rules.CountFar(compared, allowed))
+        if far[0]:
+            raise self._damage("the scores in it are not those of its multipliers")
+
+    def _check_primal(self) -> Steps:
+        """P of the best point."""
         certificate, primal = self.certificate, self.certificate.primal
-        one = np.ones(1)
-        rule = cut_rules.Combine(self.losses, ((self.coefficients, self.losses.best),), one, self.multipliers)
+        sums = yield from self._sums_of(self.coefficients, self.losses.best)
         own = replace(certificate, primal=math.inf, primal_rounding=0.0)
         self.state.certificate, best_free = own, self.state.best_free
-        yield from self._offer_primal((yield RowPass(rule)))
+        yield from self._offer_primal(sums)
         allowed = own.primal_rounding + certificate.primal_rounding
         self.state.certificate, self.state.best_free = certificate, best_free
         if not abs(own.primal - primal) <= allowed + 1e-12 * abs(primal):
             raise self._damage(f"it says that P is {primal!r}, and it is {own.primal!r}")
-        cuts = self.state.cuts
+
+    def _check_dual(self) -> Steps:
+        """D of the multipliers of the best bound; those of the cuts, which others will be made of."""
+        certificate, cuts, C = self.certificate, self.state.cuts, self.oracle.C
         names = tuple(self.cut_names(slot)[0] for slot in cuts.slots.tolist())
-        outside: Float64Array = yield RowPass(cut_rules.CountOutside(self.losses, names))
-        if outside[0] or not cuts.beta.sum() <= self.oracle.C * (1.0 + gamma(cuts.n_cuts + FEW)):
+        outside = (yield RowPass(cut_rules.CountOutside(self.losses, names)))[0]
+        most = C * (1.0 + gamma(2.0 * cuts.capacity + FEW))
+        outside += (yield RowPass(cut_rules.CountOutside(self.losses, (self.bound,), most)))[0]
+        if outside or not cuts.beta.sum() <= C * (1.0 + gamma(cuts.n_cuts + FEW)):
             raise self._damage("multipliers in it are outside their bounds")
-        dual, error = self._dual((yield from self._combine()))
-        if cuts.n_cuts and not certificate.lower <= dual + error:
+        yield from self._multiply((self.bound,), (self.losses.previous,), self.parts, counted=False)
+        dual, error = self._dual((yield from self._sums_of(self.bound, self.losses.previous)))
+        if not certificate.lower <= dual + error:
             raise self._damage(f"it says that D is {certificate.dual!r}, and it is {dual!r}")
-        certificate.reopen(self.stopping)
+
+    def _sums_of(self, function: str, scores: str) -> Generator[Any, Any, Float64Array]:
+        """Take a function with its scores for the point of the moment; see `cut_rules.Combine`."""
+        rule = cut_rules.Combine(self.losses, ((function, scores),), np.ones(1), self.multipliers)
+        sums: Float64Array = yield RowPass(rule)
+        return sums
 
     def _damage(self, what: str) -> DamageError:
         return DamageError(
             f"the checkpoint in {self._origin} does not fit the data: {what}; start the run again"
         )
+
+
+def _positions(part: int, parts: int) -> tuple[Position, Position]:
+    """Of the two reads for a part of the rows of a cut: they are counted as one, with those of all parts."""
+    gathers = Position(0, 1, 2) if part == 0 else Position(1, 1, 3)
+    return gathers, Position(1, 1, 2) if part + 1 == parts else Position(1, 1, 3)
