@@ -50,6 +50,11 @@ class AlmRounding:
         by_sums = (rows + FEW) * losses + (dimension + FEW) * half
         return error * self.longest * slopes + UNIT * (FEW * magnitudes + by_sums)
 
+    def planes(self, norm: float, dimension: int, operations: float) -> float:
+        """Of the heights of one plane of each group at a point of this norm; see `dual`."""
+        size = float(self.largest[0]) * self.longest * norm + float(self.largest[1])
+        return 2.0 * gamma(operations + dimension + 2) * size
+
     def dual(
         self, linear: float, total: float, n_cuts: int, w: Float64Array, operations: float, box: float
     ) -> float:

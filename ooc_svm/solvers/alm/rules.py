@@ -140,12 +140,16 @@ class SlopeProducts(NoCells):
 
 @dataclass(frozen=True, slots=True)
 class LossesAgain(NoCells):
-    """Row rule: the losses at the scores, and how far those kept are off, all together."""
+    """Row rule: losses at the scores and the sizes of their slopes, and how far the kept scores are off.
+
+    ``error``: of the scores. Sums (5,): those of `slope_sizes`, and the differences of the scores.
+    """
 
     model: RowModel
+    error: float
     width: ClassVar[int] = 0
     writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (2,)
+    sums_shape: ClassVar[tuple[int, ...]] = (5,)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -154,9 +158,8 @@ class LossesAgain(NoCells):
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
     ) -> None:
-        targets, costs = self.model.target_costs(rows)
-        losses_along(self.model.loss, scores, scores, targets, costs, np.zeros((1, 2)), sums[:1])
-        sums[1] += float(np.abs(rows.vectors[self.model.best] - scores).sum())
+        slope_sizes(self.model.loss, scores, 0.0, self.error, *self.model.target_costs(rows), sums[:4])
+        sums[4] += float(np.abs(rows.vectors[self.model.best] - scores).sum())
 
 
 @dataclass(frozen=True, slots=True)

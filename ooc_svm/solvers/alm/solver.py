@@ -34,7 +34,6 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Overlap
-from ooc_svm.passes.columns import NormedMagnitudes
 from ooc_svm.passes.curvature import CurvaturePass, CurvatureSums
 from ooc_svm.passes.linear import LinearSums
 from ooc_svm.solvers.alm import directions, trial_loops
@@ -140,20 +139,16 @@ class Alm(AlmValues):
 
     def _look(self) -> Steps:
         """A read along the direction; the point moves to the best step, and so do P and D."""
-        state, thetas = self.state, self._thetas
+        thetas = self._thetas
         if self.certificate.passes == 0:
-            space = self.space
-            magnitudes = NormedMagnitudes(
-                space.n_features, weight=self.model.targets.row_weight, scale2=space.scale2
-            )
-            result, found = yield Overlap((self._trials(), magnitudes))
-            state.sizes = np.array(AlmRounding.sizes_of(found, space))
-            self.certificate.scale = self.model.C * self.model.targets.largest_weight * found.weight
+            result, found = yield Overlap((self._trials(), self._magnitudes()))
+            self.state.sizes = np.array(AlmRounding.sizes_of(found, self.space))
+            self.certificate.scale = self._scale(found)
         else:
             result = yield self._trials()
         self._move(thetas, result)
         yield from self._improve_best()
-        self._solve_master()
+        self._solve_master(self.stopping.deadline)
 
     def _move(self, thetas: Float64Array, result: CurvatureSums) -> None:
         """Take the step with the smallest augmented Lagrangian."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import DamageError
-from ooc_svm.passes.base import UNCOUNTED, WHOLE, Pass, Position
+from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Pass, Position
+from ooc_svm.passes.columns import Magnitudes, NormedMagnitudes
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import RowPass, RowRule
 from ooc_svm.solvers.alm.rounding import AlmRounding
@@ -17,6 +18,7 @@ from ooc_svm.solvers.alm.rules import BestSlopes, LossCount, LossesAgain, Losses
 from ooc_svm.solvers.alm.state import AlmState
 from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, Steps
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, take_bound
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.rounding import inner
 from ooc_svm.solvers.space import LinearSpace
@@ -107,14 +109,15 @@ class AlmValues(Solver):
     def _rounding(self) -> AlmRounding:
         return AlmRounding(self.space, self.state.sizes, self.state.largest)
 
-    def _solve_master(self) -> None:
+    def _solve_master(self, deadline: float | None) -> None:
         """The best combination of the planes, and its bound."""
         certificate, bundle = self.certificate, self.state.bundle
         certificate.offer_dual(0.0, 0.0)
         present = min(certificate.primal, certificate.gap)
         tolerance = max(WANTED_SHARE * self.stopping.tol * certificate.primal, PRESENT_SHARE * present)
-        if math.isfinite(tolerance) and bundle.solve(1.0, N_GROUPS, tolerance, self.stopping.deadline):
-            certificate.offer_dual(*self._bound())
+        if math.isfinite(tolerance) and bundle.solve(1.0, N_GROUPS, tolerance, deadline):
+            take_bound(certificate, bundle, self._bound())
+            certificate.offer_dual(0.0, 0.0)
 
     def _bound(self) -> tuple[float, float]:
         """D of the planes' multipliers, and its rounding.
@@ -123,27 +126,63 @@ class AlmValues(Solver):
         """
         rounding = self._rounding
         box = 1.0 + rounding.longest * math.sqrt(2.0 * max(self.certificate.upper, 0.0))
-        operations = float(self.state.sizes[3]) + 4.0
-        return self.state.bundle.bound(self.state.bundle.w, rounding, operations, box)  # type: ignore[arg-type]
+        bundle = self.state.bundle
+        return bundle.bound(bundle.w, rounding, self._plane_operations, box)  # type: ignore[arg-type]
+
+    @property
+    def _plane_operations(self) -> float:
+        """Operations that a plane is made in."""
+        return float(self.state.sizes[3]) + 4.0
 
     def _check_saved(self) -> Steps:
-        """Before a resumed run goes on: P and D again, by a read that is not counted."""
-        state, certificate, rounding = self.state, self.certificate, self._rounding
-        again = self._linear(state.best, LossesAgain(self.model), position=UNCOUNTED)
-        result: LinearSums = yield again
-        losses, difference = result.sums[0].tolist()
-        own = self.space.penalized(state.best)
-        value = 0.5 * inner(own, own) + losses
+        """Before a resumed run goes on: P and D again, by a read that is not counted.
+
+        P has to be what the read brings, and D what the planes have, or it is replaced; planes above the
+        losses of the read are refused. A state that is as this solver saved it does not change.
+        """
+        state, certificate, bundle = self.state, self.certificate, self.state.bundle
         norm = float(np.linalg.norm(state.best))
-        fresh = rounding.scores(0.0, norm, 1.0, norm)
+        fresh = self._rounding.scores(0.0, norm, 1.0, norm)
+        again = LossesAgain(self.model, fresh * self._rounding.longest)
+        read = self._linear(state.best, again, position=UNCOUNTED)
+        result: LinearSums
+        result, found = yield Overlap((read, self._magnitudes(UNCOUNTED)))
+        rounding, sums = self._rounding, result.sums[0]
+        if not (state.sizes >= AlmRounding.sizes_of(found, self.space)).all():
+            raise self._damage("rows are larger than it says")
+        certificate.scale = self._scale(found)
+        own = self.space.penalized(state.best)
+        half, losses = 0.5 * inner(own, own), float(sums[3])
+        value, error = half + losses, rounding.primal(half, sums[:4], fresh, len(own))
         allowed = (state.best_error + fresh) * rounding.longest * max(float(state.sizes[2]), 1.0)
-        near = abs(value - certificate.primal) <= 2.0 * certificate.primal_rounding + 1e-9 * abs(value)
-        bundle_fits = state.bundle.is_feasible(1.0, N_GROUPS)
-        bound = self._bound()[0] if state.bundle.n_cuts else 0.0
-        if not (difference <= allowed and near and bundle_fits and bound <= certificate.upper):
-            raise DamageError(
-                f"the checkpoint in {self._origin} does not fit the data: P and D are not those of its "
-                "weights and planes; start the run again"
-            )
-        certificate.scale = self.model.C * self.model.targets.largest_weight * float(state.sizes[2])
+        near = abs(value - certificate.primal) <= error + certificate.primal_rounding
+        if not (float(sums[4]) <= allowed and near and bundle.is_feasible(1.0, N_GROUPS)):
+            raise self._damage("P and D are not those of its weights and planes")
+        # The rounding of P as it was found when the state was saved.
+        _, own_error = yield from self._primal()
+        certificate.primal_rounding = max(certificate.primal_rounding, own_error)
+        operations = self._plane_operations + bundle.combining + bundle.n_cuts
+        least = bundle.loss_at_least(state.best)
+        if not least <= losses + error + rounding.planes(norm, len(state.best), operations):
+            raise self._damage(f"by its planes the loss is {least!r} at least, and it is {losses!r}")
+        check_bound(certificate, bundle, self._bound, self._solve_master, self.stopping)
+        certificate.offer_dual(0.0, 0.0)
+        if certificate.lower > certificate.upper:
+            raise self._damage("by its planes D is above P")
         certificate.amend(self.stopping)
+
+    def _magnitudes(self, position: Position = WHOLE) -> NormedMagnitudes:
+        """What rounding follows from."""
+        space = self.space
+        return NormedMagnitudes(
+            space.n_features, position, self.model.targets.row_weight, scale2=space.scale2
+        )
+
+    def _scale(self, found: Magnitudes) -> float:
+        """What the losses amount to where all scores are 0."""
+        return self.model.C * self.model.targets.largest_weight * found.weight
+
+    def _damage(self, what: str) -> DamageError:
+        return DamageError(
+            f"the checkpoint in {self._origin} does not fit the data: {what}; start the run again"
+        )

@@ -9,7 +9,8 @@ so can r_g, and the sums of multipliers are C.
 
 The dual value of any feasible beta is a lower bound on the optimum of the whole problem. Cuts that have had
 no multiplier for a while are dropped, which leaves that value as it is; where memory runs out, each group's
-cuts are replaced by their combination (weights beta), which leaves it too.
+cuts are replaced by their combination (weights beta), which leaves it too. With free parameters an idle cut
+still has a small multiplier: then dropping it does change the value, until the next solution.
 """
 
 from __future__ import annotations
@@ -73,9 +74,14 @@ class Bundle:
         return known and bool(np.isfinite(self.beta).all()) and 0.0 <= self.combining < math.inf
 
     def is_feasible(self, C: float, n_groups: int) -> bool:
-        """Whether each group's multipliers sum up to C at most, but for rounding."""
+        """Whether each group's multipliers sum up to C at most, but for rounding.
+
+        Where sums have to be C, they may be less as long as the newest cuts are not solved for: the cuts
+        that were dropped for these had small multipliers.
+        """
         totals, share = self._totals(n_groups), gamma(self.n_cuts + 2)
-        enough = not self.equal or bool((totals >= C * (1.0 - share)).all())
+        below = self.equal and not self.unsolved
+        enough = not below or bool((totals >= C * (1.0 - share)).all())
         return enough and bool((totals <= C * (1.0 + share)).all())
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
@@ -172,6 +178,11 @@ class Bundle:
             error += gamma(self.n_cuts + 2) * total * 4.0 * rounding.weight * (1.0 + box)
         left = np.abs(self.beta @ self.planes[:, self._n_penalized :]).sum()
         return linear - 0.5 * inner(own, own) - box * float(left), error
+
+    @property
+    def is_monotone(self) -> bool:
+        """Whether the dual value falls by rounding only, from one master problem to the next."""
+        return not self._n_free
 
     @property
     def _n_free(self) -> int:

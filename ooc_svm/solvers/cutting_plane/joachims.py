@@ -86,7 +86,7 @@ class CuttingPlane(OracleSolver):
             self._check_cuts(point, loss, loss_error)
             state.bundle.drop_idle()
             state.bundle.add(*cuts)
-            self._solve_master()
+            self._solve_master(self.stopping.deadline)
             certificate.record(self.stopping)
         yield from self._find_facts()
 

@@ -69,7 +69,7 @@ def solve_master(
     while True:
         slack = np.maximum(C - np.bincount(group, weights=beta, minlength=n_groups), 0.0)
         gap, taken = master_loops.solve(
-            G, offsets, group, C, beta, slack, offsets - G @ beta, tolerance,
+            G, group, C, beta, slack, offsets - G @ beta, tolerance,
             min(FIRST_STEPS if steps == 0 else MORE_STEPS, max_steps - steps),
         )  # fmt: skip
         steps += taken

@@ -8,7 +8,7 @@ from ooc_svm.ops.compiled import compiled
 
 
 @compiled
-def group_gaps(gradient, beta, slack, group, C, best, gaps):  # type: ignore[no-untyped-def]
+def group_gaps(gradient, beta, group, C, best, gaps):  # type: ignore[no-untyped-def]
     """Each group's share of the duality gap, ``C max(0, max_k gradient_k) - sum_k beta_k gradient_k``.
 
     ``best[g]`` gets the variable of the largest gradient, or -1 for the slack (whose gradient is 0).
@@ -31,7 +31,7 @@ def group_gaps(gradient, beta, slack, group, C, best, gaps):  # type: ignore[no-
 
 
 @compiled
-def solve(G, offsets, group, C, beta, slack, gradient, tolerance, max_steps):  # type: ignore[no-untyped-def]
+def solve(G, group, C, beta, slack, gradient, tolerance, max_steps):  # type: ignore[no-untyped-def]
     """Maximise ``offsets.beta - beta.G beta / 2`` with ``sum_{k in g} beta_k + slack_g = C`` in each group g.
 
     In the group of the largest gap the variable of the largest gradient takes from the one that gains most
@@ -42,7 +42,7 @@ def solve(G, offsets, group, C, beta, slack, gradient, tolerance, max_steps):  #
     n_groups = len(slack)
     best = np.empty(n_groups, dtype=np.int64)
     gaps = np.empty(n_groups)
-    gap = group_gaps(gradient, beta, slack, group, C, best, gaps)
+    gap = group_gaps(gradient, beta, group, C, best, gaps)
     steps = 0
     while gap > tolerance and steps < max_steps:
         g = np.argmax(gaps)
@@ -88,5 +88,5 @@ def solve(G, offsets, group, C, beta, slack, gradient, tolerance, max_steps):  #
         else:
             slack[g] = 0.0 if step == room else slack[g] - step
         steps += 1
-        gap = group_gaps(gradient, beta, slack, group, C, best, gaps)
+        gap = group_gaps(gradient, beta, group, C, best, gaps)
     return gap, steps

@@ -161,7 +161,7 @@ class Ocas(OracleSolver):
                 state.step, counted = 0.0, None
             state.bundle.drop_idle()
             state.bundle.add(*cuts)
-            self._solve_master()
+            self._solve_master(self.stopping.deadline)
             certificate.record(self.stopping)
         certificate.n_support, self._facts = yield from oracle.count_support(state.step, state.best)
 

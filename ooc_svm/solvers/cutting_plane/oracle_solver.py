@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from ooc_svm.passes.base import (
 from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.solvers.base import LinearFunction, Prunable, Sample, Steps
 from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.rounding import Rounding, inner
 from ooc_svm.solvers.space import LinearSpace
@@ -38,6 +39,35 @@ def master_tolerance(certificate: Certificate, stopping: Stopping) -> float:
         # Below 0, P and D may both tend to it.
         size, present = max(-size, certificate.nothing / stopping.tol), certificate.gap
     return max(WANTED_SHARE * stopping.tol * size, PRESENT_SHARE * present)
+
+
+def take_bound(certificate: Certificate, bundle: Bundle, bound: tuple[float, float]) -> None:
+    """Take D of a solution, which a resumed run has to find again from the cuts that are saved."""
+    (certificate.offer_dual if bundle.is_monotone else certificate.set_dual)(*bound)
+
+
+def check_bound(
+    certificate: Certificate,
+    bundle: Bundle,
+    bound: Callable[[], tuple[float, float]],
+    solve: Callable[[float | None], None],
+    stopping: Stopping,
+) -> None:
+    """Replace D of a saved state unless its cuts have it, and solve for cuts that were not solved for.
+
+    ``bound``: D of the multipliers of the cuts, and its rounding. ``solve``: takes a deadline.
+    """
+    if bundle.unsolved and not bundle.is_monotone:
+        # Cuts of the old D are gone, and no D of the file is believed: the new one must come, even if late.
+        solve(None)
+        return
+    value, error = bound()
+    # Not counted: saved by a release that did not know of rounding.
+    counted = certificate.dual_rounding > 0.0 or error == 0.0
+    if not (counted and certificate.lower <= value + error):
+        certificate.set_dual(value, error)
+    if bundle.unsolved:
+        solve(stopping.deadline)
 
 
 class CutOracle(Protocol):
@@ -167,16 +197,20 @@ class OracleSolver(Prunable):
         """Rounding of the loss at t on a ray, of scores off by ``score_error``; see `Rounding.losses`."""
         return self.rounding.losses(score_error, self.oracle.loss_operations(self.rounding, t), reach)
 
-    def _solve_master(self) -> None:
+    def _solve_master(self, deadline: float | None) -> None:
         """The next point and its bound; none if there is no time left."""
-        oracle, state, certificate = self.oracle, self.state, self.certificate
-        if not oracle.equal:
-            # No multipliers at all are feasible.
-            certificate.offer_dual(0.0, 0.0)
-        tolerance = master_tolerance(certificate, self.stopping)
-        if state.bundle.solve(oracle.C, oracle.groups, tolerance, self.stopping.deadline):
-            state.w = state.bundle.w
-            certificate.offer_dual(*self._bound(state.w))
+        oracle, state, bundle = self.oracle, self.state, self.state.bundle
+        self._offer_nothing()
+        tolerance = master_tolerance(self.certificate, self.stopping)
+        if bundle.solve(oracle.C, oracle.groups, tolerance, deadline):
+            state.w = bundle.w
+            take_bound(self.certificate, bundle, self._bound(state.w))
+            self._offer_nothing()
+
+    def _offer_nothing(self) -> None:
+        """The bound of no multipliers at all, where these are feasible."""
+        if not self.oracle.equal:
+            self.certificate.offer_dual(0.0, 0.0)
 
     def _bound(self, w: Float64Array) -> tuple[float, float]:
         """D of the multipliers of the cuts, whose point is w, and its rounding."""
@@ -206,13 +240,8 @@ class OracleSolver(Prunable):
         if not bundle.is_feasible(oracle.C, oracle.groups):
             raise self._damage("multipliers of its cuts are above C")
         self._check_cuts(best, loss, loss_error)
-        bound, error = self._bound(bundle.w)
-        # Not counted: saved by a release that did not know of rounding.
-        counted = certificate.dual_rounding > 0.0 or error == 0.0
-        if not (counted and certificate.lower <= bound + error):
-            certificate.dual, certificate.dual_rounding = bound, error
-        if bundle.unsolved:
-            self._solve_master()
+        check_bound(certificate, bundle, lambda: self._bound(bundle.w), self._solve_master, self.stopping)
+        self._offer_nothing()
         certificate.amend(self.stopping)
 
     def _check_cuts(self, w: Float64Array, loss: float, loss_error: float) -> None:

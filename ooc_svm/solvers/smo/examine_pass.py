@@ -200,6 +200,23 @@ def _among(ids: Int64Array, ascending: Int64Array) -> BoolArray:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoresApart:
+    """Rule on row vectors: how far the kept scores are from those of the last read, times the bounds."""
+
+    model: SmoModel
+    writes: ClassVar[tuple[str, ...]] = ()
+    sums_shape: ClassVar[tuple[int, ...]] = (1,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.model.best, self.model.scores, *self.model.targets.reads)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        _, bounds = self.model.classes_and_bounds(rows)
+        sums += bounds @ np.abs(rows.vectors[self.model.best] - rows.vectors[self.model.scores])
+
+
+@dataclass(frozen=True, slots=True)
 class PutMultipliers:
     """Rule on row vectors: some rows have new multipliers."""
 

@@ -28,6 +28,10 @@ class LinearObjective:
         self.scale = self._rounding.weight  # What the losses amount to where all scores are 0
         self._longest = math.sqrt(found.square)
 
+    def scores(self, w: Float64Array) -> float:
+        """What the scores of a point are off by together, weighted by the bounds of the multipliers."""
+        return self._rounding.scores(self._point(w, 0.0))
+
     def primal(self, w: Float64Array, b: float, loss: float) -> tuple[float, float]:
         """P where the losses sum up to ``loss`` times C, and a bound of its rounding."""
         rounding, space, point = self._rounding, self._space, self._point(w, b)
@@ -77,6 +81,10 @@ class KernelObjective:
         self._largest, argument = largest_values(kernel, found.square)
         self._value_error = gamma(found.nonzeros + 8) * argument
         self._value_error += gamma(2.0 * EXP_ULPS + found.rows + FEW) * self._largest
+
+    def scores(self, point: KernelPoint) -> float:
+        """Likewise."""
+        return point.size * self._value_error * self.scale
 
     def primal(self, point: KernelPoint, b: float, loss: float) -> tuple[float, float]:
         """P where the losses sum up to ``loss`` times C, and a bound of its rounding."""

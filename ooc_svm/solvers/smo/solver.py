@@ -43,7 +43,14 @@ from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt, TargetPass, TargetSums
 from ooc_svm.solvers.smo import examine_pass, smo_loops
-from ooc_svm.solvers.smo.examine_pass import Examined, ExaminePass, PutMultipliers, Scorer, SmoModel
+from ooc_svm.solvers.smo.examine_pass import (
+    Examined,
+    ExaminePass,
+    PutMultipliers,
+    Scorer,
+    ScoresApart,
+    SmoModel,
+)
 from ooc_svm.solvers.smo.rows import ALPHA, OUTPUT, STORED, C, HeldRows, Y
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
@@ -344,7 +351,10 @@ class Smo(Solver):
         dual, error = self._objective.dual(found, certificate.upper)
         if not certificate.lower <= dual + error:
             raise self._damage(f"it says that D is {certificate.dual!r}, and it is {dual!r}")
-        yield RowPass(CopyScores(self.model.scores, self.model.best), self.rows)
+        # The scores kept were summed in another order, so they stay: their bits tell in what is made of them.
+        apart = yield RowPass(ScoresApart(self.model), self.rows)
+        if not float(apart[0]) <= 2.0 * self._objective.scores(point):
+            raise self._damage("the scores in it are not those of its best point")
         certificate.reopen(self.stopping)
 
     def _refuse_outside(self, found: Examined) -> None:
