@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,12 @@ class LinearSpace:
     scale: Float64Array | None = None  # shape (n_features,)
     penalized_bias: bool = False
     n_free: int = 0  # Free parameters
+    # Squares of the columns' scales; None without scaling. A row adds ``x_ij scale2_j`` to weights in units
+    # of the data, whose squared norm is ``sum_j w_j^2 / scale2_j``
+    scale2: Float64Array | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale2", None if self.scale is None else self.scale**2)
 
     @property
     def dimension(self) -> int:
@@ -45,18 +51,9 @@ class LinearSpace:
         """The others."""
         return w[self.n_penalized :]
 
-    @property
-    def scale2(self) -> Float64Array | None:
-        """Squares of the columns' scales; None without scaling.
-
-        A row adds ``x_ij scale2_j`` to weights in units of the data, whose squared norm is
-        ``sum_j w_j^2 / scale2_j``.
-        """
-        return None if self.scale is None else self.scale**2
-
     def inner(self, u: Float64Array, v: Float64Array) -> float:
         """Inner product of two weight vectors in units of the data, without a penalised bias."""
-        return float(u @ v) if self.scale is None else float((u / self.scale**2) @ v)
+        return float(u @ v) if self.scale2 is None else float((u / self.scale2) @ v)
 
     def norm(self, w: Float64Array) -> float:
         """Norm of a weight vector in units of the data."""

@@ -413,9 +413,10 @@ def _items(
         note = f"compiled, and vectors and systems of {solving} model(s)"
         items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
     if size.dimension > MANY_COLUMNS:
-        # Of each column its number, of each number its column, and weights in that order.
-        note = f"2 of {size.dimension}, and weights of {solving} model(s)"
-        items.append(MemoryItem("column numbers", (1 + solving) * vector, note))
+        # Of each column its number, of each number its column; weights, scales and a mean row in that order.
+        own = 1 + (options.scale != "none") + (options.resolved_bias == "free")
+        note = f"2 of {size.dimension}, and {own} vectors of {solving} model(s)"
+        items.append(MemoryItem("column numbers", (1 + own * solving) * vector, note))
     return tuple(items)
 
 

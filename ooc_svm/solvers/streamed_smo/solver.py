@@ -304,7 +304,8 @@ class StreamedSmo(Prunable):
         held_at_start = scored and working_set.count_with_cost() == self._n_with_cost
         rebuild, foresight = begin_read(model, state, self.stopping, self.rounds, count_rows(self.rows))
         norms = rounding.rows[COST] == 0.0
-        self._candidates = []
+        # A run that goes on from here has met no round, either.
+        self._candidates, self.company.has_met = [], False
         averaged = model.unbounded and len(self.rounds) > 1
         mean, mean_b = np.zeros(model.space.n_features if averaged else 0), 0.0
         if model.free_bias and not norms and math.isfinite(self.certificate.upper):
