@@ -378,7 +378,8 @@ def _read_label(label: Any) -> float | str:
     """A label: a name, or a finite number."""
     if isinstance(label, str):
         return str(TEXT.convert(label))
-    found = read_number(label)
+    # Labels of True and False are 1 and 0.
+    found = read_number(int(label) if isinstance(plain(label), bool) else label)
     if not math.isfinite(found):
         raise ValueError
     return found

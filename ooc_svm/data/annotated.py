@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import InputError, UsageError, parameter, shown
 
@@ -31,6 +32,11 @@ class Annotated:
     row_names: npt.NDArray[np.object_]
     feature_names: FeatureNames
 
+    @property
+    def lacks_labels(self) -> bool:
+        """Whether some rows have no label."""
+        return self.labels is not None and bool(np.isnan(self.labels).any())
+
 
 def is_annotated(data: Any) -> bool:
     """Whether an object is one of AnnData, or of the same form."""
@@ -38,11 +44,19 @@ def is_annotated(data: Any) -> bool:
 
 
 def read_annotated(
-    data: Any, label: str | None = None, layer: str | None = None, *, labelled: bool = True
+    data: Any,
+    label: str | None = None,
+    layer: str | None = None,
+    *,
+    labelled: bool = True,
+    unlabelled: str = "error",
 ) -> Annotated:
     """The parts of an AnnData object; labels are optional unless it must be `labelled` or one is named.
 
-    InputError if there is no such column or layer, or a row has no label.
+    `unlabelled`: of rows without a label, {"error", "skip", "keep"}; unless they are an error, their label is
+    NaN, and the caller leaves them out.
+
+    InputError if there is no such column or layer, or a row has no label and that is an error.
     """
     if getattr(data, "isbacked", False):
         raise UsageError(
@@ -69,7 +83,9 @@ def read_annotated(
                 f"the AnnData has no column obs[{shown(label)}] to take the labels from; choose one "
                 f"({parameter('label')}): {_listed(columns)}"
             )
-        labels, names = label_column(data.obs[label], f"obs[{shown(label)}] of the AnnData")
+        labels, names = label_column(data.obs[label])
+        if unlabelled == "error":
+            _require_labels(labels, f"obs[{shown(label)}] of the AnnData")
     return Annotated(
         matrix,
         labels,
@@ -95,30 +111,31 @@ def _numbers(data: Any, name: str, kinds: str) -> Any:
     return column if column.dtype.kind in kinds else None
 
 
-def label_column(column: Any, name: str) -> tuple[Any, tuple[str, ...] | None]:
+def label_column(column: Any) -> tuple[Float64Array, tuple[str, ...] | None]:
     """Labels as numbers, and their names where they have names, from a column of a data frame.
 
-    A category that is a number is that number; others stand for their place. InputError if one is missing.
+    A category that is a number is that number; others stand for their place. One that is missing is NaN.
     """
     categories = getattr(column.dtype, "categories", None)
     if categories is not None:
         codes, values = np.asarray(column.cat.codes, np.int64), np.asarray(categories)
-        _require(codes >= 0, name)
         if values.dtype.kind in "biuf":
-            return values.astype(np.float64)[codes], None
-        return codes.astype(np.float64), tuple(map(str, values))
+            return np.append(values.astype(np.float64), np.nan)[codes], None  # -1 is of the missing ones
+        return np.where(codes >= 0, codes, np.nan), tuple(map(str, values))
     entries = np.asarray(column)
     if entries.dtype.kind in "biuf":
-        _require(np.isfinite(entries), name)
         return entries.astype(np.float64), None
     present = np.array([isinstance(entry, str) for entry in entries], np.bool_)
-    _require(present, name)
-    names, codes = np.unique(entries.astype(str), return_inverse=True)
-    return codes.astype(np.float64), tuple(names.tolist())
+    labels = np.full(len(entries), np.nan)
+    known, codes = np.unique(entries[present].astype(str), return_inverse=True)
+    labels[present] = codes
+    return labels, tuple(known.tolist())
 
 
-def _require(present: npt.NDArray[np.bool_], name: str) -> None:
+def _require_labels(labels: Float64Array, name: str) -> None:
+    present = np.isfinite(labels)
     if not present.all():
         raise InputError(
-            f"row {int(np.argmin(present))}, from 0, has no label in {name}; remove such rows first"
+            f"row {int(np.argmin(present))}, from 0, has no label in {name}; leave such rows out "
+            f"({parameter('unlabelled', 'skip')}), or give them one"
         )

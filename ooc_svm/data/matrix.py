@@ -27,6 +27,8 @@ LARGEST_FEATURE_COUNT = 2**31 - 1
 # Kinds of the types of real numbers: bool, integers, floats.
 _REAL = "biuf"
 
+_EXACT = 1 << 53  # From there on float64 leaves integers out
+
 
 @dataclass(frozen=True, slots=True)
 class MatrixSpan:
@@ -253,7 +255,10 @@ def _labelled_rows(csr: Any, labels: Any, *columns: tuple[str, Any]) -> tuple[An
 
 
 def _is_missing(label: Any) -> bool:
-    return label is None or label == "" or (isinstance(label, float) and np.isnan(label))
+    if isinstance(label, str):
+        return label == ""
+    # Of pandas' own missing value it cannot be said whether it is equal to anything.
+    return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
 def label_column(labels: Any, n_rows: int) -> tuple[Float64Array, tuple[str, ...] | None]:
@@ -291,7 +296,15 @@ def _as_objects(entries: Any) -> npt.NDArray[Any]:
 
 def number_column(name: str, entries: Any, n_rows: int) -> Float64Array:
     """Finite numbers, one a row; raises InputError."""
-    column = _entries(name, entries, n_rows).astype(np.float64)
+    given = _entries(name, entries, n_rows)
+    column = given.astype(np.float64)
+    if given.dtype.kind in "iu" and n_rows and float(np.abs(column).max()) >= _EXACT:
+        row = int(np.argmax(np.abs(column)))
+        advice = "; give them as text" if name == "labels" else ""
+        raise InputError(
+            f"{parameter(name)} have an integer of {_EXACT:,} or more, {given[row]} in row {row}, from 0, "
+            f"beyond which float64 does not tell integers apart{advice}"
+        )
     finite = np.isfinite(column)
     if not finite.all():
         row = int(np.argmin(finite))

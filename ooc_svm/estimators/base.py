@@ -80,13 +80,19 @@ class OocEstimator(BaseEstimator):
 
     def _train_on_store(self, data: Any, **given: Any) -> None:
         """Train on a store or a path, which bring all that may be given for the rows of a matrix."""
+        self._refuse_given(**given)
+        self._keep(train(data, problem=self.problem, **self._options(data)))
+        self.n_features_in_ = self.model_.n_features
+        if self.model_.feature_names is not None:
+            self.feature_names_in_ = np.array(list(self.model_.feature_names), dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _refuse_given(self, **given: Any) -> None:
+        """Refuse what a store or a path brings; raises UsageError."""
         for name, value in given.items():
             if value is not None:
                 raise UsageError(f"the data bring their own {name}; leave {parameter(name)} out")
-        self._keep(train(data, problem=self.problem, **self._options(data)))
-        self.n_features_in_ = self.model_.n_features
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def _train(
         self, X: Any, matrix: Any, y: Any, sample_weight: Any, *, problem: str | None = None, **others: Any
@@ -132,6 +138,6 @@ class OocEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         metric = metric or PROBLEMS[self.problem].score
         limits = {"threads": self.threads, "memory": self.memory}
-        label = self.label if is_path(X) else None
+        of_path = {"label": self.label, "unlabelled": self.unlabelled} if is_path(X) else {}
         rows = X if is_streamed(X) else checked_rows(self, X)
-        return evaluate(self.model_, rows, metric, label=label, **given, **limits)[metric]
+        return evaluate(self.model_, rows, metric, **of_path, **given, **limits)[metric]

@@ -39,6 +39,14 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
     return np.asarray(X.obs[name])
 
 
+def columns_of(X: Any, sample_weight: Any, qid: Any = None) -> tuple[Any, Any]:
+    """Weights and numbers of the queries: those that were given, or the columns of AnnData."""
+    if not is_annotated(X):
+        return sample_weight, qid
+    own = read_annotated(X, labelled=False, unlabelled="keep")
+    return own.weights if sample_weight is None else sample_weight, own.qids if qid is None else qid
+
+
 def checked_rows(estimator: Any, X: Any) -> Any:
     """The rows to predict: a matrix with the columns that the estimator was fitted to."""
     if not is_annotated(X):
@@ -60,7 +68,7 @@ def checked_training(
 
 def _matrix(X: Any, layer: str | None) -> Any:
     """The matrix of AnnData, or its layer."""
-    return read_annotated(X, layer=layer, labelled=False).matrix
+    return read_annotated(X, layer=layer, labelled=False, unlabelled="keep").matrix
 
 
 def _check_columns(estimator: Any, X: Any, *, reset: bool) -> None:

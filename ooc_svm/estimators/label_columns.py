@@ -25,7 +25,7 @@ class LabelColumns:
 
         UsageError if labels are named as positive besides, InputError if nothing can be learned of any label.
         """
-        if not (isinstance(positive, tuple) and not positive):
+        if np.size(positive):
             raise UsageError(
                 f"y has a column for each label to train; leave {parameter('positive')} out, or give fewer "
                 "columns"

@@ -12,10 +12,11 @@ from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import check_is_fitted
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError
 from ooc_svm.estimators.base import OocEstimator
 from ooc_svm.estimators.constructor import takes_options
-from ooc_svm.estimators.data import checked_training, is_streamed, labels_of
+from ooc_svm.estimators.data import checked_training, columns_of, is_streamed, labels_of
 from ooc_svm.estimators.label_columns import LabelColumns
 from ooc_svm.model.decision import Decision
 from ooc_svm.model.probabilities import gives_probabilities
@@ -82,6 +83,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
             self._columns = None
             self.classes_, self.multilabel_ = self.model_.classes_, self.model_.multilabel
             return self
+        sample_weight, _ = columns_of(X, sample_weight)
         given = labels_of(X, y, self.label)
         self.multilabel_ = bool(is_multilabel(given))
         matrix, y = checked_training(self, X, given, y_numeric=False, multi_output=self.multilabel_)
@@ -186,10 +188,23 @@ class OocSVC(ClassifierMixin, OocEstimator):
         -------
         float
         """
-        if is_streamed(X) and y is None and sample_weight is None:
-            check_is_fitted(self, "model_")
+        check_is_fitted(self, "model_")
+        if is_streamed(X) and y is None:
+            self._refuse_given(sample_weight=sample_weight)
             return self._evaluated(X, metric="subset-accuracy" if self.multilabel_ else None)
-        return float(super().score(X, labels_of(X, y, self.label), sample_weight))
+        y = labels_of(X, y, self.label)
+        if len(self.classes_) == 2 and np.size(self.positive):
+            y = self._joined(y)
+        return float(super().score(X, y, sample_weight))
+
+    def _joined(self, y: Any) -> npt.NDArray[Any]:
+        """The class of each label: that of all that were named as positive, or that of the others."""
+        decision = Decision.of(self.model_)
+        known, codes = np.unique(np.asarray(y), return_inverse=True)
+        texts = [str(label) if decision.named else label_text(float(label)) for label in known]
+        sides = np.array([decision.sides.get(text, -1) > 0 for text in texts], np.int64)
+        joined: npt.NDArray[Any] = self.classes_[sides[codes]]
+        return joined
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn has to know: indicator matrices are taken."""
@@ -237,7 +252,7 @@ class OocLogisticRegression(OocSVC):
 
 @takes_options("nu-svc")
 class OocNuSVC(OocSVC):
-    """Linear classifier whose share of margin errors is given, trained to a certified gap.
+    """Classifier whose share of margin errors is given, trained to a certified gap.
 
     The same as `ooc_svm.train` with ``problem="nu-svc"``, bit for bit.
 
@@ -303,6 +318,7 @@ class OocSVR(RegressorMixin, OocEstimator):
         if is_streamed(X):
             self._train_on_store(X, y=y, sample_weight=sample_weight)
             return self
+        sample_weight, _ = columns_of(X, sample_weight)
         matrix, y = checked_training(self, X, labels_of(X, y, self.label), y_numeric=True)
         self._train(X, matrix, y, sample_weight)
         return self
@@ -333,14 +349,15 @@ class OocSVR(RegressorMixin, OocEstimator):
         -------
         float
         """
-        if is_streamed(X) and y is None and sample_weight is None:
+        if is_streamed(X) and y is None:
+            self._refuse_given(sample_weight=sample_weight)
             return self._evaluated(X)
         return float(super().score(X, labels_of(X, y, self.label), sample_weight))
 
 
 @takes_options("nu-svr")
 class OocNuSVR(OocSVR):
-    """Linear regression whose share of values outside of a tube is given, trained to a certified gap.
+    """Regression whose share of values outside of a tube is given, trained to a certified gap.
 
     The same as `ooc_svm.train` with ``problem="nu-svr"``, bit for bit.
 
@@ -407,6 +424,7 @@ class OocRanker(OocEstimator):
         if is_streamed(X):
             self._train_on_store(X, y=y, qid=qid, sample_weight=sample_weight)
             return self
+        sample_weight, qid = columns_of(X, sample_weight, qid)
         matrix, y = checked_training(self, X, labels_of(X, y, self.label), y_numeric=True)
         problem = self.problem if qid is not None else "ordinal"
         self._train(X, matrix, y, sample_weight, qid=qid, problem=problem)
@@ -453,4 +471,5 @@ class OocRanker(OocEstimator):
         float
         """
         check_is_fitted(self, "model_")
+        _, qid = columns_of(X, None, qid)
         return self._evaluated(X, labels=labels_of(X, y, self.label), qid=qid)

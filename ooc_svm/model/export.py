@@ -31,6 +31,7 @@ _NUMBERED = {"liblinear": "LIBLINEAR", "libsvm": "LIBSVM"}
 _LIBLINEAR_SOLVERS = {
     "hinge": "L2R_L1LOSS_SVC_DUAL",
     "squared-hinge": "L2R_L2LOSS_SVC_DUAL",
+    "lp": "L2R_L2LOSS_SVC_DUAL",
     "logistic": "L2R_LR_DUAL",
     "epsilon-insensitive": "L2R_L1LOSS_SVR_DUAL",
     "squared-epsilon-insensitive": "L2R_L2LOSS_SVR_DUAL",

@@ -30,9 +30,10 @@ class Model:
     Attributes
     ----------
     problem, loss, solver : str
-        As on the command line: ``"svc"`` with ``"hinge"``, ``"squared-hinge"`` or ``"logistic"``, ``"svr"``
-        with ``"epsilon-insensitive"`` or ``"squared-epsilon-insensitive"``, ``"ordinal"``, ``"roc-area"`` and
-        ``"ranking"`` with ``"hinge"``; ``"streamed-smo"`` ...
+        As on the command line: ``"svc"`` with ``"hinge"``, ``"squared-hinge"``, ``"logistic"`` or ``"lp"``,
+        ``"svr"`` with ``"epsilon-insensitive"`` or ``"squared-epsilon-insensitive"``, ``"nu-svc"``,
+        ``"ordinal"``, ``"roc-area"`` and ``"ranking"`` with ``"hinge"``, ``"nu-svr"`` with
+        ``"epsilon-insensitive"``; ``"streamed-smo"`` ...
     functions : LinearFunctions or KernelFunctions
         The decision functions. Their weights (of a linear kernel), bias and scale are also attributes of the
         model.

@@ -151,7 +151,9 @@ class OneRow:
             return np.arange(self._n_features), _floats(row)
         if hasattr(row, "tocsr") and getattr(row, "shape", (0,))[0] == 1:
             row = row.tocsr()
-            row.sum_duplicates()
+            if not row.has_canonical_format:
+                row = row.copy()
+                row.sum_duplicates()
             row = (row.indices, row.data)
         if not isinstance(row, tuple) or len(row) != 2:
             raise UsageError(f"a row must be {_ALLOWED}, not {shown(row)}")

@@ -263,7 +263,8 @@ class TrainOptions(ResolvedOptions):
         SEED,
         0,
         Role.IDENTITY,
-        "Seed of the order of steps of streamed-smo and smo, and of the rows that block-smo draws.",
+        "Seed of the order of steps of streamed-smo and smo, of the rows that block-smo draws, of those that "
+        "--validation SHARE holds out, and of folds.",
         "N",
         varies=True,
         heading=SOLVER_HEADING,

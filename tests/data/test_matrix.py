@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers.problems_data import cut_rows, noisy_rows
@@ -184,3 +185,22 @@ def test_rows_without_a_name_for_a_label_are_left_out(labels):
     assert (source.n_rows, source.n_unlabelled) == (3, 3)
     assert source.label_names == ("a", "b")
     assert source.read_labels(0, 3).tolist() == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_that_float64_does_not_tell_apart_are_refused(dtype):
+    matrix = sp.csr_array(np.eye(3))
+    largest = np.array([2**53 - 1, 0, 1], dtype)
+    assert MatrixSource(matrix, largest).read_labels(0, 3).tolist() == [2.0**53 - 1, 0.0, 1.0]
+    with pytest.raises(
+        InputError, match=f"an integer of 9,007,199,254,740,992 or more, {2**53 + 1} in row 0"
+    ):
+        MatrixSource(matrix, largest + dtype(2))
+
+
+def test_missing_text_of_pandas_is_left_out():
+    labels = pd.Series(["a", pd.NA, "b", ""], dtype="string")
+    source = MatrixSource(sp.csr_array(np.eye(4)), labels, skip_unlabelled=True)
+    assert source.n_rows == 2
+    assert source.n_unlabelled == 2
+    assert source.label_names == ("a", "b")

@@ -55,7 +55,12 @@ def liblinear_predict(path: Path, X: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 @pytest.mark.parametrize("bias", [0.0, 0.3, -2.5])
 @pytest.mark.parametrize(
-    ("loss", "solver_type"), [("hinge", "L2R_L1LOSS_SVC_DUAL"), ("squared-hinge", "L2R_L2LOSS_SVC_DUAL")]
+    ("loss", "solver_type"),
+    [
+        ("hinge", "L2R_L1LOSS_SVC_DUAL"),
+        ("squared-hinge", "L2R_L2LOSS_SVC_DUAL"),
+        ("lp", "L2R_L2LOSS_SVC_DUAL"),
+    ],
 )
 def test_liblinear_reads_a_binary_model(tmp_path, bias, loss, solver_type):
     trained = binary(bias=bias, loss=loss)

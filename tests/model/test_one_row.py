@@ -78,6 +78,17 @@ def test_the_bits_are_those_of_streamed_scores(kind):
             assert prediction == 1.0 + np.argmax(expected)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_row_that_is_given_stays_as_it_is(read_only):
+    model, arrays = binary(), (np.array([1.0, 2.0, 3.0]), np.array([2, 0, 0]), np.array([0, 3]))
+    for array in arrays:
+        array.flags.writeable = not read_only
+    row = sparse.csr_matrix(arrays, shape=(1, N_FEATURES))
+    assert model.score_one(row) == model.score_one({0: 5.0, 2: 1.0})
+    assert row.indices.tolist() == [2, 0, 0]
+    assert row.data.tolist() == [1.0, 2.0, 3.0]
+
+
 def test_labels_have_their_names():
     assert binary(label_names=("ham", "spam")).predict_one({}) in ("ham", "spam")
     assert list(several(label_names=("a", "b", "c")).score_one({})) == ["a", "b", "c"]

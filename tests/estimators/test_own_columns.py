@@ -1,0 +1,124 @@
+"""Estimators on data that bring columns of their own, and labels that are joined or missing."""
+
+from __future__ import annotations
+
+import warnings
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+
+import ooc_svm
+from ooc_svm import InputError, OocLogisticRegression, OocNuSVR, OocRanker, OocSVC, OocSVR, UsageError
+
+RNG = np.random.default_rng(7)
+X = RNG.standard_normal((200, 4)).astype(np.float32)
+VALUES = X @ [1.0, 2.0, -1.0, 0.0]
+SIDES = np.where(VALUES > 0.0, "stim", "ctrl")
+THREE = np.digitize(VALUES, [-1.0, 1.0]) + 1
+FEATURES = ["w", "x", "y", "z"]
+
+
+def cells(label, **columns):
+    index = [f"cell{i}" for i in range(len(X))]
+    obs = pd.DataFrame({"label": label, **columns}, index=index)
+    return anndata.AnnData(X.copy(), obs=obs, var=pd.DataFrame(index=FEATURES))
+
+
+@pytest.mark.parametrize(("kind", "label"), [(OocSVC, SIDES), (OocSVR, VALUES), (OocNuSVR, VALUES)])
+def test_weights_of_annotated_rows(kind, label):
+    weighted = cells(label, weight=RNG.random(len(X)) + 0.1)
+    own = kind().fit(weighted)
+    trained = ooc_svm.train(weighted, problem=own.problem)
+    np.testing.assert_array_equal(own.coef_.ravel(), trained.coef_.ravel())
+    given = kind().fit(weighted, sample_weight=np.ones(len(X)))
+    np.testing.assert_array_equal(given.coef_, kind().fit(cells(label)).coef_)
+    assert not np.array_equal(own.coef_, given.coef_)
+
+
+def test_queries_of_annotated_rows():
+    grades = np.clip(np.round(VALUES + RNG.standard_normal(len(X))), 0, 3)
+    ranked = cells(grades, qid=np.repeat(np.arange(20), 10))
+    own, trained = OocRanker().fit(ranked), ooc_svm.train(ranked, problem="ranking")
+    assert own.model_.problem == "ranking"
+    np.testing.assert_array_equal(own.coef_, trained.coef_)
+    assert own.score(ranked) == ooc_svm.evaluate(trained, ranked, "ndcg@10")["ndcg@10"]
+    assert own.score(ranked) != own.score(ranked, qid=np.zeros(len(X), int))
+    assert OocRanker().fit(cells(grades)).model_.problem == "ordinal"
+
+
+def test_features_of_a_store_have_names(tmp_path):
+    named = cells(SIDES)
+    with warnings.catch_warnings(action="ignore"):
+        named.write_zarr(tmp_path / "a.zarr")
+    estimator = OocSVC().fit(tmp_path / "a.zarr")
+    assert estimator.feature_names_in_.tolist() == FEATURES
+    assert estimator.score(named) == estimator.model_.score(named)
+    backwards = named[:, ::-1].copy()
+    for other in (backwards, pd.DataFrame(X[:, ::-1], columns=FEATURES[::-1])):
+        with pytest.raises(ValueError, match="feature names"):
+            estimator.predict(other)
+    ooc_svm.convert_matrix(X, VALUES > 0.0, tmp_path / "b.zarr")
+    assert not hasattr(estimator.fit(tmp_path / "b.zarr"), "feature_names_in_")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", [OocSVC, OocLogisticRegression])
+@pytest.mark.parametrize("positive", [[2], [1, 2], [3, 1], ["2"]])
+def test_the_score_of_labels_that_are_joined(kind, positive, weighted):
+    estimator = kind(positive=positive).fit(X, THREE)
+    weight = np.linspace(0.5, 2.0, len(X)) if weighted else np.ones(len(X))
+    sides = np.isin(THREE, [int(label) for label in positive])
+    right = (estimator.decision_function(X) > 0.0) == sides
+    score = estimator.score(X, THREE, sample_weight=weight if weighted else None)
+    assert score == pytest.approx(np.average(right, weights=weight), abs=1e-12)
+    if not weighted:
+        found = ooc_svm.evaluate(estimator.model_, X, "accuracy", labels=THREE)
+        assert score == pytest.approx(found["accuracy"], abs=1e-12)
+
+
+def test_the_score_of_names_that_are_joined():
+    names = np.array(["low", "middle", "high"])[THREE - 1]
+    estimator = OocSVC(positive=["high", "low"]).fit(X, names)
+    right = (estimator.decision_function(X) > 0.0) == (names != "middle")
+    assert estimator.score(X, names) == pytest.approx(right.mean(), abs=1e-12)
+    # The smaller of two labels may be the positive one.
+    smaller = OocSVC(positive=["ctrl"]).fit(X, SIDES)
+    assert smaller.score(X, SIDES) == np.mean(smaller.predict(X) == SIDES) > 0.9
+
+
+def test_labels_of_true_and_false():
+    truth = VALUES > 0.0
+    weighted = OocSVC(class_weight={True: 2.0, False: 1.0}).fit(X, truth)
+    by_number = OocSVC(class_weight={1: 2.0, 0: 1.0}).fit(X, truth.astype(int))
+    np.testing.assert_array_equal(weighted.coef_, by_number.coef_)
+    assert OocSVC(positive=[False]).fit(X, truth).score(X, truth) > 0.9
+
+
+@pytest.mark.parametrize("positive", [(), [], None])
+def test_sets_of_labels_with_none_named(positive):
+    sets = np.stack([VALUES > 0.0, X[:, 0] > 0.0], axis=1).astype(int)
+    if positive is None:
+        with pytest.raises(UsageError):
+            OocSVC(positive=["a"]).fit(X, sets)
+        return
+    assert OocSVC(positive=positive).fit(X, sets).score(X, sets) > 0.9
+
+
+def test_rows_of_a_store_without_a_label(tmp_path):
+    gaps = cells(pd.Categorical([None, *SIDES[1:]]))
+    with warnings.catch_warnings(action="ignore"):
+        gaps.write_zarr(tmp_path / "gaps.zarr")
+    estimator = OocSVC(unlabelled="skip").fit(tmp_path / "gaps.zarr")
+    assert estimator.score(tmp_path / "gaps.zarr") > 0.9
+    with pytest.raises(InputError, match="leave them out"):
+        OocSVC().fit(tmp_path / "gaps.zarr")
+
+
+def test_a_store_is_scored_with_its_own_columns(tmp_path):
+    ooc_svm.convert_matrix(X, VALUES > 0.0, tmp_path / "s.zarr")
+    for estimator in (OocSVC(), OocSVR()):
+        estimator.fit(tmp_path / "s.zarr")
+        with pytest.raises(UsageError, match="bring their own sample_weight"):
+            estimator.score(tmp_path / "s.zarr", sample_weight=np.ones(len(X)))
