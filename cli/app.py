@@ -165,7 +165,7 @@ def _root(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Train linear support vector machines on sparse data that need not fit in memory.
+    """Train support vector machines, linear or with kernels, on sparse data that need not fit in memory.
 
     Text is converted once into a store; training streams the store and ends with a certified gap.
     """

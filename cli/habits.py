@@ -140,7 +140,7 @@ TRAINING: dict[str, Habit] = {
     "-t": Habit(_kernel),
     "-g": Habit(_always("--gamma {}")),
     "-r": Habit(_always("--coef0 {}")),
-    "-b": Habit(_always("--loss logistic", "predict --probabilities writes them then")),
+    "-b": Habit(_always("--calibrate sigmoid", "predict --probabilities writes them then")),
     "-d": Habit(_data),
     "-f": Habit(_always("-o {}")),
 }
@@ -149,7 +149,7 @@ TRAINING: dict[str, Habit] = {
 ``-w1 5`` is no option of a fixed name: see `explained`."""
 
 PREDICTING: dict[str, Habit] = {
-    "-b": Habit(_always("--probabilities", "of a model trained with --loss logistic")),
+    "-b": Habit(_always("--probabilities", "of a model trained with --calibrate or --loss logistic")),
     "-q": Habit(_always("", "only results are written"), has_value=False),
 }
 """By the options of ``predict`` of LIBLINEAR and ``svm-predict`` of LIBSVM."""

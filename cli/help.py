@@ -6,6 +6,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from ooc_svm.errors import UsageError
+
 OTHER = "Options"  # Heading of the options that belong to no group
 
 
@@ -18,6 +20,15 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """The arguments and options, ``--help`` as well."""
         return [keep_text(each) for each in super().get_params(ctx)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse; `UsageError` for an option of one value that is given twice, of which one would be lost."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for each in given:
+            times = 1 if each.param_type_name == "argument" or each.multiple else given.count(each)
+            if times > 1 and not getattr(each, "is_flag", False):
+                raise UsageError(f"{max(each.opts, key=len)} is given {times} times; give it once")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the options group by group, in the order in which the groups come."""

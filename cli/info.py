@@ -124,12 +124,13 @@ def describe_store(store: Store) -> str:
     """The facts of a store for people."""
     cells = max(store.n_rows * store.n_features, 1)
     a_row = store.n_nonzeros / max(store.n_rows, 1)
+    share = 100 * store.n_nonzeros / cells
     labels = describe_labels(store.labels, store.label_names, store.label_sets)
     lines = [
         ("store", str(store.path)),
         ("rows", f"{store.n_rows:,}"),
         ("features", _describe_features(store.n_features, store.index_base, store.feature_names)),
-        ("nonzeros", f"{store.n_nonzeros:,} ({a_row:.4g} a row, {100 * store.n_nonzeros / cells:.2g} %)"),
+        ("nonzeros", f"{store.n_nonzeros:,} ({a_row:.4g} a row, {share:.{2 if share < 99 else 3}g} %)"),
         ("values", describe_values(store.value_type)),
         ("labels", labels if store.has_labels else "none"),
     ]

@@ -153,12 +153,15 @@ def comparison(tuning: Mapping[str, Any]) -> str:
     folds = range(len(tuning["folds"] or ())) if len(tuning["folds"] or ()) <= MOST_FOLDS else ()
     spread = ["standard error"] if tuning["folds"] else []
     head = [*chosen, tuning["metric"], *spread, *(f"fold {fold + 1}" for fold in folds), "certified", ""]
+    largest = max(abs(value) for each in tuning["values"] for value in (each["mean"], *each["values"]))
+    # Shares have four decimals; of values, which may be of any size, four digits tell as much.
+    shown = ("{:.4f}" if 0.1 <= largest < 10.0 else "{:.4g}").format
     rows = [
         (
             *(f"{each[name]:g}" for name in chosen),
-            f"{each['mean']:.4f}",
-            *([f"{each['standard_error']:.4f}"] if spread else ()),
-            *(f"{each['values'][fold]:.4f}" for fold in folds),
+            shown(each["mean"]),
+            *([shown(each["standard_error"])] if spread else ()),
+            *(shown(each["values"][fold]) for fold in folds),
             "yes" if each["converged"] else "no",
             "chosen" if chosen.items() <= each.items() else "",
         )

@@ -44,8 +44,9 @@ def tune(
         option(
             TEXT,
             metavar="NAME",
-            help="Metric to compare by, one of evaluate that fits the problem; by default accuracy for svc, "
-            "r2 for svr, kendall-tau for ordinal, auc for roc-area, ndcg@10 for ranking.",
+            help="Metric to compare by, one of evaluate that fits the problem; by default accuracy for "
+            "svc and nu-svc, micro-f1 for sets of labels, r2 for svr and nu-svr, kendall-tau for ordinal, "
+            "auc for roc-area, ndcg@10 for ranking.",
         ),
     ] = None,
     rule: Annotated[

@@ -348,6 +348,7 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
         (["--C", "1_0"], "'1_0'"),
         (["--C", "nan"], "'nan'"),
         (["--C", "1,1"], "twice"),
+        (["--C", "1", "--C", "2"], "--C is given 2 times; give it once"),
         (["--tol", "2"], "--tol must be a relative gap between 0 and 1, not 2.0"),
         (["--tol", "x"], "--tol"),
         (["--loss", "log"], "'log'"),

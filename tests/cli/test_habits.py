@@ -44,6 +44,11 @@ def sentence(*arguments: object) -> str:
             "write --problem nu-svr for -s 4; leave -t 0 out (the default); write --epsilon 0.1 for -p 0.1",
         ),
         ("-q", "write --quiet for -q"),
+        (
+            "-t 2 -b 1",
+            "write --kernel rbf for -t 2; write --calibrate sigmoid for -b 1 (predict --probabilities writes "
+            "them then)",
+        ),
         ("-f m", "write -o m for -f m"),
         ("-w1 5 -w-1 2", "write --class-weight 1:5,-1:2 for -w1 5 -w-1 2"),
         ("-s 3 -c 1", "write --loss hinge --bias none for -s 3; write --C 1 for -c 1"),

@@ -12,12 +12,27 @@ from conftest import SmallData
 from test_cli import facts, run
 
 from ooc_svm import load_model, train
+from ooc_svm.cli.report import comparison
 
 WANTED = ("--bias", "none", "--C", "1e-6,0.1,1", "--folds", 4)
 
 
 def last_table(text: str) -> list[list[str]]:
     return [line.split() for line in text.split("\n\n")[-1].splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("size", "written"), [(0.51, "0.5100"), (2.5e-9, "2.5e-09"), (1.27977140584947e10, "1.28e+10")]
+)
+def test_values_of_any_size_can_be_told_apart(size: float, written: str) -> None:
+    compared = [
+        {"C": C, "mean": part * size, "standard_error": 0.0, "values": [part * size] * 2, "converged": True}
+        for C, part in ((0.1, 1.0), (1.0, 0.9))
+    ]
+    tuning = {"C": 0.1, "metric": "mse", "folds": [5, 5], "values": compared}
+    _, first, second = comparison(tuning).splitlines()
+    assert first.split()[1] == written
+    assert first.split()[1] != second.split()[1]
 
 
 def test_the_choice_and_the_table(small: SmallData, tmp_path: Path) -> None:
