@@ -66,6 +66,18 @@ class FeatureNames(Sequence[str]):
         return cls.joined(encoded)
 
     @classmethod
+    def of_frame(cls, data: Any) -> FeatureNames | None:
+        """The names of the columns of a data frame; None where these are no text, or one stands twice.
+
+        Other data have none.
+        """
+        columns = list(getattr(data, "columns", ())) if hasattr(data, "iloc") else []
+        is_named = all(isinstance(name, str) and name for name in columns)
+        if not columns or not is_named or len(set(columns)) < len(columns):
+            return None
+        return cls.of(columns)
+
+    @classmethod
     def joined(cls, encoded: Sequence[bytes]) -> FeatureNames:
         """The names from their bytes in UTF-8."""
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))

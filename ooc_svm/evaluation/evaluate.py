@@ -198,16 +198,23 @@ def evaluation_report(
 
 
 class Measured(NamedTuple):
-    """The value of a metric; and how many stored values were ignored, of features that the model lacks."""
+    """Metrics; and how many stored values were ignored, of features that the model lacks."""
 
-    value: float
+    values: dict[str, float]
     ignored: int
 
 
-def measure_data(model: ModelOrPath, data: Any, metric: str, **options: Any) -> Measured:
-    """One metric of labelled data; options, and what is raised, are as in `ooc_svm.decision_scores`."""
-    with decision_scores(model, data, spare_share=0.5, **options) as stream:
-        return Measured(measure(stream, metric), stream.ignored.entries)
+def measure_data(
+    model: ModelOrPath, data: Any, metric: str | None, *, unlabelled: str, **options: Any
+) -> Measured:
+    """One metric of labelled data, or those that `ooc_svm.evaluate` gives by default.
+
+    ``unlabelled`` is as in `ooc_svm.evaluate`; other options, and what is raised, as in
+    `ooc_svm.decision_scores`.
+    """
+    skip = unlabelled == "skip"
+    with decision_scores(model, data, spare_share=0.5, unlabelled=unlabelled, **options) as stream:
+        return Measured(_measure(stream, metric, skip_unknown=skip), stream.ignored.entries)
 
 
 def measure(rows: ScoredRows, metric: str) -> float:
@@ -216,10 +223,15 @@ def measure(rows: ScoredRows, metric: str) -> float:
     UsageError for a metric that does not fit.
     InputError where it has no value, for labels of no class, and rows of a qid in several places.
     """
+    return _measure(rows, metric, skip_unknown=False)[metric]
+
+
+def _measure(rows: ScoredRows, metric: str | None, *, skip_unknown: bool) -> dict[str, float]:
+    """One metric by name, or those that are the default and have a value."""
     decision = rows.decision
     requested = requested_metrics(decision.predicted, metric, probabilities=decision.has_probabilities)
-    counts = _count(rows, _label_codes(rows, skip_unknown=False), requested, confusion=False)
-    return _values(requested, counts, optional=False)[metric]
+    counts = _count(rows, _label_codes(rows, skip_unknown=skip_unknown), requested, confusion=False)
+    return _values(requested, counts, optional=metric is None)
 
 
 def _count(

@@ -128,12 +128,12 @@ def match_columns(model: Model, rows: Any, feature_names: Any, missing_features:
 
 def _names_of(rows: Any, feature_names: Any) -> FeatureNames | None:
     """The names of the columns: those that the data have, or those that were given."""
+    found: FeatureNames | None = rows.feature_names
     if feature_names is None:
-        found: FeatureNames | None = rows.feature_names
         return found
-    if rows.feature_names is not None:
-        raise UsageError(f"{rows.name} names its features; leave {parameter('feature_names')} out")
     names = given_names(feature_names)
+    if found not in (None, names):
+        raise UsageError(f"{rows.name} names its features; leave {parameter('feature_names')} out")
     if names is not None and rows.n_features not in (None, len(names)):
         raise InputError(
             f"{parameter('feature_names')} has {len(names)} names, and {rows.name} has {rows.n_features} "

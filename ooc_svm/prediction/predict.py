@@ -151,7 +151,7 @@ def predict(
         the columns. Only with `output` or `to_obs`; `decision_scores` gives them as arrays.
     probabilities : bool
         Likewise the probabilities of the labels, behind the scores; `Model.predict_proba` gives them as an
-        array. Of models with the loss logistic.
+        array. Of calibrated models, and of those with the loss logistic.
     to_obs : str, optional
         Name of a column of ``obs`` that the predictions become, in the AnnData store that they are for,
         instead of an output; scores become ``<to_obs>_score``, of several classes
@@ -210,7 +210,7 @@ def predict(
         if to_obs is not None:
             named = model.label_names is not None
             n_rows = write_to_obs(stream, to_obs, details, named=named, overwrite=overwrite)
-            return Predicted(n_rows, stream.ignored)
+            return _predicted(stream, n_rows)
         if output is None:
             parts = [stream.decision.predictions(block.scores) for block in stream]
             none = np.empty((0, stream.decision.scorer.n_scores))
@@ -234,4 +234,9 @@ def _write(stream: ScoreStream, writer: PredictionWriter, file: BinaryIO) -> Pre
         writer.add(block.scores)
         n_rows += len(block.scores)
     writer.end()
+    return _predicted(stream, n_rows)
+
+
+def _predicted(stream: ScoreStream, n_rows: int) -> Predicted:
+    """What is told of a stream that was written to its end."""
     return Predicted(n_rows, stream.ignored, stream.columns.missing, stream.columns.extra)

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from ooc_svm.data.annotated import is_annotated, read_annotated
+from ooc_svm.data.annotated import Annotated, is_annotated, read_annotated
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
@@ -333,7 +333,8 @@ def open_rows(
         "label_columns": label_columns,
     }
     if is_annotated(data):
-        return _annotated_stream(data, labels, qid, label, layer or trained_layer, matrix)
+        own = read_annotated(data, label, layer or trained_layer, labelled=False, unlabelled=unlabelled)
+        return _annotated_stream(own, labels, qid, matrix)
     if is_text:
         stores = [os.fspath(path) for path in data if names_store(path)]
         if stores:
@@ -359,15 +360,15 @@ def open_rows(
         if unlabelled != "keep" and isinstance(data, Store):
             data.require_labels()
         return SourceStream(data)
-    return SourceStream(MatrixSource(data, labels, qids=qid, **matrix), labelled=labels is not None)
+    source, names = MatrixSource(data, labels, qids=qid, **matrix), FeatureNames.of_frame(data)
+    return SourceStream(source, labelled=labels is not None, feature_names=names)
 
 
-def _annotated_stream(
-    data: Any, labels: Any, qid: Any, label: str | None, layer: str | None, options: dict[str, Any]
-) -> SourceStream:
-    own = read_annotated(data, label, layer, labelled=False)
+def _annotated_stream(own: Annotated, labels: Any, qid: Any, options: dict[str, Any]) -> SourceStream:
     label_names = own.label_names if labels is None else None
     labels, qid = own.labels if labels is None else labels, own.qids if qid is None else qid
+    if own.lacks_labels and labels is own.labels and not options["skip_unlabelled"]:
+        labels = label_names = None  # a matrix has labels for all rows, or none
     return SourceStream(
         MatrixSource(own.matrix, labels, qids=qid, **options),
         labelled=labels is not None,

@@ -41,11 +41,6 @@ class Batch:
         return self.classes != (0, self.n_classes)
 
     @property
-    def splits_folds(self) -> bool:
-        """Whether models of one C that are compared together are in several batches."""
-        return self.fold_parts != (0, self.n_fold_parts)
-
-    @property
     def folds(self) -> range:
         """The folds that it has models without."""
         first, last = self.fold_parts

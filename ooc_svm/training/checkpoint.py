@@ -8,10 +8,10 @@ whole while a new one is written; a damaged newest one falls back to it.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
-from fnmatch import fnmatch
 from typing import Any, BinaryIO
 
 import google_crc32c
@@ -41,6 +41,7 @@ from ooc_svm.training.keys import RunKey
 
 CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=2)
 PLACES = (0, 1)
+_BATCH_FOLDER = re.compile("batch-[1-9][0-9]*-of-([1-9][0-9]*)")
 
 
 class _Summed:
@@ -319,12 +320,14 @@ def saved_batches(folder: str | os.PathLike[str]) -> int | None:
     """
     newest: dict[int, float] = {}
     outer = located(folder)
-    batches = [name for name in folders_in(outer) if fnmatch(name, "batch-*-of-*")]
-    for inner in (outer, *(outer / name for name in batches)):
-        total = 1 if inner == outer else int(inner.name.rpartition("-")[2])
-        for found in (changed_at(state_path(inner, place)) for place in PLACES):
-            if found is not None:
-                newest[total] = max(newest.get(total, 0.0), found)
+    folders = [(outer, 1)]
+    for name in folders_in(outer):
+        if (found := _BATCH_FOLDER.fullmatch(name)) is not None:
+            folders.append((outer / name, int(found[1])))
+    for inner, total in folders:
+        for changed in (changed_at(state_path(inner, place)) for place in PLACES):
+            if changed is not None:
+                newest[total] = max(newest.get(total, 0.0), changed)
     return max(newest, key=lambda total: newest[total]) if newest else None
 
 

@@ -13,19 +13,19 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ooc_svm.errors import InputError
-from ooc_svm.evaluation.evaluate import measure, measure_data
+from ooc_svm.evaluation.evaluate import measure
 from ooc_svm.model.decision import Decision, decision_alone
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.vector import RowVector
 from ooc_svm.solvers.base import KeptScores
 from ooc_svm.solvers.stopping import CERTIFIED
 from ooc_svm.system import signals
-from ooc_svm.system.memory import INTERPRETER_BYTES
 from ooc_svm.training.calibration import uncalibrated
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
-from ooc_svm.training.memory_plan import fold_bytes, validation_bytes
+from ooc_svm.training.memory_plan import fold_bytes
 from ooc_svm.training.progress import LOWER_IS_BETTER
 from ooc_svm.training.result import ended_model, fold_certificates, with_certificates
+from ooc_svm.training.validation_store import ValidationStore
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -107,17 +107,17 @@ class Comparison:
         self._n_folds = 0
         self._own_folds = range(0)  # Those of this batch
         self._complete = True  # Whether these are all
-        self._memory = validation_bytes(options)
+        self._memory = 0  # Bytes for the scores of a fold
+        self._store = ValidationStore(run) if self._tuning.on_store else None
         self._numbers: RowVector | None = None
         self._fold_rows: list[int] = []
         if folds is not None and not self._tuning.on_store:
             batch, self._n_folds = run.prepared.batch, folds.n_folds
+            self._memory = fold_bytes(options, folds.n_folds)
             self._own_folds = range(folds.n_folds) if batch is None else batch.folds
             self._complete = len(self._own_folds) == folds.n_folds
-            self._memory = fold_bytes(options, folds.n_folds)
             self._numbers = fold_numbers(run.engine, folds, self._memory // 4)
             self._fold_rows = rows_of_folds(self._numbers, folds.n_folds)
-        self._ignored = 0  # Values of the other store in features that the data lack
 
     def begin(self) -> None:
         """Say what is compared, and find out before the first pass whether it can be.
@@ -130,13 +130,9 @@ class Comparison:
         model = run.model()
         if run.prepared.options.calibrate is not None:
             model = uncalibrated(model)
-        if not n_folds:
-            self._of_store(model, self._costs[0])
-            if self._ignored:
-                run.recorder.note(
-                    f"{self._ignored} values of {run.prepared.options.validation} are of features that the "
-                    "data lack; they are ignored"
-                )
+        if self._store is not None:
+            self._store.measure(model, self._tuning.metric, self._costs[0])
+            self._store.tell_ignored()
             return
         fewest, most = min(self._fold_rows), max(self._fold_rows)
         n_final = sum(spec.fold is None for spec in run.models) if batch is None else batch.n_final
@@ -192,7 +188,7 @@ class Comparison:
             "chosen": None,
             "folds": self._fold_rows or None,
             "store": None if self._fold_rows else str(self._run.prepared.options.validation),
-            "ignored_values": self._ignored,
+            "ignored_values": 0 if self._store is None else self._store.ignored,
             **found,
             "models": rows,
         }
@@ -200,8 +196,8 @@ class Comparison:
         return replace(model, report=with_certificates(report, rows))
 
     def _values(self, model: Model, C: float) -> list[float]:
-        if not self._n_folds:
-            return [self._of_store(model, C)]
+        if self._store is not None:
+            return list(self._store.measure(model, self._tuning.metric, C).values())
         values, decision = [], decision_alone(model, C)
         for fold in self._own_folds:
             if (signal := signals.stop_requested()) is not None:
@@ -228,22 +224,6 @@ class Comparison:
             return measure(scores, self._tuning.metric)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
-
-    def _of_store(self, model: Model, C: float) -> float:
-        """The metric of the rows of the other store."""
-        options = self._run.prepared.options
-        found = measure_data(
-            model,
-            str(options.validation),
-            self._tuning.metric,
-            label=options.label,
-            unlabelled=options.unlabelled,
-            threads=options.threads,
-            memory=INTERPRETER_BYTES + self._memory,
-            C=C,
-        )
-        self._ignored = found.ignored
-        return found.value
 
     def _converged(self, C: float) -> bool:
         run = self._run

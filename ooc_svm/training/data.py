@@ -92,6 +92,8 @@ def open_data(
     if isinstance(data, str | os.PathLike):
         layer, unlabelled = options.layer, options.unlabelled
         data = open_store(data, label=options.label, layer=layer, unlabelled=unlabelled)
+    elif isinstance(data, Store):
+        _refuse_opening_options(options)
     if options.cache is not None:
         if not isinstance(data, Store):
             raise UsageError(f"{parameter('cache')} keeps chunks of a store; leave it out for a matrix")
@@ -111,6 +113,16 @@ def open_data(
     return _open_matrix(data, labels, sample_weight, qid, options, feature_names)
 
 
+def _refuse_opening_options(options: TrainOptions) -> None:
+    """UsageError for what an open store can no longer be given: it was opened with its column and layer."""
+    for name, kind in (("label", "column of labels"), ("layer", "layer")):
+        if (named := getattr(options, name)) is not None:
+            raise UsageError(
+                f"{parameter(name)} is {shown(named)}, but a {kind} is for AnnData and the path of a store "
+                "only; open the store with it (open_store)"
+            )
+
+
 def _open_matrix(
     data: Any, labels: Any, sample_weight: Any, qid: Any, options: TrainOptions, feature_names: Any
 ) -> Data:
@@ -122,7 +134,8 @@ def _open_matrix(
     label_names: Sequence[str] | None = None
     own_names: FeatureNames | None = None
     if is_annotated(data):
-        own = read_annotated(data, options.label, options.layer, labelled=labels is None)
+        columns = options.label, options.layer
+        own = read_annotated(data, *columns, labelled=labels is None, unlabelled=options.unlabelled)
         data, sample_weight, qid = own.matrix, _given(sample_weight, own.weights), _given(qid, own.qids)
         what, own_names = "the AnnData", own.feature_names
         if labels is None:
@@ -132,10 +145,11 @@ def _open_matrix(
     elif labels is None:
         raise UsageError(f"a matrix needs {parameter('labels')}, one a row")
     else:
-        for name, what in (("label", "column"), ("layer", "layer")):
+        own_names = FeatureNames.of_frame(data)
+        for name, kind in (("label", "column"), ("layer", "layer")):
             if (named := getattr(options, name)) is not None:
                 found = f"{parameter(name)} {shown(named)}"
-                raise UsageError(f"{found} names a {what} of a store; a matrix has none")
+                raise UsageError(f"{found} names a {kind} of a store; a matrix has none")
     source = MatrixSource(
         data,
         labels,
@@ -165,9 +179,9 @@ def _names_of(own: FeatureNames | None, given: Any, what: str, n_features: int) 
     """The names of the features, those that the data have or those that were given."""
     if given is None:
         return own
-    if own is not None:
-        raise UsageError(f"{what} names its features; leave {parameter('feature_names')} out")
     names = given_names(given)
+    if own not in (None, names):
+        raise UsageError(f"{what} names its features; leave {parameter('feature_names')} out")
     check_count(names, n_features, what)
     return names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 
 from ooc_svm.errors import Interrupted
@@ -28,7 +29,9 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
     options = prepared.options
     saved = saved_batches(options.checkpoint) if options.checkpoint is not None and options.resume else None
     parts = batches(prepared) if saved is None else in_batches(prepared, saved)
-    whole, columns, spent = None, None, 0.0
+    whole, columns, limit = None, None, options.time_limit
+    # The time that earlier parts of a resumed run took is none of this limit.
+    deadline = None if limit is None else time.monotonic() + limit
     if len(parts) > 1:
         from ooc_svm.training.joined import JoinedModel
 
@@ -39,11 +42,11 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
             checkpoints = Checkpoints(batch_folder(options.checkpoint, part.batch), key_of(part))
         try:
             if options.landmarks is None:
-                model, columns = train_together(part, progress, checkpoints, columns, spent)
+                model, columns = train_together(part, progress, checkpoints, columns, deadline)
             else:
                 from ooc_svm.training.landmarks import train_on_landmarks
 
-                model = train_on_landmarks(part, progress, checkpoints)
+                model = train_on_landmarks(part, progress, checkpoints, deadline)
         except Interrupted as interrupted:
             if part.batch is not None:
                 # It would be taken for all of the models that were asked for.
@@ -52,7 +55,6 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
         if whole is not None:
             assert part.batch is not None
             whole.add(model, part.batch)
-            spent += model.report["seconds"]
             # Solvers know each other, so that nothing else frees those of a batch before the next begins.
             del model
             gc.collect()

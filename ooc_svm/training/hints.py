@@ -52,7 +52,7 @@ def of_labels(
 ) -> Iterator[Hint]:
     """What the labels tell before the first read; ``sizes``: rows of each class."""
     if options.class_weight is None:
-        yield from _of_imbalance(data, options, models, sizes)
+        yield from _of_imbalance(data, models, sizes)
     yield from _of_single_rows(data, models, sizes)
     if isinstance(data.source, Store) and resident < 1.0 and data.source.labels.counts is not None:
         runs = data.source.label_runs
@@ -65,9 +65,7 @@ def of_labels(
             )
 
 
-def _of_imbalance(
-    data: Data, options: TrainOptions, models: Sequence[ModelSpec], sizes: Sequence[int]
-) -> Iterator[Hint]:
+def _of_imbalance(data: Data, models: Sequence[ModelSpec], sizes: Sequence[int]) -> Iterator[Hint]:
     """Whether a class has far fewer rows than another one, or a label than rows are without it."""
     classes, weight = models[0].classes, parameter("class_weight", "balanced")
     if isinstance(classes, LabelProblem):
@@ -80,7 +78,7 @@ def _of_imbalance(
                 "without it the same weight in its model, and finds more of those with it",
             )
     elif classes is not None:
-        several = len({id(spec.classes) for spec in models}) > len(options.C)
+        several = classes.negative is None  # each class against all others
         sides = [sum(n for n, own in zip(sizes, classes.sign, strict=True) if own == s) for s in (1.0, -1.0)]
         counts = sizes if several else sides
         large, small = max(counts), min(counts)

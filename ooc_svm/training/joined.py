@@ -47,9 +47,10 @@ class JoinedModel:
         C = tuple(value for model in parts for value in model.C)
         report = reports[0] | _run_report(reports)
         selected = len(C) - 1
-        if "validation" in report:
-            best, *_ = best_quality([_measured(each) for each in reports])
-            validated = [each["validation"] for each in reports]
+        validated = [each["validation"] for each in reports if "validation" in each]
+        report.pop("validation", None)
+        if len(validated) == len(reports):  # Else the best of all is not known
+            best, *_ = best_quality([_measured(each) for each in validated])
             report["validation"] = next(each for each in validated if each["C"] == best)
             selected = C.index(best)
         if "tuning" in report:
@@ -107,9 +108,8 @@ def _calibration(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found[0] | {name: [row for each in found for row in each[name]] for name in lists}
 
 
-def _measured(report: dict[str, Any]) -> dict[str, float]:
+def _measured(found: dict[str, Any]) -> dict[str, float]:
     """The quality that a batch found on rows that it did not train on, its metric first."""
-    found = report["validation"]
     return {name: value for name, value in found.items() if name not in ("n_rows", "store")}
 
 

@@ -51,8 +51,10 @@ class _Linear:
     primals: list[float]
 
 
-def train_on_landmarks(prepared: Preparation, progress: Tell, checkpoints: Checkpoints | None) -> Model:
-    """Train a model of landmarks, and find the gap of the kernel."""
+def train_on_landmarks(
+    prepared: Preparation, progress: Tell, checkpoints: Checkpoints | None, deadline: float | None
+) -> Model:
+    """Train a model of landmarks, and find the gap of the kernel; ``deadline``: see `train_together`."""
     feature_budget(prepared)
     # Eigenvectors and features, too, have the same bits on any number of processors.
     with ExitStack() as stack:
@@ -63,7 +65,7 @@ def train_on_landmarks(prepared: Preparation, progress: Tell, checkpoints: Check
             if drawn.pivots.missing:
                 of_first = first_features(prepared, drawn.landmarks())
                 rough = None if checkpoints is None else checkpoints.inner("rough", key_of(of_first))
-                first = _train_features(of_first, progress, rough, before, handed)
+                first = _train_features(of_first, progress, rough, None, before, handed)
                 before = sum_of_costs(before, first.report)
                 told = _after(progress, before)
                 found = choose_by_gain(drawn, prepared, handed, first.primals, told)
@@ -72,7 +74,7 @@ def train_on_landmarks(prepared: Preparation, progress: Tell, checkpoints: Check
             del drawn
             of_features = with_features(prepared, landmarks)
             own = None if checkpoints is None else checkpoints.inner("landmarks", key_of(of_features))
-            linear = _train_features(of_features, progress, own, before, handed)
+            linear = _train_features(of_features, progress, own, deadline, before, handed)
         spent = sum_of_costs(before, linear.report)
 
         def start(run: Run) -> None:
@@ -91,7 +93,7 @@ def train_on_landmarks(prepared: Preparation, progress: Tell, checkpoints: Check
             name = f"kernel-{hashlib.sha256(end).hexdigest()[:16]}"
             checkpoints = checkpoints.inner(name, key_of(prepared))
         told = _after(progress, spent)
-        model, _ = train_together(prepared, told, checkpoints, columns, spent["seconds"], start)
+        model, _ = train_together(prepared, told, checkpoints, columns, deadline, start)
     return replace(model, report=_joined(model.report, linear.report, landmarks.n_rows, spent))
 
 
@@ -99,6 +101,7 @@ def _train_features(
     prepared: Preparation,
     progress: Tell,
     checkpoints: Checkpoints | None,
+    deadline: float | None,
     before: dict[str, Any],
     handed: RowVectors,
 ) -> _Linear:
@@ -130,7 +133,7 @@ def _train_features(
 
     told = None if progress is None else _after(tell, before)
     try:
-        model, _ = train_together(prepared, told, checkpoints, None, before["seconds"], end=end)
+        model, _ = train_together(prepared, told, checkpoints, None, deadline, end=end)
     except Interrupted as interrupted:
         # It would be a model of features that no data have.
         interrupted.model = None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any
 
 from ooc_svm.cluster.connection import Cluster, Worker
 from ooc_svm.cluster.engine import ClusterEngine
@@ -19,6 +20,7 @@ from ooc_svm.store import Store, open_store
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.folders import default_scratch_folder, shared_folder
 from ooc_svm.training.memory_plan import Budget, Workload, divide, least_plan, room_of, with_plan
+from ooc_svm.training.opened import opening_options
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.warmup import warm_up
 
@@ -29,6 +31,7 @@ class StoreOnWorker:
 
     path: AnyPath
     shared_id: str  # Of the client's store
+    opening: Mapping[str, Any]  # As the client has opened it: the column of labels, and the layer
     options: TrainOptions
     weighted: bool  # Whether some model sees weights
 
@@ -39,7 +42,7 @@ class StoreOnWorker:
         InputError, StorageError if there is none.
         """
         options = self.options
-        store = open_store(self.path, label=options.label, layer=options.layer, unlabelled=options.unlabelled)
+        store = open_store(self.path, **self.opening)
         if store.shared_id != self.shared_id:
             raise DamageError(
                 f"{self.path} is another store on a worker than on this machine; put it on a file system "
@@ -116,7 +119,10 @@ def open_engine(
         with ClusterEngine(
             store,
             cluster,
-            open_source=StoreOnWorker(store.path.absolute(), store.shared_id, options, prepared.weighted),
+            open_source=StoreOnWorker(
+                *(store.path.absolute(), store.shared_id, opening_options(store, options)),
+                *(options, prepared.weighted),
+            ),
             resources_of=partial(_resources_of, prepared, store, work, budget),
             folder=folder,
             # A machine that fails takes the client of a local cluster along.

@@ -12,7 +12,7 @@ from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, GRID, PRICE, checks
 from ooc_svm.solvers.base import MemoryItem
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
-from ooc_svm.training.landmark_features import FIRST_PASSES, feature_budget, first_count
+from ooc_svm.training.landmark_features import FIRST_PASSES, feature_budget, first_count, with_features
 from ooc_svm.training.memory_plan import compiling, divide, note_of, to_json
 from ooc_svm.training.pace import seconds_per_pass
 from ooc_svm.training.prepare import open_prepared
@@ -163,16 +163,19 @@ def plan(
     prepared, *others = batches(whole)
     work, source = prepared.workload, prepared.data.source
     budget = divide(work, prepared.solver, wanted, memory_budget(wanted.memory))
-    reads, parts = budget.plan.expected_reads, [budget]
+    reads, largest, decoded = budget.plan.expected_reads, budget, work.data_nbytes
     if wanted.landmarks is not None:
-        parts.append(feature_budget(prepared))
+        features = feature_budget(prepared)
         first = FIRST_PASSES if first_count(prepared) else 0
-        reads = first + parts[1].plan.expected_reads + (reads if wanted.polish else 1)
-    items = max(parts, key=lambda part: part.needed).items
-    if budget.ahead_bytes:
-        items += (MemoryItem("fetched ahead", budget.ahead_bytes, "chunks of the next blocks"),)
-    if budget.cache_bytes:
-        items += (MemoryItem("block cache", budget.cache_bytes, "of {each} decoded", work.data_nbytes),)
+        reads = first + features.plan.expected_reads + (reads if wanted.polish else 1)
+        if features.needed > budget.needed:
+            # One part comes after the other, and each has all of the memory.
+            largest, decoded = features, with_features(prepared, None).workload.data_nbytes
+    items = largest.items
+    if largest.ahead_bytes:
+        items += (MemoryItem("fetched ahead", largest.ahead_bytes, "chunks of the next blocks"),)
+    if largest.cache_bytes:
+        items += (MemoryItem("block cache", largest.cache_bytes, "of {each} decoded", decoded),)
     with compiling(wanted):
         warm_up(wanted, prepared.data.value_type, prepared.weighted, lambda message: None, load=True)
         least, most = seconds_per_pass(prepared, work, budget)

@@ -13,8 +13,10 @@ from ooc_svm.catalog import PROBLEMS, SOLVERS, load
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import Problem
 from ooc_svm.solvers.base import SolverPackage
+from ooc_svm.store import Store
 from ooc_svm.training.data import Data, open_data, without_rows
 from ooc_svm.training.grid import variants_of
+from ooc_svm.training.opened import layer_of
 from ooc_svm.training.preparation import Preparation
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ def open_prepared(
 
         check_request(tuning, options)
     opened = open_data(data, labels, sample_weight, options, qid, feature_names)
+    if isinstance(opened.source, Store) and opened.source.format_version is None:
+        # A model is used on the layer that it was trained on, whoever has opened the store.
+        options = replace(options, layer=layer_of(opened.source))
     return prepare(replace(opened, conversion_seconds=conversion_seconds), options, tuning)
 
 

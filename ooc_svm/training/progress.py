@@ -126,6 +126,8 @@ class Recorder:
         self.history: list[dict[str, Any]] = []
         self.measure: Callable[[], list[dict[str, float]] | None] = lambda: None
         """Gives the quality on rows held out, where there are any; called after each pass."""
+        self.measured_on: str | None = None
+        """What tells these rows from others; saved with the history."""
         if progress is not None:
             engine.on_block, engine.on_note = self._block, self.note
 
@@ -148,11 +150,18 @@ class Recorder:
         """The solvers begin now: reads so far were for others."""
         self._reads_before = self._engine.counters.passes
 
-    def resume(self, history: list[dict[str, Any]], seconds: float) -> None:
-        """Go on from the history of an earlier part of the run."""
+    def resume(self, history: list[dict[str, Any]], seconds: float, *, same_rows: bool) -> None:
+        """Go on from the history of an earlier part of the run.
+
+        ``same_rows``: whether its quality was measured on the rows that it is measured on now; else it is
+        dropped.
+        """
         # Version 0.1.0 counted the read for the scale of the columns.
         late = self._reads_before if history and history[0]["pass"] > self._reads_before > 0 else 0
         self.history = [row | {"pass": row["pass"] - late} for row in history]
+        if not same_rows:
+            for row in self.history:
+                row.pop("validation", None)
         self._began = time.monotonic() - seconds
 
     def passed(self) -> None:

@@ -22,6 +22,7 @@ from ooc_svm.training.prune import pruning_report
 from ooc_svm.training.quality import Quality, measure, to_json
 
 if TYPE_CHECKING:
+    from ooc_svm.training.preparation import Preparation
     from ooc_svm.training.run import Run
 
 _UNKNOWN: dict[str, Any] = {"rows": None, "quality": None}
@@ -67,7 +68,10 @@ def make_model(run: Run, *, measured: bool) -> Model:
         "n_rows": data.source.n_rows - data.n_held_out,
     }
     selected = len(models) - 1
-    validated = run.recorder.measure() if measured and run.unpruned else run.recorder.quality
+    validated = run.recorder.quality
+    # Pruning has changed the models since; a run that had ended was measured on other rows, or on none.
+    if measured and (run.unpruned or validated is None):
+        validated = run.recorder.measure()
     if validated is not None:
         C, metric, value = best_quality(validated)
         selected = [spec.C for spec in models].index(C)
@@ -90,10 +94,22 @@ def make_model(run: Run, *, measured: bool) -> Model:
         C=tuple(spec.C for spec in models),
         index_base=data.index_base,
         feature_names=data.feature_names,
-        options=replace(options, positive=data.labels.positive(options)).to_json(),
+        options=replace(options, positive=_positive(prepared)).to_json(),
         selected=selected,
         report=report,
     )
+
+
+def _positive(prepared: Preparation) -> tuple[float | str, ...]:
+    """The labels of the positive side: where labels are names and no classes, the names of the higher rank.
+
+    Without them that would be the larger number, and other data may count the same names otherwise.
+    """
+    labels = prepared.data.labels
+    positive = labels.positive(prepared.options)
+    if labels.names is None or prepared.problem.has_classes:
+        return positive
+    return tuple(labels.names[int(label)] for label in positive or prepared.classes[-1:].tolist())
 
 
 def _kernel_numbers(run: Run) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 from ooc_svm.engine.base import Engine
 from ooc_svm.engine.base import Solver as Drivable
-from ooc_svm.errors import DamageError, Interrupted, parameter
+from ooc_svm.errors import DamageError, Interrupted, OocSvmError, parameter
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import Context, Solver
@@ -74,7 +74,8 @@ class Run:
         if self.prepared.tuning is None and self.prepared.options.validation is not None:
             from ooc_svm.training.validation import measuring
 
-            self.recorder.measure = measuring(self)
+            measured = measuring(self)
+            self.recorder.measure, self.recorder.measured_on = measured.measure, measured.rows_id
 
     @property
     def final(self) -> tuple[list[ModelSpec], list[Solver]]:
@@ -119,7 +120,11 @@ class Run:
             )
         counters.passes = saved_item(metadata, "passes", int)
         counters.bytes_read = saved_item(metadata, "bytes_read", int)
-        self.recorder.resume(saved_item(metadata, "history", list), saved_item(metadata, "seconds", float))
+        history, seconds = saved_item(metadata, "history", list), saved_item(metadata, "seconds", float)
+        # Another share of the rows makes another run, so that its key has told already.
+        same = metadata.get("validation") == self.recorder.measured_on
+        same |= self.prepared.options.held_out_share is not None
+        self.recorder.resume(history, seconds, same_rows=same)
         for solver in self.solvers:
             if solver.certificate.passes:
                 solver.distrust(str(self.checkpoints.folder))
@@ -165,7 +170,11 @@ class Run:
             else f"go on with {parameter('resume', True)} from {self.prepared.options.checkpoint}"
         )
         whole = all(solver.certificate.passes for solver in self.solvers)
-        model = self.model() if whole and self.prepared.tuning is None else None
+        model = None
+        if whole and self.prepared.tuning is None:
+            # Whatever keeps it from being made, the signal is what has ended the run.
+            with suppress(OocSvmError):
+                model = self.model()
         return Interrupted(signal, f"interrupted after {self.recorder.passes} passes; {kept}", model)
 
     def save(self) -> None:
@@ -182,6 +191,7 @@ class Run:
             "cut": list(self.budget.plan.cut),
             "seconds": self.recorder.seconds,
             "history": self.recorder.history,
+            "validation": self.recorder.measured_on,
             "passes": counters.passes,
             "bytes_read": counters.bytes_read,
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from ooc_svm.model.model import Model
@@ -25,13 +24,14 @@ def train_together(
     progress: Callable[[Progress], None] | None,
     checkpoints: Checkpoints | None,
     columns: ColumnSums | None,
-    spent: float,
+    deadline: float | None,
     start: Callable[[Run], None] = Run.start,
     end: Callable[[Run], Model] = ended_model,
 ) -> tuple[Model, ColumnSums | None]:
     """Train models that share the reads, from prepared data to the model.
 
-    ``columns``: the statistics that a batch before has found, and ``spent``: the seconds it took.
+    ``columns``: the statistics that a batch before has found.
+    ``deadline``: time on the monotonic clock after which no read begins.
     ``start``: gives a run that goes on from no checkpoint what it begins with.
     ``end``: makes the model of a run that has ended.
 
@@ -57,8 +57,6 @@ def train_together(
         sizes = source.n_rows, source.n_features
         gammas = [kernel_gamma(columns, variant.options, *sizes, scale) for variant in variants]
         recorder.begin()
-        limit = options.time_limit
-        deadline = None if limit is None else time.monotonic() + limit - spent
         context = prepared.context(
             prepared.workload.size, scale, Stopping(options.tol, options.max_passes, deadline), gammas
         )

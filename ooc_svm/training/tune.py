@@ -63,8 +63,9 @@ def tune(
     folds : int, optional
         From 2 to 100; by default 5, or none where `validation` names a store.
     metric : str, optional
-        Name of a metric of `ooc_svm.evaluate` that fits the problem. By default accuracy for "svc", r2 for
-        "svr", kendall-tau for "ordinal", auc for "roc-area", ndcg@10 for "ranking".
+        Name of a metric of `ooc_svm.evaluate` that fits the problem. By default accuracy for "svc" and
+        "nu-svc", micro-f1 for sets of labels, r2 for "svr" and "nu-svr", kendall-tau for "ordinal", auc for
+        "roc-area", ndcg@10 for "ranking".
     rule : {"best", "one-standard-error"}
         The C of the best mean over the folds; or the least C whose mean is at most one standard error worse.
         Of equal ones at several points of a grid, the first.

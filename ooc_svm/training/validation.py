@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -15,17 +15,15 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.engine.base import Engine
-from ooc_svm.errors import InputError, parameter
+from ooc_svm.errors import InputError, MemoryBudgetError, parameter
 from ooc_svm.pairs.request import PairRows, SwappedPairs
 from ooc_svm.passes.base import Request, RowSlice, union
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET, ClassTargets, LabelTargets
 from ooc_svm.solvers.base import KeptScores, Solver
-from ooc_svm.store import open_store
-from ooc_svm.system.memory import INTERPRETER_BYTES
 from ooc_svm.training.label_quality import LabelMetrics
-from ooc_svm.training.memory_plan import validation_bytes
+from ooc_svm.training.validation_store import ValidationStore
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -55,6 +53,11 @@ class Measuring(ABC):
                 self._known[number] = reached, {"C": C, **self._measured(group, C)}
         return [dict(quality) for _, quality in self._known]
 
+    @property
+    @abstractmethod
+    def rows_id(self) -> str:
+        """What tells the rows from others that a run may be measured on."""
+
     @abstractmethod
     def _measured(self, group: slice, C: float) -> Quality:
         """The metrics of the models of one C; the first of them decides between the values of C."""
@@ -70,6 +73,11 @@ class HeldOutRows(Measuring):
         super().__init__(run)
         self._metrics = _metrics(self._models[self._groups[0]], self._solvers[0], run.engine)
 
+    @property
+    def rows_id(self) -> str:
+        """See `Measuring`; runs that hold other rows out are other runs."""
+        return "held out"
+
     def _measured(self, group: slice, C: float) -> Quality:
         scores = [kept for solver in self._solvers[group] if (kept := solver.kept_scores())]
         return self._metrics.values(self._run.engine.stream(self._metrics.requests(scores)))
@@ -83,22 +91,36 @@ class OtherStore(Measuring):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        options = run.prepared.options
-        self._store = open_store(str(options.validation), label=options.label, unlabelled=options.unlabelled)
+        self._store = ValidationStore(run)
         self._measured(self._groups[0], self._models[0].C)
+        self._store.tell_ignored()
+        self._told = False
+
+    @property
+    def rows_id(self) -> str:
+        """See `Measuring`."""
+        return self._store.id
+
+    def measure(self) -> list[Quality] | None:
+        """See `Measuring`; None as well where the models take too much memory by now."""
+        try:
+            return super().measure()
+        except MemoryBudgetError as error:
+            if not self._told:
+                self._run.recorder.note(
+                    f"the quality on {self._run.prepared.options.validation} is left out: {error}"
+                )
+            self._told = True
+            return None
 
     def _measured(self, group: slice, C: float) -> Quality:
-        from ooc_svm.evaluation.evaluate import evaluate
-
-        options = self._run.prepared.options
-        memory = INTERPRETER_BYTES + validation_bytes(options)
-        return evaluate(self._run.model(), self._store, threads=options.threads, memory=memory, C=C)
+        return self._store.measure(self._run.model(), None, C)
 
 
-def measuring(run: Run) -> Callable[[], list[Quality] | None]:
+def measuring(run: Run) -> Measuring:
     """What measures the quality of a run on other rows after each pass."""
     kind = OtherStore if run.prepared.options.held_out_share is None else HeldOutRows
-    return kind(run).measure
+    return kind(run)
 
 
 class _Metrics(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
+from contextlib import nullcontext
 
 import anndata
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 import zarr
 from helpers.train_data import make_store, store_rows
+from scipy import sparse
 
 import ooc_svm
 from ooc_svm.errors import InputError, StorageError, UsageError
@@ -93,6 +95,17 @@ def test_a_column_of_predictions_and_scores(store, models, name):
         names = again.label_names
         assert list(expected) == [labels[i] if names is None else names[int(labels[i])] for i in range(150)]
     assert [path.name for path in store.parent.iterdir()] == [store.name]
+
+
+def test_what_the_model_has_no_columns_for_is_counted(tmp_path, rows):
+    X, labels = rows
+    store = save(tmp_path / "cells.zarr", rows, 3)
+    less, more = X[:, :10], sparse.hstack([X, X[:, :1]], format="csr")
+    for own, counts in ((less, (0, 2)), (more, (1, 0))):
+        model = ooc_svm.train(own, labels, max_passes=1)
+        with pytest.warns(UserWarning, match="lacks 1 of the model") if counts[0] else nullcontext():
+            done = ooc_svm.predict(model, store, to_obs="svm", overwrite=True, missing_features="zero")
+        assert (done.missing, done.extra) == counts
 
 
 def test_a_column_that_is_there(store, models):

@@ -99,7 +99,8 @@ def test_columns_are_found_by_the_names_of_genes(cells):
 
 def test_estimators_read_a_layer(cells, tmp_path):
     estimator = ooc_svm.OocSVC(tol=1e-6, label="text", layer="counts").fit(cells)
-    by_hand = ooc_svm.OocSVC(tol=1e-6).fit(cells.layers["counts"], cells.obs["text"].to_numpy())
+    rows, text, weight = cells.layers["counts"], cells.obs["text"].to_numpy(), cells.obs["weight"]
+    by_hand = ooc_svm.OocSVC(tol=1e-6).fit(rows, text, sample_weight=weight.to_numpy())
     np.testing.assert_array_equal(estimator.coef_, by_hand.coef_)
     expected = by_hand.predict(cells.layers["counts"])
     assert estimator.score(cells) == np.mean(expected == cells.obs["text"])
@@ -159,3 +160,21 @@ def test_an_object_in_a_file_is_refused(cells, tmp_path):
             ooc_svm.train(backed, label="text")
     finally:
         backed.file.close()
+
+
+@pytest.mark.parametrize("column", ["gap", "text_gap", "number_gap"])
+def test_rows_without_a_label_are_left_out(cells, column):
+    """As those of a store are; rows to be predicted need no labels."""
+    given = cells.copy()
+    given.obs["text_gap"] = [np.nan, *given.obs["text"].iloc[1:]]
+    given.obs["number_gap"] = [np.nan, *given.obs["number"].iloc[1:]]
+    model = trained(given, label=column, layer="counts", unlabelled="skip")
+    assert model.report["n_rows"] == 199
+    assert model.report["unlabelled_rows"] == 1
+    rest = trained(given[1:].copy(), label=column, layer="counts")
+    np.testing.assert_array_equal(model.functions.weights, rest.functions.weights)
+    found = ooc_svm.evaluate(model, given, "accuracy", label=column, unlabelled="skip")
+    assert found == ooc_svm.evaluate(model, given[1:].copy(), "accuracy", label=column)
+    with pytest.raises(InputError, match=r"leave such rows out \(unlabelled='skip'\)"):
+        ooc_svm.evaluate(model, given, label=column)
+    assert len(ooc_svm.predict(model, given, label=column)) == 200

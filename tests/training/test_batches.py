@@ -70,7 +70,7 @@ class TestDivision:
         assert max(part.n_trained for part in parts) == parts[0].n_trained
         assert sum(part.n_models for part in parts) == parts[0].n_final == len(COSTS) * n_classes
         assert not any(part.splits_classes for part in parts)
-        assert any(part.splits_folds for part in parts) == (total > len(COSTS))
+        assert any(part.fold_parts != (0, part.n_fold_parts) for part in parts) == (total > len(COSTS))
         for part in parts:
             own = part.of(models)
             assert len(own) == part.n_trained

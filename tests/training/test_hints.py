@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from ooc_svm import HintWarning, OocSVC, tune
 from ooc_svm.cli.app import app
+from ooc_svm.training.division import in_batches
 from ooc_svm.training.train import train
 
 N_ROWS, N_FEATURES = 1200, 8
@@ -58,6 +59,20 @@ class TestImbalance:
         found = hints(matrix, uneven)["imbalance"]
         assert "the smallest 20" in found
         assert "roc-area" not in found
+
+    @pytest.mark.parametrize("batches", [1, 3])
+    @pytest.mark.parametrize("costs", [[1.0], [0.1, 1.0, 10.0]])
+    def test_so_with_several_costs_and_classes_apart(self, matrix, costs, batches, monkeypatch):
+        monkeypatch.setattr(
+            "ooc_svm.training.execute.batches", lambda prepared: in_batches(prepared, batches * len(costs))
+        )
+        options = {"C": costs, "max_passes": 1, "progress": lambda _: None}
+        few_of_last = np.repeat([0.0, 1.0, 2.0], [590, 590, 20])
+        found = hints(matrix, few_of_last, **options)["imbalance"]
+        assert "590 rows and the smallest 20" in found
+        assert "roc-area" not in found
+        few_of_first = np.repeat([0.0, 1.0, 2.0], [100, 550, 550])
+        assert "imbalance" not in hints(matrix, few_of_first, **options)
 
 
 class TestUnitOfValues:

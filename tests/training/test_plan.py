@@ -15,6 +15,7 @@ from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageErro
 from ooc_svm.solvers.streamed_smo.sweep import SweepPass
 from ooc_svm.store import open_store
 from ooc_svm.training import engines, pace
+from ooc_svm.training import plan as plan_module
 from ooc_svm.training.preparation import Preparation
 
 WORKLOAD = Preparation.workload.func
@@ -159,3 +160,17 @@ def test_what_training_refuses_is_refused(store, rows, tmp_path):
 def test_a_plan_is_for_one_machine(store):
     with pytest.raises(UsageError, match="one machine"):
         plan(store, engine="dask")
+
+
+@pytest.mark.parametrize("landmarks", [50, 1500])
+def test_the_sum_with_landmarks_is_within_what_is_allowed(store, landmarks, monkeypatch):
+    def all_used(*arguments, **options):
+        """As for data of which only a part fits the cache."""
+        budget = divide(*arguments, **options)
+        return replace(budget, cache_bytes=budget.total - budget.needed)
+
+    divide = plan_module.divide
+    monkeypatch.setattr(plan_module, "divide", all_used)
+    found = plan(store, kernel="rbf", gamma=0.1, landmarks=landmarks, memory="1GB", threads=2)
+    assert found.total == sum(item.nbytes for item in found.items)
+    assert found.fits
