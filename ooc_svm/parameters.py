@@ -378,8 +378,7 @@ def _read_label(label: Any) -> float | str:
     """A label: a name, or a finite number."""
     if isinstance(label, str):
         return str(TEXT.convert(label))
-    # Labels of True and False are 1 and 0.
-    found = read_number(int(label) if isinstance(plain(label), bool) else label)
+    found = read_number(label)
     if not math.isfinite(found):
         raise ValueError
     return found
