@@ -23,7 +23,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse; `UsageError` for an option of one value that is given twice, of which one would be lost."""
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        # A line that is completed may still be wrong.
+        given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
         for each in given:
             times = 1 if each.param_type_name == "argument" or each.multiple else given.count(each)
             if times > 1 and not getattr(each, "is_flag", False):

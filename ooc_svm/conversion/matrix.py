@@ -37,8 +37,10 @@ class LabelledMatrix(NamedTuple):
             for name, given in (("label", label), ("layer", layer)):
                 if given is not None:
                     raise UsageError(f"{parameter(name)} is for an AnnData object; leave it out")
-            return self
-        own = read_annotated(self.matrix, label, layer, labelled=self.labels is None)
+            return self._replace(feature_names=FeatureNames.of_frame(self.matrix))
+        is_needed = self.labels is None
+        gaps = "error" if is_needed else "keep"
+        own = read_annotated(self.matrix, label, layer, labelled=is_needed, unlabelled=gaps)
         labels = own.labels if self.labels is None else self.labels
         if self.labels is None and own.label_names is not None:
             labels = np.array(own.label_names, object)[own.labels.astype(np.int64)]

@@ -22,6 +22,7 @@ from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.data.blocks import Float64Array, LabelledRows
+from ooc_svm.data.matrix import exact_numbers
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.system.files import IrregularFileError, open_to_read, storage_errors
 from ooc_svm.text.inputs import InputMetadata
@@ -180,7 +181,7 @@ def _array_labels(file: BinaryIO, location: str, labels: Float64Array) -> int:
     if stream.length == len(labels):
         for start in range(0, stream.length, _ROWS_AT_ONCE):
             stop = min(start + _ROWS_AT_ONCE, stream.length)
-            labels[start:stop] = stream.read(start, stop)
+            labels[start:stop] = exact_numbers(location, stream.read(start, stop))
     return stream.length
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.data.matrix import exact_numbers, is_missing
 from ooc_svm.errors import InputError, UsageError, parameter, shown
 
 # Column of obs that has the labels where none is named.
@@ -83,18 +84,23 @@ def read_annotated(
                 f"the AnnData has no column obs[{shown(label)}] to take the labels from; choose one "
                 f"({parameter('label')}): {_listed(columns)}"
             )
-        labels, names = label_column(data.obs[label])
+        where = f"obs[{shown(label)}] of the AnnData"
+        labels, names = label_column(data.obs[label], where)
         if unlabelled == "error":
-            _require_labels(labels, f"obs[{shown(label)}] of the AnnData")
+            _require_labels(labels, where)
     return Annotated(
         matrix,
         labels,
         names,
-        _numbers(data, "weight", "biuf"),
-        _numbers(data, "qid", "iu"),
+        *own_columns(data),
         np.asarray(data.obs_names, dtype=object),
         FeatureNames.of(data.var.index),
     )
+
+
+def own_columns(data: Any) -> tuple[Any, Any]:
+    """Weights and group numbers of the rows of an AnnData object, None where there is no such column."""
+    return _numbers(data, "weight", "biuf"), _numbers(data, "qid", "iu")
 
 
 def _listed(names: Any) -> str:
@@ -111,25 +117,40 @@ def _numbers(data: Any, name: str, kinds: str) -> Any:
     return column if column.dtype.kind in kinds else None
 
 
-def label_column(column: Any) -> tuple[Float64Array, tuple[str, ...] | None]:
+def label_column(column: Any, name: str) -> tuple[Float64Array, tuple[str, ...] | None]:
     """Labels as numbers, and their names where they have names, from a column of a data frame.
 
-    A category that is a number is that number; others stand for their place. One that is missing is NaN.
+    A category that is a number is that number; others stand for their place. One that is missing is NaN, as
+    empty text is. InputError for what is neither text nor a number, and for text beside numbers.
     """
     categories = getattr(column.dtype, "categories", None)
     if categories is not None:
         codes, values = np.asarray(column.cat.codes, np.int64), np.asarray(categories)
         if values.dtype.kind in "biuf":
-            return np.append(values.astype(np.float64), np.nan)[codes], None  # -1 is of the missing ones
-        return np.where(codes >= 0, codes, np.nan), tuple(map(str, values))
+            numbers = exact_numbers(name, values)
+            return np.append(numbers, np.nan)[codes], None  # -1 is of the missing ones
+        names = tuple(map(str, values))
+        places = [place if each else np.nan for place, each in enumerate(names)]
+        return np.array([*places, np.nan])[codes], names
     entries = np.asarray(column)
     if entries.dtype.kind in "biuf":
-        return entries.astype(np.float64), None
-    present = np.array([isinstance(entry, str) for entry in entries], np.bool_)
-    labels = np.full(len(entries), np.nan)
-    known, codes = np.unique(entries[present].astype(str), return_inverse=True)
+        return exact_numbers(name, entries), None
+    present = np.array([not is_missing(entry) for entry in entries], np.bool_)
+    labels, known = np.full(len(entries), np.nan), entries[present]
+    texts = np.array([isinstance(entry, str) for entry in known], np.bool_)
+    if not texts.any():
+        # Pandas' own types of numbers come as objects.
+        labels[present] = exact_numbers(name, np.array(known.tolist()))
+        return labels, None
+    if not texts.all():
+        row = int(np.flatnonzero(present)[np.argmin(texts)])
+        raise InputError(
+            f"row {row}, from 0, has the label {shown(entries[row])} in {name}, beside labels that are text; "
+            "give text for all"
+        )
+    different, codes = np.unique(known.astype(str), return_inverse=True)
     labels[present] = codes
-    return labels, tuple(known.tolist())
+    return labels, tuple(different.tolist())
 
 
 def _require_labels(labels: Float64Array, name: str) -> None:

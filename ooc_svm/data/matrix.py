@@ -246,7 +246,7 @@ def _labelled_rows(csr: Any, labels: Any, *columns: tuple[str, Any]) -> tuple[An
     array = _column("labels", labels, csr.shape[0])
     if array.dtype.kind in "OTU":
         array = _as_objects(labels)
-        kept = np.array([not _is_missing(each) for each in array], bool)
+        kept = np.array([not is_missing(each) for each in array], bool)
     else:
         array = _entries("labels", labels, csr.shape[0])
         kept = ~np.isnan(array.astype(np.float64))
@@ -254,7 +254,8 @@ def _labelled_rows(csr: Any, labels: Any, *columns: tuple[str, Any]) -> tuple[An
     return csr[kept], array[kept], *given
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
+    """Whether a label is none: empty text, not a number, or what pandas has in its place."""
     if isinstance(label, str):
         return label == ""
     # Of pandas' own missing value it cannot be said whether it is equal to anything.
@@ -294,17 +295,26 @@ def _as_objects(entries: Any) -> npt.NDArray[Any]:
     return array
 
 
+def exact_numbers(name: str, given: npt.NDArray[Any]) -> Float64Array:
+    """Numbers as float64; InputError, with the ``name`` of the column, for what is no number.
+
+    It is raised as well for integers that float64 does not tell apart.
+    """
+    if given.dtype.kind not in _REAL and len(given):
+        raise InputError(f"{name} must be numbers or text, not of the type {given.dtype}")
+    column = given.astype(np.float64)
+    if given.dtype.kind in "iu" and len(given) and float(np.abs(column).max()) >= _EXACT:
+        row = int(np.argmax(np.abs(column)))
+        raise InputError(
+            f"{name} has an integer of {_EXACT:,} or more, {given[row]} in place {row}, from 0, beyond which "
+            "float64 does not tell integers apart; give such numbers as text"
+        )
+    return column
+
+
 def number_column(name: str, entries: Any, n_rows: int) -> Float64Array:
     """Finite numbers, one a row; raises InputError."""
-    given = _entries(name, entries, n_rows)
-    column = given.astype(np.float64)
-    if given.dtype.kind in "iu" and n_rows and float(np.abs(column).max()) >= _EXACT:
-        row = int(np.argmax(np.abs(column)))
-        advice = "; give them as text" if name == "labels" else ""
-        raise InputError(
-            f"{parameter(name)} have an integer of {_EXACT:,} or more, {given[row]} in row {row}, from 0, "
-            f"beyond which float64 does not tell integers apart{advice}"
-        )
+    column = exact_numbers(parameter(name), _entries(name, entries, n_rows))
     finite = np.isfinite(column)
     if not finite.all():
         row = int(np.argmin(finite))

@@ -13,7 +13,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ooc_svm.data.annotated import DEFAULT_LABEL, is_annotated, read_annotated
+from ooc_svm.data.annotated import DEFAULT_LABEL, is_annotated, own_columns, read_annotated
 from ooc_svm.errors import UsageError, shown
 from ooc_svm.parameters import is_path
 
@@ -43,8 +43,8 @@ def columns_of(X: Any, sample_weight: Any, qid: Any = None) -> tuple[Any, Any]:
     """Weights and numbers of the queries: those that were given, or the columns of AnnData."""
     if not is_annotated(X):
         return sample_weight, qid
-    own = read_annotated(X, labelled=False, unlabelled="keep")
-    return own.weights if sample_weight is None else sample_weight, own.qids if qid is None else qid
+    weights, qids = own_columns(X)
+    return weights if sample_weight is None else sample_weight, qids if qid is None else qid
 
 
 def checked_rows(estimator: Any, X: Any) -> Any:

@@ -132,7 +132,7 @@ def _names_of(rows: Any, feature_names: Any) -> FeatureNames | None:
     if feature_names is None:
         return found
     names = given_names(feature_names)
-    if found not in (None, names):
+    if found is not None and not rows.may_rename:
         raise UsageError(f"{rows.name} names its features; leave {parameter('feature_names')} out")
     if names is not None and rows.n_features not in (None, len(names)):
         raise InputError(

@@ -72,8 +72,9 @@ class RowStream(ABC):
     `label_sets`; `label_counts` are the rows of each label, where they
     are known before the first row is read. `n_features` is None where the data do not state how many columns
     they have: text, and stores that were made from it. `n_unlabelled` are the rows without a label, as far as
-    they were looked for: left out if that was asked for, else NaN is their label. Reading one block at a time
-    needs `least_bytes` of memory.
+    they were looked for: left out if that was asked for, else NaN is their label. `may_rename`: whether other
+    names of features may be given than the data have. Reading one block at a time needs `least_bytes` of
+    memory.
     """
 
     name: str
@@ -81,6 +82,7 @@ class RowStream(ABC):
     n_features: int | None = None
     label_names: Sequence[str] | None = None
     label_sets: bool = False
+    may_rename: bool = False
     label_counts: Mapping[float, int] | None = None
     has_qid: bool | None = None
     n_unlabelled: int = 0
@@ -126,8 +128,10 @@ class SourceStream(RowStream):
         label_names: tuple[str, ...] | None = None,
         row_names: Sequence[str] | None = None,
         feature_names: FeatureNames | None = None,
+        may_rename: bool = False,
     ) -> None:
         self._source, self._row_names, self._feature_names = source, row_names, feature_names
+        self.may_rename = may_rename
         self._labelled = source.has_labels if isinstance(source, Store) else labelled
         self.name, self.label_names = "the matrix", label_names
         self.n_rows, self.has_qid = source.n_rows, source.has_qid
@@ -333,7 +337,8 @@ def open_rows(
         "label_columns": label_columns,
     }
     if is_annotated(data):
-        own = read_annotated(data, label, layer or trained_layer, labelled=False, unlabelled=unlabelled)
+        gaps = unlabelled if labels is None else "keep"
+        own = read_annotated(data, label, layer or trained_layer, labelled=False, unlabelled=gaps)
         return _annotated_stream(own, labels, qid, matrix)
     if is_text:
         stores = [os.fspath(path) for path in data if names_store(path)]
@@ -361,7 +366,7 @@ def open_rows(
             data.require_labels()
         return SourceStream(data)
     source, names = MatrixSource(data, labels, qids=qid, **matrix), FeatureNames.of_frame(data)
-    return SourceStream(source, labelled=labels is not None, feature_names=names)
+    return SourceStream(source, labelled=labels is not None, feature_names=names, may_rename=True)
 
 
 def _annotated_stream(own: Annotated, labels: Any, qid: Any, options: dict[str, Any]) -> SourceStream:

@@ -28,6 +28,7 @@ from ooc_svm.store.storage import Bytes, LocalStorage, MissingError, NewBytes
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.memory import parse_size
 
+_ATTEMPTS = 100  # To make and lock a folder that other runs remove
 _PREFIX = "ooc-svm-chunks-"
 _LOCK = "lock"
 _RANGE = 2**32
@@ -139,20 +140,26 @@ def _is_whole(content: memoryview) -> bool:
 
 def _lock(folder: Path) -> int:
     """Make a folder and lock it, so that no run removes it; the descriptor of the lock."""
-    while True:
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700, parents=True)
-        # Another run may remove the folder before any of these steps.
-        with suppress(FileNotFoundError):
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-                if os.path.samestat(os.fstat(descriptor), os.stat(folder / _LOCK)):
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
+        except (FileExistsError, FileNotFoundError):
+            # Another run may remove the folder before each of these steps; a link that leads nowhere stays.
+            if not left:
                 raise
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if os.path.samestat(os.fstat(descriptor), os.stat(folder / _LOCK)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
             os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise StorageError(f"{folder}: other runs remove it again and again; give the cache another folder")
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -137,9 +137,14 @@ def decode_chunk(
     return _strings(content, n_elements) if dtype.kind == "O" else content.view(dtype)
 
 
+def usual_text_bytes(n_strings: int) -> int:
+    """Bytes that a chunk of strings of usual lengths takes at most as it is decoded."""
+    return min(4 + n_strings * (4 + _USUAL_TEXT_BYTES), _LARGEST_TEXT_CHUNK)
+
+
 def most_text_bytes(n_strings: int) -> int:
     """Most bytes that a chunk of strings takes as it is decoded; what is written is held to it as well."""
-    limit = max(_TEXT_CHUNK_BYTES, min(4 + n_strings * (4 + _USUAL_TEXT_BYTES), _LARGEST_TEXT_CHUNK))
+    limit = max(_TEXT_CHUNK_BYTES, usual_text_bytes(n_strings))
     return min(4 + n_strings * (4 + MEAN_TEXT_BYTES), limit)
 
 

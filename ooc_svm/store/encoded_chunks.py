@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, MemoryBudgetError
-from ooc_svm.store.codecs import chunk_size, decode_chunk
+from ooc_svm.store.codecs import chunk_size, decode_chunk, usual_text_bytes
 from ooc_svm.store.metadata import NO_CHUNK, ArrayInfo
 from ooc_svm.store.storage import ADVICE, FILL_HINT, Bytes, FileVersion, Storage, damage_in
 from ooc_svm.system.memory import available_memory, format_size
@@ -44,8 +44,11 @@ class EncodedChunks:
         self._storage, self._info, self._versions = storage, info, versions
         self.location = f"{storage.location}/{info.name}"
         self._stored_size = chunk_size(info.codecs, info.inner_chunk, info.dtype)
-        if self._stored_size.most > available_memory():
-            size, limit = format_size(self._stored_size.most), format_size(available_memory())
+        # Strings take as much as they are long: those of usual lengths have to fit.
+        is_text = info.dtype.kind == "O"
+        expected = usual_text_bytes(info.inner_chunk) if is_text else self._stored_size.most
+        if expected > available_memory():
+            size, limit = format_size(expected), format_size(available_memory())
             raise MemoryBudgetError(
                 f"a chunk of {self.location} may take {size}, and this process may use {limit}; "
                 "write the store again with smaller chunks"

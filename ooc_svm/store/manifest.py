@@ -31,7 +31,7 @@ from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
 from ooc_svm.store import layout
 from ooc_svm.store.chunk_files import largest_file
-from ooc_svm.store.codecs import MEAN_TEXT_BYTES
+from ooc_svm.store.codecs import most_text_bytes
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.label_summary import LabelSummary
 from ooc_svm.store.layout import (
@@ -285,7 +285,7 @@ def _has_tables_of_chunks(manifest: Manifest) -> bool:
 def _chunk_bytes(array: ListedArray) -> int:
     """Bytes of a chunk, of strings at most, before it is compressed."""
     if array.dtype == "object":
-        return 4 + array.chunk * (4 + MEAN_TEXT_BYTES)
+        return most_text_bytes(array.chunk)
     return array.chunk * np.dtype(array.dtype).itemsize
 
 

@@ -81,9 +81,12 @@ class ObjectBuilding:
 
         StorageError where another run has a mark there and may live.
         """
-        if self._bucket.create((place / BUILDING).key, self._mark):
-            return False
+        # Looked at first: a service may know no condition, and put the mark over another one.
         found = self._mark_in(place)
+        if found is None:
+            if self._bucket.create((place / BUILDING).key, self._mark):
+                return False
+            found = self._mark_in(place)
         if found == self._mark:  # the answer to making it was lost
             return False
         self._refuse_running()
@@ -132,6 +135,8 @@ class ObjectBuilding:
     def _renew(self) -> None:
         while not self._ended.wait(RENEWED_SECONDS):
             for place in tuple(self._marked):
+                if self._ended.is_set():
+                    return
                 with suppress(StorageError):  # the writer of chunks meets the same, and says so
                     if self._mark_in(place) != self._mark:
                         self._is_lost = True

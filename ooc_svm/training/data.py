@@ -19,11 +19,11 @@ from ooc_svm.errors import InputError, UsageError, parameter, shown
 from ooc_svm.options import TrainOptions
 from ooc_svm.parameters import is_path
 from ooc_svm.problems.base import LabelSet
-from ooc_svm.store import Store, open_store
+from ooc_svm.store import Store
 from ooc_svm.store.feature_names import check_count, given_names
 from ooc_svm.store.open import names_store
 from ooc_svm.system.files import exists
-from ooc_svm.system.malloc import share_freed_memory
+from ooc_svm.training.opened import opened
 
 if TYPE_CHECKING:
     from ooc_svm.data.folds import HeldOut
@@ -80,8 +80,6 @@ def open_data(
     feature_names: Any = None,
 ) -> Data:
     """Open what `train` was given."""
-    if isinstance(data, str | os.PathLike | Store):
-        share_freed_memory()
     if (inputs := text_inputs(data)) is not None:
         if absent := [path for path in inputs if path != "-" and not exists(path)]:
             raise InputError(f"{absent[0]:.200} does not exist; check the path")
@@ -89,11 +87,8 @@ def open_data(
             f"{inputs[0]:.200} is text, whose rows and nonzeros are not known before it is read; convert it "
             "first (convert), and give the store"
         )
-    if isinstance(data, str | os.PathLike):
-        layer, unlabelled = options.layer, options.unlabelled
-        data = open_store(data, label=options.label, layer=layer, unlabelled=unlabelled)
-    elif isinstance(data, Store):
-        _refuse_opening_options(options)
+    if isinstance(data, str | os.PathLike | Store):
+        data = opened(data, options)
     if options.cache is not None:
         if not isinstance(data, Store):
             raise UsageError(f"{parameter('cache')} keeps chunks of a store; leave it out for a matrix")
@@ -113,16 +108,6 @@ def open_data(
     return _open_matrix(data, labels, sample_weight, qid, options, feature_names)
 
 
-def _refuse_opening_options(options: TrainOptions) -> None:
-    """UsageError for what an open store can no longer be given: it was opened with its column and layer."""
-    for name, kind in (("label", "column of labels"), ("layer", "layer")):
-        if (named := getattr(options, name)) is not None:
-            raise UsageError(
-                f"{parameter(name)} is {shown(named)}, but a {kind} is for AnnData and the path of a store "
-                "only; open the store with it (open_store)"
-            )
-
-
 def _open_matrix(
     data: Any, labels: Any, sample_weight: Any, qid: Any, options: TrainOptions, feature_names: Any
 ) -> Data:
@@ -134,8 +119,8 @@ def _open_matrix(
     label_names: Sequence[str] | None = None
     own_names: FeatureNames | None = None
     if is_annotated(data):
-        columns = options.label, options.layer
-        own = read_annotated(data, *columns, labelled=labels is None, unlabelled=options.unlabelled)
+        columns, gaps = (options.label, options.layer), options.unlabelled if labels is None else "keep"
+        own = read_annotated(data, *columns, labelled=labels is None, unlabelled=gaps)
         data, sample_weight, qid = own.matrix, _given(sample_weight, own.weights), _given(qid, own.qids)
         what, own_names = "the AnnData", own.feature_names
         if labels is None:
@@ -145,7 +130,7 @@ def _open_matrix(
     elif labels is None:
         raise UsageError(f"a matrix needs {parameter('labels')}, one a row")
     else:
-        own_names = FeatureNames.of_frame(data)
+        own_names = None if feature_names is not None else FeatureNames.of_frame(data)
         for name, kind in (("label", "column"), ("layer", "layer")):
             if (named := getattr(options, name)) is not None:
                 found = f"{parameter(name)} {shown(named)}"
@@ -179,9 +164,9 @@ def _names_of(own: FeatureNames | None, given: Any, what: str, n_features: int) 
     """The names of the features, those that the data have or those that were given."""
     if given is None:
         return own
-    names = given_names(given)
-    if own not in (None, names):
+    if own is not None:
         raise UsageError(f"{what} names its features; leave {parameter('feature_names')} out")
+    names = given_names(given)
     check_count(names, n_features, what)
     return names
 

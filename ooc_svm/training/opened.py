@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from ooc_svm.data.annotated import DEFAULT_LABEL
 from ooc_svm.data.source import Source
+from ooc_svm.errors import UsageError, parameter, shown
 from ooc_svm.options import TrainOptions
-from ooc_svm.store import Store
+from ooc_svm.store import Store, open_store
 from ooc_svm.store.labelled import LabelledStore
+from ooc_svm.store.layout import X
+from ooc_svm.system.malloc import share_freed_memory
+
+
+def opened(data: str | os.PathLike[str] | Store, options: TrainOptions) -> Store:
+    """The store to train on; UsageError where an open one has another column or layer than the options."""
+    share_freed_memory()
+    if not isinstance(data, Store):
+        label, layer, unlabelled = options.label, options.layer, options.unlabelled
+        return open_store(data, label=label, layer=layer, unlabelled=unlabelled)
+    # One of ours has one column of labels, and one matrix.
+    own = DEFAULT_LABEL, X
+    if data.format_version is None:
+        own = _label_of(data) or DEFAULT_LABEL, layer_of(data) or X
+    for name, present in zip(("label", "layer"), own, strict=True):
+        if (wanted := getattr(options, name)) not in (None, present):
+            raise UsageError(
+                f"{parameter(name)} is {shown(wanted)}, but the store was opened with {shown(present)}; open "
+                "it with the one that is wanted (open_store)"
+            )
+    return data
 
 
 def opening_options(source: Source, options: TrainOptions) -> dict[str, Any]:

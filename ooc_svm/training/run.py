@@ -122,7 +122,7 @@ class Run:
         counters.bytes_read = saved_item(metadata, "bytes_read", int)
         history, seconds = saved_item(metadata, "history", list), saved_item(metadata, "seconds", float)
         # Another share of the rows makes another run, so that its key has told already.
-        same = metadata.get("validation") == self.recorder.measured_on
+        same = "validation" in metadata and metadata["validation"] == self.recorder.measured_on
         same |= self.prepared.options.held_out_share is not None
         self.recorder.resume(history, seconds, same_rows=same)
         for solver in self.solvers:

@@ -132,6 +132,8 @@ def test_shells_complete_commands_options_and_names(monkeypatch: pytest.MonkeyPa
     assert found == ["svc", "svr"]
     assert completions("convert", "a.svm", "--dtype", "", monkeypatch=monkeypatch) == ["float32", "float64"]
     assert completions("train", "a.zarr", "--memory", "", monkeypatch=monkeypatch) == []
+    twice = ("train", "a.zarr", "--C", "1", "--C", "2", "--max-p")
+    assert completions(*twice, monkeypatch=monkeypatch) == ["--max-passes"]
 
 
 @pytest.mark.parametrize("command", OPTIONS)

@@ -193,7 +193,7 @@ def test_integers_that_float64_does_not_tell_apart_are_refused(dtype):
     largest = np.array([2**53 - 1, 0, 1], dtype)
     assert MatrixSource(matrix, largest).read_labels(0, 3).tolist() == [2.0**53 - 1, 0.0, 1.0]
     with pytest.raises(
-        InputError, match=f"an integer of 9,007,199,254,740,992 or more, {2**53 + 1} in row 0"
+        InputError, match=f"an integer of 9,007,199,254,740,992 or more, {2**53 + 1} in place 0"
     ):
         MatrixSource(matrix, largest + dtype(2))
 

@@ -271,6 +271,31 @@ def test_a_mark_whose_answer_was_lost_is_that_of_the_run(place: Place, monkeypat
     assert place.keys() == []
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_a_service_that_knows_no_conditions_has_one_run_at_a_time(place: Place, monkeypatch, old):
+    """It puts a mark over that of another run."""
+
+    def create(self: Bucket, key: str, content: bytes) -> bool:
+        self.write(key, content, len(content))
+        return True
+
+    monkeypatch.setattr(Bucket, "create", create)
+    first = begin(place)
+    place.put("rows.zarr/X/data/c/0", b"of the first run")
+    if not old:
+        with pytest.raises(StorageError, match="another run is writing"):
+            begin(place)
+        first.publish()
+        return
+    with monkeypatch.context() as patch:
+        patch.setattr(object_building, "ABANDONED_SECONDS", 0)
+        second = begin(place)
+    assert place.keys("rows.zarr") == [BUILDING]
+    with pytest.raises(StorageError, match="is not this run's any more"):
+        first.publish()
+    second.publish()
+
+
 @pytest.mark.fault
 def test_a_service_that_knows_no_conditions_is_written_to(
     place: Place, local: Path, monkeypatch, brief_repeating

@@ -134,3 +134,11 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(tmp_path: Pa
     assert removed == [fcntl.LOCK_SH]
     assert (folder_of(tmp_path, NEW) / "lock").exists()
     assert cache._room == 10_000
+
+
+@pytest.mark.parametrize("where", [".", "inner"])
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path, where: str):
+    """Such as the disk of a cache that is not mounted."""
+    (tmp_path / "cache").symlink_to(tmp_path / "gone")
+    with pytest.raises(StorageError, match="give the cache a folder that can be written"):
+        ChunkCache(tmp_path / "cache" / where, NEW, 10_000, 100_000)

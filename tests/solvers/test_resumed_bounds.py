@@ -212,3 +212,19 @@ def test_smo_refuses_scores_that_its_best_point_does_not_have(tmp_path, kernel):
             write_arrays(file, CHECKPOINT_FILE, content, arrays)
     with pytest.raises(DamageError, match="scores in it are not those of its best point"):
         train(MATRIX, LABELS, checkpoint=tmp_path, resume=True, **options)
+
+
+@pytest.mark.parametrize("solver", ["ocas", "cutting-plane"])
+@pytest.mark.parametrize("problem", ["nu-svc", "nu-svr"])
+def test_a_limit_in_the_first_read_leaves_a_bound(problem, solver):
+    """By nu no D is known without a solution."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(80, 3))
+    values = X @ [1.0, -1.0, 0.5] + 0.2 * rng.normal(size=80)
+    labels = np.sign(values) if problem == "nu-svc" else values
+    model = train(X, labels, problem=problem, solver=solver, nu=0.3, time_limit=1e-9)
+    [row] = model.report["models"]
+    assert row["stop_reason"] == "time-limit"
+    whole = train(X, labels, problem=problem, solver=solver, nu=0.3, tol=1e-6).report["models"][0]
+    assert row["dual"] <= whole["primal"]
+    assert whole["dual"] <= row["primal"]

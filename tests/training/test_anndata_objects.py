@@ -178,3 +178,52 @@ def test_rows_without_a_label_are_left_out(cells, column):
     with pytest.raises(InputError, match=r"leave such rows out \(unlabelled='skip'\)"):
         ooc_svm.evaluate(model, given, label=column)
     assert len(ooc_svm.predict(model, given, label=column)) == 200
+
+
+def test_labels_of_every_type_of_pandas(cells):
+    given = cells.copy()
+    number = given.obs["number"].astype(int)
+    given.obs["nullable"] = number.astype("Int64").mask(np.arange(200) == 3)
+    given.obs["truth"] = (number > 0).astype("boolean").mask(np.arange(200) == 3)
+    given.obs["blank"] = pd.Categorical(["" if i == 3 else kind for i, kind in enumerate(given.obs["text"])])
+    rest = given[np.arange(200) != 3].copy()
+    for column in ("nullable", "truth", "blank"):
+        model = trained(given, label=column, unlabelled="skip")
+        assert model.report["unlabelled_rows"] == 1, column
+        assert bool(model.label_names) == (column == "blank")
+        own = trained(rest, label="text" if column == "blank" else "number")
+        np.testing.assert_array_equal(model.functions.weights, own.functions.weights)
+        with pytest.raises(InputError, match="row 3, from 0, has no label"):
+            trained(given, label=column)
+
+
+def test_labels_that_cannot_be_told_apart(cells):
+    given = cells.copy()
+    given.obs["mixed"] = pd.Series([1, *given.obs["text"].iloc[1:]], index=given.obs_names, dtype=object)
+    with pytest.raises(
+        InputError, match=r"row 0, from 0, has the label 1 in .*, beside labels that are text"
+    ):
+        trained(given, label="mixed", unlabelled="skip")
+    large = 2**53 + np.arange(200)
+    for column in (large, pd.Categorical(large), pd.array(large, dtype="Int64")):
+        given.obs["large"] = column
+        with pytest.raises(InputError, match="beyond which float64 does not tell integers apart"):
+            trained(given, label="large")
+
+
+def test_a_column_that_is_not_used_may_have_gaps(cells):
+    given, labels = cells.copy(), cells.obs["number"].to_numpy()
+    given.obs["label"] = given.obs["label"].mask(np.arange(200) < 5)
+    model = trained(given, labels)
+    expected = trained(cells, labels)
+    np.testing.assert_array_equal(model.functions.weights, expected.functions.weights)
+    assert ooc_svm.evaluate(model, given, labels=labels) == ooc_svm.evaluate(expected, cells, labels=labels)
+
+
+def test_estimators_need_no_x(cells):
+    without = cells.copy()
+    without.X = None
+    for kind in (ooc_svm.OocSVC, ooc_svm.OocSVR, ooc_svm.OocRanker):
+        fitted = kind(layer="counts", label="grade").fit(without)
+        np.testing.assert_array_equal(fitted.coef_, kind(layer="counts", label="grade").fit(cells).coef_)
+        fitted.score(without)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import ooc_svm
-from ooc_svm.errors import InputError, UsageError
+from ooc_svm.errors import InputError
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((150, 4))
@@ -39,16 +39,23 @@ def test_columns_in_another_order_are_found_by_their_names(saved, tmp_path):
         ooc_svm.predict(model, FRAME[["a", "c", "d"]])
 
 
-def test_names_that_are_given_as_well_have_to_be_the_same():
-    model = ooc_svm.train(FRAME, LABELS, feature_names=NAMES)
+def test_names_that_are_given_come_before_those_of_the_frame():
+    genes = ["g1", "g2", "g3", "g4"]
+    model = ooc_svm.train(FRAME, LABELS, feature_names=genes)
+    assert list(model.feature_names) == genes
     turned = FRAME[NAMES[::-1]]
-    assert accuracy(model, turned, feature_names=NAMES[::-1]) == accuracy(model, FRAME)
-    for use in (
-        lambda: ooc_svm.train(FRAME, LABELS, feature_names=NAMES[::-1]),
-        lambda: accuracy(model, turned, feature_names=NAMES),
-    ):
-        with pytest.raises(UsageError, match="names its features; leave feature_names out"):
-            use()
+    assert accuracy(model, turned, feature_names=genes[::-1]) == accuracy(model, X) > 0.9
+    with pytest.raises(InputError, match="'g1'"):
+        ooc_svm.predict(model, FRAME)
+
+
+def test_a_store_of_a_frame_has_the_names(tmp_path):
+    ooc_svm.convert_matrix(FRAME, LABELS, tmp_path / "s.zarr")
+    model = ooc_svm.train(tmp_path / "s.zarr")
+    assert list(model.feature_names) == NAMES
+    assert accuracy(model, FRAME[NAMES[::-1]]) == accuracy(model, X) > 0.9
+    ooc_svm.convert_matrix(FRAME, LABELS, tmp_path / "t.zarr", feature_names=["1", "2", "3", "4"])
+    assert list(ooc_svm.open_store(tmp_path / "t.zarr").feature_names) == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize("columns", [[0, 1, 2, 3], ["a", "a", "b", "c"], ["a", "b", "", "c"], ["a", 1, 2, 3]])

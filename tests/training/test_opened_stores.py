@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from helpers.train_data import bits, make_store, problem_rows
 
-from ooc_svm import UsageError, open_store, plan, predict, train, tune
+from ooc_svm import OocSVC, UsageError, open_store, plan, predict, train, tune
 
 N_ROWS = 120
 
@@ -38,10 +38,23 @@ def cells(rows, tmp_path_factory):
 
 @pytest.mark.parametrize("given", [{"label": "kind"}, {"layer": "twice"}])
 @pytest.mark.parametrize("function", [train, tune, plan])
-def test_column_and_layer_are_for_a_path(cells, given, function):
+def test_another_column_or_layer_is_refused(cells, given, function):
     [(name, value)] = given.items()
-    with pytest.raises(UsageError, match=f"^{name} is '{value}', but a .* is for AnnData and the path of"):
+    own = {"label": "label", "layer": "X"}[name]
+    with pytest.raises(
+        UsageError, match=f"^{name} is '{value}', but the store was opened with '{own}'; open"
+    ):
         function(open_store(cells), **given)
+
+
+def test_the_same_column_and_layer_may_be_said_again(cells, rows, tmp_path):
+    given = {"label": "kind", "layer": "twice"}
+    said = train(open_store(cells, **given), **given)
+    assert bits(said) == bits(train(cells, **given))
+    estimator = OocSVC(**given).fit(open_store(cells, **given))
+    assert estimator.score(cells) > 0.8
+    store = make_store(tmp_path / "s.zarr", *rows)
+    assert bits(train(open_store(store), label="label", layer="X")) == bits(train(store))
 
 
 @pytest.mark.parametrize("label", [None, "kind", "text"])
@@ -72,7 +85,7 @@ def test_it_is_measured_on_another_one_by_the_same_column(cells):
 
 def test_of_a_store_of_ours_too(rows, tmp_path):
     store = make_store(tmp_path / "s.zarr", *rows)
-    with pytest.raises(UsageError, match="layer is 'counts'"):
+    with pytest.raises(UsageError, match="layer is 'counts', but the store was opened with 'X'"):
         train(open_store(store), layer="counts")
     assert train(open_store(store)).options["layer"] is None
 

@@ -80,8 +80,8 @@ class Bundle:
         that were dropped for these had small multipliers.
         """
         totals, share = self._totals(n_groups), gamma(self.n_cuts + 2)
-        below = self.equal and not self.unsolved
-        enough = not below or bool((totals >= C * (1.0 - share)).all())
+        exact = self.equal and not self.unsolved
+        enough = not exact or bool((totals >= C * (1.0 - share)).all())
         return enough and bool((totals <= C * (1.0 + share)).all())
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
@@ -181,7 +181,7 @@ class Bundle:
 
     @property
     def is_monotone(self) -> bool:
-        """Whether the dual value falls by rounding only, from one master problem to the next."""
+        """Whether the dual value never falls by more than rounding, from one master problem to the next."""
         return not self._n_free
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
@@ -201,6 +202,8 @@ class OracleSolver(Prunable):
         """The next point and its bound; none if there is no time left."""
         oracle, state, bundle = self.oracle, self.state, self.state.bundle
         self._offer_nothing()
+        if not math.isfinite(self.certificate.lower):
+            deadline = None  # without any bound a run has no end
         tolerance = master_tolerance(self.certificate, self.stopping)
         if bundle.solve(oracle.C, oracle.groups, tolerance, deadline):
             state.w = bundle.w
