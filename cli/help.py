@@ -22,13 +22,17 @@ class Command(TyperCommand):
         return [keep_text(each) for each in super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse; `UsageError` for an option of one value that is given twice, of which one would be lost."""
+        """Parse; `UsageError` for an option of several values that is given twice: one would be lost.
+
+        Of other options the last one counts, so that it stands in for one of a script.
+        """
         # A line that is completed may still be wrong.
         given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
         for each in given:
-            times = 1 if each.param_type_name == "argument" or each.multiple else given.count(each)
-            if times > 1 and not getattr(each, "is_flag", False):
-                raise UsageError(f"{max(each.opts, key=len)} is given {times} times; give it once")
+            has_several = "," in (each.metavar or "") and not each.multiple
+            if has_several and (times := given.count(each)) > 1:
+                name = max(each.opts, key=len)
+                raise UsageError(f"{name} is given {times} times; give it once, its values by commas")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
