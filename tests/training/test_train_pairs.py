@@ -121,7 +121,7 @@ def test_more_labels_than_are_counted(tmp_path, monkeypatch):
     expected = {
         problem: ooc_svm.train(path, problem=problem, max_passes=4) for problem in ("ordinal", "ranking")
     }
-    monkeypatch.setattr("ooc_svm.training.data.open_store", lambda path, **options: counted(path))
+    monkeypatch.setattr("ooc_svm.training.opened.open_store", lambda path, **options: counted(path))
     for problem, model in expected.items():
         assert bits(ooc_svm.train(path, problem=problem, max_passes=4)) == bits(model)
 
