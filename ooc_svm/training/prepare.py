@@ -40,7 +40,7 @@ def open_prepared(
         check_request(tuning, options)
     opened = open_data(data, labels, sample_weight, options, qid, feature_names)
     if isinstance(opened.source, Store) and opened.source.format_version is None:
-        # A model is used on the layer that it was trained on, whoever has opened the store.
+        # A model is used on the layer that it was trained on, also where the store was open already.
         options = replace(options, layer=layer_of(opened.source))
     return prepare(replace(opened, conversion_seconds=conversion_seconds), options, tuning)
 

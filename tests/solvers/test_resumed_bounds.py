@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import google_crc32c
 import numpy as np
 import pytest
+from helpers.forged_states import forge
 from helpers.train_data import answers, bits, make_store, store_rows
 
 from ooc_svm import train
@@ -59,17 +60,6 @@ def alm_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alm") / "c"
     train(MATRIX, LABELS, checkpoint=folder, max_passes=6, **ALM)
     return folder, train(MATRIX, LABELS, **ALM)
-
-
-def forge(folder, **changes):
-    """Change arrays of a checkpoint, with right checksums."""
-    for path in folder.glob("checkpoint-*.state"):
-        content, arrays = read_arrays(path, CHECKPOINT_FILE)
-        for name, change in changes.items():
-            key = "0/" + name.replace("__", "/")
-            arrays[key] = np.asarray(change(arrays), arrays[key].dtype)
-        with path.open("wb") as file:
-            write_arrays(file, CHECKPOINT_FILE, content, arrays)
 
 
 def copied(folder, to):

@@ -7,12 +7,11 @@ import shutil
 
 import numpy as np
 import pytest
+from helpers.forged_states import forge
 from helpers.train_data import answers, bits, make_store, store_rows
 
 from ooc_svm import train
 from ooc_svm.errors import DamageError
-from ooc_svm.system.arrayfile import read_arrays, write_arrays
-from ooc_svm.training.checkpoint import CHECKPOINT_FILE
 
 RUNS = {
     "cutting-plane": {"solver": "cutting-plane", "cut_groups": 2},
@@ -58,14 +57,7 @@ def stopped(options, store, folder, passes=PASSES):
 def forged(folder, to, **changes):
     """A copy of a checkpoint with other arrays, and right checksums."""
     copy = shutil.copytree(folder, to / "c")
-    for place in (0, 1):
-        path = copy / f"checkpoint-{place}.state"
-        content, arrays = read_arrays(path, CHECKPOINT_FILE)
-        for name, change in changes.items():
-            key = "0/" + name.replace("__", "/")
-            arrays[key] = np.asarray(change(arrays), arrays[key].dtype)
-        with path.open("wb") as file:
-            write_arrays(file, CHECKPOINT_FILE, content, arrays)
+    forge(copy, **changes)
     return copy
 
 
