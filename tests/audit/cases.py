@@ -5,30 +5,49 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from audit.data import make_rows
+from audit.objective import make_objectives
 
 Case = dict[str, Any]
 """``{"data": see audit.data, "options": of train, "how": see audit.trial}``"""
 
 MAX_PASSES, TIME_LIMIT = 120, 1.0
 LOSSES = {
-    "svc": ("hinge", "squared-hinge", "logistic"),
+    "svc": ("hinge", "squared-hinge", "logistic", "lp"),
     "svr": ("epsilon-insensitive", "squared-epsilon-insensitive"),
 }
 PAIRS = ("ordinal", "roc-area", "ranking")
+BY_NU = ("nu-svc", "nu-svr")
+CUTS, ALM = ("ocas", "cutting-plane"), ("alm", "inexact-alm")
+KERNEL_LOSSES = ("hinge", "squared-hinge", *LOSSES["svr"])
 
 
 def draw(seed: int, number: int) -> Case:
     """The case of this number; the same for the same seed on every machine."""
     rng = np.random.default_rng([seed, number])
-    problem = _one(rng, {"svc": 6, "svr": 6, "ordinal": 1, "roc-area": 1, "ranking": 1})
+    problem = _one(
+        rng, {"svc": 6, "svr": 6, "ordinal": 1, "roc-area": 1, "ranking": 1, "nu-svc": 2, "nu-svr": 2}
+    )
     options = _options(rng, problem)
-    data = _data(rng, problem)
+    data = _data(rng, problem, "kernel" in options)
     if problem == "roc-area":
         # Two ranks, or the upper one of three by name.
         data["ranks"] = min(data["ranks"], 3)
         if data["ranks"] == 3:
             options["positive"] = [2.0]
+    if problem in BY_NU:
+        options["nu"] = _nu(rng, problem, data)
     return {"data": data, "options": options, "how": _how(rng, options)}
+
+
+def _nu(rng, problem, data):
+    """A share of the largest nu that the weights of the classes allow."""
+    share, most = _one(rng, [0.02, 0.1, 0.3, 0.6, 0.9, 0.999]), 1.0
+    if problem == "nu-svc":
+        for _, _, objective in make_objectives(make_rows(problem, **data), {"problem": problem}):
+            total = objective.cost[objective.sign > 0].sum()
+            most = min(most, 2.0 * float(min(total, 1 - total)))
+    return float(f"{share * most:.3g}") if share < 0.9 else share * most
 
 
 def _one(rng, choices):
@@ -54,10 +73,17 @@ def _options(rng, problem):
     if problem in LOSSES:
         options["loss"] = _one(rng, LOSSES[problem])
         options["bias"] = _one(rng, {"none": 1, "penalized": 1, "free": 3})
+    if options.get("loss") == "lp":
+        options["p"] = _one(rng, [1.0, 1.01, 1.2, 1.5, 1.8, 1.99, 2.0])
     if problem == "svr" and _chance(rng, 0.5):
         options["epsilon"] = _one(rng, [0.0, 0.001, 0.5, 10.0])
+    if options.get("loss", "hinge") in KERNEL_LOSSES and problem not in PAIRS and _chance(rng, 0.2):
+        options |= _kernel(rng)
     options["solver"] = _solver(rng, options)
-    options["C"] = _costs(rng)
+    if options["solver"] == "kernel-cutting-plane" and problem not in BY_NU:
+        options["bias"] = "free"
+    if problem != "nu-svc":
+        options["C"] = _costs(rng)
     options["tol"] = _one(rng, {1e-2: 2, 1e-3: 6, 1e-4: 2, 1e-5: 1, 1e-6: 2, 1e-8: 1})
     if _chance(rng, 0.25):
         options["scale"] = _one(rng, ["maxabs", "std"])
@@ -69,17 +95,37 @@ def _options(rng, problem):
         if _chance(rng, 0.3):
             options["lanes"] = _one(rng, [2, 4, 16])
         options["seed"] = int(rng.integers(3))
-    elif _chance(rng, 0.6):
+    elif options["solver"] in CUTS and _chance(rng, 0.6):
         options["cut_groups"] = _one(rng, [1, 2, 7, 32])
+    elif options["solver"] == "kernel-cutting-plane" and problem not in BY_NU and _chance(rng, 0.3):
+        options["sparse_cuts"] = True
     options["max_passes"], options["time_limit"] = MAX_PASSES, TIME_LIMIT
     return options
 
 
+def _kernel(rng):
+    """A definite kernel, so that there is an optimum to compare with."""
+    options = {"kernel": _one(rng, ["rbf", "poly"]), "gamma": _one(rng, [0.01, 0.1, 1.0])}
+    if options["kernel"] == "poly":
+        options |= {"degree": _one(rng, [1, 2, 3]), "coef0": _one(rng, [0.0, 1.0])}
+    return options
+
+
 def _solver(rng, options):
-    if options["problem"] in PAIRS:
-        return _one(rng, ["ocas", "cutting-plane"])
-    if options.get("loss") == "hinge" and options["bias"] != "free":
+    """One that takes the problem."""
+    problem, loss = options["problem"], options.get("loss", "hinge")
+    if "kernel" in options:
+        cuts = problem in BY_NU or not loss.startswith("squared")
+        if problem in BY_NU or (cuts and _chance(rng, 0.3)):
+            return "kernel-cutting-plane"
+        return _one(rng, ["block-smo", "smo"]) if loss == "hinge" else "block-smo"
+    if problem in PAIRS:
+        return _one(rng, CUTS)
+    if problem in BY_NU:
         return _one(rng, {"streamed-smo": 2, "ocas": 1, "cutting-plane": 1})
+    others = {"hinge": (*CUTS, *ALM, "smo"), "squared-hinge": ALM, "lp": ALM, "epsilon-insensitive": CUTS}
+    if loss in others and _chance(rng, 0.5):
+        return _one(rng, others[loss])
     return "streamed-smo"
 
 
@@ -91,9 +137,10 @@ def _costs(rng):
     return _power(rng, -8, 8)
 
 
-def _data(rng, problem):
+def _data(rng, problem, small):
+    problem = problem.removeprefix("nu-")
     pairs = problem in PAIRS
-    data: dict[str, Any] = {"n": _rows(rng, pairs), "d": int(_power(rng, 0, 1.6))}
+    data: dict[str, Any] = {"n": _rows(rng, pairs or small), "d": int(_power(rng, 0, 1.6))}
     data["seed"] = int(rng.integers(1 << 30))
     if _chance(rng, 0.08):
         data["d"] = int(rng.integers(100, 400))

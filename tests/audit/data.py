@@ -22,7 +22,7 @@ def make_rows(problem: str, **given) -> Rows:
     matrix = _columns(rng, plain, spec)
     rule = plain @ rng.normal(size=spec["d"]) / np.sqrt(max(spec["d"] * spec["density"], 1.0))
     rule = rule + spec["noise"] * rng.normal(size=spec["n"])
-    labels = (_classes if problem == "svc" else _targets if problem == "svr" else _ranks)(rng, rule, spec)
+    labels = {"svc": _classes, "svr": _targets}.get(problem.removeprefix("nu-"), _ranks)(rng, rule, spec)
     qid = np.sort(rng.integers(0, spec["queries"], spec["n"])) if problem == "ranking" else None
     if spec["labels"] == "runs":
         order = np.argsort(labels, kind="stable")

@@ -1,6 +1,6 @@
 """The optimum by an interior point method, and how far it may be off: bounds of its own in 80-bit floats.
 
-Mehrotra's steps on the units of an `Objective`, Newton's with logistic losses, with dense matrices: for small
+Mehrotra's steps on the units of an `Objective`, Newton's with smooth losses, with dense matrices: for small
 data. Whatever its steps are
 worth, P at its weights is not below the optimum, and D at its multipliers, made feasible, not above it.
 """
@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
-from audit.objective import LONG, LogisticObjective, Objective
+from audit.objective import LONG, NuObjective, Objective, PowerObjective, SmoothObjective
 from scipy.linalg import cho_factor, cho_solve, qr
 
 CLOSE = 1e-12  # Relative distance of the bounds that is close enough
@@ -30,18 +30,27 @@ class Optimum:
         return self.primal - self.dual
 
 
-def optimum(objective: Objective) -> Optimum | None:
-    """Bounds of the optimum; None where the problem is too large for this."""
-    n_units, n_features = len(objective.first), objective.matrix.shape[1]
+def optimum(objective: Objective, features: Objective | None = None) -> Optimum | None:
+    """Bounds of the optimum; None where the problem is too large for this.
+
+    ``features``: of a kernel's problem on all rows, the linear one that is solved in its place.
+    """
+    linear = features or objective
+    n_units, n_features = len(linear.first), linear.matrix.shape[1]
     if n_units * min(n_units, n_features + 1) > MAX_CELLS or n_units * n_features > 5 * MAX_CELLS:
         return None
-    primal, dual = objective.primal(np.zeros(n_features), objective.best_bias(np.zeros(n_features))), LONG(0)
+    nothing = np.zeros(n_features if features is None else objective.matrix.shape[0])
+    best, b = objective.best_for(nothing)
+    primal, dual = best.primal(nothing, b), LONG(-np.inf)
+    if not isinstance(objective, NuObjective):
+        dual = LONG(0)  # No P is less
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        points = _logistic_points if isinstance(objective, LogisticObjective) else _points
-        for w, alpha in reversed(list(points(objective))):
+        points = _smooth_points if isinstance(objective, SmoothObjective) else _points
+        for w, alpha in reversed(list(points(linear))):
             if not np.isfinite(w).all():
                 continue
             dual = _larger(dual, objective.dual(_feasible(objective, alpha)))
+            w = w if features is None else objective.of_rows(alpha)
             primal = _smaller(primal, _primal(objective, w, alpha))
             if primal - dual <= CLOSE * abs(primal):
                 break
@@ -50,7 +59,7 @@ def optimum(objective: Objective) -> Optimum | None:
 
 
 def _dense(objective):
-    """Rows of the units in the solver's coordinates, a column for a penalised bias, the bias column apart."""
+    """Rows of the units in the solver's coordinates with a penalised bias; apart, what has no penalty."""
     matrix = np.asarray(objective.matrix.toarray(), LONG)
     if objective.scale is not None:
         matrix = matrix * np.asarray(objective.scale, LONG)
@@ -67,7 +76,9 @@ def _dense(objective):
     f = objective.sign.astype(np.float64)
     if objective.bias == "penalized":
         return np.column_stack([a, f]), None
-    return a, (f if objective.bias == "free" else None)
+    if isinstance(objective, NuObjective):
+        return a, np.column_stack([f, np.full(len(f), float(objective.side))])
+    return a, (f[:, None] if objective.bias == "free" else None)
 
 
 def _points(objective):
@@ -92,7 +103,8 @@ def _points(objective):
     if a.shape[1] > len(a):
         basis, triangle = qr(a.T, mode="economic")
         a = triangle.T
-    for theta, multipliers in _interior(a, f, g, c, objective.squared):
+    price = float(objective.price * LONG(length) ** 2 / unit) if isinstance(objective, NuObjective) else 0.0
+    for theta, multipliers in _interior(a, f, g, c, objective.squared, price):
         w = theta if basis is None else basis @ theta
         w = np.asarray(w, LONG) * unit / LONG(length)
         alpha = np.zeros(len(objective.first), LONG)
@@ -101,20 +113,22 @@ def _points(objective):
         yield (w if objective.scale is None else w * np.asarray(objective.scale, LONG)), alpha
 
 
-def _logistic_points(objective, steps=100):
+def _smooth_points(objective, steps=100):
     """Weights and multipliers of the last of Newton's steps, in units of the data."""
     a, f = _dense(objective)
     penalty = np.ones(a.shape[1] + (f is not None))
     if f is not None:
         a, penalty[-1] = np.column_stack([a, f]), 0.0
-    cost, theta, found = objective.cost.astype(np.float64), np.zeros(a.shape[1]), []
+    theta, found = np.zeros(a.shape[1]), []
+
+    def excess(at):
+        return objective.goal - a @ at
 
     def value(at):
-        return 0.5 * (penalty * at * at).sum() + (cost * np.logaddexp(0.0, -(a @ at))).sum()
+        return 0.5 * (penalty * at * at).sum() + objective.losses(excess(at))
 
     for _ in range(steps):
-        alpha = objective.slopes(-(a @ theta)).astype(np.float64)
-        bend = alpha * (1.0 - np.divide(alpha, cost, out=np.zeros_like(alpha), where=cost > 0.0))
+        alpha, bend = (each.astype(np.float64) for each in _derivatives(objective, excess(theta)))
         normal = a.T @ (bend[:, None] * a)
         ridge = 1e-15 * normal.diagonal().max() + 1e-300
         normal[np.diag_indices(len(normal))] += np.where(penalty > 0.0, penalty, ridge)
@@ -130,8 +144,12 @@ def _logistic_points(objective, steps=100):
         theta = theta + t * step
         w = np.asarray(theta[: objective.matrix.shape[1]], LONG)
         w = w if objective.scale is None else w * np.asarray(objective.scale, LONG)
-        found.append((w, objective.slopes(-np.asarray(a @ theta, LONG))))
+        found.append((w, objective.slopes(excess(theta))))
     yield from found[-6:]
+
+
+def _derivatives(objective, excess):
+    return objective.slopes(excess), objective.bends(excess)
 
 
 @dataclass
@@ -146,7 +164,8 @@ class _Interior:
     goals: np.ndarray
     costs: np.ndarray
     squared: bool
-    penalty: np.ndarray  # shape (columns,): 0 for a free bias
+    penalty: np.ndarray  # shape (columns,): 0 for a free bias and a width
+    prices: np.ndarray  # shape (columns,): 0 but for a width
     theta: np.ndarray
     alpha: np.ndarray
     s: np.ndarray
@@ -154,14 +173,14 @@ class _Interior:
     beta: np.ndarray
 
     @classmethod
-    def start(cls, a, f, g, c, squared):
+    def start(cls, a, f, g, c, squared, price):
         full = a if f is None else np.column_stack([a, f])
-        penalty = np.ones(full.shape[1])
-        penalty[a.shape[1] :] = 0.0
+        penalty, prices = np.ones(full.shape[1]), np.zeros(full.shape[1])
+        penalty[a.shape[1] :], prices[-1] = 0.0, price
         alpha = np.minimum(c, 1.0) if squared else 0.5 * c
         xi = np.maximum(g, 0.0) + 1.0
         s = (np.maximum(alpha / (2 * c) - g, 0.0) if squared else np.maximum(-g, 0.0)) + 1.0
-        return cls(full, g, c, squared, penalty, np.zeros(full.shape[1]), alpha, s, xi, c - alpha)
+        return cls(full, g, c, squared, penalty, prices, np.zeros(full.shape[1]), alpha, s, xi, c - alpha)
 
     @property
     def products(self):
@@ -192,7 +211,7 @@ class _Interior:
         h = mu_s / self.alpha - self.s - (self.full @ self.theta + held - self.goals - self.s)
         if not self.squared:
             h = h - mu_x / self.beta + self.xi
-        right = self.full.T @ (self.alpha + weight * h) - self.penalty * self.theta
+        right = self.full.T @ (self.alpha + weight * h) - self.penalty * self.theta - self.prices
         step = cho_solve(cholesky, right)
         left = right - (self.penalty * step + self.full.T @ (weight * (self.full @ step)))
         step = step + cho_solve(cholesky, left)
@@ -215,9 +234,9 @@ class _Interior:
         return replace(self, **ends, beta=self.beta - d_alpha, xi=self.xi + d_xi)
 
 
-def _interior(a, f, g, c, squared, steps=80):
+def _interior(a, f, g, c, squared, price=0.0, steps=80):
     """Primal-dual interior point: weights and multipliers of the last steps."""
-    point, found = _Interior.start(a, f, g, c, squared), []
+    point, found = _Interior.start(a, f, g, c, squared, price), []
     for _ in range(steps):
         try:
             factored = point.factor()
@@ -249,8 +268,8 @@ def _larger(a, b):
 def _primal(objective, w, alpha):
     """P at these weights, with the best bias or that of the multipliers, and what may be lost in rounding."""
     b = (objective.sign * np.asarray(alpha, LONG)).sum() if objective.bias == "penalized" else LONG(0)
-    b = objective.best_bias(w, b)
-    return objective.primal(w, b) + objective.rounding(w, b)
+    best, b = objective.best_for(w, b)
+    return best.primal(w, b) + best.rounding(w, b)
 
 
 def _best_factor(objective, w, alpha):
@@ -268,8 +287,11 @@ def _best_factor(objective, w, alpha):
 
 def _feasible(objective, alpha):
     """The multipliers inside their bounds; of a free bias, those of the heavier side scaled down."""
-    alpha = np.clip(alpha, LONG(0), None if objective.squared else objective.cost)
+    bounded = not (objective.squared or isinstance(objective, PowerObjective))
+    alpha = np.clip(alpha, LONG(0), objective.cost if bounded else None)
     alpha = np.where(objective.cost > 0, alpha, LONG(0))
+    if isinstance(objective, NuObjective):
+        return _with_sums(objective, alpha)
     if objective.bias != "free":
         return alpha
     up, down = alpha[objective.sign > 0].sum(), alpha[objective.sign < 0].sum()
@@ -278,3 +300,15 @@ def _feasible(objective, alpha):
     side = np.where(objective.sign > 0, min(LONG(1), down / up), min(LONG(1), up / down))
     # The sum is 0 but for the rounding of 80 bits.
     return alpha * side
+
+
+def _with_sums(objective, alpha):
+    """Those of the units of each sign sum up to what they do at the optimum."""
+    alpha = alpha.copy()
+    for own in (objective.sign > 0, objective.sign < 0):
+        total, most = alpha[own].sum(), objective.cost[own].sum()
+        if total > objective.held:
+            alpha[own] *= objective.held / total
+        elif most > total:
+            alpha[own] += (objective.cost[own] - alpha[own]) * ((objective.held - total) / (most - total))
+    return alpha

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from audit.independent_solvers import optimum
-from audit.objective import LONG, LogisticObjective, make_objectives
+from audit.kernel_objective import Expanded, expansion_of, in_features, of_all_rows, with_expansion
+from audit.objective import LONG, LogisticObjective, NuObjective, make_objectives
 
 EXACT = 1e-12  # Relative allowance of values that come without one of their own
 FAR = 1e3  # Multiple of the rounding above which a gap has another cause
 CERTIFIED, STALLED = "certified", "no-progress"
-CUTS = ("ocas", "cutting-plane")
+# Solvers that do not count all roundings of w and of the multipliers when they end without progress
+COARSE = ("ocas", "cutting-plane", "kernel-cutting-plane", "block-smo", "smo", "alm", "inexact-alm")
 
 
 @dataclass(frozen=True)
@@ -29,22 +31,34 @@ class Finding:
 
 def judge(model, rows, options):
     """All that is wrong with a model of these rows, trained with these options."""
-    findings = _plain(model)
-    objectives = make_objectives(rows, options, model.functions.scale)
+    findings, scale = _plain(model), model.functions.scale
+    objectives = make_objectives(rows, options, scale)
     found = model.report["models"]
     if len(objectives) != len(found):
         return [*findings, Finding("models", f"{len(found)} models instead of {len(objectives)}")]
     findings += _scale(model, rows, options)
+    linear = options.get("kernel", "linear") == "linear"
     for k, (label, C, objective) in enumerate(objectives):
         row = found[k]
         if row["C"] != C or (label is not None and float(row["label"]) != label):
             findings.append(Finding("models", f"model {k} is of C {row['C']}, label {row['label']}"))
-        w, b = model.weights[k], float(model.bias[k])
+        if linear:
+            best, w = optimum(objective), model.weights[k]
+        else:
+            best, w = _kernel_optimum(objective, rows, options, scale), model.functions.coefficients[k]
+            objective = with_expansion(objective, expansion_of(model, rows, options))
+        point = w, float(model.bias[k])
         findings += (
             Finding(each.kind, f"model {k}: {each.text}")
-            for each in _judge_model(objective, w, b, row, options)
+            for each in _judge_model(objective.of(row), best, point, row, options)
         )
     return findings
+
+
+def _kernel_optimum(objective, rows, options, scale):
+    """Bounds of the optimum; None where the kernel is not definite."""
+    features = in_features(objective, rows, options, scale)
+    return None if features is None else optimum(of_all_rows(objective, rows, options, scale), features)
 
 
 def allowance(row):
@@ -54,9 +68,9 @@ def allowance(row):
     return float(row["rounding"]) + 4 * np.finfo(np.float64).eps * abs(row["primal"])
 
 
-def _judge_model(objective, w, b, row, options):
+def _judge_model(objective, best, point, row, options):
     primal, dual, tol = row["primal"], row["dual"], options.get("tol", 1e-3)
-    allowed = allowance(row)
+    allowed, (w, b) = allowance(row), point
     if not all(math.isfinite(row[name]) for name in ("primal", "dual", "gap", "relative_gap")):
         yield Finding("report", f"P {primal!r}, D {dual!r} or the gap {row['gap']!r} are not finite")
         return
@@ -69,7 +83,6 @@ def _judge_model(objective, w, b, row, options):
         )
     if dual - primal > allowed:
         yield Finding("negative", f"D {dual!r} is above P {primal!r} by {_share(dual - primal, primal)}")
-    best = optimum(objective)
     if best is not None and dual - min(best.primal, true) > allowed + own:
         least = min(best.primal, true)
         yield Finding(
@@ -82,42 +95,49 @@ def _judge_model(objective, w, b, row, options):
         yield Finding("gap", f"P is at least {over!r} above the optimum, and the gap {row['gap']!r}")
     # The reference's own rounding, of 80 bits.
     size = 4 * np.finfo(LONG).eps * objective.losses(abs(objective.goal))
-    if best is not None and best.dual - true > EXACT * abs(true) + size:
+    size += EXACT * _size_of_hulls(objective) if isinstance(objective, NuObjective) else 0.0
+    if best is not None and best.dual - true > EXACT * abs(true) + size + own:
         yield Finding("reference", f"P {float(true)!r} is below the reference's bound {float(best.dual)!r}")
     if row["converged"] != (row["stop_reason"] == CERTIFIED):
         yield Finding("report", f"converged is {row['converged']}, the run ended by {row['stop_reason']}")
     if row["converged"]:
         yield from _judge_certified(objective, row, true, tol)
     elif row["stop_reason"] == STALLED and row["gap"] > max(
-        FAR * allowance(row), tol * true, _step_of_cuts(objective, options.get("solver"))
+        FAR * allowance(row), tol * abs(true), _step_of_multipliers(objective, options.get("solver"))
     ):
         yield Finding(
             "stalled", f"no progress at a gap of {row['gap']:.3g}, P {primal!r}, rounding {allowed:.3g}"
         )
-    yield from _support(objective, w, b, row)
+    if options.get("solver") == "block-smo":
+        if row["n_support"] != np.count_nonzero(w):
+            yield Finding("support", f"n_support is {row['n_support']}, not {np.count_nonzero(w)}")
+    else:
+        yield from _support(objective, w, b, row)
 
 
-def _step_of_cuts(objective, solver):
-    """How finely a solver that sums up w from cuts can set P, in 64 bits.
+def _step_of_multipliers(objective, solver):
+    """How finely a solver that sums up w from multipliers can set P, in 64 bits.
 
-    ``w = sum_k beta_k a_k`` with ``|a_k| <= m``, the costs times the norms of the units, and ``sum_k beta_k``
-    about 1: of each product the share u is lost, u m of w. That moves the losses by u m^2.
+    The multiplier of a unit, or of a cut, may lose the share u of its bound c, and ``c |a| u`` of w is lost.
+    Of all of them together, m being the costs times the norms of the units, that moves the losses by u m^2.
     """
-    if solver not in CUTS:
+    if solver not in COARSE:
         return 0.0
-    rows = objective.matrix if objective.scale is None else objective.matrix.multiply(objective.scale)
-    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1), np.float64)).ravel()
+    norms = np.sqrt(_squares(objective))
     size = norms[objective.first] + (0.0 if objective.second is None else norms[objective.second])
     return float(np.finfo(np.float64).eps * (objective.cost * size).sum() ** 2)
 
 
 def _judge_certified(objective, row, true, tol):
     """A certified gap is true; of an optimum of 0 it is an absolute one, within rounding."""
-    gap = float(true - LONG(row["dual"]))
-    if gap <= tol * (float(true) * (1 + 1e-9) + 2 * allowance(row)) + 1e-300:
+    gap, most = float(true - LONG(row["dual"])), float(max(abs(true), abs(LONG(row["dual"]))))
+    if gap <= tol * (most * (1 + 1e-9) + 2 * allowance(row)) + 1e-300:
+        return
+    if isinstance(objective, NuObjective) and row["absolute"] and gap <= tol * _size_of_hulls(objective):
         return
     # What rounding is a small part of: the losses of the goals themselves.
-    size = objective.losses(abs(objective.goal))
+    goals = abs(objective.goal)
+    size = objective.losses(np.maximum(goals, 1) if isinstance(objective, NuObjective) else goals)
     allowed = max(allowance(row), 1e-12 * float(size))
     if row.get("absolute", row["primal"] <= allowed) and gap <= allowed <= 1e-9 * size:
         return
@@ -127,6 +147,19 @@ def _judge_certified(objective, row, true, tol):
     )
 
 
+def _size_of_hulls(objective):
+    """Half the mean squared norm of the rows: what the classes' distance is compared with where it is 0."""
+    return float(_squares(objective).mean()) / 2
+
+
+def _squares(objective):
+    """Squared norms of the rows."""
+    if isinstance(objective, Expanded):
+        return objective.expanded.squares
+    rows = objective.matrix if objective.scale is None else objective.matrix.multiply(objective.scale)
+    return np.asarray(rows.multiply(rows).sum(axis=1), np.float64).ravel()
+
+
 def _support(objective, w, b, row):
     """``n_support`` counts rows that weigh something and have a loss; those on the edge may count or not."""
     if objective.second is not None or row["n_support"] is None:
@@ -134,7 +167,8 @@ def _support(objective, w, b, row):
     if isinstance(objective, LogisticObjective):
         return  # every row that weighs something, unless its slope underflows
     excess, held = objective.excess(w, b), objective.cost > 0
-    edge = 1e-9 * (1 + float(abs(objective.goal).max(initial=0.0)))
+    sizes = abs(objective.goal).max() + objective.sizes(w).max() + abs(b)
+    edge = (1e-5 if isinstance(objective, Expanded) else 1e-9) * (1 + float(sizes))
     n_rows = objective.matrix.shape[0]
     least = len(np.unique(objective.first[held & (excess > edge)]))
     most = len(np.unique(objective.first[held & (excess > -edge)]))

@@ -8,7 +8,9 @@ from audit.data import DEFAULTS
 from audit.trial import size_of, try_case
 
 PLAIN = {"C": 1.0, "tol": 1e-3, "seed": 0}  # Options that become these values; others are left out
-NEEDED = ("problem", "loss", "bias", "solver", "max_passes", "time_limit", *PLAIN)
+NEEDED = (
+    "problem", "loss", "p", "nu", "bias", "solver", "kernel", "gamma", "max_passes", "time_limit", *PLAIN,
+)  # fmt: skip
 
 
 def shrink(case, kind, seconds=20.0):
@@ -46,7 +48,7 @@ def _simpler(case):
     for name in options:
         if name not in NEEDED:
             yield {**case, "options": {key: value for key, value in options.items() if key != name}}
-    if isinstance(options["C"], list):
+    if isinstance(options.get("C"), list):
         for C in options["C"]:
             yield {**case, "options": {**options, "C": C}}
     for name, value in PLAIN.items():

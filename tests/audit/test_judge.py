@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import daqp
 import numpy as np
@@ -11,10 +12,12 @@ from audit.cases import draw
 from audit.data import make_rows
 from audit.independent_solvers import optimum
 from audit.judge import judge
+from audit.kernel_objective import in_features, of_all_rows
 from audit.objective import Rows, make_objectives
 from scipy import sparse
+from scipy.optimize import minimize, minimize_scalar
 from sklearn.linear_model import LogisticRegression
-from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR
 
 import ooc_svm
 
@@ -123,15 +126,103 @@ def test_the_reference_of_logistic_losses_is_the_optimum_of_another_solver(bias,
         assert all(value <= objective.primal(w, best + step) for step in (-0.1, -1e-6, 1e-6, 0.1))
 
 
-def daqp_optimum(objective):
-    """The dual as a quadratic program: ``min 1/2 v'Qv - g.v`` inside its box."""
+@pytest.mark.parametrize("p", [1.2, 1.5, 1.8])
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+def test_the_reference_of_powers_is_closed_and_above_what_a_generic_solver_finds(bias, p):
+    rows = some_rows("svc", weights="zeros")
+    objective, dense = only(rows, loss="lp", p=p, bias=bias, C=3.0), rows.matrix.toarray()
+
+    def value(at):
+        w, b = at[:-1], 0.0 if bias == "none" else at[-1]
+        u = np.maximum(0.0, 1.0 - rows.labels * (dense @ w + b))
+        penalty = 0.5 * w @ w + (0.5 * b * b if bias == "penalized" else 0.0)
+        return penalty + 3.0 * (rows.weights * u**p).sum()
+
+    found, other = optimum(objective), minimize(value, np.zeros(5), method="Powell", tol=1e-12).fun
+    assert float(found.error / found.primal) < 1e-8
+    assert found.primal <= other * (1 + 1e-12)
+    assert other == pytest.approx(float(found.primal), rel=1e-4)
+    b = 0.0 if bias == "none" else 0.3
+    assert float(objective.primal(np.ones(4), b)) == pytest.approx(
+        value(np.array([1.0] * 4 + [b])), rel=1e-12
+    )
+
+
+def test_powers_of_1_and_2_are_hinges():
+    rows = some_rows("svc")
+    for p, loss in ((1.0, "hinge"), (2.0, "squared-hinge")):
+        power, plain = (only(rows, C=3.0, **of) for of in ({"loss": "lp", "p": p}, {"loss": loss}))
+        assert (type(power), power.squared) == (type(plain), plain.squared)
+
+
+@pytest.mark.parametrize("nu", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly"])
+@pytest.mark.parametrize("problem", ["nu-svc", "nu-svr"])
+def test_the_reference_of_nu_problems_is_the_optimum_of_other_solvers(problem, kernel, nu):
+    rows = some_rows(problem, weights="none")
+    options = {"problem": problem, "nu": nu, "kernel": kernel, "gamma": 0.5, "degree": 2, "coef0": 1.0}
+    numbers = {name: options[name] for name in ("kernel", "gamma", "degree", "coef0")}
+    kind = NuSVC if problem == "nu-svc" else NuSVR
+    machine = kind(nu=nu, tol=1e-9, **({} if problem == "nu-svc" else {"C": 2.0}), **numbers)
+    machine.fit(rows.matrix.toarray(), rows.labels)
+    objective = only(rows, C=2.0, **options)
+    if kernel == "linear":
+        found, expanded = optimum(objective), objective
+        coefficients = machine.coef_.ravel()
+    else:
+        expanded = of_all_rows(objective, rows, options, None)
+        found = optimum(expanded, in_features(objective, rows, options, None))
+        coefficients = np.zeros(rows.n_rows)
+        coefficients[machine.support_] = machine.dual_coef_.ravel()
+    if problem == "nu-svc":
+        # Theirs has the margin 1: any multiple is a point of ours.
+        value = partial(_nu_value, expanded, coefficients, rows.labels, nu)
+        best = minimize_scalar(value, bounds=(0.0, 10.0), method="bounded", options={"xatol": 1e-12}).fun
+    else:
+        point, b = expanded.best_for(coefficients)
+        best = float(point.primal(coefficients, b))
+    assert float(found.error / abs(found.primal)) < 1e-8
+    assert found.primal <= best + 1e-12 * abs(best)
+    assert best == pytest.approx(float(found.primal), rel=1e-4)
+
+
+def _nu_value(objective, coefficients, labels, nu, t):
+    """P of nu-svc at t times some weights, with the best rho and bias: by sorting each class."""
+    scores = objective.scores(coefficients).astype(np.float64)
+    margins = [np.sort(labels[own] * t * scores[own]) for own in (labels > 0, labels < 0)]
+    total, n = 0.5 * t * t * float(objective.norm2(coefficients, 0.0)), len(labels)
+    for each in margins:
+        # Least of ``-nu v / 2 + 1/n sum max(0, v - m)`` over v, which is at one of the m.
+        inside = np.arange(len(each)) * each - np.concatenate([[0.0], np.cumsum(each)[:-1]])
+        total += float((-nu * each / 2 + inside / n).min())
+    return total
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge"])
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+def test_the_reference_of_kernels_is_the_optimum_of_another_solver(bias, kernel, loss):
+    rows = some_rows("svc", n=20)
+    options = {"problem": "svc", "loss": loss, "bias": bias, "C": 2.0, "kernel": kernel, "gamma": 0.5}
+    objective = only(rows, **options)
+    expanded = of_all_rows(objective, rows, options, None)
+    found = optimum(expanded, in_features(objective, rows, options, None))
+    assert float(found.error / found.primal) < 1e-8
+    assert float(daqp_optimum(expanded, expanded.expanded.own)) == pytest.approx(
+        float(found.primal), rel=1e-5
+    )
+
+
+def daqp_optimum(objective, products=None):
+    """The dual as a quadratic program: ``min 1/2 v'Qv - g.v`` inside its box; ``products``: of the rows."""
     dense = objective.matrix.toarray().astype(np.float64)
     if objective.second is None:
         a = objective.sign.astype(np.float64)[:, None] * dense[objective.first]
     else:
         a = dense[objective.first] - dense[objective.second]
     signs = objective.sign.astype(np.float64)
-    Q = a @ a.T + (np.outer(signs, signs) if objective.bias == "penalized" else 0.0)
+    inner = a @ a.T if products is None else np.outer(signs, signs) * products.astype(np.float64)
+    Q = inner + (np.outer(signs, signs) if objective.bias == "penalized" else 0.0)
     cost = objective.cost.astype(np.float64)
     upper = np.full(len(cost), 1e30) if objective.squared else cost
     if objective.squared:
