@@ -70,9 +70,7 @@ def count_active_pairs(
             n_rows += active
     active_pairs, differences = add_slices(slices)
     loss = MARGIN * active_pairs + differences[:, 0]
-    return PairSlope(
-        math.fsum(active_pairs), math.fsum(loss), math.fsum(differences[:, 1]), active_pairs, n_rows
-    )
+    return PairSlope(math.fsum(loss), math.fsum(differences[:, 1]), active_pairs, n_rows)
 
 
 def swapped_share(request: SwappedPairs, vectors: RowVectors, sorting_bytes: int, threads: int = 1) -> float:

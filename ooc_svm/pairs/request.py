@@ -48,12 +48,11 @@ class Pairs:
 class PairSlope:
     """Result of a `PairPass`: sums over the active pairs, those whose scores differ by less than 1.
 
-    `active` and `loss` are the sums of their weights, and of the weights times ``1 - (s_i - s_j)``; `slope`
-    is the derivative of the loss with respect to t. `offsets`, shape (n_slacks,), is ``active`` by the slack
-    block of the higher row, and `n_rows` counts the rows that are in an active pair.
+    `loss` is the sum of their weights times ``1 - (s_i - s_j)``; `slope` is its derivative with respect to t.
+    `offsets`, shape (n_slacks,), is the sum of their weights by the slack block of the higher row, and
+    `n_rows` counts the rows that are in an active pair.
     """
 
-    active: float
     loss: float
     slope: float
     offsets: Float64Array

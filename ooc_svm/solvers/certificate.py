@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.errors import InputError, InternalError, parameter
+from ooc_svm.errors import DamageError, InputError, InternalError, parameter
 from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, PRUNED, STALLED, Stopping
 
 STALL_PASSES = 100
@@ -131,6 +131,9 @@ class Certificate:
     def is_sound(self) -> bool:
         """Whether the parts fit each other; a saved certificate may come from anywhere."""
         rounding = self.primal_rounding >= 0.0 and self.dual_rounding >= 0.0
+        # A state without a pass is not checked by a read, and there is nothing that it can claim.
+        if self.passes == 0 and (self.stop_reason is not None or self.dual != -math.inf):
+            return False
         return rounding and len(self.history) == self.passes and all(len(row) == 3 for row in self.history)
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
@@ -145,7 +148,12 @@ class Certificate:
             self.stop_reason = reason
 
     def amend(self, stopping: Stopping) -> None:
-        """Close the last iteration again, after values of it were found again or came late."""
+        """Close the last iteration again, after values of it were found again or came late.
+
+        DamageError if there is none: a saved state may come from anywhere.
+        """
+        if not self.history:
+            raise DamageError("the checkpoint has no history of its passes; start the run again")
         if self.lower > self.upper:
             raise self._contradiction()
         self.history[-1] = (self.passes, self.upper, self.lower)

@@ -100,6 +100,12 @@ class Rounding:
         norm = 2.0 * math.sqrt(found.square) * (1.0 + gamma(found.nonzeros + 4))
         return cls(space, found.columns, 2.0, 1.0, norm, found.nonzeros, found.rows, found.chain)
 
+    @property
+    def mass(self) -> float:
+        """The norm of the masses of the features, in the solver's coordinates."""
+        columns = self.columns if self.space.scale is None else self.columns * self.space.scale
+        return self.factor * float(np.linalg.norm(columns))
+
     def products(self, w: Float64Array) -> float:
         """``A(w)`` at most: by the columns, or by norms (``mass.|w| <= |mass| |w|``), whichever is less."""
         weights, _ = self.space.to_data(np.abs(w))

@@ -451,3 +451,11 @@ def test_a_checkpoint_of_other_options_is_refused(store, tmp_path, monkeypatch, 
     train(store, checkpoint=tmp_path, max_passes=2)
     with pytest.raises(DamageError):
         train(store, **other, checkpoint=tmp_path, resume=True)
+
+
+def test_a_plan_counts_the_steps_inside_of_a_set():
+    matrix, labels = make_data("hinge")
+    planned = ooc_svm.plan(matrix, labels, threads=1, solver="block-smo", **options_of("hinge", "rbf"))
+    least, most = planned.expected_seconds
+    assert planned.expected_passes * planned.seconds_per_pass == least
+    assert 1.2 * least < most < 3.0 * least

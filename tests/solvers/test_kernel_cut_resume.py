@@ -189,6 +189,21 @@ class TestStatesThatNoRunWrote:
         with pytest.raises(DamageError, match=message):
             self.resume(rows, tmp_path)
 
+    @pytest.mark.parametrize(
+        ("reason", "message"),
+        [(None, "has no history of its passes"), ("certified", "does not fit the data")],
+    )
+    def test_one_without_a_pass_that_has_cuts_to_solve_for(self, rows, tmp_path, reason, message):
+        path, content, arrays = self.saved(rows, tmp_path)
+        content["texts"]["0/certificate/stop_reason"] = reason
+        changes = {"certificate/history": [], "certificate/dual": -np.inf}
+        changes |= {"certificate/passes": 0, "cuts/unsolved": 1}
+        for name, value in changes.items():
+            arrays[f"0/{name}"] = np.asarray(value, arrays[f"0/{name}"].dtype)
+        self.write(path, content, arrays)
+        with pytest.raises(DamageError, match=message):
+            self.resume(rows, tmp_path)
+
     def test_one_of_a_release_that_kept_no_multipliers_of_the_bound(self, rows, tmp_path):
         path, content, arrays = self.saved(rows, tmp_path)
         vectors = path.with_suffix(".vectors")
@@ -198,7 +213,7 @@ class TestStatesThatNoRunWrote:
         vectors.write_bytes(entries.tobytes())
         names.remove("model0/bound")
         content["vectors"]["crc32c"] = google_crc32c.value(entries.tobytes())
-        del arrays["0/cuts/unsolved"]
+        del arrays["0/cuts/mixed"]
         self.write(path, content, arrays)
         with pytest.raises(DamageError, match="has other row vectors than this run; start it again"):
             self.resume(rows, tmp_path)

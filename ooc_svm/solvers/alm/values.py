@@ -8,7 +8,6 @@ from collections.abc import Generator
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import DamageError
 from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Pass, Position
 from ooc_svm.passes.columns import Magnitudes, NormedMagnitudes
 from ooc_svm.passes.linear import LinearPass, LinearSums
@@ -16,7 +15,7 @@ from ooc_svm.passes.rowwise import RowPass, RowRule
 from ooc_svm.solvers.alm.rounding import AlmRounding
 from ooc_svm.solvers.alm.rules import BestSlopes, LossCount, LossesAgain, LossesToNewest, MoveBest, RowModel
 from ooc_svm.solvers.alm.state import AlmState
-from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, Steps
+from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, Steps, does_not_fit
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, take_bound
 from ooc_svm.solvers.grid_minimum import lowest
@@ -149,7 +148,7 @@ class AlmValues(Solver):
         result, found = yield Overlap((read, self._magnitudes(UNCOUNTED)))
         rounding, sums = self._rounding, result.sums[0]
         if not (state.sizes >= AlmRounding.sizes_of(found, self.space)).all():
-            raise self._damage("rows are larger than it says")
+            raise does_not_fit(self._origin, "rows are larger than it says")
         certificate.scale = self._scale(found)
         own = self.space.penalized(state.best)
         half, losses = 0.5 * inner(own, own), float(sums[3])
@@ -157,18 +156,20 @@ class AlmValues(Solver):
         allowed = (state.best_error + fresh) * rounding.longest * max(float(state.sizes[2]), 1.0)
         near = abs(value - certificate.primal) <= error + certificate.primal_rounding
         if not (float(sums[4]) <= allowed and near and bundle.is_feasible(1.0, N_GROUPS)):
-            raise self._damage("P and D are not those of its weights and planes")
+            raise does_not_fit(self._origin, "P and D are not those of its weights and planes")
         # The rounding of P as it was found when the state was saved.
         _, own_error = yield from self._primal()
         certificate.primal_rounding = max(certificate.primal_rounding, own_error)
         operations = self._plane_operations + bundle.combining + bundle.n_cuts
         least = bundle.loss_at_least(state.best)
         if not least <= losses + error + rounding.planes(norm, len(state.best), operations):
-            raise self._damage(f"by its planes the loss is {least!r} at least, and it is {losses!r}")
+            raise does_not_fit(
+                self._origin, f"by its planes the loss is {least!r} at least, and it is {losses!r}"
+            )
         check_bound(certificate, bundle, self._bound, self._solve_master, self.stopping)
         certificate.offer_dual(0.0, 0.0)
         if certificate.lower > certificate.upper:
-            raise self._damage("by its planes D is above P")
+            raise does_not_fit(self._origin, "by its planes D is above P")
         certificate.amend(self.stopping)
 
     def _magnitudes(self, position: Position = WHOLE) -> NormedMagnitudes:
@@ -181,8 +182,3 @@ class AlmValues(Solver):
     def _scale(self, found: Magnitudes) -> float:
         """What the losses amount to where all scores are 0."""
         return self.model.C * self.model.targets.largest_weight * found.weight
-
-    def _damage(self, what: str) -> DamageError:
-        return DamageError(
-            f"the checkpoint in {self._origin} does not fit the data: {what}; start the run again"
-        )

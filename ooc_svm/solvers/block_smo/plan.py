@@ -38,8 +38,6 @@ ROW_BYTES = 72  # Of a row of a working set or of candidates, besides its values
 # set aside
 VECTOR_BYTES = 7 * 8
 EXPECTED_READS = 30
-# Work besides the passes, as a multiple of their time: steps inside of the sets.
-SWEEPS = (0.1, 0.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def solve_singles(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
 # Places of the sums of `add_sums`.
 VH, V, ABS_V, ABS_VH, TV, ABS_TV, CONJUGATE, MAGNITUDE = range(8)
 POSITIVE, PULL_UP, PULL_DOWN, SUPPORT = range(8, 12)
-ABS_V_ERROR, LOSSES, SLOPES, SLOPE_SIZES, SLOPE_ERRORS, N_SUMS = range(12, 18)
+ABS_V_ERROR, LOSSES, SLOPES, SLOPE_SIZES, SLOPE_ERRORS, AT_ZERO, N_SUMS = range(12, 19)
 
 
 @compiled
@@ -206,7 +206,7 @@ def add_sums(loss, v, h, errors, bias, targets, costs, sums):  # type: ignore[no
 
     ``errors``: what each score is off by at most. The pulls are ``|v| (|t| + |h|)`` of the positive and of
     the negative multipliers. Of the losses there are the sums of their values, of their steepest slopes g
-    near by, and of ``g (|t| + |h| + |b|)`` and g times the errors.
+    near by, of ``g (|t| + |h| + |b|)`` and g times the errors, and of their values where all scores are 0.
     """
     for i in range(len(v)):
         own, t, size = v[i], targets[i], abs(v[i])
@@ -216,6 +216,7 @@ def add_sums(loss, v, h, errors, bias, targets, costs, sums):  # type: ignore[no
             sums[SLOPES] += g
             sums[SLOPE_SIZES] += g * terms
             sums[SLOPE_ERRORS] += g * errors[i]
+            sums[AT_ZERO] += value(loss, t, t, costs[i])
         if own == 0.0:
             continue
         sums[VH] += own * h[i]

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
-from ooc_svm.errors import DamageError, InputError, parameter
+from ooc_svm.errors import InputError, parameter
 from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap
 from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
+from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps, does_not_fit
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
@@ -60,6 +60,7 @@ Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and wh
 # Passes that a read is asked for in, at most: so many threads can work on one block. A pass over fewer rows
 # takes no longer than what comes with it.
 PARTS, PART_ROWS = 8, 4096
+SET_STEPS = (0.1, 1.0)  # Time of the steps inside of a set, as a multiple of that of the passes
 BIASES = 17  # Biases that P is computed at, where it is free
 HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it is worth its two reads
 # Reads in which rounding was more than the gap, after which float64 is worth what it takes, too: where that
@@ -339,9 +340,7 @@ class BlockSmo(Solver):
         found = yield comparison(model, state, support)
         weight = max(float(np.abs(support.vectors[name]).sum()) for name in names)
         for damage in damages(model, state, found, weight, self.bias, self.n_rows, self.precision):
-            raise DamageError(
-                f"the checkpoint in {origin} does not fit the data: {damage}; start the run again"
-            )
+            raise does_not_fit(origin, damage)
 
     def _update(
         self,
@@ -388,6 +387,7 @@ class BlockSmo(Solver):
         largest = bound.largest_value(self.model.kernel, self.sizes)
         values = bound.values(sums, bias, self.bias, 0.0, largest, self.n_rows)
         state.pivot, state.total = bias, float(sums[set_loops.V])
+        certificate.scale = float(sums[set_loops.AT_ZERO])
         # Where values of the kernel overflow, no bound will ever say anything.
         dual = values.dual if math.isfinite(largest) else math.nan
         certificate.offer_dual(dual, values.dual_rounding)
@@ -450,9 +450,8 @@ class BlockSmo(Solver):
         moved = Moved(
             np.arange(m, dtype=np.int64) - m, rows, np.full(m, float(length)), np.ones(m), np.ones(m)
         )
-        return Sample(
-            (), (UpdatePass(self.model, moved, NONE_KEPT, Choice(m // 2, 0.0, 0), "float32", None),)
-        )
+        update = UpdatePass(self.model, moved, NONE_KEPT, Choice(m // 2, 0.0, 0), "float32", None)
+        return Sample((), (update,), sweeps=SET_STEPS)
 
     def _require_bound(self) -> None:
         certificate = self.state.certificate

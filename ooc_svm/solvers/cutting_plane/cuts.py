@@ -60,6 +60,15 @@ class NoFreeParameters:
         """What the scores kept lack of those of the model."""
         return 0.0
 
+    @property
+    def center_losses(self) -> float:
+        """What the losses have more where all scores are 0, if targets are counted from a center."""
+        return 0.0
+
+    def solution_error(self, w: Float64Array) -> float:
+        """What the loss may change by where the parameters become the weights and the bias of a model."""
+        return 0.0
+
 
 class RayScores:
     """Names of the row vectors of scores that a line search works on."""

@@ -35,7 +35,7 @@ from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowSegment
 from ooc_svm.solvers.cutting_plane.row_rules import FreeEnds, LossesAt, TargetPass, ValueAgain
-from ooc_svm.solvers.rounding import Rounding, gamma
+from ooc_svm.solvers.rounding import UNIT, Rounding, gamma
 
 FIRST_THETAS = (0.0, 0.5, 1.0)  # Where the first cuts are taken, between a bias too small and one too large
 EDGE = 1e-9  # A row so close to a breakpoint is on it, as a share of the sizes of its residual
@@ -147,7 +147,7 @@ class FreeCutOracle(RowCutOracle):
         """
         if not self.equal or not self.losses.targets.in_margins or self.targets.weight <= 0.0:
             return 0.0
-        size = self.C * self.price * rounding.norm / self.targets.weight
+        size = self.C * self.price * rounding.mass / self.targets.weight
         return VANISHING * tol * 0.5 * size * size
 
     def _value_rule(self, w: Float64Array, step: float | None) -> ValueAgain:
@@ -259,6 +259,19 @@ class FreeCutOracle(RowCutOracle):
 
     def score_offset(self, w: Float64Array) -> float:
         return self._pair(w)[0] + self.center
+
+    @property
+    def scale(self) -> float:
+        """What the losses amount to where all scores are 0, at least, once the targets are known."""
+        return self.C * (self.targets.weight * max(self.reach, 1.0) + self.center_losses)
+
+    @property
+    def center_losses(self) -> float:
+        return self.targets.weight * abs(self.center)
+
+    def solution_error(self, w: Float64Array) -> float:
+        # The sum of b and the center is rounded, and no loss is steeper than its row weighs.
+        return self.targets.weight * UNIT * abs(self.score_offset(w)) if self.center else 0.0
 
 
 VANISHING = 1e-5  # Of what an optimum can be, a share that is nothing

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import DamageError
 from ooc_svm.passes.base import (
     Overlap,
     Pass,
@@ -20,7 +19,7 @@ from ooc_svm.passes.base import (
     is_vector_request,
 )
 from ooc_svm.passes.columns import Magnitudes
-from ooc_svm.solvers.base import LinearFunction, Prunable, Sample, Steps
+from ooc_svm.solvers.base import LinearFunction, Prunable, Sample, Steps, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
@@ -129,6 +128,11 @@ class CutOracle(Protocol):
     def score_offset(self, w: Float64Array) -> float: ...
 
     @property
+    def center_losses(self) -> float: ...
+
+    def solution_error(self, w: Float64Array) -> float: ...
+
+    @property
     def equal(self) -> bool: ...
 
 
@@ -180,7 +184,7 @@ class OracleSolver(Prunable):
             if self._rounding is None and is_pass(request) and request.needs_data:
                 answer, found = yield Overlap((request, self.oracle.magnitudes(request.position)))
                 self._rounding = self.oracle.rounding(found)
-                self.certificate.scale = self.oracle.C * self._rounding.weight
+                self.certificate.scale = self.oracle.C * (self._rounding.weight + self.oracle.center_losses)
                 self.certificate.nothing = self.oracle.nothing(self._rounding, self.stopping.tol)
             else:
                 answer = yield request
@@ -188,6 +192,7 @@ class OracleSolver(Prunable):
     def _value(self, w: Float64Array, loss: float, loss_error: float) -> tuple[float, float]:
         """P at w and its rounding, where the loss there is known but for ``loss_error``."""
         C, own = self.oracle.C, self.oracle.space.penalized(w)
+        loss_error += self.oracle.solution_error(w)
         return 0.5 * inner(own, own) + C * loss, self.rounding.primal(C, w, loss_error)
 
     def _score_error(self) -> float:
@@ -234,14 +239,16 @@ class OracleSolver(Prunable):
         loss, difference = yield from self._reading(oracle.value_again(best, step))
         score_error = self._score_error()
         if not difference <= 2.0 * (score_error + self.rounding.scores(best)):
-            raise self._damage("the scores in it are not those of its weights")
+            raise does_not_fit(self._origin, "the scores in it are not those of its weights")
         loss_error = self._loss_error(score_error, self.rounding.products(best))
         primal, error = self._value(best, loss, loss_error)
         if not abs(primal - certificate.primal) <= error + certificate.primal_rounding:
-            raise self._damage(f"it says that P is {certificate.primal!r}, and it is {primal!r}")
+            raise does_not_fit(
+                self._origin, f"it says that P is {certificate.primal!r}, and it is {primal!r}"
+            )
         certificate.primal_rounding = max(certificate.primal_rounding, error)
         if not bundle.is_feasible(oracle.C, oracle.groups):
-            raise self._damage("multipliers of its cuts are above C")
+            raise does_not_fit(self._origin, "multipliers of its cuts are above C")
         self._check_cuts(best, loss, loss_error)
         check_bound(certificate, bundle, lambda: self._bound(bundle.w), self._solve_master, self.stopping)
         self._offer_nothing()
@@ -256,12 +263,9 @@ class OracleSolver(Prunable):
         error = rounding.losses(0.0, operations, rounding.products(w)) + rounding.scores(w)
         found = bundle.loss_at_least(w)
         if found > loss + loss_error + error:
-            raise self._damage(f"by its cuts the loss is {found!r} at least, and it is {loss!r}")
-
-    def _damage(self, what: str) -> DamageError:
-        return DamageError(
-            f"the checkpoint in {self._origin} does not fit the data: {what}; start the run again"
-        )
+            raise does_not_fit(
+                self._origin, f"by its cuts the loss is {found!r} at least, and it is {loss!r}"
+            )
 
     def _sample(self, requests: Generator[Request, Any, Any]) -> Sample:
         """What a read of the oracle asks for up to its pass over the data."""

@@ -203,7 +203,7 @@ class PairCutOracle(RayScores, NoFreeParameters):
     @property
     def no_count(self) -> PairSlope:
         """A count of no pairs."""
-        return PairSlope(0.0, 0.0, 0.0, np.zeros(self.groups), 0)
+        return PairSlope(0.0, 0.0, np.zeros(self.groups), 0)
 
     @property
     def vectors(self) -> dict[str, npt.DTypeLike]:
@@ -234,7 +234,8 @@ class PairCutOracle(RayScores, NoFreeParameters):
         """One read of the data: the loss at w, rows with a loss, cuts at the point of the last read; w."""
         previous = self.previous
         weights, _ = self.space.to_data(w)
-        counted, rule = yield from self._delayed_cut(0.0, 1.0, None)
+        counted: PairSlope = yield PairPass(self.pairs.rows, previous, previous, 0.0, self.coefficients)
+        rule = CountedCut(self.coefficients, self.best, previous, 0.0, False)
         result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,))
         cuts = self._cut((result.vectors[:, :, 0], counted.offsets))
         found: PairSlope = yield PairPass(self.pairs.rows, previous, previous, 0.0)

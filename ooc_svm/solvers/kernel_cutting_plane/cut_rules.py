@@ -139,8 +139,8 @@ class CountFar:
             sums[0] += (~(np.abs(rows.vectors[one] - rows.vectors[other]) <= allowed)).sum()
 
 
-# Sums over a combination: ``v.s``, ``v.t``, ``sum v``, ``sum |v|``
-SQUARE, LINEAR, SUM, MASS = range(4)
+# Sums over a combination: ``v.s``, ``v.t``, ``sum v``, ``sum |v|``, ``sum_k beta_k sum |h_k|``
+SQUARE, LINEAR, SUM, MASS, PARTS = range(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Combine:
     cuts: tuple[tuple[str, str], ...]  # Row vectors of h and g
     beta: Float64Array
     to: str
-    sums_shape: ClassVar[tuple[int, ...]] = (4,)
+    sums_shape: ClassVar[tuple[int, ...]] = (5,)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -162,12 +162,13 @@ class Combine:
         return (self.to, self.losses.previous)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        v, s = np.zeros((2, len(rows.vectors[self.to])))
+        (v, s), parts = np.zeros((2, len(rows.vectors[self.to]))), 0.0
         for (h, g), beta in zip(self.cuts, self.beta.tolist(), strict=True):
             v += beta * rows.vectors[h]
             s += beta * rows.vectors[g]
+            parts += beta * float(np.abs(rows.vectors[h]).sum())
         t, _ = self.losses.targets.values(rows.vectors)
-        sums += [v @ s, v @ t, v.sum(), np.abs(v).sum()]
+        sums += [v @ s, v @ t, v.sum(), np.abs(v).sum(), parts]
         rows.vectors[self.to][:], rows.vectors[self.losses.previous][:] = v, s
 
 

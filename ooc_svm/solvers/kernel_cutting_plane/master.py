@@ -29,6 +29,7 @@ class CutMatrix:
     beta: Float64Array = field(default_factory=lambda: np.empty(0))  # shape (m,)
     gram: Float64Array = field(default_factory=lambda: np.empty((0, 0)))  # shape (m, m): P
     unsolved: int = 0  # 1 where a time limit came before `beta` was that of the newest cut
+    mixed: int = 0  # 1 if the functions of some cuts have been added up to one, so that parts have cancelled
 
     @property
     def n_cuts(self) -> int:
@@ -56,8 +57,8 @@ class CutMatrix:
         )
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
-        """Give the arrays of a release that did not know of unsolved problems those of today."""
-        saved.setdefault("unsolved", np.asarray(0))
+        """Give the arrays of a release that did not tell whether cuts were mixed those of today."""
+        saved.setdefault("mixed", np.asarray(1))
 
     def unused_slot(self) -> int:
         """A slot of no cut."""
@@ -110,6 +111,7 @@ class CutMatrix:
 
     def combine(self, shares: Float64Array) -> None:
         """Put one cut in the place of all: their sum with these shares, in the first slot."""
+        self.mixed = 1
         self.slots = self.slots[:1]
         self.beta = np.array([float(self.beta.sum())])
         self.offsets = np.array([float(shares @ self.offsets)])

@@ -31,12 +31,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import DamageError
 from ooc_svm.passes.base import UNCOUNTED, Position
 from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.passes.gather import GatherPass, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps
+from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, VANISHING, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
@@ -160,7 +159,7 @@ class KernelCuttingPlane(Solver):
         certificate, losses = self.certificate, self.losses
         yield from self.oracle.open()
         losses = self.losses
-        certificate.scale = self.oracle.C * self.oracle.targets.weight * self.oracle.reach
+        certificate.scale = self.oracle.scale
         if self._origin is not None:
             yield from self._check_saved()
         if self.state.cuts.unsolved:
@@ -214,7 +213,8 @@ class KernelCuttingPlane(Solver):
         weight, (b, k) = oracle.C * oracle.targets.weight, self._free.tolist()
         value = 0.5 * square + oracle.C * loss
         reach = weight * (oracle.reach + 2.0 * (abs(b) + abs(k) + 1.0) + mass * self._largest)
-        error = (weight + mass) * self._score_error(mass) + gamma(self.n_rows + FEW) * (reach + abs(square))
+        error = (weight + mass) * self._error_of(sums) + gamma(self.n_rows + FEW) * (reach + abs(square))
+        error += oracle.C * oracle.solution_error(self._free[: oracle.space.n_free])
         if self.certificate.offer_primal(value, error):
             self.state.best_free = self._free
             yield RowPass(CopyScores(self.losses.previous, self.losses.best))
@@ -228,7 +228,7 @@ class KernelCuttingPlane(Solver):
         """
         oracle = self.oracle
         oracle.largest_norm = math.sqrt(self._largest)
-        square, linear, total, mass = sums.tolist()
+        square, linear, total, mass, _ = sums.tolist()
         box, linear = oracle.box(self.certificate.upper), linear - self.losses.kink * mass
         value, n = linear - 0.5 * square - box * abs(total), self.n_rows
         if oracle.nu is not None:
@@ -238,19 +238,26 @@ class KernelCuttingPlane(Solver):
         reach = (
             mass * (oracle.reach + 1.0 + box + mass * self._largest) + abs(linear) + oracle.C * oracle.price
         )
-        error = mass * self._score_error(mass) + gamma(n + self.state.cuts.n_cuts + FEW) * reach
-        return value, error
+        return value, mass * self._error_of(sums) + gamma(n + self.state.cuts.n_cuts + FEW) * reach
 
     @property
     def _largest(self) -> float:
         """The largest kernel value; 0 before the first read."""
         return largest_values(self.kernel, self.state.square)[0] if self.state.nonzeros else 0.0
 
-    def _score_error(self, mass: float) -> float:
-        """What a score is off by at most, see `ooc_svm.solvers.smo.objective.KernelObjective`."""
+    def _error_of(self, sums: Float64Array) -> float:
+        """What the scores of a combination are off by; mixed cuts weigh no more than all rows do."""
+        weight = self.oracle.C * self.oracle.targets.weight
+        return self._score_error(weight if self.state.cuts.mixed else float(sums[cut_rules.PARTS]))
+
+    def _score_error(self, parts: float) -> float:
+        """What a score is off by at most, see `ooc_svm.solvers.smo.objective.KernelObjective`.
+
+        ``parts``: the magnitudes that the function is added up from, before any cancel.
+        """
         largest, argument = largest_values(self.kernel, self.state.square)
         own = gamma(self.state.nonzeros + 5.0) * argument
-        return mass * (own + gamma(self.n_rows + self.state.cuts.n_cuts + 2.0 * FEW) * largest)
+        return parts * (own + gamma(self.n_rows + self.state.cuts.n_cuts + 2.0 * FEW) * largest)
 
     def _add_cut(self) -> Steps:
         """Add the most violated cut at the scores of the moment, or a sparser one."""
@@ -359,11 +366,15 @@ class KernelCuttingPlane(Solver):
         """Some functions and their scores, in no more memory than that of one cut."""
         functions, again = tuple(function for function, _ in pairs), self.products[: len(pairs)]
         masses = yield from self._multiply(functions, again, self.checked_parts, counted=False)
-        allowed = np.array([2.0 * self._score_error(mass) for mass in masses.tolist()])
+        # Of a mix more was added up than is left of it.
+        most = max(self.oracle.C, 1.0) * self.oracle.targets.weight
+        mixed = [self.state.cuts.mixed > 0 or function == self.coefficients for function, _ in pairs]
+        sizes = [max(mass, most) if mix else mass for mass, mix in zip(masses.tolist(), mixed, strict=True)]
+        allowed = np.array([2.0 * self._score_error(size) for size in sizes])
         compared = tuple((own, scores) for own, (_, scores) in zip(again, pairs, strict=True))
         far: Float64Array = yield RowPass(cut_rules.CountFar(compared, allowed))
         if far[0]:
-            raise self._damage("the scores in it are not those of its multipliers")
+            raise does_not_fit(self._origin, "the scores in it are not those of its multipliers")
 
     def _check_primal(self) -> Steps:
         """P of the best point."""
@@ -375,7 +386,7 @@ class KernelCuttingPlane(Solver):
         allowed = own.primal_rounding + certificate.primal_rounding
         self.state.certificate, self.state.best_free = certificate, best_free
         if not abs(own.primal - primal) <= allowed + 1e-12 * abs(primal):
-            raise self._damage(f"it says that P is {primal!r}, and it is {own.primal!r}")
+            raise does_not_fit(self._origin, f"it says that P is {primal!r}, and it is {own.primal!r}")
 
     def _check_dual(self) -> Steps:
         """D of the multipliers of the best bound; those of the cuts, which others will be made of."""
@@ -385,22 +396,17 @@ class KernelCuttingPlane(Solver):
         most = C * (1.0 + gamma(2.0 * cuts.capacity + FEW))
         outside += (yield RowPass(cut_rules.CountOutside(self.losses, (self.bound,), most)))[0]
         if outside or not cuts.beta.sum() <= C * (1.0 + gamma(cuts.n_cuts + FEW)):
-            raise self._damage("multipliers in it are outside their bounds")
+            raise does_not_fit(self._origin, "multipliers in it are outside their bounds")
         yield from self._multiply((self.bound,), (self.losses.previous,), self.parts, counted=False)
         dual, error = self._dual((yield from self._sums_of(self.bound, self.losses.previous)))
         if not certificate.lower <= dual + error:
-            raise self._damage(f"it says that D is {certificate.dual!r}, and it is {dual!r}")
+            raise does_not_fit(self._origin, f"it says that D is {certificate.dual!r}, and it is {dual!r}")
 
     def _sums_of(self, function: str, scores: str) -> Generator[Any, Any, Float64Array]:
         """Take a function with its scores for the point of the moment; see `cut_rules.Combine`."""
         rule = cut_rules.Combine(self.losses, ((function, scores),), np.ones(1), self.multipliers)
         sums: Float64Array = yield RowPass(rule)
         return sums
-
-    def _damage(self, what: str) -> DamageError:
-        return DamageError(
-            f"the checkpoint in {self._origin} does not fit the data: {what}; start the run again"
-        )
 
 
 def _positions(part: int, parts: int) -> tuple[Position, Position]:

@@ -25,6 +25,7 @@ an optimum can have.
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,11 +35,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import BoolArray, Float64Array
-from ooc_svm.errors import DamageError
 from ooc_svm.passes.base import Overlap, Position, Request, RowSet, rows_of
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps
+from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt, TargetPass, TargetSums
@@ -65,7 +65,7 @@ PROGRESS = 1e-3
 
 # Elements that one call of a compiled loop goes through: a fraction of a second, after which an interrupt is
 # seen. Between two reads there are so many calls at least, and so many times the elements of the data.
-WORK_A_CALL, CALLS, WORK_A_READ = 1e8, 8, 50.0
+WORK_A_CALL, CALLS, WORK_A_READ = 1e7, 80, 50.0
 
 
 @dataclass(slots=True)
@@ -198,11 +198,12 @@ class Smo(Solver):
         if self._origin is not None:
             yield from self._check_saved()
         while certificate.stop_reason is None:
-            yield from self._read()
+            best_b = yield from self._read()
             if not self.stopping.certifies(certificate.upper, certificate.lower):
                 yield from self._pass_over_held_rows()
                 if not self._changed:
                     self.state.tol *= FINER
+                    self._move_threshold(best_b)
             certificate.record(self.stopping)
 
     def _pass(self, each: Round, *, measure: bool = False) -> ExaminePass:
@@ -214,8 +215,8 @@ class Smo(Solver):
             each.rows, each.position, each.prefetch,
         )  # fmt: skip
 
-    def _read(self) -> Steps:
-        """One pass over all rows; P and D of the point that it begins with."""
+    def _read(self) -> Generator[Any, Any, float]:
+        """One pass over all rows; P and D of the point that it begins with, whose best bias is returned."""
         state, b = self.state, float(self.state.run[smo_loops.B])
         yield from self._begin_read()
         found, self._changed, measure = self._nothing(), 0, self._objective is None
@@ -243,6 +244,18 @@ class Smo(Solver):
             yield RowPass(CopyScores(self.model.scores, self.model.best), self.rows)
         offer = certificate.offer_dual if self.is_definite else certificate.set_dual
         offer(*self._objective.dual(found, certificate.upper))
+        return b
+
+    def _move_threshold(self, b: float) -> None:
+        """Take about the best bias for the threshold, if it is free.
+
+        Where no multiplier is between its bounds, the threshold is not theirs: all rows that violate their
+        condition may be of one kind then, of which no two can move together. At the best bias they are of
+        both kinds, or one of a kind is on the edge: in turn a little to each side of it.
+        """
+        if self.free_bias:
+            side = 2.0 if self.certificate.passes % 2 else -2.0
+            self.state.run[smo_loops.B] = b + side * self.state.tol
 
     def _nothing(self) -> Examined:
         return Examined(np.zeros(self._scorer().n_weights))
@@ -287,8 +300,10 @@ class Smo(Solver):
     def _make_consistent(self, rows: HeldRows) -> None:
         run = self.state.run
         end = run[smo_loops.WORK] + max(CALLS * WORK_A_CALL, WORK_A_READ * self.n_nonzeros)
+        deadline = self.stopping.deadline
         while self._examine(rows, 0, only_free=True) and run[smo_loops.WORK] < end:
-            pass
+            if deadline is not None and time.monotonic() >= deadline:
+                break
 
     def _examine(self, rows: HeldRows, first: int, *, only_free: bool) -> int:
         """One pass over rows in memory from the first one; returns how many have led to progress."""
@@ -347,26 +362,23 @@ class Smo(Solver):
         sums = yield RowPass(LossesAt(self.model.losses, 0.0, (best_b, 0.0)), self.rows)
         primal, error = self._objective.primal(point, best_b, float(sums[0]))
         if not abs(primal - certificate.primal) <= error + certificate.primal_rounding:
-            raise self._damage(f"it says that P is {certificate.primal!r}, and it is {primal!r}")
+            raise does_not_fit(
+                self._origin, f"it says that P is {certificate.primal!r}, and it is {primal!r}"
+            )
         dual, error = self._objective.dual(found, certificate.upper)
         if not certificate.lower <= dual + error:
-            raise self._damage(f"it says that D is {certificate.dual!r}, and it is {dual!r}")
+            raise does_not_fit(self._origin, f"it says that D is {certificate.dual!r}, and it is {dual!r}")
         # The scores kept were summed in another order, so they stay: their bits tell in what is made of them.
         apart = yield RowPass(ScoresApart(self.model), self.rows)
         if not float(apart[0]) <= 2.0 * self._objective.scores(point):
-            raise self._damage("the scores in it are not those of its best point")
+            raise does_not_fit(self._origin, "the scores in it are not those of its best point")
         certificate.reopen(self.stopping)
 
     def _refuse_outside(self, found: Examined) -> None:
         """Multipliers outside their bounds can only come from a checkpoint."""
         n_outside = int(found.sums[examine_pass.OUTSIDE])
         if n_outside and self._origin is not None:
-            raise self._damage(f"{n_outside} multipliers are outside their bounds")
-
-    def _damage(self, what: str) -> DamageError:
-        return DamageError(
-            f"the checkpoint in {self._origin} does not fit the data: {what}; start the run again"
-        )
+            raise does_not_fit(self._origin, f"{n_outside} multipliers are outside their bounds")
 
 
 def columns_of(rows: HeldRows) -> tuple[Float64Array, ...]:

@@ -96,7 +96,8 @@ class SmoByNu(Prunable):
         fresh.first, fresh.second = self.state.first, self.state.second
         # They had come close to a place that is not the one wanted now.
         apart = AROUND * (1.0 if self.members[0].in_margins else fresh.first.smo.unit)
-        fresh.ahead = np.array([max(fresh.first.place - apart, fresh.search.low), fresh.second.place + apart])
+        ends = fresh.first.place - apart, fresh.second.place + apart
+        fresh.ahead = np.clip(ends, fresh.search.low, fresh.search.high)
         self.state = fresh
         return [member.solver for member in self.members]
 
@@ -210,7 +211,7 @@ class SmoByNu(Prunable):
     def _measure(self) -> None:
         """What a gap is compared with, where P is 0 or tends to it."""
         oracle, certificate = self.oracle, self.certificate
-        certificate.scale = oracle.C * oracle.targets.weight * max(oracle.reach, 1.0)
+        certificate.scale = oracle.scale
         certificate.nothing = self.stopping.tol * next_to_nothing(oracle, self.members[0])
 
     def _certify(self, mix: Mix) -> bool:

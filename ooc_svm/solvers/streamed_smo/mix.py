@@ -215,7 +215,7 @@ def primal_rounding(
     size = oracle.reach + abs(b) + abs(k) + 1.0 + float(row_sums[LONGEST]) * math.sqrt(square)
     # No loss of a row is negative: together they are what P has of them less what k is charged with.
     together = oracle.C * (abs(loss) + 2.0 * oracle.price * abs(k - oracle.origin))
-    of_scores = weight * (scores * length + gamma(FEW) * size)
+    of_scores = weight * (scores * length + gamma(FEW) * size) + oracle.C * oracle.solution_error(best)
     bound: float = of_scores + gamma(n_rows + FEW) * together + gamma(len(weights) + FEW) * square
     return bound
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +13,9 @@ from ooc_svm.solvers.streamed_smo.bracket import SAME, Member, MemberState
 from ooc_svm.solvers.streamed_smo.nu_check import Again, damage
 from ooc_svm.solvers.streamed_smo.nu_search import NuSearch
 from ooc_svm.solvers.streamed_smo.state import SmoState
+
+# How far log C may go from 0: further out P and D are no numbers of 64 bits.
+FARTHEST = 300.0
 
 
 @dataclass(slots=True)
@@ -47,7 +49,8 @@ class NuState:
         """The state before the first read."""
         first, second = (replace(member.state) for member in members[:2])
         # There is no tube narrower than none.
-        return cls(np.zeros(dimension), first, second, NuSearch(-math.inf if members[0].in_margins else 0.0))
+        search = NuSearch(-FARTHEST, FARTHEST) if members[0].in_margins else NuSearch(0.0)
+        return cls(np.zeros(dimension), first, second, search)
 
     def is_sound(self, members: Sequence[Member], dimension: int) -> bool:
         """Whether the parts fit each other, the models of the first bracket and the data."""
@@ -60,7 +63,7 @@ class NuState:
         ):
             return False
         largest = float(np.finfo(float).max)
-        farthest = 0.9 * math.log(largest) if members[0].in_margins else largest
+        farthest = FARTHEST if members[0].in_margins else largest
         return (self.certificate.passes == 0 and not self.placed) or (
             all(0 <= each.number < len(members) for each in two)
             and all(abs(each.place) <= farthest and 0.0 <= each.size <= largest for each in two)
