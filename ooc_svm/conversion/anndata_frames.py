@@ -22,6 +22,8 @@ _PARTS = {
     "nullable-string-array": ("values", "mask"),
 }
 
+# Characters of a chunk from which on the next one is read when this one is written: they would add up.
+_LONG_TEXT = 1 << 22
 # Most bytes of a character in UTF-8.
 _CHARACTER_BYTES = 4
 
@@ -84,6 +86,11 @@ class FrameCopies:
                 self._check_text(source, entries)
             with self._writer.writing():
                 copy.extend(entries)
+            if array.dtype.kind == "O" and sum(map(len, entries)) > _LONG_TEXT:
+                self._writer.wait()
+            del entries  # before the next ones are read
+        if array.dtype.kind == "O":
+            self._writer.finish(copy)
 
     def _check_text(self, source: str, entries: npt.NDArray[Any]) -> None:
         """Raise InputError for text that could not be read again from one chunk of the store."""

@@ -18,6 +18,7 @@ from ooc_svm.conversion.external_sort import KEY_BITS, RowSorter
 from ooc_svm.conversion.spill import KeyedRows
 from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.blocks import Int64Array, RowBlock, Values
+from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
 from ooc_svm.store.trees import Tree, TreeArray
 from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
@@ -27,7 +28,6 @@ from ooc_svm.system.memory import format_size
 _BLOCK_ROWS = 1 << 16
 # Bytes of memory for each stored value of the columns that are divided into pieces of rows.
 _PIECE_BYTES = 100
-_LARGEST_LENGTH = 2**31 - 1
 _ENCODINGS = ("csr_matrix", "csc_matrix")
 
 
@@ -69,7 +69,7 @@ def checked_shape(name: str, location: str, shape: Any) -> tuple[int, int]:
     if not isinstance(shape, list) or len(shape) != 2 or any(type(length) is not int for length in shape):
         raise DamageError(f"{name} of {location} has the shape {shape!r:.80}; the file is damaged")
     n_rows, n_features = shape
-    if n_rows < 1 or not 1 <= n_features <= _LARGEST_LENGTH:
+    if n_rows < 1 or not 1 <= n_features <= LARGEST_FEATURE_COUNT:
         raise InputError(
             f"{name} of {location} has {n_rows} rows and {n_features} columns; nothing can be read"
         )

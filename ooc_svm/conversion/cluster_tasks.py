@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from ooc_svm.conversion.options import ConvertOptions
-from ooc_svm.conversion.output import ADVICE
 from ooc_svm.conversion.plan import ConversionPlan
 from ooc_svm.conversion.text import checked_blocks, text_rows
 from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows
 from ooc_svm.errors import InputError, OocSvmError
 from ooc_svm.store.parallel_writer import ChunkRun, RunWriter, WrittenRun
+from ooc_svm.store.storage import WRITE_ADVICE
 from ooc_svm.system.address import AnyPath
 from ooc_svm.system.files import open_to_read, remove_file, storage_errors
 from ooc_svm.system.folders import Scratch, ScratchFiles, scratch_files, shared_folder
@@ -178,7 +178,7 @@ def write_chunks(
     """
     rows = text_rows(segments, options, plan, TextStart(qid_rule=qid_rule))
     with (
-        storage_errors("writing", run.folder, ADVICE),
+        storage_errors("writing", run.folder, WRITE_ADVICE),
         RunWriter(run, scratch, position) as writer,
         closing(checked_blocks(rows, options, plan)) as blocks,
     ):

@@ -114,7 +114,7 @@ def convert(
         Labels for a file of SciPy: a ``.npy`` file, or text with a number on each line.
     progress : callable, optional
         ``progress(bytes_done, bytes_total or None, rows)`` is called after every block. With `shuffle` or
-        `group`, and on a cluster, the bytes count twice: read, and written.
+        `group`, and on a cluster, a byte counts half when it is read, and half when it is written.
 
     Returns
     -------

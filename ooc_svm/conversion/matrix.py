@@ -67,11 +67,7 @@ class MatrixRows:
                 "matrix, or convert text with sets of labels"
             )
         self.label_names = None if source.label_names is None else _stored_names(source.label_names)
-        if options.features is not None and options.features < source.n_features:
-            raise InputError(
-                f"the matrix has {source.n_features} columns, but {parameter('features')} is "
-                f"{options.features}: give as many or more, or leave it out"
-            )
+        options.check_width("the matrix", source.n_features)
         self._progress, self._options = progress, options
         self.counts = TextCounts(n_features=source.n_features)
         self.total_bytes: int | None = sum(span.nbytes for span in source.blocks)

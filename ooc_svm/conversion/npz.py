@@ -22,9 +22,10 @@ from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.data.blocks import Float64Array, LabelledRows
+from ooc_svm.data.limits import INEXACT
 from ooc_svm.data.matrix import exact_numbers
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
-from ooc_svm.system.files import IrregularFileError, open_to_read, storage_errors
+from ooc_svm.system.files import IrregularFileError, exists, open_to_read, storage_errors
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import TextCounts
 
@@ -126,10 +127,7 @@ class NpzRows:
         self._blocks = MatrixBlocks(
             archive, layout, options.dtype, self.plan.chunk_bytes // _BYTES_PER_ELEMENT
         )
-        if options.features is not None and options.features < layout.n_features:
-            raise InputError(
-                f"{path} has {layout.n_features} columns, but {parameter('features')} is {options.features}"
-            )
+        options.check_width(f"{path}", layout.n_features)
         self._labels = _read_labels(options.labels_file, layout.n_rows, f"{path}")
         self.counts = TextCounts(n_features=layout.n_features)
         self.total_bytes: int | None = self._blocks.total_bytes
@@ -152,6 +150,8 @@ class NpzRows:
 def _read_labels(path: str | os.PathLike[str], n_rows: int, matrix: str) -> Float64Array:
     """The labels in a file: an array of NumPy (``.npy``), or a number on each line."""
     location = os.fspath(path)
+    if not exists(path):
+        raise InputError(f"{location}: there is no such file of labels; check the path")
     try:
         with storage_errors("reading", Path(path), "check the path"), open_to_read(path) as file:
             is_array = file.read(len(_NUMPY_MAGIC)) == _NUMPY_MAGIC
@@ -181,7 +181,7 @@ def _array_labels(file: BinaryIO, location: str, labels: Float64Array) -> int:
     if stream.length == len(labels):
         for start in range(0, stream.length, _ROWS_AT_ONCE):
             stop = min(start + _ROWS_AT_ONCE, stream.length)
-            labels[start:stop] = exact_numbers(location, stream.read(start, stop))
+            labels[start:stop] = exact_numbers(location, stream.read(start, stop), start)
     return stream.length
 
 
@@ -196,6 +196,11 @@ def _text_labels(file: BinaryIO, location: str, labels: Float64Array) -> int:
         except ValueError:
             shown = text.removesuffix(b"\n")[:80]
             raise InputError(f"{location}:{line}: {shown!r} is no number; give one on each line") from None
+        if abs(number) >= INEXACT and text.strip().lstrip(b"+-").isdigit():
+            raise InputError(
+                f"{location}:{line}: {text.strip().decode()} is {INEXACT:,} or more, beyond which float64 "
+                "does not tell integers apart; give smaller ones"
+            )
         if line <= len(labels):
             labels[line - 1] = number
     return line

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from ooc_svm.errors import UsageError, parameter
+from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
+from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.options import ENGINES
 from ooc_svm.parameters import (
     DTYPE,
@@ -30,9 +31,6 @@ from ooc_svm.system.address import AnyPath
 
 if TYPE_CHECKING:
     from ooc_svm.data.feature_names import FeatureNames
-
-# Features that a store can have: column ids are int32.
-_MOST_FEATURES = 2**31 - 1
 
 
 def _read_inputs(value: Any) -> list[Any]:
@@ -63,7 +61,7 @@ class ConvertOptions:
 
     output: AnyPath = field(metadata={"kind": PATH})
     index_base: int = _option(INDEX_BASE, 1)
-    features: int | None = _option(at_least(1, _MOST_FEATURES), None)
+    features: int | None = _option(at_least(1, LARGEST_FEATURE_COUNT), None)
     feature_names: FeatureNames | None = _option(FEATURE_NAMES, None)  # noqa: RUF009
     dtype: str = _option(DTYPE, "float32")
     labels: Literal["numbers", "text", "sets"] = _option(choice("numbers", "text", "sets"), "numbers")
@@ -105,6 +103,20 @@ class ConvertOptions:
                 f"{order} needs all rows in one process: leave it out, or leave out "
                 f"{parameter('engine', 'dask')}"
             )
+
+    def check_width(self, what: str, n_columns: int) -> None:
+        """Raise InputError if a matrix has more columns than there are `features`, or names."""
+        if self.features is None or self.features >= n_columns:
+            return
+        if self.feature_names is not None:
+            raise InputError(
+                f"{parameter('feature_names')} has {self.features} names, and {what} has {n_columns} "
+                "columns; give one name to each"
+            )
+        raise InputError(
+            f"{what} has {n_columns} columns, but {parameter('features')} is {self.features}: give as many "
+            "or more, or leave it out"
+        )
 
     @property
     def reorders(self) -> bool:

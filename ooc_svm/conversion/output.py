@@ -17,14 +17,13 @@ from ooc_svm.conversion.report import ConvertReport, Meter, make_report
 from ooc_svm.errors import UsageError
 from ooc_svm.store.held_store import HeldRows
 from ooc_svm.store.parallel_writer import ParallelWriter
+from ooc_svm.store.storage import WRITE_ADVICE
 from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.files import is_same_file, put_file, remove_file, status_of, storage_errors
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import InputPath, TextCounts
-
-ADVICE = "free some space or check the disk, then run again"
 
 _RECORDED_OPTIONS = ("index_base", "features", "dtype", "labels", "shuffle", "group")
 
@@ -48,7 +47,7 @@ def writing(
         threads=threads,
         durable=options.durable,
     )
-    with writer, storage_errors("writing", options.output, ADVICE), scratch:
+    with writer, storage_errors("writing", options.output, WRITE_ADVICE), scratch:
         yield writer
 
 

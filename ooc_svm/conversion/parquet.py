@@ -18,6 +18,7 @@ from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows, RowBlock
+from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, parameter
 from ooc_svm.store.validate import RuleError, check_rows, sort_rows
 from ooc_svm.system.files import storage_errors
@@ -28,7 +29,6 @@ from ooc_svm.text.reader import TextCounts
 _COLUMNS = ("indices", "values", "label")
 _OPTIONAL = ("qid", "weight")
 _BATCH_ROWS = 1 << 12
-_LARGEST_ID = 2**31 - 2
 
 
 def _arrow() -> Any:
@@ -170,7 +170,7 @@ class ParquetRows:
             row = int(np.searchsorted(indptr, position, side="right")) - 1
             return InputError(f"{place(row)} {what}")
 
-        largest = _LARGEST_ID if features is None else features - 1
+        largest = (LARGEST_FEATURE_COUNT if features is None else features) - 1
         if len(ids) and (int(ids.min()) < base or int(ids.max()) - base > largest):
             low = int(ids.min()) < base
             position = int(np.argmin(ids) if low else np.argmax(ids))
@@ -196,7 +196,7 @@ class ParquetRows:
         block = without_zeros(self.counts.rows, indptr, columns, converted, self._options.dtype)
         sort_rows(block.indptr, block.indices, block.values)
         try:
-            check_rows(block.indptr, block.indices, block.values, _LARGEST_ID + 1)
+            check_rows(block.indptr, block.indices, block.values, LARGEST_FEATURE_COUNT)
         except RuleError as offence:
             raise InputError(f"{place(offence.row)} has an index twice") from None
         self.counts.rows += block.n_rows

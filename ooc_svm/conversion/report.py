@@ -26,8 +26,8 @@ Progress = Callable[[int, int | None, int], None]
 class Meter:
     """Counts what was read and written, and reports it to `progress` (`ooc_svm.conversion.convert.convert`).
 
-    `twice`: rows are read and then written, so the bytes count twice. ``total`` is the size of the source in
-    bytes, where it is known; ``started`` is on the monotonic clock.
+    `twice`: rows are read and then written; a byte counts half each time. ``total`` is the size of the source
+    in bytes, where it is known; ``started`` is on the monotonic clock.
     """
 
     progress: Progress | None
@@ -47,13 +47,13 @@ class Meter:
         """Report that `n_bytes` bytes of the source were read so far."""
         self.bytes_in = n_bytes
         if self.progress is not None:
-            total = self.total if self.total is None or not self.twice else 2 * self.total
-            self.progress(n_bytes, total, self.rows)
+            self.progress(n_bytes // 2 if self.twice else n_bytes, self.total, self.rows)
 
     def written(self, done: int, of: int) -> None:
         """Report that, after all was read, ``done / of`` of it was written."""
         if self.progress is not None:
-            self.progress(self.bytes_in + self.bytes_in * done // max(of, 1), 2 * self.bytes_in, self.rows)
+            read = self.bytes_in // 2
+            self.progress(read + (self.bytes_in - read) * done // max(of, 1), self.bytes_in, self.rows)
 
 
 @dataclass(frozen=True)

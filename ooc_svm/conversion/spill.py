@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, LabelledRows, Values
-from ooc_svm.ops.rows import gather_rows
+from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, LabelledRows, RowBlock, Values
+from ooc_svm.data.take import take_rows
 from ooc_svm.system.records import RecordFile, append_record
 
 Keys = npt.NDArray[np.uint64]
@@ -57,21 +57,9 @@ class KeyedRows:
 
     def take(self, order: Int64Array) -> KeyedRows:
         """The rows ``order[0]``, ``order[1]``, ..., copied."""
-        indptr = np.zeros(len(order) + 1, np.int64)
-        np.cumsum((self.indptr[1:] - self.indptr[:-1])[order], out=indptr[1:])
-        indices = np.empty(int(indptr[-1]), np.int32)
-        values = None if self.values is None else np.empty(len(indices), self.values.dtype)
-        gather_rows(
-            self.indptr.view(np.uint64),
-            self.indices.view(np.uint32),
-            self.values,
-            order,
-            indptr.view(np.uint64),
-            indices.view(np.uint32),
-            values,
-        )
+        taken = take_rows(RowBlock(0, self.indptr, self.indices, self.values), order)
         columns = {name: column[order] for name, column in self.columns.items()}
-        return KeyedRows(self.keys[order], indptr, indices, values, columns)
+        return KeyedRows(self.keys[order], taken.indptr, taken.indices, taken.values, columns)
 
 
 def join(blocks: Iterable[KeyedRows], n_rows: int, n_nonzeros: int) -> KeyedRows:

@@ -13,7 +13,7 @@ from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.output import check_rejected
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
 from ooc_svm.data.blocks import LabelledRows, RowBlock
-from ooc_svm.errors import InputError, MemoryBudgetError
+from ooc_svm.errors import InputError, MemoryBudgetError, parameter
 from ooc_svm.system.memory import format_size
 from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, LineTooLongError
 from ooc_svm.text.reader import InputPath, TextCounts, TextRows, TextSegment, TextStart
@@ -99,7 +99,7 @@ def checked_blocks(
                 if len(rows.opened) > n_inputs:
                     n_inputs, first_row = len(rows.opened), block.rows.start - rows.segment.rows_before
                 if options.features is not None and rows.counts.n_features > options.features:
-                    raise _too_wide(rows, block.rows, first_row, options.features, options.index_base)
+                    raise _too_wide(rows, block.rows, first_row, options, options.features)
                 yield block
     except InputError as error:
         # The line may be too long only for the memory.
@@ -111,7 +111,10 @@ def checked_blocks(
         raise
 
 
-def _too_wide(rows: TextRows, block: RowBlock, first_row: int, features: int, index_base: int) -> InputError:
+def _too_wide(
+    rows: TextRows, block: RowBlock, first_row: int, options: ConvertOptions, features: int
+) -> InputError:
+    index_base = options.index_base
     largest = rows.counts.n_features - 1 + index_base
     where = f"{rows.opened[-1].name}: an explicit zero has the index {largest}"
     beyond = np.flatnonzero(block.indices >= features)
@@ -119,7 +122,11 @@ def _too_wide(rows: TextRows, block: RowBlock, first_row: int, features: int, in
         row = int(np.searchsorted(block.indptr, beyond[0], side="right")) - 1
         index = int(block.indices[beyond[0]]) + index_base
         where = f"{rows.opened[-1].name}: row {block.start - first_row + row + 1} has the index {index}"
+    if options.feature_names is not None:
+        return InputError(
+            f"{where}, and {parameter('feature_names')} has {features} names; give one name to each feature"
+        )
     return InputError(
-        f"{where}, but features is {features} (indices up to {features - 1 + index_base}): "
+        f"{where}, but {parameter('features')} is {features} (indices up to {features - 1 + index_base}): "
         f"give {rows.counts.n_features} or more, or leave it out"
     )

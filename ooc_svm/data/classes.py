@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.limits import INEXACT
 from ooc_svm.errors import InputError, parameter
 
 MAX_CLASSES = 1000
@@ -44,7 +45,7 @@ class LabelProblem:
 
 def label_text(label: float) -> str:
     """A label as text: whole numbers without a decimal point."""
-    return str(int(label)) if float(label).is_integer() and abs(label) < 2**53 else repr(float(label))
+    return str(int(label)) if float(label).is_integer() and abs(label) < INEXACT else repr(float(label))
 
 
 def _takes(what: str) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, tiles
 from ooc_svm.data.indicator import indicator_sets, is_indicator
 from ooc_svm.data.label_sets import LabelSets
+from ooc_svm.data.limits import INEXACT, LARGEST_FEATURE_COUNT
 from ooc_svm.data.source import NothingAhead, Span
 from ooc_svm.errors import InputError, parameter, shown
 
@@ -21,13 +22,8 @@ from ooc_svm.errors import InputError, parameter, shown
 BLOCK_ELEMENTS = 1 << 20
 BLOCK_ROWS = 1 << 17
 
-# Maximum number of features: column ids are int32.
-LARGEST_FEATURE_COUNT = 2**31 - 1
-
 # Kinds of the types of real numbers: bool, integers, floats.
 _REAL = "biuf"
-
-_EXACT = 1 << 53  # From there on float64 leaves integers out
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,19 +291,20 @@ def _as_objects(entries: Any) -> npt.NDArray[Any]:
     return array
 
 
-def exact_numbers(name: str, given: npt.NDArray[Any]) -> Float64Array:
+def exact_numbers(name: str, given: npt.NDArray[Any], first: int = 0) -> Float64Array:
     """Numbers as float64; InputError, with the ``name`` of the column, for what is no number.
 
-    It is raised as well for integers that float64 does not tell apart.
+    It is raised as well for integers that float64 does not tell apart. ``first``: place of the first of these
+    numbers in the column.
     """
     if given.dtype.kind not in _REAL and len(given):
         raise InputError(f"{name} must be numbers or text, not of the type {given.dtype}")
     column = given.astype(np.float64)
-    if given.dtype.kind in "iu" and len(given) and float(np.abs(column).max()) >= _EXACT:
+    if given.dtype.kind in "iu" and len(given) and float(np.abs(column).max()) >= INEXACT:
         row = int(np.argmax(np.abs(column)))
         raise InputError(
-            f"{name} has an integer of {_EXACT:,} or more, {given[row]} in place {row}, from 0, beyond which "
-            "float64 does not tell integers apart; give such numbers as text"
+            f"{name} has an integer of {INEXACT:,} or more, {given[row]} in place {first + row}, from 0, "
+            "beyond which float64 does not tell integers apart; give such numbers as text"
         )
     return column
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ooc_svm.data.blocks import Int64Array, RowBlock, Values
-from ooc_svm.ops.rows import gather_rows
+from ooc_svm.data.take import take_rows as take_rows
 from ooc_svm.passes.base import WHOLE, Position, RowSet, RowSlice, union
 
 
@@ -71,18 +71,6 @@ class GatheredRows:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return self.numbers.nbytes + self.rows.nbytes + sum(each.nbytes for each in self.vectors.values())
-
-
-def take_rows(block: RowBlock, places: Int64Array) -> RowBlock:
-    """Copies of some rows of a block, in this order."""
-    lengths = np.diff(block.indptr)[places]
-    indptr = np.zeros(len(places) + 1, np.int64)
-    np.cumsum(lengths, out=indptr[1:])
-    indices = np.empty(indptr[-1], block.indices.dtype)
-    values = None if block.values is None else np.empty(indptr[-1], block.values.dtype)
-    taken = RowBlock(0, indptr, indices, values)
-    gather_rows(*block.arrays, places.view(np.uint64), *taken.arrays)
-    return taken
 
 
 def join_rows(parts: Sequence[RowBlock]) -> RowBlock:

@@ -42,6 +42,7 @@ class AnnDataWriter(UnpublishedStore):
                 for name, kind, fill in (("indices", np.int32, -1), ("data", dtype, np.nan))
             ]
         self._arrays: list[GrowingArray] = [self._pointers, *self._elements]
+        self._unfinished = list(self._arrays)
         self.n_rows = self.n_nonzeros = 0
 
     def append(self, rows: RowBlock) -> None:
@@ -59,7 +60,20 @@ class AnnDataWriter(UnpublishedStore):
         with self.writing():
             array = GrowingArray(self.files, name, dtype, layout.CHUNK_ROWS, fill_value=_FILL[dtype.kind])
         self._arrays.append(array)
+        self._unfinished.append(array)
         return array
+
+    def wait(self) -> None:
+        """Return when all chunks appended so far are written."""
+        with self.writing():
+            self.files.wait()
+
+    def finish(self, array: GrowingArray) -> None:
+        """Write the rest of an array that has all of its elements now, which does not keep them; and wait."""
+        with self.writing():
+            array.finish()
+            self.files.wait()
+        self._unfinished.remove(array)
 
     def group(self, name: str, attributes: dict[str, Any]) -> None:
         """Make a group, or give one its attributes."""
@@ -75,7 +89,7 @@ class AnnDataWriter(UnpublishedStore):
     def commit(self, n_features: int, source: dict[str, Any]) -> int:
         """Write what is left, and put the store in its place; returns the bytes of all chunk files."""
         with self.writing():
-            for array in self._arrays:
+            for array in self._unfinished:
                 array.finish()
             self.group("X", layout.csr_attributes(self.n_rows, n_features))
             for name in _GROUPS[4:]:

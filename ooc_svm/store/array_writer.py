@@ -90,6 +90,7 @@ class GrowingArray:
         if self._filled:
             self._buffer[self._filled :] = self._fill_value
             self._flush()
+        self._buffer = np.empty(0, self._dtype)
         self._array.resize(length)
         return ListedArray(self.name, self._dtype.name, length, self._chunk)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter, shown
 from ooc_svm.parameters import is_path
 from ooc_svm.store.encoded_chunks import EncodedChunks
-from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
-from ooc_svm.store.row_names import index_array
+from ooc_svm.store.metadata import ArrayInfo, chunk_versions
+from ooc_svm.store.row_names import text_index
 from ooc_svm.store.storage import Storage
 from ooc_svm.system.address import located
 from ooc_svm.system.files import IrregularFileError, open_size, open_to_read, storage_errors
@@ -128,10 +127,7 @@ def _encoded_parts(array: EncodedChunks, info: ArrayInfo) -> Iterator[tuple[byte
 
 def names_of_anndata(storage: Storage, n_features: int) -> FeatureNames | None:
     """The index of ``var`` of an AnnData store where it is text; None where there is none, or of numbers."""
-    name = index_array(partial(read_group, storage), "var")
-    if name is None:
-        return None
-    info = read_array(storage, name)
-    if info.dtype.kind != "O":
+    info = text_index(storage, "var")
+    if info is None:
         return None
     return read_names(EncodedChunks(storage, info, chunk_versions(storage, info)), info, n_features)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ooc_svm.data.classes import label_text
 from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.parameters import checks
 from ooc_svm.store.open import STORE, opened
@@ -43,7 +44,11 @@ def store_info(store: Store | str | os.PathLike[str]) -> dict[str, Any]:
     elif summary.counts is None:
         labels = {"min": summary.minimum, "max": summary.maximum, "mean": summary.mean}
     else:
-        labels = {_label_text(label, store.label_names): count for label, count in summary.counts.items()}
+        names = store.label_names
+        labels = {
+            label_text(label) if names is None else names[int(label)]: count
+            for label, count in summary.counts.items()
+        }
     return {
         "n_rows": store.n_rows,
         "n_features": store.n_features,
@@ -56,9 +61,3 @@ def store_info(store: Store | str | os.PathLike[str]) -> dict[str, Any]:
         "chunks": store.n_chunks,
         "format_version": store.format_version,
     }
-
-
-def _label_text(label: float, names: tuple[str, ...] | None) -> str:
-    if names is not None:
-        return names[int(label)]
-    return str(int(label)) if label.is_integer() and abs(label) < 2**53 else repr(label)

@@ -88,6 +88,11 @@ class LabelledStore(Store):
         self._check_index(index)
         return self._every.block_stored_bytes(self._numbers[index])
 
+    def _row_in_file(self, row: int) -> int:
+        place = next(place for place, span in enumerate(self.blocks) if row < span.stop)
+        whole = self._every.blocks[self._numbers[place]]
+        return whole.start + int(np.flatnonzero(self._kept(whole))[row - self.blocks[place].start])
+
     def _entries(self, column: Column, start: int, stop: int) -> npt.NDArray[Any]:
         parts = [column.read(start, start)]
         for span, number in zip(self.blocks, self._numbers, strict=True):

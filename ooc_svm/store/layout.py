@@ -40,9 +40,6 @@ BLOCK_ROWS_SLACK = 4
 LARGEST_NARROW = 2**31 - 1
 """Largest row pointer that is stored in four bytes; larger ones make all eight bytes long."""
 
-LARGEST_FEATURE_COUNT = 2**31 - 1
-"""Largest number of columns: column ids are int32."""
-
 MARK = "ooc_svm"
 """Name of our root attribute and of our folder under ``uns``."""
 

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array
+from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
 from ooc_svm.errors import DamageError
 from ooc_svm.store import layout
 from ooc_svm.store.chunk_files import largest_file
@@ -39,7 +40,6 @@ from ooc_svm.store.layout import (
     CODES,
     FORMAT_VERSION,
     LABEL,
-    LARGEST_FEATURE_COUNT,
     MANIFEST,
     MARK,
     METADATA,
@@ -81,6 +81,8 @@ class StoreMetadata:
     remark: str | None = None
     n_unlabelled: int = 0
     label_sets: bool = False
+    label: str | None = None
+    layer: str | None = None
 
 
 @dataclass(frozen=True)

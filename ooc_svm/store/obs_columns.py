@@ -22,10 +22,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.errors import DamageError, InputError, StorageError, UsageError, parameter, shown
-from ooc_svm.store.layout import ARRAY_ATTRIBUTES, CHUNK_ROWS, METADATA, STRING_ATTRIBUTES
+from ooc_svm.store.layout import (
+    ARRAY_ATTRIBUTES,
+    CATEGORICAL_ATTRIBUTES,
+    CHUNK_ROWS,
+    METADATA,
+    STRING_ATTRIBUTES,
+)
 from ooc_svm.store.metadata import read_group, read_json
 from ooc_svm.store.open import has_manifest
-from ooc_svm.store.storage import LocalStorage
+from ooc_svm.store.storage import WRITE_ADVICE, LocalStorage
 from ooc_svm.system import private_folders
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import status_of, storage_errors, sync_folder
@@ -33,9 +39,7 @@ from ooc_svm.system.files import status_of, storage_errors, sync_folder
 if TYPE_CHECKING:
     import zarr
 
-_ADVICE = "free some space or check the disk, then run again"
 _SUFFIX = ".columns"
-_CATEGORICAL = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
 
 
 class ObsColumns:
@@ -70,7 +74,7 @@ class ObsColumns:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        with storage_errors("writing", self._path, _ADVICE):
+        with storage_errors("writing", self._path, WRITE_ADVICE):
             yield
 
     def _lock(self, stack: ExitStack) -> None:
@@ -112,7 +116,7 @@ class ObsColumns:
             if categories is None:
                 return self._array(name, (self._n_rows,), np.float64)
             group = zarr.create_group(self._folder / name, zarr_format=self._format)
-            group.update_attributes(_CATEGORICAL)
+            group.update_attributes(CATEGORICAL_ATTRIBUTES)
             kinds = (np.int8, np.int16, np.int32)
             kind = next(kind for kind in kinds if len(categories) <= np.iinfo(kind).max)
             names = self._array(f"{name}/categories", (len(categories),), str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
 from ooc_svm.parameters import (
     DTYPE,
     FEATURE_NAMES,
@@ -17,7 +18,6 @@ from ooc_svm.parameters import (
     checked_fields,
 )
 from ooc_svm.store import layout
-from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 
 N_FEATURES = at_least(0, LARGEST_FEATURE_COUNT)
 _SIZE = at_least(1, 2**31 - 1)

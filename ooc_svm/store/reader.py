@@ -23,7 +23,7 @@ from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo
 from ooc_svm.store.row_names import open_row_names
 from ooc_svm.store.storage import Storage
-from ooc_svm.store.validate import NOT_FINITE, UNSORTED, RuleError, check_rows, sort_rows
+from ooc_svm.store.validate import NOT_FINITE, UNSORTED, RuleError, check_rows, refusal, sort_rows
 
 _INDEX = at_least(0)
 # Chunks that are fetched ahead even if no memory is left for it: what a plan leaves unplanned is enough.
@@ -128,13 +128,14 @@ class Store:
     Attributes
     ----------
     path : Path
+    label, layer : str or None
+        Of an AnnData store without a manifest: the column of its labels, and its matrix if that is not ``X``.
     n_rows, n_features, n_nonzeros : int
     value_type : {"ones", "float32", "float64"}
         "ones": every stored value is 1 and blocks have no values.
     has_qid, has_weight : bool
     n_unlabelled : int
-        Rows without a label: among the rows of a store opened with ``unlabelled="keep"``, left out of one
-        opened with "skip".
+        Rows without a label, which a store opened with ``unlabelled="keep"`` has and "skip" leaves out.
     index_base : {0, 1}
         What the source counts its features from; column ids here count from 0.
     blocks : sequence of BlockSpan
@@ -167,14 +168,14 @@ class Store:
     """
 
     def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
-        self.path, self._metadata = metadata.path, metadata
+        self.path, self.remark, self._metadata = metadata.path, metadata.remark, metadata
         self.n_rows, self.n_features = metadata.n_rows, metadata.n_features
         self.n_nonzeros, self.value_type = metadata.n_nonzeros, metadata.value_type
         self.labels, self.label_runs = metadata.labels, metadata.label_runs
         self.label_names, self.index_base = metadata.label_names, metadata.index_base
         self.qid_groups, self.provenance = metadata.qid_groups, metadata.provenance
         self.n_chunks, self.n_bytes = metadata.n_chunks, metadata.n_bytes
-        self.format_version, self.remark = metadata.format_version, metadata.remark
+        self.label, self.layer, self.format_version = metadata.label, metadata.layer, metadata.format_version
         self.n_unlabelled, self.label_sets = metadata.n_unlabelled, metadata.label_sets
         self.has_qid, self.has_weight = parts.qid is not None, parts.weight is not None
         self.parts = parts
@@ -398,16 +399,8 @@ class Store:
                 check_rows(*rows, self.n_features)
         except RuleError as offence:
             if not is_ours and block.values is not None and offence.reason in (UNSORTED, NOT_FINITE):
-                raise self._refusal(block, block.values, offence) from None
+                raise refusal(self.path, block, block.values, offence) from None
             raise DamageError(self._describe(span, first, offence)) from None
-
-    def _refusal(self, block: RowBlock, values: Values, offence: RuleError) -> InputError:
-        """The error for rows of other writers that are not damaged; they were sorted if that was needed."""
-        column = f"column {block.indices[offence.position]}, from 0"
-        what = f"the value {values[offence.position]} in {column}, not finite; remove or replace it first"
-        if offence.reason == UNSORTED:
-            what = f"{column}, twice; call sum_duplicates() of the matrix first"
-        return InputError(f"row {block.start + offence.row}, from 0, of {self.path} has {what}")
 
     def _describe(self, span: BlockSpan, first: int, offence: RuleError) -> str:
         name = {1: "X/indptr", 4: "X/data"}.get(offence.reason, "X/indices")
@@ -483,6 +476,9 @@ class Store:
             self._column_ends[id(column)] = stop
         return column.read(start, stop)
 
+    def _row_in_file(self, row: int) -> int:
+        return row
+
     def _read_column(self, name: str, column: Column | None, start: int, stop: int) -> npt.NDArray[Any]:
         if column is None:
             raise UsageError(f"{self.path} has no column obs/{name}")
@@ -491,7 +487,13 @@ class Store:
         entries = self._entries(column, start, stop)
         missing = name == "label" and self.n_unlabelled
         if name != "qid" and not missing and not np.isfinite(entries).all():
-            row = start + int(np.argmin(np.isfinite(entries)))
+            place = int(np.argmin(np.isfinite(entries)))
+            row = start + place
+            if self.format_version is None:
+                raise InputError(
+                    f"row {self._row_in_file(row)}, from 0, of {self.path} has the {name} "
+                    f"{entries[place]} in obs/{name}, not finite; remove that row or mend the value first"
+                )
             raise DamageError(
                 f"row {row} of {self.path} has no finite {name}; make the store again from its source"
             )

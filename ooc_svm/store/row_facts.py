@@ -9,12 +9,12 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, LabelledRows, RowBlock, Values
 from ooc_svm.data.feature_names import FeatureNames
+from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.store import layout
 from ooc_svm.store.blocks import BlockCutter
 from ooc_svm.store.feature_names import check_count
 from ooc_svm.store.label_summary import LabelSummary, RunCounter, label_collector, label_ranks
-from ooc_svm.store.layout import LARGEST_FEATURE_COUNT
 from ooc_svm.store.options import StoreOptions
 from ooc_svm.store.validate import NOT_FINITE, RuleError, check_rows
 from ooc_svm.system.address import AnyPath

@@ -8,7 +8,7 @@ from typing import Any
 
 from ooc_svm.errors import DamageError
 from ooc_svm.store.encoded_chunks import EncodedChunks
-from ooc_svm.store.metadata import chunk_versions, read_array, read_group
+from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
 from ooc_svm.store.storage import FILL_HINT, Storage
 
 _NULLABLE_TEXT = "nullable-string-array"
@@ -30,16 +30,20 @@ def index_array(attributes: Callable[[str], dict[str, Any] | None], frame: str) 
     return f"{name}/values" if group.get("encoding-type") == _NULLABLE_TEXT else None
 
 
+def text_index(storage: Storage, frame: str) -> ArrayInfo | None:
+    """The array with the index of ``obs`` or ``var``; None where there is none, or of numbers."""
+    name = index_array(partial(read_group, storage), frame)
+    info = None if name is None else read_array(storage, name)
+    return None if info is None or info.dtype.kind != "O" else info
+
+
 def open_row_names(storage: Storage, n_rows: int) -> EncodedChunks | None:
     """The names as an array of strings; None where rows are only numbered."""
-    name = index_array(partial(read_group, storage), "obs")
-    if name is None:
-        return None
-    info = read_array(storage, name)
-    if info.dtype.kind != "O":
+    info = text_index(storage, "obs")
+    if info is None:
         return None
     if info.length != n_rows:
         raise DamageError(
-            f"{storage.location}/{name} has {info.length} names for {n_rows} rows; the store is damaged"
+            f"{storage.location}/{info.name} has {info.length} names for {n_rows} rows; the store is damaged"
         )
     return EncodedChunks(storage, info, chunk_versions(storage, info, hint=FILL_HINT))

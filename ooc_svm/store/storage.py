@@ -33,12 +33,16 @@ from ooc_svm.system.files import (
     status_of,
     storage_errors,
 )
+from ooc_svm.system.recognition import known_kind
 
 ADVICE = "copy the store again or make it again from its source"
 """What to do about a damaged store."""
 
 READ_ADVICE = f"run again if the store was replaced meanwhile, else {ADVICE}"
 """What to do about damage that was found after a store was opened."""
+
+WRITE_ADVICE = "free some space or check the disk, then run again"
+"""What to do about a store that could not be written."""
 
 Bytes = npt.NDArray[np.uint8]
 NewBytes = Callable[[int], Bytes]
@@ -353,6 +357,8 @@ def no_store(place: AnyPath) -> InputError:
     # A request for a whole bucket is answered as one for an object.
     if is_folder(place) or (isinstance(place, Address) and not place.key):
         return InputError(f"{place} is not a Zarr store: it has no metadata of a group; check the path")
+    if (kind := known_kind(place)) is not None:
+        return InputError(f"{place} is {kind}, not data; check the path")
     if exists(place):
         return InputError(
             f"{place} is a file, not a Zarr store; convert it first: "

@@ -10,12 +10,11 @@ from ooc_svm.errors import UsageError
 from ooc_svm.store.object_building import ObjectBuilding
 from ooc_svm.store.open import is_ours
 from ooc_svm.store.sinks import sink_of
+from ooc_svm.store.storage import WRITE_ADVICE
 from ooc_svm.store.zarr_files import StoreFiles
 from ooc_svm.system.address import Address, AnyPath, located
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.folders import Building
-
-_ADVICE = "free some space or check the disk, then run again"
 
 
 def _building(place: AnyPath, overwrite: bool) -> Building | ObjectBuilding:
@@ -49,7 +48,7 @@ class UnpublishedStore:
         if not self._is_open:
             raise UsageError(f"the writer of {self.path} is closed")
         try:
-            with storage_errors("writing", self.path, _ADVICE):
+            with storage_errors("writing", self.path, WRITE_ADVICE):
                 yield
         except BaseException:
             self.close()

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Int32Array, Int64Array, Values
+from ooc_svm.data.blocks import Int32Array, Int64Array, RowBlock, Values
+from ooc_svm.errors import InputError
 
 Array = npt.NDArray[Any]
 
@@ -53,6 +54,15 @@ def check_rows(indptr: Int64Array, indices: Int32Array, values: Values | None, n
         return
     row, reason, position = first_offence(pointers, ids, values, limit)
     raise RuleError(int(row), int(reason), int(position))
+
+
+def refusal(path: Any, block: RowBlock, values: Values, offence: RuleError) -> InputError:
+    """The error for rows of another writer that are not damaged; they were sorted if that was needed."""
+    column = f"column {block.indices[offence.position]}, from 0"
+    what = f"the value {values[offence.position]} in {column}, not finite; remove or replace it first"
+    if offence.reason == UNSORTED:
+        what = f"{column}, twice; call sum_duplicates() of the matrix first"
+    return InputError(f"row {block.start + offence.row}, from 0, of {path} has {what}")
 
 
 def sort_rows(indptr: Int64Array, indices: Int32Array, values: Values | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from contextlib import nullcontext
 
@@ -16,7 +17,8 @@ import zarr
 import ooc_svm
 from ooc_svm.conversion import anndata_frames
 from ooc_svm.errors import DamageError, InputError
-from ooc_svm.store import open_store
+from ooc_svm.store import layout, open_store
+from ooc_svm.store.zarr_files import StoreFiles
 
 N_ROWS = 6
 CELLS = [f"cell é{i}" for i in range(N_ROWS)]
@@ -121,3 +123,31 @@ def test_text_that_could_not_be_read_again_is_refused(tmp_path, monkeypatch):
     ):
         ooc_svm.convert(source, tmp_path / "b.zarr")
     assert not (tmp_path / "b.zarr").exists()
+
+
+def test_chunks_of_long_text_do_not_add_up(tmp_path, monkeypatch):
+    """Text takes as much as it is long: one chunk of it is in memory at a time."""
+    monkeypatch.setattr(anndata_frames, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(layout, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(anndata_frames, "_LONG_TEXT", 1000)
+    put, write_chunk, waiting, most = StoreFiles.put, StoreFiles.write_chunk, set(), []
+
+    def counted_put(self, write, index, content):
+        if content.dtype.kind == "O" and len(content[0]) > 100:
+            waiting.add((write.__self__.name, index))
+            most.append(len(waiting))
+        put(self, write, index, content)
+
+    def slow_write(self, name, index, content):
+        time.sleep(0.02)
+        found = write_chunk(self, name, index, content)
+        waiting.discard((name, index))
+        return found
+
+    monkeypatch.setattr(StoreFiles, "put", counted_put)
+    monkeypatch.setattr(StoreFiles, "write_chunk", slow_write)
+    columns = {name: [f"{name} {i}" + "x" * 1000 for i in range(N_ROWS - 1)] + ["x" * 101] for name in "ab"}
+    ooc_svm.convert(write(tmp_path / "a.h5ad", **columns), tmp_path / "a.zarr", threads=3)
+    assert most == [1] * 4
+    copied = anndata.read_zarr(tmp_path / "a.zarr").obs
+    assert {name: list(copied[name]) for name in "ab"} == columns

@@ -301,11 +301,10 @@ def test_progress_reaches_its_total(tmp_path, shuffle):
     convert(
         [first, second], tmp_path / "a.zarr", shuffle=shuffle, progress=lambda *facts: calls.append(facts)
     )
-    phases = 1 if shuffle is None else 2
-    assert [total for _, total, _ in calls] == [phases * size] * len(calls)
+    assert [total for _, total, _ in calls] == [size] * len(calls)
     done = [done for done, _, _ in calls]
     assert done == sorted(done)
-    assert done[-1] == phases * size
+    assert done[-1] == size
     assert calls[-1][2] == 600
 
 

@@ -41,6 +41,21 @@ def test_labels_are_read_piece_by_piece(tmp_path, source, name, at_once, monkeyp
     np.testing.assert_array_equal(open_store(tmp_path / "a.zarr").read_labels(0, N_ROWS), labels)
 
 
+def test_a_file_that_is_not_there(tmp_path, source):
+    with pytest.raises(InputError, match=r"y.txt: there is no such file of labels; check the path"):
+        ooc_svm.convert(source, tmp_path / "a.zarr", labels_file=tmp_path / "y.txt")
+    assert os.listdir(tmp_path) == ["x.npz"]
+
+
+def test_names_and_columns_are_counted(tmp_path, source):
+    np.save(tmp_path / "y.npy", np.arange(N_ROWS))
+    given = {"labels_file": tmp_path / "y.npy"}
+    with pytest.raises(InputError, match=r"^feature_names has 1 names, and .*x.npz has 2 columns; give one"):
+        ooc_svm.convert(source, tmp_path / "a.zarr", feature_names=["a"], **given)
+    with pytest.raises(InputError, match=r"x.npz has 2 columns, but features is 1: give as many or more"):
+        ooc_svm.convert(source, tmp_path / "a.zarr", features=1, **given)
+
+
 @pytest.mark.parametrize("name", ["y.npy", "y.txt"])
 def test_memory_is_that_of_the_labels(tmp_path, name):
     n_rows = 400_000
@@ -93,3 +108,20 @@ def test_files_that_are_none_of_labels(tmp_path, source):
         with pytest.raises(InputError, match=message):
             ooc_svm.convert(source, tmp_path / "a.zarr", labels_file=tmp_path / name)
         assert not (tmp_path / "a.zarr").exists()
+
+
+@pytest.mark.parametrize(("sign", "at_once"), [(1, 7), (-1, 1 << 16)])
+def test_integers_that_float64_does_not_tell_apart(tmp_path, source, sign, at_once, monkeypatch):
+    monkeypatch.setattr(npz, "_ROWS_AT_ONCE", at_once)
+    labels = np.arange(N_ROWS) % 2
+    labels[40] = sign * (2**53 + 1)
+    np.save(tmp_path / "y.npy", labels)
+    (tmp_path / "y.txt").write_text("".join(f"{label}\n" for label in labels))
+    with pytest.raises(InputError, match=rf"y.npy has an integer .* {labels[40]} in place 40, from 0"):
+        ooc_svm.convert(source, tmp_path / "a.zarr", labels_file=tmp_path / "y.npy")
+    with pytest.raises(InputError, match=rf"y.txt:41: {labels[40]} is 9,007,199,254,740,992 or more"):
+        ooc_svm.convert(source, tmp_path / "a.zarr", labels_file=tmp_path / "y.txt")
+    labels[40] = sign * (2**53 - 1)
+    (tmp_path / "y.txt").write_text("".join(f"{label}\n" for label in labels[:-1]) + "1e300\n")
+    ooc_svm.convert(source, tmp_path / "a.zarr", labels_file=tmp_path / "y.txt")
+    assert open_store(tmp_path / "a.zarr").read_labels(40, 41).tolist() == [labels[40]]

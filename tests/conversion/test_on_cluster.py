@@ -203,7 +203,7 @@ def test_options(tmp_path, cluster):
     )
     size = text.stat().st_size
     assert seen == sorted(seen)
-    assert seen[-1] == (2 * size, 2 * size, 80)
+    assert seen[-1] == (size, size, 80)
 
 
 # Bad lines

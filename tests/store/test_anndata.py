@@ -15,6 +15,7 @@ from helpers.anndata_data import N_ROWS, rewrite, write
 from helpers.store_data import assert_same, random_rows, read_all
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
+import ooc_svm
 from ooc_svm.errors import DamageError, InputError
 from ooc_svm.store import open_store, store_info, verify_store
 
@@ -290,3 +291,36 @@ def test_metadata_is_checked_before_zarr_sees_it(tmp_path, matrix, change, messa
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(DamageError, match=message):
         open_store(tmp_path / "a")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_labels_that_float64_does_not_tell_apart(tmp_path, matrix, dtype):
+    numbers = (np.arange(N_ROWS) % 2).astype(dtype)
+    numbers[33] = 2**53 + 1
+    write(tmp_path / "a", matrix, label=numbers, category=pd.Categorical(numbers))
+    rewrite(tmp_path / "a", "obs/label", numbers, chunks=(20,))
+    with pytest.raises(InputError, match=r"a/obs/label has an integer .* 9007199254740993 in place 33, from"):
+        open_store(tmp_path / "a")
+    with pytest.raises(InputError, match=r"obs/category/categories has an integer .* in place 2, from 0"):
+        open_store(tmp_path / "a", label="category")
+    assert not open_store(tmp_path / "a", unlabelled="keep").has_labels
+    numbers[33] = 2**53 - 1
+    rewrite(tmp_path / "a", "obs/label", numbers, chunks=(20,))
+    assert open_store(tmp_path / "a").read_labels(33, 34).tolist() == [2.0**53 - 1]
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_weights_that_are_not_finite_are_bad_input(tmp_path, matrix, value):
+    weights, labels = np.ones(N_ROWS), np.arange(N_ROWS) % 2.0
+    weights[[3, 33]] = value
+    labels[[2, 3]] = np.nan
+    write(tmp_path / "a", matrix, weight=weights, label=labels)
+    message = f"row {{}}, from 0, of .*a has the weight {value} in obs/weight, not finite; remove that row"
+    with pytest.raises(InputError, match=message.format(3)):
+        open_store(tmp_path / "a", unlabelled="keep").read_weights(0, N_ROWS)
+    labelled = open_store(tmp_path / "a", unlabelled="skip")
+    assert labelled.read_weights(0, 31).tolist() == [1.0] * 31
+    with pytest.raises(InputError, match=message.format(33)):
+        labelled.read_weights(0, N_ROWS - 2)
+    with pytest.raises(InputError, match=message.format(33)):
+        ooc_svm.train(tmp_path / "a", unlabelled="skip")

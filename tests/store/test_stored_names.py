@@ -135,14 +135,16 @@ def test_a_conversion_names_the_columns(tmp_path, rows):
     store = open_store(tmp_path / "s.zarr")
     assert (list(store.feature_names), store.n_features) == (["a", "b", "c", "d"], 4)
     names.write_text("a\nb\n")
-    with pytest.raises(InputError, match="features is 2"):
+    with pytest.raises(
+        InputError, match="row 1 has the index 3, and feature_names has 2 names; give one name"
+    ):
         convert(text, tmp_path / "t.zarr", feature_names=names)
     with pytest.raises(InputError, match="has 2 names, and features=5 has 5 features"):
         convert(text, tmp_path / "t.zarr", feature_names=names, features=5)
     matrix, labels = rows
     convert_matrix(matrix, labels, tmp_path / "m.zarr", feature_names=NAMES)
     assert list(open_store(tmp_path / "m.zarr").feature_names) == NAMES
-    with pytest.raises(InputError, match="columns, but features is 2"):
+    with pytest.raises(InputError, match="feature_names has 2 names, and the matrix has 20 columns; give"):
         convert_matrix(matrix, labels, tmp_path / "n.zarr", feature_names=["a", "b"])
     for wrong in (3, {"a": 1}, b"\xff\0"):
         with pytest.raises(UsageError, match="feature_names must be"):
