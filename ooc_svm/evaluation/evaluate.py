@@ -192,16 +192,22 @@ def evaluation_report(
             classes=class_scores(stream.decision.texts, of_labels or counts.get((ClassCounts, None))),
             confusion=confusion_of(stream.decision.texts, counts) if confusion else None,
             n_unlabelled=stream.rows.n_unlabelled,
-            n_unknown=codes.n_unknown if of_labels is None else of_labels.n_left_out,
+            n_unknown=_n_unknown(codes, counts),
             unknown_labels={} if of_labels is None else of_labels.unknown,
         )
 
 
 class Measured(NamedTuple):
-    """Metrics; and how many stored values were ignored, of features that the model lacks."""
+    """Metrics, and what they leave out.
+
+    Stored values of features that the model lacks, rows without a label, and rows of classes or with labels
+    that the model was not trained on.
+    """
 
     values: dict[str, float]
     ignored: int
+    n_unlabelled: int
+    n_unknown: int
 
 
 def measure_data(
@@ -214,7 +220,8 @@ def measure_data(
     """
     skip = unlabelled == "skip"
     with decision_scores(model, data, spare_share=0.5, unlabelled=unlabelled, **options) as stream:
-        return Measured(_measure(stream, metric, skip_unknown=skip), stream.ignored.entries)
+        values, n_unknown = _measure(stream, metric, skip_unknown=skip)
+        return Measured(values, stream.ignored.entries, stream.rows.n_unlabelled, n_unknown)
 
 
 def measure(rows: ScoredRows, metric: str) -> float:
@@ -223,15 +230,22 @@ def measure(rows: ScoredRows, metric: str) -> float:
     UsageError for a metric that does not fit.
     InputError where it has no value, for labels of no class, and rows of a qid in several places.
     """
-    return _measure(rows, metric, skip_unknown=False)[metric]
+    return _measure(rows, metric, skip_unknown=False)[0][metric]
 
 
-def _measure(rows: ScoredRows, metric: str | None, *, skip_unknown: bool) -> dict[str, float]:
-    """One metric by name, or those that are the default and have a value."""
+def _measure(rows: ScoredRows, metric: str | None, *, skip_unknown: bool) -> tuple[dict[str, float], int]:
+    """One metric by name, or those that are the default and have a value; see also `_n_unknown`."""
     decision = rows.decision
     requested = requested_metrics(decision.predicted, metric, probabilities=decision.has_probabilities)
-    counts = _count(rows, _label_codes(rows, skip_unknown=skip_unknown), requested, confusion=False)
-    return _values(requested, counts, optional=metric is None)
+    codes = _label_codes(rows, skip_unknown=skip_unknown)
+    counts = _count(rows, codes, requested, confusion=False)
+    return _values(requested, counts, optional=metric is None), _n_unknown(codes, counts)
+
+
+def _n_unknown(codes: LabelCodes, counts: Counts) -> int:
+    """Rows left out of the counts for a label that the model was not trained on."""
+    of_labels: LabelCounts | None = counts.get((LabelCounts, None))
+    return codes.n_unknown if of_labels is None else of_labels.n_left_out
 
 
 def _count(

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.feature_names import FeatureNames
-from ooc_svm.errors import DamageError, StorageError, UsageError
+from ooc_svm.errors import DamageError, StorageError, UsageError, parameter
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.arrayfile import FileKind, read_arrays, write_arrays
@@ -36,10 +36,11 @@ from ooc_svm.system.files import (
     storage_errors,
     sweep_leftovers,
 )
+from ooc_svm.system.recognition import STATE, zarr_around
 from ooc_svm.training.batches import Batch
 from ooc_svm.training.keys import RunKey
 
-CHECKPOINT_FILE = FileKind(magic=b"OOCSVMC\n", name="checkpoint", version=2)
+CHECKPOINT_FILE = FileKind(magic=STATE, name="checkpoint", version=2)
 PLACES = (0, 1)
 _BATCH_FOLDER = re.compile("batch-[1-9][0-9]*-of-([1-9][0-9]*)")
 
@@ -113,10 +114,12 @@ class Checkpoints:
 
     ``folder``: made if it is missing.
     ``key``: what the run is; the state of another one is refused.
-    StorageError if the folder cannot be made, or not be written to.
+    UsageError if the folder is a Zarr store or lies in one, StorageError if it cannot be made, or not be
+        written to.
     """
 
     def __init__(self, folder: str | os.PathLike[str], key: RunKey) -> None:
+        check_folder(folder)
         self.folder = located(folder)
         self._key = key
         self._next = 0
@@ -160,6 +163,7 @@ class Checkpoints:
         content = {
             "key": self._key.texts[0],
             "data": self._key.data,
+            "options": self._key.options,
             "pass": number,
             "facts": metadata,
             "texts": texts,
@@ -210,6 +214,15 @@ class Checkpoints:
             raise StorageError(
                 f"{path}: cannot be removed: {error.strerror}; check its permissions"
             ) from error
+
+
+def check_folder(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder for checkpoints that is a Zarr store, or lies in one: UsageError."""
+    if (store := zarr_around(folder)) is not None:
+        raise UsageError(
+            f"{os.fspath(folder)}: nothing is saved in the Zarr store {store}; give "
+            f"{parameter('checkpoint')} another folder"
+        )
 
 
 def newest_saved(folder: AnyPath, key: RunKey | None = None) -> Saved | None:

@@ -132,7 +132,7 @@ class Comparison:
             model = uncalibrated(model)
         if self._store is not None:
             self._store.measure(model, self._tuning.metric, self._costs[0])
-            self._store.tell_ignored()
+            self._store.tell_left_out()
             return
         fewest, most = min(self._fold_rows), max(self._fold_rows)
         n_final = sum(spec.fold is None for spec in run.models) if batch is None else batch.n_final
@@ -189,6 +189,7 @@ class Comparison:
             "folds": self._fold_rows or None,
             "store": None if self._fold_rows else str(self._run.prepared.options.validation),
             "ignored_values": 0 if self._store is None else self._store.ignored,
+            **({} if self._store is None else self._store.left_out),
             **found,
             "models": rows,
         }

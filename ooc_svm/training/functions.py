@@ -34,15 +34,20 @@ class CountNonzero:
         sums[0] += len(NonzeroRows(self.reads)(rows))
 
 
-def decision_functions(run: Run, solutions: Sequence[Solution]) -> LinearFunctions | KernelFunctions:
-    """The decision functions of the solutions; of kernels, a read that is not counted brings the rows."""
+def decision_functions(
+    run: Run, solutions: Sequence[Solution], room: int | None
+) -> LinearFunctions | KernelFunctions:
+    """The decision functions of the solutions; of kernels, a read that is not counted brings the rows.
+
+    ``room``: bytes for these rows, where the run goes on; None: those that the solvers need no more.
+    """
     bias, scale = np.array([each.bias for each in solutions]), run.context.space.scale
     linear = [each for each in solutions if isinstance(each, LinearFunction)]
     if linear:
         return LinearFunctions(np.array([each.weights for each in linear]), bias, scale)
     expansions = [each for each in solutions if isinstance(each, KernelExpansion)]
     names = tuple(each.coefficients for each in expansions)
-    _require_room(run, names, expansions[0].rows)
+    _require_room(run, names, expansions[0].rows, room)
     parts = run.engine.stream([GatherPass(NonzeroRows(names), names, UNCOUNTED, expansions[0].rows)])[0]
     found = join_gathered(parts, names)
     coefficients = np.array([found.vectors[name] for name in names])
@@ -53,14 +58,15 @@ def decision_functions(run: Run, solutions: Sequence[Solution]) -> LinearFunctio
     )
 
 
-def _require_room(run: Run, names: tuple[str, ...], rows: RowSet | None) -> None:
+def _require_room(run: Run, names: tuple[str, ...], rows: RowSet | None, room: int | None) -> None:
     """MemoryBudgetError if the support vectors of a model, and copies of them, take more than is allowed."""
     count = int(run.engine.stream([RowPass(CountNonzero(names), rows)])[0][0])
     size, budget = run.context.size, run.budget
     row_bytes = 8 * (1 + len(names)) + (4 + size.value_bytes) * size.n_nonzeros / max(size.n_rows, 1)
-    # The rows as they come, and joined; the solvers have what they need no more.
+    # The rows as they come, and joined
     needed = int(2 * count * row_bytes)
-    room = budget.total - program_bytes(run.prepared.options, converted=False) - budget.row_vector_bytes
+    if room is None:
+        room = budget.total - program_bytes(run.prepared.options, converted=False) - budget.row_vector_bytes
     if needed > room:
         raise MemoryBudgetError(
             f"the model has {count} support vectors, which take {needed / 1e6:.0f} MB of memory while it is "

@@ -93,15 +93,19 @@ def _of_imbalance(data: Data, models: Sequence[ModelSpec], sizes: Sequence[int])
 
 def _of_single_rows(data: Data, models: Sequence[ModelSpec], sizes: Sequence[int]) -> Iterator[Hint]:
     """The classes or labels that only one row has: a model learns that row by heart."""
-    found = {}
+    found, names = {}, data.labels.names
     for each in (spec.classes for spec in models if spec.classes is not None):
         if isinstance(each, LabelProblem):
-            n_rows = sizes[int(each.positive)]
+            rows = {each.positive: sizes[int(each.positive)]}
         else:
-            n_rows = sum(n for n, sign in zip(sizes, each.sign, strict=True) if sign > 0)
-        if n_rows == 1:
-            names = data.labels.names
-            found[each.positive] = label_text(each.positive) if names is None else names[int(each.positive)]
+            inside, outside = (
+                [n for n, own in zip(sizes, each.sign, strict=True) if own == s] for s in (1.0, -1.0)
+            )
+            rows = {each.positive: sum(inside)}
+            if each.negative is not None and len(outside) == 1:
+                rows[each.negative] = outside[0]
+        for label in (label for label, n in rows.items() if n == 1):
+            found[label] = label_text(label) if names is None else names[int(label)]
     if found:
         listed = ", ".join(f"{name:.80}" for name in list(found.values())[:MOST_NAMED])
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""

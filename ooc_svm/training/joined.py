@@ -110,7 +110,7 @@ def _calibration(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _measured(found: dict[str, Any]) -> dict[str, float]:
     """The quality that a batch found on rows that it did not train on, its metric first."""
-    return {name: value for name, value in found.items() if name not in ("n_rows", "store")}
+    return {name: value for name, value in found.items() if name not in ("n_rows", "store", "left_out")}
 
 
 def _tuning(found: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, str]]]:

@@ -9,10 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ooc_svm.catalog import owners
+from ooc_svm.errors import parameter, parameter_spelling, shown
 from ooc_svm.options import TrainOptions, family_fields, identity_fields
 
 if TYPE_CHECKING:
     from ooc_svm.training.preparation import Preparation
+
+
+LONGEST = 60  # Characters of an option with its value, above which a message leaves the value out
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +26,53 @@ class RunKey:
     ``texts``: the key of today, then those that version 0.1.0 gave it.
     ``data``: what tells its data from others.
     ``known_by``: what ``data`` follows from, for messages.
+    ``options``: those that tell it from others, by name; for messages, saved as JSON.
     """
 
     texts: list[str]
     data: str
     known_by: str
+    options: dict[str, Any]
 
     def difference(self, saved: Mapping[str, Any], besides: str = "") -> str:
-        """What is different about the run that saved this; version 0.1.0 did not save what would tell."""
+        """What is different about the run that saved this.
+
+        Version 0.1.0 did not save what tells the data, and 0.2.0 did not save the options.
+        """
         other_data = f"on other data (these are known by {self.known_by})"
         other_options = f"with other options{besides}"
         if not isinstance(saved.get("data"), str):
             return f"{other_data} or {other_options}"
-        return other_options if saved["data"] == self.data else other_data
+        if saved["data"] != self.data:
+            return other_data
+        named = self._other_options(saved.get("options"))
+        return f"{other_options} ({named})" if named else other_options
+
+    def _other_options(self, saved: Any) -> str:
+        """The options that differ, with the value of the run that saved them and that of this one."""
+        if not isinstance(saved, dict):
+            return ""
+        found: list[str] = []
+        for name, value in self.options.items():
+            if saved.get(name) != value:
+                both = _written(name, saved.get(name)), _written(name, value)
+                short = max(map(len, both)) <= LONGEST
+                found.append(" instead of ".join(both) if short else f"another {parameter(name)}")
+        return ", ".join(found)
 
 
 def run_key(
     data_id: str, known_by: str, options: TrainOptions, part: Mapping[str, Any] | None = None
 ) -> RunKey:
     """The key of a run; ``part``: what else tells its models from others, by name."""
-    return RunKey(_keys(data_id, options, identity_fields(), part or {}), data_id, known_by)
+    return _key(data_id, known_by, options, identity_fields(), part or {})
 
 
 def family_key(
     data_id: str, known_by: str, options: TrainOptions, part: Mapping[str, Any] | None = None
 ) -> RunKey:
     """The key that runs share whose states differ by C alone."""
-    return RunKey(_keys(data_id, options, family_fields(), part or {}), data_id, known_by)
+    return _key(data_id, known_by, options, family_fields(), part or {})
 
 
 def key_of(prepared: Preparation) -> RunKey:
@@ -71,6 +95,44 @@ def _part_of(prepared: Preparation) -> dict[str, Any]:
     if len(prepared.variants) > 1:
         found["grid"] = [dict(each.settings) for each in prepared.variants]
     return found
+
+
+def _key(
+    data_id: str, known_by: str, options: TrainOptions, counted: Collection[str], part: Mapping[str, Any]
+) -> RunKey:
+    texts = _keys(data_id, options, counted, part)
+    return RunKey(texts, data_id, known_by, _named(options, counted, part))
+
+
+def _named(options: TrainOptions, counted: Collection[str], part: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a key is made of, by the names under which they are given."""
+    named = {name: value for name, value in options.to_json().items() if name in counted}
+    named |= {"solver": options.resolved_solver, "validation": options.held_out_share}
+    named["folds"] = part["folds"][0] if "folds" in part else None
+    if not named["validation"] is named["folds"] is None:
+        named["seed"] = options.seed  # The rows that are left out follow from it
+    points = part.get("grid", ())
+    for name in points[0] if points else ():
+        named[name] = sorted({point[name] for point in points})
+    return named
+
+
+def _written(name: str, value: Any) -> str:
+    """An option with a value, as it is given; the value may come from anywhere."""
+    if value is None or value is False:
+        return f"no {parameter(name)}"
+    parts = value if isinstance(value, list) else [value]
+    if parameter_spelling() is None:
+        return f"{parameter(name)}={shown(parts[0] if len(parts) == 1 else parts)}"
+    if value is True:
+        return parameter(name)
+    texts = (":".join(map(_plain, each)) if isinstance(each, list) else _plain(each) for each in parts)
+    return f"{parameter(name)} {','.join(texts)}"
+
+
+def _plain(value: Any) -> str:
+    """A number or a text without quotes."""
+    return shown(value).strip("'")
 
 
 def _keys(

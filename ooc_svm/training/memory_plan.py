@@ -64,6 +64,11 @@ class Budget:
         """Sum of the items."""
         return sum(item.nbytes for item in self.items)
 
+    @property
+    def left(self) -> int:
+        """Bytes that are planned for nothing."""
+        return max(_usable(self.total) - self.needed - self.cache_bytes - self.ahead_bytes, 0)
+
 
 def compiling(options: TrainOptions) -> AbstractContextManager[None]:
     """While this lasts functions are compiled in a process of their own, if there is memory for two."""

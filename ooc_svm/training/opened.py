@@ -21,11 +21,7 @@ def opened(data: str | os.PathLike[str] | Store, options: TrainOptions) -> Store
     if not isinstance(data, Store):
         label, layer, unlabelled = options.label, options.layer, options.unlabelled
         return open_store(data, label=label, layer=layer, unlabelled=unlabelled)
-    # One of ours has one column of labels, and one matrix.
-    own = DEFAULT_LABEL, X
-    if data.format_version is None:
-        own = _label_of(data) or DEFAULT_LABEL, layer_of(data) or X
-    for name, present in zip(("label", "layer"), own, strict=True):
+    for name, present in (("label", data.label or DEFAULT_LABEL), ("layer", data.layer or X)):
         if (wanted := getattr(options, name)) not in (None, present):
             raise UsageError(
                 f"{parameter(name)} is {shown(wanted)}, but the store was opened with {shown(present)}; open "
@@ -42,22 +38,5 @@ def opening_options(source: Source, options: TrainOptions) -> dict[str, Any]:
     unlabelled = "skip" if isinstance(source, LabelledStore) else options.unlabelled
     label, layer = options.label, options.layer
     if isinstance(source, Store) and source.format_version is None:
-        label, layer = _label_of(source), layer_of(source)
+        label, layer = source.label, source.layer
     return {"label": label, "layer": layer, "unlabelled": unlabelled}
-
-
-def _label_of(store: Store) -> str | None:
-    array = getattr(store.parts.label, "array", None)
-    location: str | None = getattr(array, "location", None)
-    start = f"{store.parts.storage.location}/obs/"
-    if location is None or not location.startswith(start):
-        return None
-    # Of categories the codes lie one level deeper.
-    return location.removeprefix(start).partition("/")[0]
-
-
-def layer_of(store: Store) -> str | None:
-    """The layer of an AnnData store that its rows are; None for its matrix X."""
-    info, _ = store.parts.chunk_sizes["X/data"]
-    folder, _, rest = info.name.partition("/")
-    return rest.partition("/")[0] if folder == "layers" else None

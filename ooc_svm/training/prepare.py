@@ -16,7 +16,6 @@ from ooc_svm.solvers.base import SolverPackage
 from ooc_svm.store import Store
 from ooc_svm.training.data import Data, open_data, without_rows
 from ooc_svm.training.grid import variants_of
-from ooc_svm.training.opened import layer_of
 from ooc_svm.training.preparation import Preparation
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def open_prepared(
     opened = open_data(data, labels, sample_weight, options, qid, feature_names)
     if isinstance(opened.source, Store) and opened.source.format_version is None:
         # A model is used on the layer that it was trained on, also where the store was open already.
-        options = replace(options, layer=layer_of(opened.source))
+        options = replace(options, layer=opened.source.layer)
     return prepare(replace(opened, conversion_seconds=conversion_seconds), options, tuning)
 
 

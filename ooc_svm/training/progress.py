@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ooc_svm.engine.base import Engine
 from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.system.memory import format_size
 
 BLOCK_INTERVAL = 0.2  # Least time between two reports of blocks, in seconds
 
@@ -62,6 +63,20 @@ class Progress:
     validation: list[dict[str, float]] | None = None
     n_bytes: int | None = None
     n_rows: int = 0
+
+    def __str__(self) -> str:
+        """One line: ``pass 12  gap 0.0034 (target 0.001)  P 577.8  D 575.9  1.2 GB read  8.1 s``."""
+        if self.kind in ("note", "hint"):
+            return f"hint: {self.message}" if self.kind == "hint" else self.message
+        time = seconds_text(self.seconds)
+        if self.kind == "conversion":
+            return f"convert {format_size(self.bytes_read)}  {self.n_rows:,} rows  {time}"
+        if self.kind == "block":
+            return f"pass {self.passes + 1}  block {self.blocks_done:,} of {self.n_blocks:,}  {time}"
+        numbers = ("gap", self.relative_gap), ("P", self.primal), ("D", self.dual)
+        gap, *values = (f"{name} {'-' if number is None else f'{number:.6g}'}" for name, number in numbers)
+        read = f"{format_size(self.bytes_read)} read" if self.bytes_read else "rows in memory"
+        return "  ".join([f"pass {self.passes}", f"{gap} (target {self.tol:g})", *values, read, time])
 
     def history_row(self) -> dict[str, Any]:
         """What the history in the report has of a pass."""

@@ -38,8 +38,8 @@ def ended_model(run: Run) -> Model:
     return calibrated(run, model)
 
 
-def make_model(run: Run, *, measured: bool) -> Model:
-    """The model of the best points so far, with the report; measuring its quality takes passes of its own."""
+def make_model(run: Run, *, measured: bool, room: int | None = None) -> Model:
+    """The model of the best points so far; measuring it takes passes. ``room``: see `decision_functions`."""
     prepared, (models, solvers) = run.prepared, run.final
     batch = prepared.batch
     # Which class has the largest score is not known where some are in another batch.
@@ -75,8 +75,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
     if validated is not None:
         C, metric, value = best_quality(validated)
         selected = [spec.C for spec in models].index(C)
-        where = {"n_rows": data.n_held_out} if data.n_held_out else {"store": str(options.validation)}
-        report["validation"] = {**where, "C": C, metric: value}
+        report["validation"] = {**_rows_of_validation(run), "C": C, metric: value}
     if data.conversion_seconds is not None:
         report["conversion_seconds"] = data.conversion_seconds()
     classes = prepared.classes if prepared.problem.has_classes else np.empty(0)
@@ -85,7 +84,7 @@ def make_model(run: Run, *, measured: bool) -> Model:
         problem=options.problem,
         loss=options.resolved_loss,
         solver=options.resolved_solver,
-        functions=decision_functions(run, solutions),
+        functions=decision_functions(run, solutions, room),
         positive=[each.positive for each in binary],
         negative=binary[0].negative if binary else None,
         classes=tuple(classes.tolist()),
@@ -98,6 +97,14 @@ def make_model(run: Run, *, measured: bool) -> Model:
         selected=selected,
         report=report,
     )
+
+
+def _rows_of_validation(run: Run) -> dict[str, Any]:
+    """What the report says of the rows that the quality was measured on."""
+    if n_rows := run.prepared.data.n_held_out:
+        return {"n_rows": n_rows}
+    left_out = {} if run.measuring is None else run.measuring.left_out
+    return {"store": str(run.prepared.options.validation), **left_out}
 
 
 def _positive(prepared: Preparation) -> tuple[float | str, ...]:

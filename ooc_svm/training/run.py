@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -28,6 +28,9 @@ from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.progress import Recorder
 from ooc_svm.training.result import make_model
 from ooc_svm.training.warm_start import warm_start
+
+if TYPE_CHECKING:
+    from ooc_svm.training.validation import Measuring
 
 HINT_PASSES = 1  # Reads after which a solver may give a hint
 CHECKPOINT_SHARE = 0.1  # Share of the time that writing checkpoints may take
@@ -60,6 +63,7 @@ class Run:
     variant: int = 0  # The point of a grid whose models the model file is made of
     sizes: list[int] = field(init=False)  # Rows of each class
     hints: list[Hint] = field(init=False)  # Those given so far
+    measuring: Measuring | None = None  # The quality on other rows, where it is asked for
     unpruned: list[dict[str, Any]] = field(default_factory=list)  # What the models were before pruning
     _last_saved: float = field(default_factory=time.monotonic)
     _save_seconds: float = 0.0
@@ -74,7 +78,7 @@ class Run:
         if self.prepared.tuning is None and self.prepared.options.validation is not None:
             from ooc_svm.training.validation import measuring
 
-            measured = measuring(self)
+            self.measuring = measured = measuring(self)
             self.recorder.measure, self.recorder.measured_on = measured.measure, measured.rows_id
 
     @property
@@ -200,9 +204,12 @@ class Run:
         self._last_saved = time.monotonic()
         self._save_seconds = self._last_saved - began
 
-    def model(self, *, ended: bool = False) -> Model:
-        """The model of the best points so far; its quality is measured where the run has ``ended``."""
-        return make_model(self, measured=ended)
+    def model(self, *, ended: bool = False, room: int | None = None) -> Model:
+        """The model of the best points so far; its quality is measured where the run has ``ended``.
+
+        ``room``: bytes for support vectors, where the run goes on.
+        """
+        return make_model(self, measured=ended, room=room)
 
     def _saved_vectors(self) -> list[str]:
         """Names of the row vectors that solvers go on from; the others are made again from the data."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ooc_svm.errors import StorageError, UsageError, parameter
-from ooc_svm.options import TrainOptions
+from ooc_svm.options import OPTIONS, TrainOptions
 from ooc_svm.system.address import Address, AnyPath, located
 from ooc_svm.system.files import exists, is_folder
 from ooc_svm.system.folders import default_scratch_folder, private_folder
@@ -76,6 +76,11 @@ def _check(store: str | os.PathLike[str] | None, options: TrainOptions) -> None:
     for name, what in (("label", "column"), ("layer", "layer")):
         if getattr(options, name) is not None:
             raise UsageError(f"{parameter(name)} names a {what} of a store; text has none: leave it out")
+    if options.unlabelled != OPTIONS["unlabelled"].default:
+        raise UsageError(
+            f"{parameter('unlabelled')} is for rows of AnnData without a label; rows of text have one: leave "
+            "it out"
+        )
     if options.cache is not None and not (store is not None and isinstance(located(store), Address)):
         raise UsageError(
             f"{parameter('cache')} keeps chunks of a store in a bucket; the text is made into a store on a "

@@ -23,6 +23,7 @@ from ooc_svm.problems.base import ModelSpec
 from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET, ClassTargets, LabelTargets
 from ooc_svm.solvers.base import KeptScores, Solver
 from ooc_svm.training.label_quality import LabelMetrics
+from ooc_svm.training.memory_plan import validation_bytes
 from ooc_svm.training.validation_store import ValidationStore
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Measuring(ABC):
     @abstractmethod
     def rows_id(self) -> str:
         """What tells the rows from others that a run may be measured on."""
+
+    @property
+    def left_out(self) -> dict[str, Any]:
+        """Part of the report: rows that are left out of the measures, where there are any."""
+        return {}
 
     @abstractmethod
     def _measured(self, group: slice, C: float) -> Quality:
@@ -93,13 +99,18 @@ class OtherStore(Measuring):
         super().__init__(run)
         self._store = ValidationStore(run)
         self._measured(self._groups[0], self._models[0].C)
-        self._store.tell_ignored()
+        self._store.tell_left_out()
         self._told = False
 
     @property
     def rows_id(self) -> str:
         """See `Measuring`."""
         return self._store.id
+
+    @property
+    def left_out(self) -> dict[str, Any]:
+        """See `Measuring`."""
+        return self._store.left_out
 
     def measure(self) -> list[Quality] | None:
         """See `Measuring`; None as well where the models take too much memory by now."""
@@ -114,7 +125,9 @@ class OtherStore(Measuring):
             return None
 
     def _measured(self, group: slice, C: float) -> Quality:
-        return self._store.measure(self._run.model(), None, C)
+        spare = self._run.budget.left
+        model = self._run.model(room=spare + validation_bytes(self._run.prepared.options))
+        return self._store.measure(model, None, C, spare)
 
 
 def measuring(run: Run) -> Measuring:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ooc_svm.evaluation.evaluate import measure_data
+from ooc_svm.evaluation.evaluate import Measured, measure_data
 from ooc_svm.model.kernel import KernelFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.store.open import has_manifest, open_store
@@ -27,35 +27,61 @@ class ValidationStore:
             given |= {"label": None, "layer": None}  # A store of ours has labels of its own, and no layers.
         self._store = open_store(path, **given)
         self._unlabelled: str = given["unlabelled"]
-        self.ignored = 0
-        """Values in features that the data lack, as they were met when it was last measured."""
+        self._found: Measured | None = None  # When it was last measured
 
     @property
     def id(self) -> str:
         """What its measures follow from, besides the models: its content, and whether rows are left out."""
         return f"{self._store.id} {self._unlabelled}"
 
-    def measure(self, model: Model, metric: str | None, C: float) -> dict[str, float]:
-        """One metric of the models of a C by name, or those that are the default; see `measure_data`."""
-        found = measure_data(
+    def measure(
+        self, model: Model, metric: str | None, C: float, spare: int | None = None
+    ) -> dict[str, float]:
+        """One metric of the models of a C by name, or those that are the default; see `measure_data`.
+
+        ``spare``: bytes for support vectors besides those planned for measuring; by default as many as these
+        take.
+        """
+        support = _support_bytes(model)
+        self._found = measure_data(
             model,
             self._store,
             metric,
             unlabelled=self._unlabelled,
             threads=self._options.threads,
-            memory=INTERPRETER_BYTES + validation_bytes(self._options) + _support_bytes(model),
+            memory=INTERPRETER_BYTES
+            + validation_bytes(self._options)
+            + (support if spare is None else min(support, spare)),
             C=C,
         )
-        self.ignored = found.ignored
-        return found.values
+        return self._found.values
 
-    def tell_ignored(self) -> None:
-        """Say how many of its values are ignored, where some are."""
-        batch = self._run.prepared.batch
-        if self.ignored and (batch is None or batch.number == 0):
+    @property
+    def ignored(self) -> int:
+        """Values in features that the data lack."""
+        return 0 if self._found is None else self._found.ignored
+
+    @property
+    def left_out(self) -> dict[str, dict[str, int]]:
+        """Part of the report: rows that are left out of the measures, where there are any."""
+        found = self._found
+        if found is None or not (found.n_unlabelled or found.n_unknown):
+            return {}
+        return {"left_out": {"unlabelled": found.n_unlabelled, "unknown": found.n_unknown}}
+
+    def tell_left_out(self) -> None:
+        """Say what the measures leave out, where there is any."""
+        batch, path = self._run.prepared.batch, self._options.validation
+        if batch is not None and batch.number:
+            return  # The first one has said it.
+        if self.ignored:
             self._run.recorder.note(
-                f"{self.ignored} values of {self._options.validation} are of features that the data lack; "
-                "they are ignored"
+                f"{self.ignored} values of {path} are of features that the data lack; they are ignored"
+            )
+        for counts in self.left_out.values():
+            self._run.recorder.note(
+                f"{sum(counts.values())} rows of {path} are left out of its measures: {counts['unlabelled']} "
+                f"have no label, {counts['unknown']} have one that the data lack"
             )
 
 

@@ -52,6 +52,14 @@ class Stop(Exception):
     """Ends a run from its progress callback."""
 
 
+@pytest.mark.parametrize("inside", ["", "states", "X/states"])
+def test_no_checkpoint_lies_in_a_store(store, inside):
+    before = sorted(store.rglob("*"))
+    with pytest.raises(UsageError, match=r"nothing is saved in the Zarr store .*; give checkpoint another f"):
+        train(store, checkpoint=store / inside)
+    assert sorted(store.rglob("*")) == before
+
+
 def stopped(data, *arguments, passes, **options):
     """Train until the checkpoint of this pass is written."""
 
@@ -291,7 +299,9 @@ class TestRefused:
         changed += [{"class_weight": "balanced"}, {"positive": -1}, {"cut_groups": 2}, {"C": (1.0, 2.0)}]
         changed += [{"bias": "free"}, {"seed": 1}, {"resident": 0.1}, {"loss": "squared-hinge"}]
         for each in changed:
-            with pytest.raises(DamageError, match="was saved by a run with other options; give data and"):
+            [name] = each
+            named = rf"was saved by a run with other options \(.*{name}.*\); give data and"
+            with pytest.raises(DamageError, match=named):
                 train(matrix, labels, resume=True, **(options | each))
         for changed_labels, weights in ((-labels, None), (labels, np.ones(300))):
             with pytest.raises(DamageError, match="a run on other data"):

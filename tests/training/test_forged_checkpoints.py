@@ -96,6 +96,7 @@ def test_a_bound_that_its_cuts_do_not_have_is_not_believed(store, run, tmp_path)
         ({"best": lambda arrays: 1.01 * arrays["0/best"]}, "scores in it|it says that P is"),
         ({"certificate__dual_rounding": lambda arrays: -1.0}, ""),
         ({"certificate__primal_rounding": lambda arrays: math.nan}, ""),
+        ({"certificate__passes": lambda _: 0, "certificate__history": lambda _: []}, ""),
     ],
 )
 def test_what_cannot_be_true_is_refused(store, run, tmp_path, changes, message):
@@ -132,6 +133,15 @@ def test_a_run_that_says_it_is_done_is_not_believed(store, tmp_path):
     [row], [fine] = resumed.report["models"], train(store, solver="ocas", tol=1e-9).report["models"]
     assert row["dual"] <= fine["primal"] * (1 + 1e-9)
     assert row["primal"] - row["dual"] <= 1e-7 * row["primal"]
+
+
+@pytest.mark.parametrize("solver", ["ocas", "streamed-smo", "smo"])
+def test_a_run_that_is_done_without_a_pass_is_refused(store, tmp_path, solver):
+    train(store, checkpoint=tmp_path, solver=solver, max_passes=1)
+    done = {"passes": lambda _: 0, "history": lambda _: [], "dual": lambda arrays: 0.999 * primal(arrays)}
+    forge(tmp_path, **{f"certificate__{name}": change for name, change in done.items()})
+    with pytest.raises(DamageError, match="does not fit the data"):
+        train(store, checkpoint=tmp_path, solver=solver, resume=True)
 
 
 class TestByNu:

@@ -215,5 +215,9 @@ def test_a_class_with_one_row_is_trained_and_said_to_have_one(bias):
         model = train(X, labels, bias=bias)
     assert model.report["converged"]
     assert [row["rows"] for row in model.report["models"]] == [29, 30, 1]
-    of_two = train(X[:31], labels[:31] == 3, progress=lambda _: None)
-    assert "single-row" in {hint["code"] for hint in of_two.report["hints"]}
+    for sign in (1, -1):
+        of_two = train(X[:31], sign * (labels[:31] == 3), progress=lambda _: None)
+        [hint] = [hint["message"] for hint in of_two.report["hints"] if hint["code"] == "single-row"]
+        assert hint.startswith(f"only one row has the label {sign}: ")
+    named = train(X[:31], np.where(labels[:31] == 3, "a", "b"), progress=lambda _: None)
+    assert "only one row has the label a: " in str(named.report["hints"])

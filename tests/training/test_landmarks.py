@@ -296,7 +296,7 @@ def test_what_is_no_kernel_on_the_landmarks(options, message):
         ({"landmarks": 10}, "landmarks is for the solver 'block-smo'"),
         ({**RBF, "polish": True}, "polish needs landmarks"),
         ({**RBF, "landmarks": 10, "solver": "smo"}, "landmarks is for the solver 'block-smo'"),
-        ({**RBF, "landmarks": 10, "engine": "dask"}, "landmarks are for one machine"),
+        ({**RBF, "landmarks": 10, "engine": "dask"}, "landmarks is for one machine"),
     ],
 )
 def test_what_does_not_go_together(store, options, message):

@@ -67,6 +67,15 @@ def test_it_is_trained_as_by_its_path(cells, label, layer):
     assert list(predict(opened, cells)) == list(predict(named, cells))
 
 
+def test_a_store_knows_its_column_and_layer(cells, rows, tmp_path):
+    found = open_store(cells, label="kind", layer="data")
+    assert (found.label, found.layer) == ("kind", "data")
+    found = open_store(cells, label="some", unlabelled="skip")
+    assert (found.label, found.layer) == ("some", None)
+    found = open_store(make_store(tmp_path / "s.zarr", *rows))
+    assert (found.label, found.layer) == (None, None)
+
+
 def test_workers_open_it_the_same_way(cells):
     given = [
         {"label": "kind", "layer": "twice", "unlabelled": "error"},

@@ -8,9 +8,11 @@ import pytest
 from helpers.train_data import make_store, problem_rows
 from scipy import sparse
 
+import ooc_svm.training.functions
 import ooc_svm.training.validation_store
 from ooc_svm import InputError, MemoryBudgetError, evaluate, train, tune
 from ooc_svm.training import division
+from ooc_svm.training.memory_plan import LEAST_VALIDATION_BYTES, SLACK, VALIDATION_PART
 
 N_ROWS, COSTS = 120, [1.0, 1e-5]
 
@@ -139,6 +141,34 @@ class TestMemory:
         assert "validation" not in model.report
         assert notes.count(f"the quality on {one} is left out: too large") == 1
 
+    def test_support_vectors_get_no_memory_that_the_solver_has(self, stores, monkeypatch):
+        """While the run goes on it is what is planned for nothing, and for measuring."""
+        data, one, _ = stores
+        rooms, notes = [], []
+        original = ooc_svm.training.functions._require_room
+
+        def spy(run, names, rows, room=None):
+            rooms.append((room, run.budget))
+            return original(run, names, rows, room)
+
+        monkeypatch.setattr(ooc_svm.training.functions, "_require_room", spy)
+        options = {"kernel": "rbf", "gamma": 0.1, "validation": one, "memory": "600MB"}
+        train(data, **options)
+        measuring = max(600 * 10**6 // VALIDATION_PART, LEAST_VALIDATION_BYTES)
+        *between, (last, _) = rooms
+        assert last is None
+        assert len(between) > 1
+        for room, budget in between:
+            planned = budget.needed + budget.cache_bytes + budget.ahead_bytes - measuring
+            assert planned + room <= (1 - SLACK) * budget.total
+
+        monkeypatch.setattr("ooc_svm.training.memory_plan.Budget.left", 0)
+        monkeypatch.setattr("ooc_svm.training.validation.validation_bytes", lambda _: 100)
+        model = train(data, progress=lambda event: notes.append(event.message), **options)
+        assert model.report["converged"]
+        assert "validation" not in model.report
+        assert sum("is left out: the model has" in note for note in notes) == 1
+
     def test_before_the_first_pass_it_is_an_error(self, stores, monkeypatch):
         data, one, _ = stores
 
@@ -165,6 +195,34 @@ class TestOtherRows:
         assert model.report["validation"]["accuracy"] == expected
         tuned = tune(stores[0], validation=other, unlabelled="skip")
         assert tuned.report["tuning"]["values"][0]["values"] == [expected]
+
+    @pytest.mark.parametrize(("function", "part"), [(train, "validation"), (tune, "tuning")])
+    def test_rows_that_are_left_out_are_told(self, function, part, rows, stores, tmp_path):
+        X, labels = rows
+        foreign = labels.copy()
+        foreign[:10] = 7.0
+        other, notes = make_store(tmp_path / "other.zarr", X, foreign), []
+        options = {"unlabelled": "skip", "progress": lambda event: notes.append(event.message)}
+        model = function(stores[0], validation=other, **options)
+        assert model.report[part]["left_out"] == {"unlabelled": 0, "unknown": 10}
+        told = f"10 rows of {other} are left out of its measures: 0 have no label, 10 have one that the data"
+        assert [told in note for note in notes].count(True) == 1
+        whole = function(stores[0], validation=stores[1], **options)
+        assert "left_out" not in whole.report[part]
+
+    def test_batches_tell_it_once(self, rows, stores, tmp_path, monkeypatch):
+        X, labels = rows
+        foreign = labels.copy()
+        foreign[:10] = 7.0
+        other, notes = make_store(tmp_path / "other.zarr", X, foreign), []
+        monkeypatch.setattr(
+            "ooc_svm.training.execute.batches", lambda prepared: division.in_batches(prepared, 2)
+        )
+        options = {"unlabelled": "skip", "progress": lambda event: notes.append(event.message)}
+        model = train(stores[0], C=COSTS, validation=other, **options)
+        assert len(model.report["batches"]) == 2
+        assert model.report["validation"]["left_out"] == {"unlabelled": 0, "unknown": 10}
+        assert sum("are left out of its measures" in note for note in notes) == 1
 
     @pytest.mark.parametrize("function", [train, tune])
     def test_values_that_are_ignored_are_told(self, function, stores, tmp_path):
