@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -11,6 +12,7 @@ from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, count, describe_labels, describe_values, seconds
 from ooc_svm.cli.help import Command
 from ooc_svm.cli.options import InsecureCluster, Layer, Memory, Quiet, Scheduler, Threads, argument, option
+from ooc_svm.cli.paths import check_data, file_kind
 from ooc_svm.cli.reading import (
     BadLines,
     Dtype,
@@ -23,11 +25,13 @@ from ooc_svm.cli.reading import (
 )
 from ooc_svm.conversion.options import CONVERT_KINDS as KINDS
 from ooc_svm.conversion.options import INPUTS
-from ooc_svm.errors import UsageError
+from ooc_svm.errors import InputError, UsageError
 from ooc_svm.options import ENGINES
 from ooc_svm.options.option import CLUSTER_HEADING
 from ooc_svm.parameters import PATH
+from ooc_svm.system.address import address_of
 from ooc_svm.system.memory import format_size
+from ooc_svm.system.recognition import is_zarr
 
 if TYPE_CHECKING:
     from ooc_svm.conversion.convert import ConvertReport
@@ -47,6 +51,10 @@ class ConvertCommand(Command):
                 args = [*args[:place], f"--shuffle={DEFAULT_SEED}", *args[place + 1 :]]
         return super().parse_args(ctx, args)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the name of the command, with the option that only --sweep does without."""
+        return [*super().collect_usage_pieces(ctx), "-o STORE"]
+
 
 def convert(
     inputs: Annotated[
@@ -59,7 +67,14 @@ def convert(
         ),
     ],
     output: Annotated[
-        str | None, option(KINDS["output"], "--output", "-o", metavar="STORE", help="The store to make.")
+        str | None,
+        option(
+            file_kind(KINDS["output"]),
+            "--output",
+            "-o",
+            metavar="STORE",
+            help="The store to make; always needed, but for --sweep.",
+        ),
     ] = None,
     index_base: IndexBase = "1",
     features: Features = None,
@@ -127,6 +142,7 @@ def convert(
         return
     if output is None:
         raise UsageError("name the store to make by -o STORE")
+    _check_inputs(inputs)
 
     from ooc_svm.cli.progress import byte_progress
     from ooc_svm.conversion.convert import convert as run
@@ -157,6 +173,14 @@ def convert(
     typer.echo(_summary(report, output))
     for warning in report.warnings:
         complain("warning", warning)
+
+
+def _check_inputs(inputs: list[str]) -> None:
+    """Refuse files and folders that are no data."""
+    check_data(inputs)
+    for path in inputs:
+        if address_of(path) is None and os.path.isdir(path) and not is_zarr(path):
+            raise InputError(f"{path} is a folder, and no Zarr store; give files, or a store of AnnData")
 
 
 def _sweep(stores: list[str]) -> None:

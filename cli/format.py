@@ -86,6 +86,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None, sets: bool = False) -> str:
     """Labels (names, where label k is ``names[k]``) with their numbers of rows, or the range of values.
 
+    Labels that are not all whole are values: they cannot be classes.
+
     Names of ``sets`` of labels give the rows with each label.
     """
     from ooc_svm.data.classes import label_text
@@ -99,8 +101,11 @@ def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None, s
         found = f"{count(len(own.labels), 'label')} in {count(len(own.names), 'set')}, {mean:.3g} a row"
         return f"{found}: {listed}" if rows else found
 
+    values = f"{summary.minimum:g} to {summary.maximum:g}, mean {summary.mean:g}"
     if summary.counts is None:
-        return f"{summary.minimum:g} to {summary.maximum:g}, mean {summary.mean:g}"
+        return values
+    if not all(map(float.is_integer, summary.counts)):  # no classes
+        return f"{values}, {count(len(summary.counts), 'different value')}"
     named = (label_text(label) if names is None else names[int(label)] for label in summary.counts)
     return shortened([f"{name}: {rows:,}" for name, rows in zip(named, summary.counts.values(), strict=True)])
 

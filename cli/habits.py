@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import typer
 
 from ooc_svm.cli.help import Command
-from ooc_svm.errors import UsageError, shown
+from ooc_svm.errors import UsageError, flag, shown
 
 _OPTION = re.compile("-[A-Za-z].*", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
@@ -155,6 +156,13 @@ PREDICTING: dict[str, Habit] = {
 """By the options of ``predict`` of LIBLINEAR and ``svm-predict`` of LIBSVM."""
 
 
+def _options_of_convert() -> set[str]:
+    """The options of convert, for the message about one that another command does not have."""
+    from ooc_svm.cli.convert import convert
+
+    return {flag(name) for name in signature(convert).parameters}
+
+
 class WithHabits(Command):
     """A command that answers options of other programs in place of "no such option"."""
 
@@ -166,7 +174,10 @@ class WithHabits(Command):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter.__base__ as error:  # type: ignore[misc]  # of usage, in any release of Typer
-            sentence = explained(typed, self.habits) if hasattr(error, "option_name") else None
+            name = getattr(error, "option_name", None)
+            sentence = None if name is None else explained(typed, self.habits)
+            if sentence is None and self.habits is not PREDICTING and name in _options_of_convert():
+                sentence = f"{name} is an option of convert; make a store with it, and give that store"
             if sentence is None:
                 raise
             raise UsageError(sentence) from error

@@ -35,6 +35,12 @@ class Command(TyperCommand):
                 raise UsageError(f"{name} is given {times} times; give it once, its values by commas")
         return super().parse_args(ctx, args)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the name of the command, with the options that are needed."""
+        needed = [each for each in self.get_params(ctx) if each.required and each.param_type_name == "option"]
+        written = [f"{min(each.opts, key=len)} {each.metavar}" for each in needed]
+        return [*super().collect_usage_pieces(ctx), *written]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the options group by group, in the order in which the groups come."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], OTHER: []}

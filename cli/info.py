@@ -20,9 +20,11 @@ from ooc_svm.cli.format import (
     table,
 )
 from ooc_svm.cli.options import Label, Layer, Quiet, argument, option
+from ooc_svm.cli.paths import check_data, is_model, refuse_no_model
 from ooc_svm.cli.report import comparison, model_table, probabilities
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import COUNT, PATH
+from ooc_svm.system.address import address_of
 from ooc_svm.system.files import exists, file_size, is_folder
 from ooc_svm.system.memory import format_size
 
@@ -60,10 +62,19 @@ def info(
     if not exists(path):
         raise InputError(f"{path}: there is no such store or model; check the path")
 
+    refuse_no_model(path)
+
     from ooc_svm.model.file import load_model, model_info
     from ooc_svm.model.top_features import top_features
 
-    model = load_model(path)
+    try:
+        model = load_model(path)
+    except DamageError:
+        if address_of(path) is not None or is_model(path):
+            raise
+        raise DamageError(
+            f"{path}: is neither a store nor a model of ooc-svm; make a store of data by ooc-svm convert"
+        ) from None
     facts = model_info(model)
     found = [] if top is None else top_features(model, top)
     if as_json:
@@ -82,6 +93,8 @@ def verify(
 
     Chunks are checked against the sizes and checksums of the manifest, rows against the rules.
     """
+    check_data([path])
+
     from ooc_svm.cli.progress import byte_progress
     from ooc_svm.store import verify_store
 

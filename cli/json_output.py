@@ -7,17 +7,20 @@ import os
 from collections.abc import Collection
 from typing import Any, BinaryIO
 
+from ooc_svm.cli.paths import check_target, check_text_target
 from ooc_svm.errors import UsageError
 
 
 def check_json_target(path: str) -> None:
     """Refuse, before any work, a path where JSON cannot be written or another file would be lost.
 
-    UsageError if the file exists and does not begin like a JSON object: data or a model, named by mistake.
+    UsageError if the file exists and does not begin like a JSON object (data or a model, named by mistake),
+    or lies in a store.
     StorageError if the folder or the file cannot be written.
     """
     from ooc_svm.system.files import check_writable, exists, open_to_read
 
+    check_target(path)
     check_writable(path)
     if exists(path):
         with open_to_read(path) as file:
@@ -29,7 +32,7 @@ def check_json_target(path: str) -> None:
 def check_csv_target(path: str, others: Collection[str | None]) -> None:
     """Refuse, before any work, a path where CSV cannot be written or another file would be lost.
 
-    UsageError if it is a file that the command names for something else, or a model.
+    UsageError if it is a file that the command names for something else, or a model, or lies in a store.
     StorageError if the folder or the file cannot be written.
     """
     from ooc_svm.model.file import check_no_model
@@ -38,7 +41,9 @@ def check_csv_target(path: str, others: Collection[str | None]) -> None:
     for other in others:
         if other is not None and os.path.realpath(path) == os.path.realpath(other):
             raise UsageError(f"{path}: is named twice; give files of different names")
+    check_target(path)
     check_no_model(path)
+    check_text_target(path)
     check_writable(path)
 
 

@@ -27,6 +27,7 @@ from ooc_svm.cli.options import (
     argument,
     option,
 )
+from ooc_svm.cli.paths import check_model, check_target, check_text_target, file_kind
 from ooc_svm.cli.report import MOST_MODELS
 from ooc_svm.parameters import MISSING_FEATURES, PATH, TEXT
 
@@ -59,7 +60,8 @@ def predict(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file to write, by default standard output; .csv, .tsv or .parquet makes a table.",
+            help="The file to write, by default and with - standard output; .csv, .tsv or .parquet makes a "
+            "table.",
         ),
     ] = None,
     scores: Annotated[
@@ -98,12 +100,17 @@ def predict(
     or --probabilities columns separated by tabs, their names in the first line: the labels or value, and the
     numbers. A file whose name ends in .csv, .tsv or .parquet is a table with named columns.
     """
+    check_model("predict", model, data)
+    if to_file := output not in (None, "-"):
+        check_target(output, [feature_names])
+        check_text_target(str(output))
+
     from ooc_svm.model.file import load_model
     from ooc_svm.prediction.predict import predict as run
 
     place: dict[str, Any] = {"to_obs": to_obs, "overwrite": overwrite}
     if to_obs is None or output is not None:
-        place["output"] = sys.stdout.buffer if output is None else output
+        place["output"] = output if to_file else sys.stdout.buffer
     written: Predicted = run(
         load_model(model),
         data,
@@ -160,7 +167,7 @@ def evaluate(
     confusion: Annotated[
         str | None,
         option(
-            PATH,
+            file_kind(PATH),
             metavar="FILE.csv",
             help="Write the rows of each class by what they are predicted as, a line for each such pair.",
         ),
@@ -180,10 +187,11 @@ def evaluate(
 
     Of several classes, or of sets of labels, a table follows the metrics, with a line for each.
     """
+    check_model("evaluate", model, data)
     if json_file not in (None, "-"):
         check_json_target(json_file)
     if confusion is not None:
-        check_csv_target(confusion, {model, data, json_file})
+        check_csv_target(confusion, {model, data, json_file, feature_names})
 
     from ooc_svm.evaluation.evaluate import evaluation_report
     from ooc_svm.model.file import json_ready, load_model

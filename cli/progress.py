@@ -26,6 +26,9 @@ LINE_INTERVAL = 10.0
 # Share of the way, 0 to 1, below which the time that is left is not shown: the guess would be poor.
 MIN_SHARE = 0.05
 
+# Least time left that is shown, in seconds; of a gap that is all but reached nothing can be said.
+LEAST_LEFT = 0.1
+
 TrainProgress = Callable[["TrainEvent"], None]
 ByteProgress = Callable[..., None]
 
@@ -69,11 +72,6 @@ def byte_progress(verb: str, quiet: bool) -> Iterator[ByteProgress | None]:
         yield ByteLines(verb)
 
 
-def noted(event: TrainEvent) -> str:
-    """The line of a note or a hint."""
-    return f"hint: {event.message}" if event.kind == "hint" else event.message
-
-
 class Hints:
     """Prints each hint of a run once: as it comes, or with the results where no progress is shown."""
 
@@ -105,7 +103,7 @@ class PassLines:
         if event.kind == "conversion":
             self._converted(event.bytes_read, event.n_bytes, event.n_rows)
         elif event.kind in ("note", "hint"):
-            write_line(noted(event))
+            write_line(str(event))
         elif event.kind == "pass":
             share = self._gap_share(event.relative_gap, event.tol)
             speed = self._speed(event.bytes_read, event.seconds)
@@ -174,9 +172,10 @@ class _TimeLeft:
             self._began = (event.seconds, share) if event.kind == "pass" else None
             return []
         took, done = event.seconds - self._began[0], share - self._began[1]
-        if done < MIN_SHARE or share >= 1:
+        left = took * (1 - share) / max(done, MIN_SHARE)
+        if done < MIN_SHARE or left < LEAST_LEFT:
             return []
-        return [f"about {seconds(took * (1 - share) / done)} left"]
+        return [f"about {seconds(left)} left"]
 
 
 def _pass_line(event: TrainEvent, bytes_a_second: float, left: list[str]) -> str:
@@ -232,7 +231,7 @@ def _train_bar() -> Iterator[TrainProgress]:
 
         def show(event: TrainEvent) -> None:
             if event.kind in ("note", "hint"):
-                bar.console.print(noted(event), markup=False, highlight=False)
+                bar.console.print(str(event), markup=False, highlight=False)
                 return
             if event.kind == "conversion":
                 bar.update(task, description="convert  ", **_conversion(event, speed))

@@ -117,6 +117,8 @@ def _read(path: str) -> dict[str, Any]:
 
     if not exists(path):
         raise InputError(f"{path} does not exist; check the path")
+    if os.path.isdir(path):
+        raise _no_report(path)
     if has_magic(path, MODEL_FILE):
         return load_model(path).report
     with open_to_read(path) as file:

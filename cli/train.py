@@ -11,6 +11,7 @@ import typer
 
 from ooc_svm.cli.json_output import check_json_target, write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, argument, grid_of, option, takes_training
+from ooc_svm.cli.paths import check_data, check_store, check_target, file_kind
 from ooc_svm.cli.reading import (
     TEXT,
     BadLines,
@@ -24,7 +25,7 @@ from ooc_svm.cli.reading import (
 )
 from ooc_svm.cli.report import certificate
 from ooc_svm.conversion.options import INPUTS
-from ooc_svm.errors import Interrupted, UsageError, shown
+from ooc_svm.errors import Interrupted, UsageError, parameter, shown
 from ooc_svm.parameters import FOLDS, LOCAL_PATH, PATH, PRICE
 from ooc_svm.system.signals import handle_signals
 
@@ -55,7 +56,7 @@ Folds = Annotated[
 ]
 ReportFile = Annotated[
     str | None,
-    option(PATH, metavar="FILE.json", help="Also write the report of the run to this file."),
+    option(file_kind(PATH), metavar="FILE.json", help="Also write the report of the run to this file."),
 ]
 GridOption = Annotated[
     list[str] | None,
@@ -68,7 +69,11 @@ GridOption = Annotated[
 ]
 LogFile = Annotated[
     str | None,
-    option(LOCAL_PATH, metavar="FILE.jsonl", help="Also append a line of JSON to this file after each pass."),
+    option(
+        file_kind(LOCAL_PATH),
+        metavar="FILE.jsonl",
+        help="Also append a line of JSON to this file after each pass.",
+    ),
 ]
 
 
@@ -79,7 +84,7 @@ def train(
     output: Annotated[
         str | None,
         option(
-            PATH,
+            file_kind(PATH),
             "--output",
             "-o",
             metavar="MODEL",
@@ -89,7 +94,7 @@ def train(
     store: Annotated[
         str | None,
         option(
-            PATH,
+            file_kind(PATH),
             metavar="STORE",
             help="Keep the store that is made of text; by default it is removed.",
             heading=TEXT,
@@ -123,7 +128,8 @@ def train(
     from ooc_svm.model.file import save_model
     from ooc_svm.training.train import train as run
 
-    check_results(output, report)
+    check_data([*data, options["validation"]])
+    check_results(output, report, log, options["checkpoint"])
     hints = Hints(quiet)
     with pass_log(log) as lines, handle_signals(announced=True):
         stopped: Interrupted | None = None
@@ -157,11 +163,18 @@ def train(
         raise stopped
 
 
-def check_results(model: str, report: str | None) -> None:
-    """Refuse files that could not be written at the end."""
+def check_results(model: str, report: str | None, log: str | None, checkpoint: Any) -> None:
+    """Refuse files that could not be written at the end, and any place in a store."""
     from ooc_svm.model.file import check_model_target
     from ooc_svm.system.files import check_writable
+    from ooc_svm.training.checkpoint import check_folder
 
+    if checkpoint == "-":
+        raise UsageError(f"{parameter('checkpoint')} cannot be -, standard output: name a folder")
+    if checkpoint is not None:
+        check_folder(checkpoint)
+    check_target(log)
+    check_target(model)
     check_model_target(model)
     check_writable(model)
     if report is not None:
@@ -219,6 +232,8 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Show what training or tuning will need, and run nothing."""
+    check_store(data)
+
     from ooc_svm.training.plan import plan as run
 
     planned = run(

@@ -8,6 +8,7 @@ import typer
 
 from ooc_svm.cli.json_output import write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, grid_of, option, takes_training
+from ooc_svm.cli.paths import check_data, check_store, file_kind
 from ooc_svm.cli.report import certificate, comparison
 from ooc_svm.cli.train import (
     Folds,
@@ -31,7 +32,7 @@ def tune(
     output: Annotated[
         str | None,
         option(
-            PATH,
+            file_kind(PATH),
             "--output",
             "-o",
             metavar="MODEL",
@@ -78,7 +79,9 @@ def tune(
     from ooc_svm.model.file import save_model
     from ooc_svm.training.tune import tune as run
 
-    check_results(output, report)
+    check_store(data)
+    check_data([options["validation"]])
+    check_results(output, report, log, options["checkpoint"])
     hints = Hints(quiet)
     with pass_log(log) as lines, handle_signals(announced=True):
         with train_progress(quiet) as show:

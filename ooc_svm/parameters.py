@@ -164,6 +164,16 @@ def _read_path(value: Any) -> Any:
     return value if isinstance(value, os.PathLike) else str(path)
 
 
+def _read_output(output: Any) -> Any:
+    """A path, or a stream of bytes; streams of text have an encoding."""
+    if not hasattr(output, "write"):
+        return _read_path(output)
+    writable = getattr(output, "writable", lambda: True)
+    if hasattr(output, "encoding") or getattr(output, "closed", False) or not writable():
+        raise TypeError
+    return output
+
+
 def _read_local_path(value: Any) -> Any:
     path = _read_path(value)
     if address_of(path) is not None:
@@ -244,6 +254,7 @@ FLAG = Kind("bool", "True or False", _read_flag)
 TEXT = Kind("str", "text that is not empty", _read_text)
 PATH = Kind("path", "a path as text or os.PathLike", _read_path)
 LOCAL_PATH = Kind("path", "a path on a local disk, as text or os.PathLike", _read_local_path)
+OUTPUT = Kind("path or binary stream", "a path, or a binary stream to write to", _read_output)
 SIZE = Kind("int or str", "a size: bytes as an integer, or text like '600MB' or '4GiB'", _read_size)
 CALLBACK = Kind("callable", "a function", _read_function)
 JSON = Kind("dict", "a dict that JSON can hold", _read_json)

@@ -15,7 +15,7 @@ from ooc_svm.model.exported_labels import integer_label, labels_of
 from ooc_svm.model.file import MODEL, ModelOrPath, check_no_model, opened_model
 from ooc_svm.model.libsvm import libsvm_parts
 from ooc_svm.model.model import Model
-from ooc_svm.parameters import EXPORT_FORMAT, PATH, checks
+from ooc_svm.parameters import EXPORT_FORMAT, OUTPUT, checks
 from ooc_svm.system import delimited
 from ooc_svm.system.files import atomic_write
 
@@ -38,8 +38,8 @@ _LIBLINEAR_SOLVERS = {
 }
 
 
-@checks(model=MODEL, path=PATH, to=EXPORT_FORMAT)
-def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> None:
+@checks(model=MODEL, path=OUTPUT, to=EXPORT_FORMAT)
+def export_model(model: ModelOrPath, path: str | os.PathLike[str] | BinaryIO, to: str) -> None:
     """Write a model in the text format of another program; an existing file is replaced in one step.
 
     Features are numbered from 1, as both programs require: column j of the weights is feature j + 1,
@@ -50,7 +50,7 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
     ----------
     model : Model or path
         Its active functions are written, see :attr:`ooc_svm.model.model.Model.active`.
-    path : path
+    path : path or binary stream
     to : {"liblinear", "libsvm", "svmlight"}
         LIBLINEAR: classifiers, one-vs-rest with three labels or more included, and regressors. Its labels are
         numbers: where classes have names, a file with the ending ``.labels`` is written beside it first, with
@@ -64,7 +64,8 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
     Raises
     ------
     UsageError
-        If the format is unknown or cannot express the model, or `path` is a model of ours.
+        If the format is unknown or cannot express the model, `path` is a model of ours, or a stream where
+        names of classes are written.
     InputError
         If a label is not one that LIBLINEAR and LIBSVM can read (an integer of 32 bits).
     StorageError
@@ -75,16 +76,15 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
         "libsvm": libsvm_parts,
         "svmlight": _svmlight,
     }
-    check_no_model(path)
     model = opened_model(model)
+    named = has_names_file(model, to)
+    _check_place(path, named)
     if model.kernel != LINEAR and to != "libsvm":
         raise UsageError(
             f"the model has the kernel {model.kernel}, and {to} here stands for weights; export to libsvm, "
             f"or train one with {parameter('kernel', LINEAR)}"
         )
     parts = writers[to](model)
-    if to in _NUMBERED and model.label_names is not None:
-        check_no_model(f"{os.fspath(path)}{LABELS_SUFFIX}")
     start = next(parts)  # fails before a file is touched where the format cannot express the model
     if model.calibration is not None:
         warnings.warn(
@@ -98,10 +98,30 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str], to: str) -> N
         for part in parts:
             file.write(part.encode("ascii"))
 
-    if to in _NUMBERED and model.label_names is not None:
+    if not isinstance(path, str | os.PathLike):
+        write(path)
+        return
+    if named:
         labels = _names_of_labels(model, _NUMBERED[to]).encode()
         atomic_write(f"{os.fspath(path)}{LABELS_SUFFIX}", lambda file: file.write(labels))
     atomic_write(path, write)
+
+
+def has_names_file(model: Model, to: str) -> bool:
+    """Whether the names of classes are written to a second file, whose name ends in `LABELS_SUFFIX`."""
+    return to in _NUMBERED and model.label_names is not None
+
+
+def _check_place(path: str | os.PathLike[str] | BinaryIO, named: bool) -> None:
+    """Refuse to write over a model, or names of classes where no file can be written beside."""
+    if isinstance(path, str | os.PathLike):
+        check_no_model(path)
+        if named:
+            check_no_model(f"{os.fspath(path)}{LABELS_SUFFIX}")
+    elif named:
+        raise UsageError(
+            "the names of the classes go to a second file beside the model; name a file to write"
+        )
 
 
 def _names_of_labels(model: Model, program: str) -> str:

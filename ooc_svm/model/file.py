@@ -21,11 +21,12 @@ from ooc_svm.model.model import Model
 from ooc_svm.parameters import FLAG, PATH, Kind, checks
 from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, exists
+from ooc_svm.system.recognition import MODEL as MODEL_MAGIC
 
 # A model is written in the oldest version that can hold it: version 2 is of models that predict sets of
 # labels, which an older program would take for classes, version 3 of calibrated ones, and version 4 of those
 # that have temperatures.
-MODEL_FILE = FileKind(magic=b"OOCSVM1\n", name="model", version=4)
+MODEL_FILE = FileKind(magic=MODEL_MAGIC, name="model", version=4)
 _PLAIN_FILE, _LABEL_SETS_FILE, _CALIBRATED_FILE = (
     replace(MODEL_FILE, version=version) for version in (1, 2, 3)
 )

@@ -29,8 +29,9 @@ def libsvm_parts(model: Model) -> Iterator[str]:
         )
     if len(model.active) != 1 or model.multilabel:
         raise UsageError(
-            "LIBSVM's format has one function for each pair of classes, and this model "
-            f"{len(model.active)} against the rest; train with one label as {parameter('positive')}"
+            "LIBSVM's format has a function for each pair of classes, and this model has "
+            f"{len(model.active)}, each of one class against the rest; train with one label as "
+            f"{parameter('positive')}"
         )
     rows, coefficients = _expansion(model)
     first, others = np.flatnonzero(coefficients > 0.0), np.flatnonzero(coefficients < 0.0)

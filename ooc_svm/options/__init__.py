@@ -352,7 +352,7 @@ class TrainOptions(ResolvedOptions):
         check_engine(self.engine, self.scheduler, self.insecure_cluster)
         if self.landmarks is not None and self.engine != "local":
             raise UsageError(
-                f"{parameter('landmarks')} are for one machine; leave {parameter('engine')} out, or train on "
+                f"{parameter('landmarks')} is for one machine; leave {parameter('engine')} out, or train on "
                 "all rows"
             )
 
@@ -383,10 +383,20 @@ class TrainOptions(ResolvedOptions):
         auto = [name for name, entry in SOLVERS.items() if self.kernel in entry.kernels]
         objections = [objection(name, rules) for name in (auto if self.solver == "auto" else [self.solver])]
         if all(objections):
+            if self.solver == "auto":
+                objections += self._objection_by_kernel(rules)
             found = "; ".join(dict.fromkeys(filter(None, objections)))
             if self.solver == "auto":
                 raise UsageError(f"no solver takes all of the options: {found}")
             raise UsageError(f"{found}, not {self.solver!r}")
+
+    def _objection_by_kernel(self, rules: list[tuple[str, list[str]]]) -> list[str]:
+        """What the kernel is for, where some solver would take the run with another one."""
+        kernel = f"kernel {self.kernel!r}"
+        others = [rule for rule in rules if rule[0] != kernel]
+        if all(objection(name, others) for name in SOLVERS):
+            return []
+        return [belongs(kernel, "solver", dict(rules)[kernel])]
 
     def _solver_rules(self) -> list[tuple[str, list[str]]]:
         """What this run has that some solvers do not take, and the names of those that do."""

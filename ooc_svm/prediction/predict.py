@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import dataclass
 from typing import Any, BinaryIO, overload
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.model.decision import require_probabilities
 from ooc_svm.model.file import ModelOrPath, check_no_model, opened_model
-from ooc_svm.parameters import FLAG, PATH, TEXT, Kind, MissingFeatures, checks
+from ooc_svm.parameters import FLAG, OUTPUT, TEXT, MissingFeatures, checks
 from ooc_svm.prediction.rows import Ignored
 from ooc_svm.prediction.scores import SCORING, ScoreStream, decision_scores
 from ooc_svm.prediction.tables import Details, PredictionWriter, writer_for
@@ -33,18 +32,6 @@ class Predicted:
     ignored: Ignored
     missing: int = 0
     extra: int = 0
-
-
-def _read_output(output: Any) -> Any:
-    if not hasattr(output, "write"):
-        return PATH.convert(output)
-    writable = getattr(output, "writable", lambda: True)
-    if isinstance(output, io.TextIOBase) or getattr(output, "closed", False) or not writable():
-        raise TypeError
-    return output
-
-
-OUTPUT = Kind("path or binary stream", "a path, or a binary stream to write to", _read_output)
 
 
 @overload

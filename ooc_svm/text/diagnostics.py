@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from ooc_svm.errors import parameter
+from ooc_svm.errors import parameter, parameter_spelling
 from ooc_svm.text import svmlight as codes
 from ooc_svm.text.decimals import OK, parse_decimal
 from ooc_svm.text.label_loops import LONGEST_NAME, LONGEST_SET
@@ -78,13 +79,30 @@ def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
         codes.QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
         codes.QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
         codes.INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: "
-        f"if 0 is the first column here, use {parameter('index_base', 0)}",
+        + _advice(
+            "index_base",
+            0,
+            "if 0 is the first column here, use {}",
+            "number features as the training text does",
+        ),
         codes.INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
         codes.INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
         codes.INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",
         codes.VALUE_TOO_LARGE: f"the value of {number} is beyond the range of {dtype}: "
-        + (f"use {parameter('dtype', 'float64')}" if _fits_float64(token) else "scale the values"),
+        + (
+            _advice("dtype", "float64", "use {}", "scale the values")
+            if _fits_float64(token)
+            else "scale the values"
+        ),
     }[code]
+
+
+def _advice(name: str, value: Any, advice: str, otherwise: str) -> str:
+    """Advice to give an option, or other advice where the command that runs does not have it."""
+    spelling = parameter_spelling()
+    return (
+        otherwise if spelling is not None and name not in spelling else advice.format(parameter(name, value))
+    )
 
 
 def _fits_float64(token: bytes) -> bool:
@@ -98,11 +116,11 @@ def _explain_label(token: bytes) -> str:
     if re.fullmatch(_NUMBER + rb":.*", token, re.DOTALL):
         return f"{label} seems to carry a weight: write the label alone"
     if re.fullmatch(_NUMBER + rb"(?:,(?:" + _NUMBER + rb")?)+", token):
-        return (
-            f"{label} is a list or has a decimal comma: one label a row, with a decimal point, or "
-            f"sets of labels ({parameter('labels', 'sets')})"
-        )
-    names = f"write class names as numbers, or read them as names ({parameter('labels', 'text')})"
+        one = "write one label a row, with a decimal point"
+        advice = _advice("labels", "sets", f"{one}, or give {{}} for sets of labels", one)
+        return f"{label} is a list or has a decimal comma: {advice}"
+    numbers = "write class names as numbers"
+    names = _advice("labels", "text", f"{numbers}, or read them as names ({{}})", numbers)
     return f"{label} {_not_a_number(token, names)}"
 
 

@@ -226,6 +226,13 @@ def test_the_line_of_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_no_time_that_is_next_to_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = progress.PassLines()
+    lines(replace(EVENT, passes=1, seconds=6.0, relative_gap=0.5))
+    lines(replace(EVENT, relative_gap=1.01e-3))
+    assert " left" not in capsys.readouterr().err
+
+
 def test_the_share_of_the_way_is_logarithmic() -> None:
     share = progress.GapShare()
     assert share(None, 1e-4) == 0.0

@@ -51,7 +51,7 @@ def test_what_the_format_cannot_express(tmp_path):
     rows, target = data()
     kernel = {"kernel": "rbf", "gamma": 0.4}
     several = ooc_svm.train(rows, np.arange(120) % 3, **kernel)
-    with pytest.raises(UsageError, match="this model 3 against the rest"):
+    with pytest.raises(UsageError, match="and this model has 3, each of one class against the rest; train"):
         export_model(several, tmp_path / "m", "libsvm")
     scaled = ooc_svm.train(rows, target, scale="maxabs", **kernel)
     with pytest.raises(UsageError, match="no scale of the columns"):
