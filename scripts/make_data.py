@@ -128,7 +128,7 @@ def _fill(
     numbers: Iterator[int],
     pool: ThreadPoolExecutor,
 ) -> None:
-    """Write blocks until there are `size` bytes; two are made at a time."""
+    """Write pairs of blocks until there are at least `size` bytes."""
     done = 0
     while done < size:
         pair = [next(numbers), next(numbers)]
@@ -139,9 +139,13 @@ def _fill(
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("train", type=Path, help="file for 9 rows of 10")
-    parser.add_argument("test", type=Path, help="file for the others")
-    parser.add_argument("--size", type=parse_size, default="120MB", help="bytes of text in all (%(default)s)")
+    parser.add_argument("train", type=Path, help="file for nine tenths of the size")
+    parser.add_argument("test", type=Path, help="file for one tenth of it")
+    least = (
+        f"least bytes of text in all (%(default)s); each file grows by {2 * BLOCK_ROWS} rows at a time "
+        "(12 MB with the default columns and words) until it has its part"
+    )
+    parser.add_argument("--size", type=parse_size, default="120MB", help=least)
     parser.add_argument("--features", type=int, default=1 << 18, help="columns (%(default)s)")
     parser.add_argument("--length", type=float, default=120.0, help="words of a row (%(default)s)")
     parser.add_argument("--noise", type=float, default=0.03, help="share of wrong labels (%(default)s)")
