@@ -168,7 +168,9 @@ def _support(objective, w, b, row):
         return  # every row that weighs something, unless its slope underflows
     excess, held = objective.excess(w, b), objective.cost > 0
     sizes = abs(objective.goal).max() + objective.sizes(w).max() + abs(b)
-    edge = (1e-5 if isinstance(objective, Expanded) else 1e-9) * (1 + float(sizes))
+    # Of a nu problem its margin is near 1 as the solvers see it, whatever rho is.
+    ones = 4 if isinstance(objective, NuObjective) else 1
+    edge = (1e-5 if isinstance(objective, Expanded) else 1e-9) * (ones + float(sizes))
     n_rows = objective.matrix.shape[0]
     least = len(np.unique(objective.first[held & (excess > edge)]))
     most = len(np.unique(objective.first[held & (excess > -edge)]))

@@ -69,14 +69,6 @@ CASES = {
         {"problem": "svc", "loss": "hinge", "bias": "free", "solver": "smo"},
         {},
     ),
-    # Steps in memory end at the limit, too.
-    "a time limit": (
-        {"n": 5, "d": 20, "seed": 188006535, "density": 0.02, "offset": 1.0, "noise": 0.05,
-         "labels": "several", "ranks": 4},
-        {"problem": "svc", "loss": "hinge", "bias": "none", "kernel": "poly", "gamma": 0.01, "degree": 3,
-         "coef0": 1.0, "solver": "smo", "C": 1e7, "tol": 0.01, "time_limit": 1.0},
-        {},
-    ),
 }  # fmt: skip
 
 

@@ -250,3 +250,19 @@ class TestBadInput:
     def test_what_the_report_does_not_have(self, rows, options):
         with pytest.raises(UsageError, match="smo"):
             smo(rows[0], rows[1], **options)
+
+
+def test_steps_between_two_reads_end_at_a_time_limit(rows, monkeypatch):
+    calls, examine = Counter(), Smo._examine
+
+    def counted(self, *arguments, **options):
+        calls[options["only_free"]] += 1
+        return examine(self, *arguments, **options)
+
+    smo(*rows[:2], C=1.0, bias="free")  # What is compiled takes no time any more
+    monkeypatch.setattr(Smo, "_examine", counted)
+    smo(*rows[:2], C=1.0, bias="free", max_passes=1)
+    assert calls[True] > 1
+    calls.clear()
+    assert smo(*rows[:2], C=1.0, bias="free", time_limit=1e-9).report["stop_reason"] == "time-limit"
+    assert calls[True] <= 1
