@@ -44,10 +44,18 @@ def _nu(rng, problem, data):
     """A share of the largest nu that the weights of the classes allow."""
     share, most = _one(rng, [0.02, 0.1, 0.3, 0.6, 0.9, 0.999]), 1.0
     if problem == "nu-svc":
-        for _, _, objective in make_objectives(make_rows(problem, **data), {"problem": problem}):
-            total = objective.cost[objective.sign > 0].sum()
-            most = min(most, 2.0 * float(min(total, 1 - total)))
+        most = _largest_nu(data)
+        if most == 0.0:  # No row of a class weighs anything
+            del data["weights"]
+            most = _largest_nu(data)
     return float(f"{share * most:.3g}") if share < 0.9 else share * most
+
+
+def _largest_nu(data):
+    """What the class that weighs least allows."""
+    objectives = make_objectives(make_rows("nu-svc", **data), {"problem": "nu-svc"})
+    positive = [float(each.cost[each.sign > 0].sum()) for _, _, each in objectives]
+    return min(1.0, *(2.0 * min(total, 1.0 - total) for total in positive))
 
 
 def _one(rng, choices):
