@@ -79,7 +79,8 @@ class TestSciPy:
         refused(output, InputError, "no numbers in one dimension", source, labels_file=labels)
         labels.write_text("1\n\n")
         refused(output, InputError, r"y.npy:2: b'' is no number", source, labels_file=labels)
-        refused(output, StorageError, "none.txt", source, labels_file=tmp_path / "none.txt")
+        missing = "none.txt: there is no such file of labels"
+        refused(output, InputError, missing, source, labels_file=tmp_path / "none.txt")
         (tmp_path / "a.svm").write_text("1 1:1\n")
         refused(
             output, UsageError, "labels_file is for a file of SciPy", tmp_path / "a.svm", labels_file=labels
