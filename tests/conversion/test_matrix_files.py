@@ -14,7 +14,7 @@ from helpers.store_data import assert_same, random_rows, read_all
 
 import ooc_svm
 from ooc_svm.conversion import anndata_rows, npz, parquet
-from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
 from ooc_svm.store import open_store
 
 
