@@ -163,7 +163,7 @@ class TestRefused:
         with pytest.raises(InputError, match="sample_weight have values that are not finite: nan in row 33"):
             train(matrix, labels, sample_weight=weights)
         foreign = make_anndata(tmp_path / "b", matrix, label=labels, weight=weights)
-        with pytest.raises(InputError, match="row 33, from 0, of .* has the weight nan in obs/weight"):
+        with pytest.raises(InputError, match=r"row 33, from 0, of .* has the weight nan in obs/weight"):
             train(foreign)
         with pytest.raises(InputError, match=r"300 rows but sample_weight of shape \(3,\)"):
             train(matrix, labels, sample_weight=[1, 2, 3])
