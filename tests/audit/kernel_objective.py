@@ -85,7 +85,10 @@ class Expanded(Objective):
         return w @ self.expanded.own @ w + (LONG(b) ** 2 if self.bias == "penalized" else LONG(0))
 
     def square(self, multipliers):
-        return multipliers @ self.expanded.own @ multipliers
+        # No less than it is: what the values of the kernel lose may be all of it, and D would be no bound.
+        size = abs(multipliers) @ abs(self.expanded.own) @ abs(multipliers)
+        lost = 16 * len(multipliers) * np.finfo(LONG).eps * size
+        return multipliers @ self.expanded.own @ multipliers + lost
 
 
 @dataclass(frozen=True)

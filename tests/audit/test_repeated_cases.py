@@ -14,6 +14,18 @@ CASES = {
          "gamma": 0.1, "solver": "block-smo"},
         {},
     ),
+    "targets of 0, a kernel in working sets": (
+        {"n": 2, "d": 2, "seed": 119247208, "density": 0.1, "noise": 0.0},
+        {
+            "problem": "svr",
+            "loss": "epsilon-insensitive",
+            "bias": "free",
+            "kernel": "rbf",
+            "gamma": 0.1,
+            "solver": "block-smo",
+        },
+        {},
+    ),
     "constant targets, a kernel by cutting planes": (
         {"n": 101, "d": 1, "seed": 807707125, "values": "ones", "noise": 0.0, "labels": "constant",
          "target_offset": 1e8},

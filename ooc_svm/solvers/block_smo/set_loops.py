@@ -206,7 +206,8 @@ def add_sums(loss, v, h, errors, bias, targets, costs, sums):  # type: ignore[no
 
     ``errors``: what each score is off by at most. The pulls are ``|v| (|t| + |h|)`` of the positive and of
     the negative multipliers. Of the losses there are the sums of their values, of their steepest slopes g
-    near by, of ``g (|t| + |h| + |b|)`` and g times the errors, and of their values where all scores are 0.
+    near by, of ``g (|t| + |h| + |b|)`` and g times the errors, and of their values where all scores are 0,
+    no less than their costs.
     """
     for i in range(len(v)):
         own, t, size = v[i], targets[i], abs(v[i])
@@ -216,7 +217,7 @@ def add_sums(loss, v, h, errors, bias, targets, costs, sums):  # type: ignore[no
             sums[SLOPES] += g
             sums[SLOPE_SIZES] += g * terms
             sums[SLOPE_ERRORS] += g * errors[i]
-            sums[AT_ZERO] += value(loss, t, t, costs[i])
+            sums[AT_ZERO] += max(value(loss, t, t, costs[i]), costs[i])
         if own == 0.0:
             continue
         sums[VH] += own * h[i]
