@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.errors import DamageError
 from ooc_svm.passes.base import Overlap, Position, Request, RowSet
 from ooc_svm.passes.of_rows import of_rows
+from ooc_svm.solvers.base import does_not_fit
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.rounding import UNIT, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
@@ -121,9 +121,9 @@ def check_again(
     b, k = oracle.space.free(best).tolist()
     loss = yield from loss_at(oracle, best, rows)
     if found.outside:
-        raise damage(origin, f"{found.outside} multipliers are outside their bounds")
+        raise does_not_fit(origin, f"{found.outside} multipliers are outside their bounds")
     if not found.difference <= scores + 4.0 * UNIT * oracle.space.norm(weights):
-        raise damage(origin, "the scores in it are not those of its weights")
+        raise does_not_fit(origin, "the scores in it are not those of its weights")
     own = oracle.space.penalized(best)
     primal = 0.5 * float(own @ own) + oracle.C * loss
     again = Again(primal, primal_rounding(oracle, norms.sums, n_rows, best, scores, loss), 0.0, 0.0, False)
@@ -143,8 +143,3 @@ def check_again(
     else:
         again.feasible = size <= wanted * (1.0 + few)
     return again
-
-
-def damage(origin: str, what: str) -> DamageError:
-    """The error that refuses a checkpoint."""
-    return DamageError(f"the checkpoint in {origin} does not fit the data: {what}; start the run again")

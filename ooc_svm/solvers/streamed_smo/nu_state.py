@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.solvers.base import does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.streamed_smo.bracket import SAME, Member, MemberState
-from ooc_svm.solvers.streamed_smo.nu_check import Again, damage
+from ooc_svm.solvers.streamed_smo.nu_check import Again
 from ooc_svm.solvers.streamed_smo.nu_search import NuSearch
 from ooc_svm.solvers.streamed_smo.state import SmoState
 
@@ -83,7 +84,9 @@ class NuState:
         certificate = self.certificate
         error = again.primal_rounding + certificate.primal_rounding
         if not abs(again.primal - certificate.primal) <= error:
-            raise damage(origin, f"it says that P is {certificate.primal!r}, and it is {again.primal!r}")
+            raise does_not_fit(
+                origin, f"it says that P is {certificate.primal!r}, and it is {again.primal!r}"
+            )
         if not again.primal_rounding <= (1.0 + SAME) * certificate.primal_rounding:
             certificate.primal_rounding = again.primal_rounding
         bound, rounding = trivial, 0.0

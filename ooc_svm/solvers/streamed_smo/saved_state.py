@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
-from ooc_svm.errors import DamageError
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, RowSlice
+from ooc_svm.solvers.base import does_not_fit
 from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import primal_value
@@ -144,7 +144,7 @@ def find_again(
     if wrong is None and off:
         wrong = f"it says that P is {certificate.primal!r}, and it is {primal!r}"
     if wrong is not None:
-        raise DamageError(f"the checkpoint in {origin} does not fit the data: {wrong}; start the run again")
+        raise does_not_fit(origin, wrong)
     certificate.primal_rounding = max(certificate.primal_rounding, rounding)
     return found
 
