@@ -12,7 +12,7 @@ from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, count, describe_labels, describe_values, seconds
 from ooc_svm.cli.help import Command
 from ooc_svm.cli.options import InsecureCluster, Layer, Memory, Quiet, Scheduler, Threads, argument, option
-from ooc_svm.cli.paths import check_data, file_kind
+from ooc_svm.cli.paths import check_data, check_target, file_kind
 from ooc_svm.cli.reading import (
     BadLines,
     Dtype,
@@ -143,6 +143,7 @@ def convert(
     if output is None:
         raise UsageError("name the store to make by -o STORE")
     _check_inputs(inputs)
+    check_target(output)
 
     from ooc_svm.cli.progress import byte_progress
     from ooc_svm.conversion.convert import convert as run

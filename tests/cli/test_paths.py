@@ -57,6 +57,7 @@ def test_nothing_else_is_written_into_a_store(small: SmallData, model: Path, tmp
     link.symlink_to(small.store)
     metadata, new = link / "zarr.json", tmp_path / "new"
     for arguments in (
+        ["convert", small.text, "-o", link / "inner"],
         ["train", small.store, "-o", link / "m"],
         ["train", small.store, "-o", new, "--report", metadata],
         ["train", small.store, "-o", new, "--log", link / "log"],
