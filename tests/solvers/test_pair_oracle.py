@@ -157,7 +157,7 @@ def test_the_scores_of_the_best_point_do_not_matter_for_a_cut_at_the_last_one(gr
         setup.vectors[best].write(0, size * rng.normal(size=len(labels)))
         # Many pairs differ by exactly 1.
         setup.vectors[previous].write(0, np.arange(len(labels)) % 4.0)
-        loss, n_rows, (cut,), _ = setup.answer(setup.oracle.cut(w))
+        loss, n_rows, (cut,), *_ = setup.answer(setup.oracle.cut(w))
         found.append((loss, n_rows, cut.planes.tobytes(), cut.offsets.tobytes()))
     assert found[0] == found[1] == found[2]
 
@@ -183,6 +183,20 @@ def test_scaled_columns():
     best = 0.5 * v @ v + 2.0 * pair_loss(scaled @ v, pairs, omega)
     assert run.state.certificate.primal == pytest.approx(best, rel=2e-6)
     np.testing.assert_allclose(matrix @ run.solution()[0], scaled @ run.state.best, atol=1e-12)
+
+
+def test_pairs_are_counted_once_an_iteration(monkeypatch):
+    matrix, labels, qid, weights = data_of("ranks")
+    requests = []
+
+    def count(request, *rest):
+        requests.append(request)
+        return count_active_pairs(request, *rest)
+
+    monkeypatch.setattr(active_module, "count_active_pairs", count)
+    run = Setup(matrix, labels, qid=qid, weights=weights).solve("cutting-plane", tol=1e-3)
+    assert run.state.certificate.passes > 3
+    assert len(requests) == run.state.certificate.passes + 1
 
 
 def test_a_line_search_saves_reads():

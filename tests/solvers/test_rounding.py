@@ -99,9 +99,9 @@ def test_the_bound_of_cuts_of_rows(kind, C, groups):
     points = []
 
     class Watched(type(oracle)):
-        def cut(self, w):
+        def cut(self, w, counted=None):
             points.append(w.copy())
-            return super().cut(w)
+            return super().cut(w, counted)
 
     watched = Watched(oracle.losses, oracle.C, oracle.space, oracle.groups)
     run = CuttingPlane(watched, Stopping(0.0, 5), CuttingPlaneState.fresh(matrix.shape[1], 200))

@@ -47,7 +47,7 @@ def test_a_cut_is_a_lower_bound_and_tight_where_it_was_taken(ones, groups, weigh
     engine = engine_for(matrix, labels, oracle, weights)
     omega = np.where(labels > 0, 2.0, 0.5) * (1.0 if weights is None else weights)
     w = rng.normal(size=matrix.shape[1])
-    loss, n_support, (cuts,), _ = answer(engine, oracle.cut(w))
+    loss, n_support, (cuts,), *_ = answer(engine, oracle.cut(w))
     assert loss == pytest.approx(group_losses(matrix, labels, w, groups, omega).sum())
     assert n_support == (labels * (matrix @ w) < 1.0).sum()
     np.testing.assert_allclose(cuts.offsets - cuts.planes @ w, group_losses(matrix, labels, w, groups, omega))
@@ -65,7 +65,7 @@ def test_a_cut_with_scale_and_bias():
     engine = engine_for(matrix, labels, oracle)
     seen = np.hstack([matrix.toarray() * scale, np.ones((len(labels), 1))])
     w = rng.normal(size=seen.shape[1])
-    loss, _, (cuts,), _ = answer(engine, oracle.cut(w))
+    loss, _, (cuts,), *_ = answer(engine, oracle.cut(w))
     violated = labels * (seen @ w) < 1.0
     np.testing.assert_allclose(cuts.planes[0], seen[violated].T @ labels[violated])
     assert loss == pytest.approx(np.maximum(0, 1 - labels * (seen @ w)).sum())
@@ -89,7 +89,7 @@ def test_trial_cuts_are_those_of_the_points_on_the_ray(thetas, weighted):
     np.testing.assert_allclose(engine.vectors["model/previous"].read(0, len(labels)), seen @ w, atol=1e-12)
     for theta, cut in zip(sorted(thetas), cuts, strict=True):
         point = moved + theta * (w - moved)
-        _, _, (there,), _ = answer(engine, oracle.cut(point))
+        _, _, (there,), *_ = answer(engine, oracle.cut(point))
         np.testing.assert_allclose(cut.planes, there.planes, atol=1e-10)
         np.testing.assert_allclose(cut.offsets, there.offsets)
 

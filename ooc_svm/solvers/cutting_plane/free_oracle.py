@@ -172,7 +172,9 @@ class FreeCutOracle(RowCutOracle):
     def cut_vectors(self) -> dict[str, npt.DTypeLike]:
         return self.vectors
 
-    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]:
+    def cut(
+        self, w: Float64Array, counted: None = None
+    ) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array, None]]:
         """One read of the data: loss and rows with a loss at w with the best free parameters; cuts at w."""
         best, last, thetas = (w, w, np.ones(1)) if w.any() else self.start()
         cuts, _, _ = yield from self.read(last, 0.0, thetas, np.empty(0), None, best)
@@ -180,7 +182,7 @@ class FreeCutOracle(RowCutOracle):
             cuts = [*self.constant_cuts(), *cuts]
         settled, loss = yield from self.settle(1.0, w, math.inf)
         found: Float64Array = yield RowPass(LossesAt(self.losses, 1.0, self._pair(settled)))
-        return loss, int(found[1]), cuts, settled
+        return loss, int(found[1]), cuts, settled, None
 
     def read(
         self,

@@ -13,17 +13,20 @@ At an exact master problem, ``P(w) - D = C (R(w) - r)``: the paper's epsilon is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.passes.base import Overlap, Request
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.base import KeptScores, Sample, Steps
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
+from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.oracle_solver import CutOracle, OracleSolver
 from ooc_svm.solvers.rounding import Rounding
 from ooc_svm.solvers.stopping import Stopping
@@ -69,6 +72,7 @@ class CuttingPlane(OracleSolver):
     _origin: str | None = None
     _scores: str | None = None  # Row vector of the scores of the best point, if they are kept
     _facts: dict[str, float] = field(default_factory=dict)
+    _counted: Any = None  # What the last read has counted for the next one; not of the state
 
     def steps(self) -> Steps:
         oracle, state, certificate = self.oracle, self.state, self.certificate
@@ -77,7 +81,7 @@ class CuttingPlane(OracleSolver):
             yield from self._go_on(None)
             self._scores = next(iter(oracle.cut_vectors), None)
         while certificate.stop_reason is None:
-            loss, n_support, cuts, point = yield from self._reading(oracle.cut(state.w))
+            loss, n_support, cuts, point = yield from self._read(state.w)
             loss_error = self._error_at(point)
             if certificate.offer_primal(*self._value(point, loss, loss_error)):
                 yield from self._keep(point, n_support)
@@ -92,7 +96,7 @@ class CuttingPlane(OracleSolver):
 
     def prune(self, features: npt.NDArray[np.bool_]) -> Steps:
         w = self.oracle.space.without(self.state.best, features)
-        loss, n_support, _, point = yield from self._reading(self.oracle.cut(w))
+        loss, n_support, _, point = yield from self._read(w)
         self.certificate.prune(*self._value(point, loss, self._error_at(point)), self.stopping)
         yield from self._keep(point, n_support)
         yield from self._find_facts()
@@ -102,6 +106,14 @@ class CuttingPlane(OracleSolver):
         """Row vector of the scores of the last read, if they are kept."""
         *_, last = None, *self.oracle.cut_vectors
         return last
+
+    def _read(
+        self, w: Float64Array
+    ) -> Generator[Request | Overlap, Any, tuple[float, int, list[Cuts], Float64Array]]:
+        """One read of the data: the loss at w, rows with a loss, cuts, and the point that the loss is of."""
+        cut = self.oracle.cut(w, self._counted)
+        loss, n_support, cuts, point, self._counted = yield from self._reading(cut)
+        return loss, n_support, cuts, point
 
     def _error_at(self, point: Float64Array) -> float:
         """Rounding of the loss at a point whose scores come from a read."""
@@ -130,7 +142,7 @@ class CuttingPlane(OracleSolver):
         )
 
     def sample(self) -> Sample:
-        return self._sample(self.oracle.cut(self.state.w))
+        return self._sample(self.oracle.cut(self.state.w, None))
 
     def is_sound(self) -> bool:
         return self.state.is_sound(self.oracle)

@@ -100,8 +100,8 @@ class CutOracle(Protocol):
     def no_count(self) -> Any: ...
 
     def cut(
-        self, w: Float64Array
-    ) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]: ...
+        self, w: Float64Array, counted: Any
+    ) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array, Any]]: ...
 
     def value_again(
         self, w: Float64Array, step: float | None

@@ -230,16 +230,24 @@ class PairCutOracle(RayScores, NoFreeParameters):
         """What comes before the first read: nothing."""
         yield from ()
 
-    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]:
-        """One read of the data: the loss at w, rows with a loss, cuts at the point of the last read; w."""
+    def cut(
+        self, w: Float64Array, counted: PairSlope | None = None
+    ) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array, PairSlope]]:
+        """One read of the data: the loss at w, rows with a loss, cuts at the point of the last read; w.
+
+        ``counted``: what the last read came back with as the last of these, for the coefficients of its
+        point; None if they are to be counted first.
+        """
         previous = self.previous
         weights, _ = self.space.to_data(w)
-        counted: PairSlope = yield PairPass(self.pairs.rows, previous, previous, 0.0, self.coefficients)
+        count = PairPass(self.pairs.rows, previous, previous, 0.0, self.coefficients)
+        if counted is None:
+            counted = yield count
         rule = CountedCut(self.coefficients, self.best, previous, 0.0, False)
         result: LinearSums = yield LinearPass(weights[:, None], np.zeros(1), (rule,))
         cuts = self._cut((result.vectors[:, :, 0], counted.offsets))
-        found: PairSlope = yield PairPass(self.pairs.rows, previous, previous, 0.0)
-        return found.loss / self.pairs.total, found.n_rows, [cuts], w
+        found: PairSlope = yield count
+        return found.loss / self.pairs.total, found.n_rows, [cuts], w, found
 
     def read(
         self,

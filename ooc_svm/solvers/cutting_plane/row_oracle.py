@@ -150,12 +150,14 @@ class RowCutOracle(NoFreeParameters):
         """
         return np.array([min(slope * t + offset, max(t, 1.0)) for slope, offset in TRIALS[points]])
 
-    def cut(self, w: Float64Array) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array]]:
+    def cut(
+        self, w: Float64Array, counted: None = None
+    ) -> Generator[Request, Any, tuple[float, int, list[Cuts], Float64Array, None]]:
         """One read of the data: the loss R(w), the number of rows with a loss, cuts at w, and w."""
         result: LinearSums = yield self._pass(w, RowCut(self.losses, self.groups, self.keeps_scores))
         losses, offsets, coefficients, rows = result.sums[0]
         planes = self.space.from_data(result.vectors[:, 0], coefficients)
-        return float(losses.sum()), int(rows.sum()), [Cuts(planes, offsets.copy())], w
+        return float(losses.sum()), int(rows.sum()), [Cuts(planes, offsets.copy())], w, None
 
     def read(
         self,
