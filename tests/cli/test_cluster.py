@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -43,7 +44,12 @@ def test_no_process_is_left_when_a_training_is_ended(tmp_path, small, scratch_fo
     wait_until(lambda: gone(pids))
     assert not list(scratch_folder.glob("ooc-svm-rows-*"))
     assert [path for path in states.iterdir() if not path.name.startswith("checkpoint-")] == []
-    assert not (tmp_path / "m").exists()
+    # Where the first read was complete the model so far is written, whole.
+    read = re.search(r"interrupted after (\d+) passes", errors)
+    assert (tmp_path / "m").exists() == (read is not None and int(read[1]) > 0)
+    if (tmp_path / "m").exists():
+        report = load_model(tmp_path / "m").report
+        assert (report["converged"], report["stop_reason"]) == (False, "signal")
 
 
 def test_help_names_the_engines():
