@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ooc_svm.errors import DamageError, InputError
 from ooc_svm.store.anndata_writer import AnnDataWriter
 from ooc_svm.store.codecs import most_text_bytes
-from ooc_svm.store.layout import CHUNK_ROWS
+from ooc_svm.store.layout import CHUNK_ROWS, METADATA
 from ooc_svm.store.row_names import index_array
 from ooc_svm.store.trees import Tree
 from ooc_svm.system.memory import format_size
@@ -21,6 +21,12 @@ _PARTS = {
     "nullable-boolean": ("values", "mask"),
     "nullable-string-array": ("values", "mask"),
 }
+
+# Attributes of such columns that have a meaning; their values are text, or true and false.
+_ATTRIBUTES = ("encoding-type", "encoding-version", "ordered", "na-value")
+
+# Names in a frame that are no columns.
+_NO_COLUMNS = (".", "..", "_index", METADATA)
 
 # Characters of a chunk from which on the next one is read when this one is written: they would add up.
 _LONG_TEXT = 1 << 22
@@ -47,6 +53,8 @@ class FrameCopies:
         self._copy_array(index, f"{name}/_index", length)
         kept = []
         for column in columns:
+            if column in kept:  # named twice
+                continue
             if self._copy_column(name, column, length):
                 kept.append(column)
             else:
@@ -56,7 +64,7 @@ class FrameCopies:
 
     def _copy_column(self, frame: str, column: Any, length: int) -> bool:
         """Copy a column, of one array or of two; False where it is of another kind."""
-        if not isinstance(column, str) or not column or "/" in column or column in (".", "..", "_index"):
+        if not isinstance(column, str) or not column or "/" in column or column in _NO_COLUMNS:
             return False
         name = f"{frame}/{column}"
         attributes = self._tree.attributes(name)
@@ -66,7 +74,8 @@ class FrameCopies:
         parts = _PARTS.get(str(attributes.get("encoding-type")))
         if parts is None:
             return False
-        self._writer.group(name, attributes)
+        known = {key: attributes[key] for key in _ATTRIBUTES if isinstance(attributes.get(key), str | bool)}
+        self._writer.group(name, known)
         for part in parts:
             place = f"{name}/{part}"
             self._copy_array(place, place, None if part == "categories" else length)

@@ -113,14 +113,28 @@ class MatrixBlocks:
         for array in (self._ids, self._data):
             self._check_step(array.step * array.dtype.itemsize)
 
+    @property
+    def _most_bytes(self) -> int:
+        return 64 * self._elements
+
     def _check_step(self, nbytes: int) -> None:
         """What is decoded at once must fit the memory."""
-        most = 64 * self._elements
+        most = self._most_bytes
         if nbytes > most:
             raise MemoryBudgetError(
                 f"{self._layout.name} of {self._tree.location} has chunks of {format_size(nbytes)}, and "
                 f"{format_size(most)} are there for one: allow more ({parameter('memory')}), or write "
                 "the file with smaller chunks"
+            )
+
+    def _check_row(self, row: int, n_values: int) -> None:
+        """A row is read at once, however long it is: as it is stored, with wide ids, and converted."""
+        each = self._width + np.dtype(np.int64).itemsize + self._dtype.itemsize
+        if n_values * each > self._most_bytes:
+            raise MemoryBudgetError(
+                f"row {row}, from 0, of {self._layout.name} of {self._tree.location} has {n_values} stored "
+                f"values, and there is memory for {self._most_bytes // each} at once: allow more "
+                f"({parameter('memory')})"
             )
 
     def _damage(self, what: str) -> DamageError:
@@ -164,6 +178,8 @@ class MatrixBlocks:
             first = 0
             while first < len(pointers) - 1:
                 reach = int(np.searchsorted(pointers, pointers[first] + self._elements, side="right")) - 1
+                if reach == first:
+                    self._check_row(start + first, int(pointers[first + 1] - pointers[first]))
                 last = max(first + 1, min(reach, len(pointers) - 1))
                 own = pointers[first : last + 1]
                 ids, values = self._read(int(own[0]), int(own[-1]), self._layout.n_features)

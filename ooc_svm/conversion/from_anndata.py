@@ -35,9 +35,6 @@ from ooc_svm.text.reader import InputPath
 
 _FRAMES = ("obs", "var")
 
-# Bytes of memory for each stored value of a block: ids and values as read, as converted, and a mask.
-_BYTES_PER_ELEMENT = 4
-
 _OF_TEXT = {
     "index_base": 1,
     "features": None,
@@ -105,7 +102,7 @@ class _Conversion:
     def run(self, started: float) -> ConvertReport:
         options, layout = self._options, self._layout
         plan = self._plan()
-        blocks = MatrixBlocks(self._tree, layout, options.dtype, plan.chunk_bytes // _BYTES_PER_ELEMENT)
+        blocks = MatrixBlocks(self._tree, layout, options.dtype, plan.block_elements)
         scratch = Scratch(options.output)
         threads = plan.write_threads
         with (

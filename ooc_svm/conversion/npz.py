@@ -5,7 +5,9 @@ The arrays in the archive are streams: each is read once, in order, a block at a
 
 from __future__ import annotations
 
+import lzma
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -31,11 +33,23 @@ from ooc_svm.text.reader import TextCounts
 
 _ADVICE = "save the file again"
 _MOST_DIMENSIONS = 2
-_BYTES_PER_ELEMENT = 4
 _NUMPY_MAGIC = b"\x93NUMPY"
 _ROWS_AT_ONCE = 1 << 16
 # Limit of a line with a label, in bytes: a file without lines is not read whole.
 _LONGEST_LINE = 1 << 12
+
+
+# What damaged archives and headers of arrays raise; RuntimeError where a member is encrypted.
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    tokenize.TokenError,
+    ValueError,
+    KeyError,
+    EOFError,
+    RuntimeError,
+)
 
 
 @contextmanager
@@ -43,7 +57,7 @@ def _damage(location: str) -> Iterator[None]:
     try:
         with storage_errors("reading", Path(location), "check the disk and permissions"):
             yield
-    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, NotImplementedError) as error:
+    except _UNREADABLE as error:
         if isinstance(error, InputError | UsageError):
             raise
         raise DamageError(f"{location} cannot be read ({str(error)[:160]}); {_ADVICE}") from error
@@ -124,9 +138,7 @@ class NpzRows:
         self._by_columns = layout.encoding == "csc_matrix"
         columns = np.dtype(np.float64).itemsize * layout.n_rows
         self.plan = plan_conversion(options, sorts=self._by_columns, columns=columns)
-        self._blocks = MatrixBlocks(
-            archive, layout, options.dtype, self.plan.chunk_bytes // _BYTES_PER_ELEMENT
-        )
+        self._blocks = MatrixBlocks(archive, layout, options.dtype, self.plan.block_elements)
         options.check_width(f"{path}", layout.n_features)
         self._labels = _read_labels(options.labels_file, layout.n_rows, f"{path}")
         self.counts = TextCounts(n_features=layout.n_features)

@@ -23,7 +23,10 @@ from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.files import is_same_file, put_file, remove_file, status_of, storage_errors
 from ooc_svm.system.folders import Scratch
 from ooc_svm.text.inputs import InputMetadata
-from ooc_svm.text.reader import InputPath, TextCounts
+from ooc_svm.text.reader import REJECTED, InputPath, TextCounts
+
+# Bytes of the first line of a file that tell whether it has bad lines: the name of an input is in it.
+_LONGEST_NOTE = 1 << 13
 
 _RECORDED_OPTIONS = ("index_base", "features", "dtype", "labels", "shuffle", "group")
 
@@ -89,6 +92,15 @@ def check_rejected(target: AnyPath, inputs: Sequence[InputPath]) -> None:
         raise UsageError(f"{target} is no regular file, but the bad lines go there: move it away")
     if any(is_same_file(name, target) for name in inputs):
         raise UsageError(f"{target} is an input, but the bad lines go there: rename it")
+    if status is not None and not _is_rejected(target):
+        raise UsageError(f"{target} is a file of something else, but the bad lines go there: move it away")
+
+
+def _is_rejected(target: AnyPath) -> bool:
+    """Whether a file has the bad lines of another run, or nothing."""
+    with storage_errors("reading", target, "check permissions"), open(target, "rb") as file:
+        line = file.readline(_LONGEST_NOTE)
+    return not line or REJECTED.match(line) is not None
 
 
 def _publish(reject_file: Path, target: AnyPath, n_lines: int) -> AnyPath | None:

@@ -19,6 +19,7 @@ from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows, RowBlock
 from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
+from ooc_svm.data.matrix import exact_numbers
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, parameter
 from ooc_svm.store.validate import RuleError, check_rows, sort_rows
 from ooc_svm.system.files import storage_errors
@@ -29,6 +30,8 @@ from ooc_svm.text.reader import TextCounts
 _COLUMNS = ("indices", "values", "label")
 _OPTIONAL = ("qid", "weight")
 _BATCH_ROWS = 1 << 12
+# Arrow takes some 60 bytes for each entry of the two lists, twice what their rows take.
+_ARROW_COPIES = 2
 
 
 def _arrow() -> Any:
@@ -105,10 +108,13 @@ class ParquetRows:
         """The rows in order."""
         done = 0
         for path, metadata in zip(self._paths, self.inputs, strict=True):
-            with _damage(path), self._arrow.parquet.ParquetFile(path) as file:
+            with (
+                _damage(path),
+                self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file,
+            ):
                 self._check_groups(path, file.metadata)
-                first_row = self.counts.rows
-                for batch in file.iter_batches(_BATCH_ROWS, columns=[*_COLUMNS, *self._optional]):
+                first_row, columns = self.counts.rows, [*_COLUMNS, *self._optional]
+                for batch in file.iter_batches(self._batch_rows(file.metadata), columns=columns):
                     yield self._block(path, first_row, batch)
                     share = (self.counts.rows - first_row) / max(file.metadata.num_rows, 1)
                     self._progress(done + int(share * (metadata.size or 0)))
@@ -126,6 +132,23 @@ class ParquetRows:
                 f"one: allow more ({parameter('memory')}), or write smaller row groups"
             )
 
+    def _batch_rows(self, metadata: Any) -> int:
+        """Rows that are decoded at once: by the mean length of the lists, in the group where it is largest.
+
+        Encoded values say nothing of it: a column of one number takes next to no bytes.
+        """
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        longest = max(
+            (
+                group.column(i).num_values / group.num_rows
+                for group in groups
+                if group.num_rows
+                for i in range(group.num_columns)
+            ),
+            default=1.0,
+        )
+        return max(1, min(_BATCH_ROWS, int(self.plan.block_elements / (_ARROW_COPIES * longest))))
+
     def _block(self, path: str, first_row: int, batch: Any) -> WeightedRows:
         start = self.counts.rows
         place = f"{path}: row {{row}}, from 0,".format
@@ -137,7 +160,9 @@ class ParquetRows:
         if ids.dtype.kind not in "iu" or values.dtype.kind not in "iuf":
             raise InputError(f"{path} has indices of {ids.dtype} and values of {values.dtype}")
         rows = self._rows(indptr, ids, values, lambda row: place(row=start - first_row + row))
-        label = self._numbers(batch.column("label"), path, "label").astype(np.float64)
+        label = exact_numbers(
+            f"{path}: label", self._numbers(batch.column("label"), path, "label"), start - first_row
+        )
         extra = {name: self._numbers(batch.column(name), path, name) for name in self._optional}
         qids = extra["qid"].astype(np.int64) if "qid" in extra else None
         weights = extra["weight"].astype(np.float64) if "weight" in extra else None

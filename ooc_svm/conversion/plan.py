@@ -28,6 +28,8 @@ _SMALLEST_CHUNK = 1 << 18
 _FIXED_BYTES = 16 << 20
 # Share of the memory, besides that of the program, for the names of sets of labels, and the least in bytes.
 _NAMES_SHARE, _FEWEST_NAMES = 0.4, 4 << 20
+# Bytes of a chunk of text, each of which takes several of memory, for a stored value of a block of a matrix.
+_BYTES_PER_ELEMENT = 4
 # Smallest memory for rows that wait to be spilled together, in bytes: with less, single writes become tiny.
 _SMALLEST_REORDER = 32 << 20
 
@@ -49,6 +51,11 @@ class ConversionPlan:
     reorder_bytes: int
     names_bytes: int = 0
     held_bytes: int = 0
+
+    @property
+    def block_elements(self) -> int:
+        """Stored values of a block of a matrix: ids and values as read, as converted, and a mask."""
+        return self.chunk_bytes // _BYTES_PER_ELEMENT
 
 
 def _writer_bytes(threads: int, value_bytes: int) -> int:

@@ -23,7 +23,7 @@ import google_crc32c
 import numpy as np
 
 from ooc_svm.errors import DamageError, StorageError
-from ooc_svm.store.chunk_files import CHECKSUM_BYTES
+from ooc_svm.store.codecs import CHECKSUM_BYTES
 from ooc_svm.store.storage import Bytes, LocalStorage, MissingError, NewBytes
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.memory import parse_size
@@ -163,15 +163,16 @@ def _lock(folder: Path) -> int:
 
 
 def _folders(parent: Path) -> list[Path]:
-    """The folders of a cache, the one that was used longest ago first."""
+    """The folders of a cache that this user made, the one that was used longest ago first."""
     if not parent.is_dir():
         return []
     found = []
     for each in parent.iterdir():
         if each.name.startswith(_PREFIX):
             with suppress(FileNotFoundError):
-                if (each / _LOCK).exists():
-                    found.append((each.stat().st_mtime, each))
+                status = each.stat()
+                if status.st_uid == os.geteuid() and (each / _LOCK).exists():
+                    found.append((status.st_mtime, each))
     return [each for _, each in sorted(found)]
 
 

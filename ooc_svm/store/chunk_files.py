@@ -17,12 +17,9 @@ from numcodecs import blosc
 
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
+from ooc_svm.store.codecs import BLOSC_HEADER_BYTES, CHECKSUM_BYTES
 from ooc_svm.store.metadata import ArrayInfo
 from ooc_svm.store.storage import ADVICE, READ_ADVICE, Bytes, Storage
-
-# Bytes of the header of a blosc frame; the size of the frame is in the last four.
-_HEADER_BYTES = 16
-CHECKSUM_BYTES = 4
 
 _scratch = threading.local()
 
@@ -99,8 +96,8 @@ class ChunkFiles:
     def _decode(self, index: int, out: npt.NDArray[Any]) -> None:
         """Read and check a chunk, and decompress it into ``out``."""
         frame = self._frame(index)
-        header = frame[:_HEADER_BYTES]
-        if len(header) < _HEADER_BYTES or header.view("<u4")[1::2].tolist() != [out.nbytes, len(frame)]:
+        header = frame[:BLOSC_HEADER_BYTES]
+        if len(header) < BLOSC_HEADER_BYTES or header.view("<u4")[1::2].tolist() != [out.nbytes, len(frame)]:
             raise DamageError(f"{self._chunk(index)} is no blosc frame of {out.nbytes} bytes; {ADVICE}")
         try:
             blosc.decompress(frame, out)
@@ -115,7 +112,7 @@ class ChunkFiles:
 
 def largest_file(n_bytes: int) -> int:
     """Largest file of a chunk of so many bytes: what does not get smaller is stored as it is."""
-    return n_bytes + _HEADER_BYTES + CHECKSUM_BYTES
+    return n_bytes + BLOSC_HEADER_BYTES + CHECKSUM_BYTES
 
 
 def not_the_chunk(chunk: str) -> DamageError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +37,9 @@ _LZMA_WINDOW = 2**27  # Bytes that the window of lzma may take in addition to th
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 _FRAME_START = 18  # Bytes at the beginning of a frame that are enough to find the size of its content
-_BLOSC_HEADER_BYTES = 16
-_CHECKSUM_BYTES = 4
+# Bytes of the header of a blosc frame; the size of the frame is in the last four.
+BLOSC_HEADER_BYTES = 16
+CHECKSUM_BYTES = 4
 
 # Codecs whose format has a checksum of the content; for zstd it is an option.
 _CHECKSUMMED = ("crc32", "crc32c", "gzip", "zlib", "bz2")
@@ -100,7 +102,7 @@ def check_order(codecs: Sequence[Codec], dtype: np.dtype[Any]) -> None:
     whole &= names.count("bytes") + names.count("vlen-utf8") < 2
     # Strings are objects, and nothing else makes or takes objects.
     whole &= (dtype.kind == "O") == (names[:1] == ["vlen-utf8"]) and "vlen-utf8" not in names[1:]
-    whole &= not deltas or np.dtype(deltas[0].settings.get("dtype")) == dtype
+    whole &= all("dtype" in each.settings and _delta_types(each.settings)[0] == dtype for each in deltas)
     if not whole:
         raise ValueError(f"elements of {dtype} cannot be encoded by {', '.join(names)}")
 
@@ -202,7 +204,7 @@ def _room(name: str, n_bytes: int | None, size: Size) -> Bytes:
 
 
 def _blosc(content: Bytes, settings: Settings, size: Size) -> Bytes:
-    header = np.frombuffer(content[:_BLOSC_HEADER_BYTES].tobytes(), "<u4")
+    header = np.frombuffer(content[:BLOSC_HEADER_BYTES].tobytes(), "<u4")
     whole = len(header) == 4 and int(header[3]) == len(content)
     decoded = _room("blosc", int(header[1]) if whole else None, size)
     blosc.decompress(content, decoded)
@@ -238,9 +240,9 @@ def _zstd_content_size(frame: bytes) -> int | None:
 
 def _checked(content: Bytes, at_start: bool, checksum: Callable[[bytes], int]) -> Bytes:
     """Content without the checksum before or after it, which must be right."""
-    rest = content[_CHECKSUM_BYTES:] if at_start else content[:-_CHECKSUM_BYTES]
-    stored = content[:_CHECKSUM_BYTES] if at_start else content[-_CHECKSUM_BYTES:]
-    expected = checksum(cast(bytes, rest)).to_bytes(_CHECKSUM_BYTES, "little")
+    rest = content[CHECKSUM_BYTES:] if at_start else content[:-CHECKSUM_BYTES]
+    stored = content[:CHECKSUM_BYTES] if at_start else content[-CHECKSUM_BYTES:]
+    expected = checksum(cast(bytes, rest)).to_bytes(CHECKSUM_BYTES, "little")
     if stored.tobytes() != expected:
         raise ValueError("its checksum is not that of its content")
     return rest
@@ -286,7 +288,7 @@ def _same(size: Size, settings: Settings) -> Size:
 
 
 def _with_checksum(size: Size, settings: Settings) -> Size:
-    return Size(size.most + _CHECKSUM_BYTES, size.exact)
+    return Size(size.most + CHECKSUM_BYTES, size.exact)
 
 
 def _compressed(size: Size, settings: Settings) -> Size:
@@ -312,15 +314,11 @@ def _one_of(*values: Any) -> Callable[[Any], bool]:
 
 
 def _number_type(value: Any) -> bool:
-    """Whether a text is a plain type of numbers: a kind and a size, in any byte order."""
-    return isinstance(value, str) and value.lstrip("<>|=") in _NUMBER_TYPES
+    """Whether a text is a plain type of numbers: a name, or a kind and a size in any byte order."""
+    return isinstance(value, str) and _NUMBER_TYPE.fullmatch(value) is not None
 
 
-_NUMBER_TYPES = {
-    *("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"),
-    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64"),
-}
+_NUMBER_TYPE = re.compile(r"[<>|=]?([iu][1248]|f[248])|u?int(8|16|32|64)|float(16|32|64)")
 
 _BLOSC_SETTINGS = {
     "cname": _one_of("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd"),

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import RowBlock
+from ooc_svm.parameters import checks
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
 from ooc_svm.store.manifest import StoreMetadata
-from ooc_svm.store.reader import Column, Store, StoreParts
+from ooc_svm.store.reader import BUFFERS, INDEX, Column, Store, StoreParts
 
 
 class LabelledStore(Store):
@@ -61,6 +62,7 @@ class LabelledStore(Store):
         """Buffers for the largest block with all its rows."""
         return self._every.new_buffers()
 
+    @checks(index=INDEX, buffers=BUFFERS)
     def read_block(self, index: int, buffers: BlockBuffers | None = None) -> RowBlock:
         """See `Store.read_block`."""
         self._check_index(index)
@@ -83,9 +85,7 @@ class LabelledStore(Store):
         """See `Store.announce_block`."""
         self._every.announce_block(self._numbers[index])
 
-    def block_stored_bytes(self, index: int) -> int:
-        """See `Store.block_stored_bytes`."""
-        self._check_index(index)
+    def _stored_bytes(self, index: int) -> int:
         return self._every.block_stored_bytes(self._numbers[index])
 
     def _row_in_file(self, row: int) -> int:

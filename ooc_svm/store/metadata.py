@@ -1,8 +1,8 @@
 """The JSON metadata of Zarr arrays and groups, checked by our rules.
 
-A store may come from anywhere. Let through are arrays of one dimension with plain data types and codecs from
-a list, whose chunks have a size that can be decoded. All values that are used are checked, and names that are
-not known are refused where they might change what the bytes mean.
+A store may come from anywhere. Let through are arrays of one dimension, and matrices, with plain data types
+and codecs from a list, whose chunks have a size that can be decoded. All values that are used are checked,
+and names that are not known are refused where they might change what the bytes mean.
 
 Zarr's own classes (`ArrayV3Metadata` and `ArrayV2Metadata`) know the same format, but are no guard. They make
 each codec that a record names (in version 2 even "pickle", after "vlen-utf8"), bound no size, and raise

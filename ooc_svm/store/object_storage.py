@@ -64,8 +64,14 @@ def unpacked(content: bytes) -> dict[str, memoryview]:
     if google_crc32c.value(body) != int.from_bytes(content[-4:], "little") or len(body) < 8:
         return {}
     place = 8 + int.from_bytes(body[:8], "little")
+    try:
+        sizes = json.loads(body[8:place])
+    except ValueError:
+        return {}
+    if not isinstance(sizes, dict) or not all(type(size) is int and size >= 0 for size in sizes.values()):
+        return {}
     files = {}
-    for key, size in json.loads(body[8:place]).items():
+    for key, size in sizes.items():
         files[key] = view[place : place + size]
         place += size
     return files
@@ -74,7 +80,7 @@ def unpacked(content: bytes) -> dict[str, memoryview]:
 def keys_of_store(bucket: Bucket, place: Address) -> set[str]:
     """The keys that a store must have, as its own metadata say: its arrays have all of their chunks.
 
-    None where it lacks `PACK`, or that is damaged.
+    There are none where it lacks `PACK`, or that is damaged.
     """
     try:
         files = unpacked(bytes(bucket.read((place / PACK).key)))

@@ -15,7 +15,8 @@ from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import DamageError, InputError, shown
 from ooc_svm.parameters import PATH, TEXT, UNLABELLED, Kind, checks
 from ooc_svm.store import layout
-from ooc_svm.store.chunk_files import CHECKSUM_BYTES, ChunkFiles, not_the_chunk
+from ooc_svm.store.chunk_files import ChunkFiles, not_the_chunk
+from ooc_svm.store.codecs import CHECKSUM_BYTES
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.feature_names import NAMES, read_names
 from ooc_svm.store.label_summary import label_ranks, most_counted

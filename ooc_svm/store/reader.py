@@ -25,7 +25,7 @@ from ooc_svm.store.row_names import open_row_names
 from ooc_svm.store.storage import Storage
 from ooc_svm.store.validate import NOT_FINITE, UNSORTED, RuleError, check_rows, refusal, sort_rows
 
-_INDEX = at_least(0)
+INDEX = at_least(0)
 # Chunks that are fetched ahead even if no memory is left for it: what a plan leaves unplanned is enough.
 _LEAST_AHEAD = 8
 # Rows ahead of those read whose entries of a column are fetched, where all are read one after another.
@@ -38,7 +38,7 @@ def _read_buffers(buffers: Any) -> BlockBuffers:
     return buffers
 
 
-_BUFFERS = Kind("BlockBuffers", "buffers that new_buffers() made", _read_buffers)
+BUFFERS = Kind("BlockBuffers", "buffers that new_buffers() made", _read_buffers)
 
 
 class Column(Protocol):
@@ -234,7 +234,7 @@ class Store:
         n_nonzeros = max((span.n_nonzeros for span in self.blocks), default=0)
         return BlockBuffers(n_rows, n_nonzeros, self._value_dtype)
 
-    @checks(index=_INDEX, buffers=_BUFFERS)
+    @checks(index=INDEX, buffers=BUFFERS)
     def read_block(self, index: int, buffers: BlockBuffers | None = None) -> RowBlock:
         """Read, decode and check a block.
 
@@ -412,7 +412,7 @@ class Store:
             f"{offence} (chunk {chunk}); make the store again from its source"
         )
 
-    @checks(index=_INDEX)
+    @checks(index=INDEX)
     def block_stored_bytes(self, index: int) -> int:
         """Bytes of the chunk files that reading a block fetches, 0 if it is held (tails apart: tiny)."""
         self._check_index(index)
@@ -430,7 +430,7 @@ class Store:
                 total += int(sizes.sum()) * (stop - start) // info.length
         return total
 
-    @checks(start=_INDEX, stop=_INDEX)
+    @checks(start=INDEX, stop=INDEX)
     def read_labels(self, start: int, stop: int) -> Float64Array:
         """Labels of the rows ``start <= i < stop``, float64, NaN for none; raises as `read_block` does."""
         return self._read_column("label", self.parts.label, start, stop)
@@ -448,12 +448,12 @@ class Store:
                 f"{parameter('unlabelled', 'skip')}, which leaves them out"
             )
 
-    @checks(start=_INDEX, stop=_INDEX)
+    @checks(start=INDEX, stop=INDEX)
     def read_qids(self, start: int, stop: int) -> Int64Array:
         """Group numbers of the rows ``start <= i < stop``, int64; UsageError where the store has none."""
         return self._read_column("qid", self.parts.qid, start, stop)
 
-    @checks(start=_INDEX, stop=_INDEX)
+    @checks(start=INDEX, stop=INDEX)
     def read_weights(self, start: int, stop: int) -> Float64Array:
         """Weights of the rows ``start <= i < stop``, float64; UsageError where the store has none."""
         return self._read_column("weight", self.parts.weight, start, stop)
@@ -462,7 +462,7 @@ class Store:
     def _row_names(self) -> EncodedChunks | None:
         return open_row_names(self.parts.storage, self.n_rows) if self.format_version is None else None
 
-    @checks(start=_INDEX, stop=_INDEX)
+    @checks(start=INDEX, stop=INDEX)
     def read_row_names(self, start: int, stop: int) -> list[str] | None:
         """Names of the rows ``start <= i < stop``; None where rows are only numbered."""
         if not 0 <= start <= stop <= self.n_rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -32,6 +33,9 @@ from ooc_svm.text.label_names import LabelNames
 from ooc_svm.text.label_set_names import LabelSetNames
 
 InputPath = str | os.PathLike[str]
+
+REJECTED = re.compile(rb"# .+:\d+:\d+: ")
+"""How a line above a bad line in a reject file begins: with the place."""
 
 
 @dataclass

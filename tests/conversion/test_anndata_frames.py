@@ -151,3 +151,23 @@ def test_chunks_of_long_text_do_not_add_up(tmp_path, monkeypatch):
     assert most == [1] * 4
     copied = anndata.read_zarr(tmp_path / "a.zarr").obs
     assert {name: list(copied[name]) for name in "ab"} == columns
+
+
+@pytest.mark.parametrize("value", [np.nan, 1 + 2j, h5py.Empty("f8")])
+def test_only_attributes_with_a_meaning_are_copied(tmp_path, value):
+    source = write(tmp_path / "a.h5ad", kind=pd.Categorical(["a", "b"] * 3, ordered=True))
+    with h5py.File(source, "r+") as file:
+        file["obs/kind"].attrs["of mine"] = value
+    ooc_svm.convert(source, tmp_path / "a.zarr")
+    kept = dict(zarr.open_group(tmp_path / "a.zarr")["obs/kind"].attrs)
+    assert kept == {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": True}
+
+
+def test_columns_named_twice_or_as_files_of_a_store(tmp_path):
+    source = write(tmp_path / "a.h5ad", kind=[1.0, 2.0] * 3)
+    with h5py.File(source, "r+") as file:
+        file["obs"].move("kind", "zarr.json")
+        file["obs"].attrs["column-order"] = ["label", "zarr.json", "label"]
+    report = ooc_svm.convert(source, tmp_path / "a.zarr")
+    assert report.columns == ("label",)
+    assert any("zarr.json" in warning for warning in report.warnings)

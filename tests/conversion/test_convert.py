@@ -220,6 +220,17 @@ def test_bad_lines_go_to_their_file(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"a.svm", "a.zarr"}
 
 
+@pytest.mark.parametrize("text", ["1 1:1\n-1 1:2\n", "1 1:1\nbad\n-1 1:2\n"])
+def test_a_file_of_something_else_in_the_place_of_bad_lines_stays(tmp_path, text):
+    (tmp_path / "a.svm").write_text(text)
+    place = tmp_path / "a.zarr.rejected"
+    place.write_text("# of mine: 12 notes\n")
+    with pytest.raises(UsageError, match=r"a.zarr.rejected is a file of something else, .*move it away"):
+        convert(tmp_path / "a.svm", tmp_path / "a.zarr", bad_lines="skip", overwrite=True)
+    assert place.read_text() == "# of mine: 12 notes\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"a.svm", "a.zarr.rejected"}
+
+
 def test_too_many_bad_lines(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\nbad\nworse\n")
     with pytest.raises(InputError, match="more than 1 bad lines"):

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ooc_svm
-from ooc_svm.conversion import anndata_rows, from_anndata
+from ooc_svm.conversion import anndata_rows
+from ooc_svm.conversion import plan as conversion_plan
 from ooc_svm.conversion.anndata_rows import MatrixBlocks, matrix_layout
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.store import open_store
@@ -110,6 +111,7 @@ def test_round_trip(lengths, form, dtype, elements, rows):
         patch.setattr("os.fsync", lambda descriptor: None)
         patch.setattr(anndata_rows, "_BLOCK_ROWS", rows)
         patch.setattr(MatrixBlocks, "_check_step", lambda self, nbytes: None)
+        patch.setattr(MatrixBlocks, "_check_row", lambda self, row, n_values: None)
         source = write(anndata.AnnData(FORMS[form](matrix)), Path(folder, "a.h5ad"))
         tree = Hdf5Tree(source)
         blocks = MatrixBlocks(tree, matrix_layout(tree, None), "float32", elements)
@@ -324,7 +326,7 @@ class TestDamage:
         self.refused(tmp_path / "none.h5ad", InputError, "none.h5ad does not exist")
 
     def test_chunks_that_do_not_fit(self, source, monkeypatch):
-        monkeypatch.setattr(from_anndata, "_BYTES_PER_ELEMENT", 1 << 24)
+        monkeypatch.setattr(conversion_plan, "_BYTES_PER_ELEMENT", 1 << 24)
         self.refused(source, MemoryBudgetError, "has chunks of .*allow more")
 
 

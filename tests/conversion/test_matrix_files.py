@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from helpers.store_data import assert_same, random_rows, read_all
 
 import ooc_svm
-from ooc_svm.conversion import anndata_rows, npz, parquet
+from ooc_svm.conversion import anndata_rows, parquet
+from ooc_svm.conversion import plan as conversion_plan
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, UsageError
 from ooc_svm.store import open_store
 
@@ -50,9 +51,10 @@ class TestSciPy:
         matrix.data[4] = 0
         sp.save_npz(tmp_path / "x.npz", matrix.asformat(form), compressed=compressed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(npz, "_BYTES_PER_ELEMENT", (8 << 20) // per_block)
+            patch.setattr(conversion_plan, "_BYTES_PER_ELEMENT", (8 << 20) // per_block)
             patch.setattr(anndata_rows, "_BLOCK_ROWS", 7)
             patch.setattr(anndata_rows.MatrixBlocks, "_check_step", lambda self, nbytes: None)
+            patch.setattr(anndata_rows.MatrixBlocks, "_check_row", lambda self, row, n_values: None)
             report = ooc_svm.convert(tmp_path / "x.npz", output, labels_file=labels)
         assert report.explicit_zeros == 1
         store = open_store(output)
@@ -112,6 +114,35 @@ class TestSciPy:
         with zipfile.ZipFile(source, "w") as file:
             file.writestr("x.txt", "no matrix")
         refused(output, DamageError, "format.npy", source, labels_file=labels)
+        with zipfile.ZipFile(source, "w", zipfile.ZIP_LZMA) as file:
+            np.save(file.open("format.npy", "w"), np.bytes_("csr"))
+        content = bytearray(source.read_bytes())
+        content[50:80] = bytes(30)
+        source.write_bytes(content)
+        refused(output, DamageError, r"format.npy\) cannot be read \(Corrupt", source, labels_file=labels)
+        sp.save_npz(source, rows[0])
+        with zipfile.ZipFile(source) as file:
+            place = file.getinfo("format.npy").header_offset
+        content = bytearray(source.read_bytes())
+        content[place + 6] |= 1  # the flag of encrypted members, here and in the directory
+        content[content.index(b"PK\x01\x02") + 8] |= 1
+        source.write_bytes(content)
+        refused(output, DamageError, "is encrypted", source, labels_file=labels)
+        sp.save_npz(source, rows[0])
+        labels.write_bytes(labels.read_bytes().replace(b"}", b"{"))
+        refused(output, DamageError, r"y.npy cannot be read \(", source, labels_file=labels)
+
+    def test_a_row_that_does_not_fit_the_memory(self, tmp_path, rows, labels, output, monkeypatch):
+        matrix = rows[0]
+        assert matrix[0].nnz > 2
+        sp.save_npz(tmp_path / "x.npz", matrix)
+        monkeypatch.setattr(conversion_plan, "_BYTES_PER_ELEMENT", 8 << 20)
+        monkeypatch.setattr(anndata_rows.MatrixBlocks, "_check_step", lambda self, nbytes: None)
+        monkeypatch.setattr(anndata_rows.MatrixBlocks, "_most_bytes", 40)
+        message = (
+            r"row \d+, from 0, of the matrix of .*x.npz has \d+ stored values, .*for 2 at once: allow more"
+        )
+        refused(output, MemoryBudgetError, message, tmp_path / "x.npz", labels_file=labels)
 
     def test_unsorted_rows_are_sorted_and_double_entries_refused(self, tmp_path, output):
         source, labels = tmp_path / "x.npz", tmp_path / "y.npy"
@@ -163,6 +194,24 @@ class TestParquet:
         ooc_svm.convert_matrix(*rows, tmp_path / "matrix.zarr", qid=extra["qid"], weight=extra["weight"])
         assert store.id == open_store(tmp_path / "matrix.zarr").id
 
+    @pytest.mark.parametrize(("per_block", "batch"), [(1, 1), (40, 3), (1 << 20, 90)])
+    def test_rows_that_are_decoded_at_once_follow_from_their_length(
+        self, tmp_path, rows, table, output, monkeypatch, per_block, batch
+    ):
+        table = {name: list(column) for name, column in table.items()}
+        table["indices"], table["values"] = [np.arange(1, 7)] * 90, [np.ones(6)] * 90
+        monkeypatch.setattr(conversion_plan, "_BYTES_PER_ELEMENT", (8 << 20) // per_block)
+        taken, block = [], parquet.ParquetRows._block
+
+        def counted(reader, path, first_row, batch):
+            taken.append(batch.num_rows)
+            return block(reader, path, first_row, batch)
+
+        monkeypatch.setattr(parquet.ParquetRows, "_block", counted)
+        ooc_svm.convert(self.save(tmp_path / "a.parquet", table), output)
+        assert max(taken) == batch
+        assert sum(taken) == 90
+
     def test_shuffled_unsorted_and_from_zero(self, tmp_path, rows, table, output):
         table["indices"] = [row[::-1] - 1 for row in table["indices"]]
         table["values"] = [row[::-1] for row in table["values"]]
@@ -199,6 +248,13 @@ class TestParquet:
         source = self.save(tmp_path / "a.parquet", table)
         refused(output, InputError, message, source)
 
+    def test_labels_that_float64_does_not_tell_apart(self, tmp_path, table, output):
+        source = self.save(tmp_path / "a.parquet", table | {"label": 2**53 - 80 + np.arange(90)})
+        message = (
+            "a.parquet: label has an integer of 9,007,199,254,740,992 or more, 9007199254740999 in place 87"
+        )
+        refused(output, InputError, message, source)
+
     def test_columns_that_are_not_there(self, tmp_path, table, output):
         source = self.save(tmp_path / "a.parquet", {"x": [1]})
         refused(output, InputError, "has no column 'indices'", source)
@@ -217,6 +273,13 @@ class TestParquet:
         source.write_bytes(content[:8] + bytes(800) + content[808:])
         refused(output, DamageError, r"a.parquet cannot be read \(", source)
         source.write_bytes(content)
+        checked = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+        source = self.save(tmp_path / "a.parquet", table, **checked)
+        content = bytearray(source.read_bytes())
+        content[content.index(table["values"][0].tobytes())] ^= 1
+        source.write_bytes(content)
+        refused(output, DamageError, "CRC checksum verification failed", source)
+        source = self.save(tmp_path / "a.parquet", table)
         monkeypatch.setattr(parquet, "format_size", lambda size: f"{size} bytes")
         plan = parquet.plan_conversion
 

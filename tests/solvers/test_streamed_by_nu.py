@@ -92,6 +92,20 @@ def test_few_rows_and_a_tight_gap(seed):
     assert ours["primal"] <= theirs + 2e-6 * size
 
 
+@pytest.mark.parametrize("max_passes", [2, 3, 4, 5, 12])
+def test_no_objective_is_below_the_optimum_where_weights_grow_along_a_ray(max_passes):
+    # A model on the way has weights that are taken 3e5 times: what is off in its losses is so, too.
+    rows = np.array(
+        [-0.0006136811904708297, 0.0010230606191603557, -0.0005826954295439219, 0.00016834725286243163]
+    )[:, None]
+    y, optimum = np.array([1.0, -1.0, -1.0, 1.0]), -9.742361784672706e-09
+    options = {"problem": "nu-svc", "nu": 0.9, "max_passes": max_passes}
+    [ours] = train(rows, y, solver="streamed-smo", **options).report["models"]
+    assert ours["dual"] <= optimum + ours["rounding"]
+    assert ours["primal"] >= optimum - ours["rounding"]
+    assert ours["converged"] == (max_passes > 4)
+
+
 @pytest.mark.usefixtures("few_held")
 @pytest.mark.parametrize("seed", [22, 31, 3, 10])
 def test_few_rows_of_a_model_are_resident(seed):

@@ -90,6 +90,11 @@ def test_they_are_left_out(tmp_path, matrix, kept, column):
     np.testing.assert_array_equal(store.read_qids(5, 23), (kept // 7)[5:23])
     assert sum(store.labels.counts.values()) == len(kept)
     store.require_labels()
+    numbers = [span.index for span in whole.blocks if np.isin(np.arange(span.start, span.stop), kept).any()]
+    stored = [whole.block_stored_bytes(number) for number in numbers]
+    assert [store.block_stored_bytes(span.index) for span in store.blocks] == stored
+    with pytest.raises(UsageError, match="index"):
+        store.read_block(-1)
 
 
 @pytest.mark.parametrize("column", COLUMNS)

@@ -127,13 +127,16 @@ class Mix:
         yield RowPass(MixScores(*names, (first, second), losses.previous), solvers[0].rows)
         best, loss = yield from of_rows(oracle.settle(1.0, w, math.inf), solvers[0].rows)
         square, t = float(w @ w), 1.0
+        rounding = primal_rounding(oracle, self._row_sums, self._n_rows, best, self._scores, loss)
         if in_margins and square > 0.0:
             # Along the ray the loss is t times as large, if b and the margin are.
             t = max(-oracle.C * loss, 0.0) / square
             best *= t
             oracle.space.free(best)[1] += 1.0 - t
         value, scores = 0.5 * t * t * square + t * oracle.C * loss, t * self._scores
-        rounding = primal_rounding(oracle, self._row_sums, self._n_rows, best, scores, t * loss)
+        # What the losses were off by is t times as large as well.
+        there = primal_rounding(oracle, self._row_sums, self._n_rows, best, scores, t * loss)
+        rounding = max(t * rounding, there)
         if not certificate.offer_primal(value, rounding):
             return None
         yield RowPass(MixScores(losses.previous, losses.previous, (t, 0.0), losses.best), solvers[0].rows)
