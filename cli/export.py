@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+from ooc_svm.cli.json_output import check_no_folder
 from ooc_svm.cli.options import ModelPath, SelectedC, option
 from ooc_svm.cli.paths import check_target, check_text_target, refuse_no_model
 from ooc_svm.parameters import EXPORT_FORMAT, PATH
@@ -28,6 +29,7 @@ def export(
     refuse_no_model(model)
     if path != "-":
         check_target(path, [model])
+        check_no_folder(path)
         check_text_target(path)
 
     from ooc_svm.model.decision import select_C

@@ -11,16 +11,25 @@ from ooc_svm.cli.paths import check_target, check_text_target
 from ooc_svm.errors import UsageError
 
 
+def check_no_folder(path: str) -> None:
+    """Refuse a folder in the way of a file: UsageError."""
+    from ooc_svm.system.address import address_of
+
+    if address_of(path) is None and os.path.isdir(path):
+        raise UsageError(f"{path}: is a folder, and a file is to be written; choose another name")
+
+
 def check_json_target(path: str) -> None:
     """Refuse, before any work, a path where JSON cannot be written or another file would be lost.
 
     UsageError if the file exists and does not begin like a JSON object (data or a model, named by mistake),
-    or lies in a store.
+    lies in a store, or is a folder.
     StorageError if the folder or the file cannot be written.
     """
     from ooc_svm.system.files import check_writable, exists, open_to_read
 
     check_target(path)
+    check_no_folder(path)
     check_writable(path)
     if exists(path):
         with open_to_read(path) as file:
@@ -32,7 +41,8 @@ def check_json_target(path: str) -> None:
 def check_csv_target(path: str, others: Collection[str | None]) -> None:
     """Refuse, before any work, a path where CSV cannot be written or another file would be lost.
 
-    UsageError if it is a file that the command names for something else, or a model, or lies in a store.
+    UsageError if it is a file that the command names for something else, a model, or a folder, or lies in a
+    store.
     StorageError if the folder or the file cannot be written.
     """
     from ooc_svm.model.file import check_no_model
@@ -42,6 +52,7 @@ def check_csv_target(path: str, others: Collection[str | None]) -> None:
         if other is not None and os.path.realpath(path) == os.path.realpath(other):
             raise UsageError(f"{path}: is named twice; give files of different names")
     check_target(path)
+    check_no_folder(path)
     check_no_model(path)
     check_text_target(path)
     check_writable(path)

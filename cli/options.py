@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -162,33 +163,34 @@ def argument(kind: Kind, *, metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, callback=_reader(kind), help=help)
 
 
-def train_option(name: str) -> Any:
-    """The Typer option for an option of training; its callback reads and checks what was typed."""
-    known, text = OPTIONS[name], described(name)
+def train_option(name: str, metavar: str | None = None, help: str | None = None) -> Any:
+    """The Typer option for an option of training; its callback reads and checks what was typed.
+
+    ``metavar``, ``help``: of a command for which the option means something else.
+    """
+    known, text = OPTIONS[name], described(name, help)
+    metavar = metavar or known.metavar
     if known.kind is FLAG:
         return typer.Option(flag(name), help=text, rich_help_panel=known.heading)
     # Typer makes a list of what the callback of a repeated option returns.
     read = None if known.kind in _REPEATED else _reader(known.kind, known.default)
     return typer.Option(
         flag(name),
-        metavar=known.metavar,
+        metavar=metavar,
         callback=read,
         help=text,
         rich_help_panel=known.heading,
-        autocompletion=_completion(known.metavar),
+        autocompletion=_completion(metavar),
     )
 
 
-def _parameter(name: str) -> inspect.Parameter:
-    """The parameter of a command for an option of training."""
+def _parameter(name: str, *own: str) -> inspect.Parameter:
+    """The parameter of a command for an option of training; ``own``: as for `train_option`."""
     is_flag = OPTIONS[name].kind is FLAG
     default = False if is_flag else default_text(name) or None
     typed: Any = list[str] | None if OPTIONS[name].kind in _REPEATED else str | None
-    annotation: Any = Annotated[bool if is_flag else typed, train_option(name)]
+    annotation: Any = Annotated[bool if is_flag else typed, train_option(name, *own)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-_PARAMETERS = [_parameter(name) for name in OPTIONS]
 
 
 def training_options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,11 +203,15 @@ def training_options(values: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def takes_training(command: Callable[..., None]) -> Callable[..., None]:
+def takes_training(
+    command: Callable[..., None], own_texts: Mapping[str, tuple[str, str]] = MappingProxyType({})
+) -> Callable[..., None]:
     """Give a command all options of training in place of its parameter ``options``, a dict of them.
 
     Typer reads the options of a command from its signature; this writes that signature. Options that
     contradict each other are refused by a `UsageError` before the command begins.
+
+    ``own_texts``: metavar and help of options that mean something else for this command.
     """
 
     @wraps(command)
@@ -216,7 +222,7 @@ def takes_training(command: Callable[..., None]) -> Callable[..., None]:
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p.name != "options"]
-    parameters += _PARAMETERS
+    parameters += [_parameter(name, *own_texts.get(name, ())) for name in OPTIONS]
     with_training.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_training.__annotations__ = {p.name: p.annotation for p in parameters}
     return with_training

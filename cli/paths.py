@@ -13,7 +13,7 @@ from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import Complaint, Kind
 from ooc_svm.system.address import address_of
 from ooc_svm.system.files import is_same_file
-from ooc_svm.system.recognition import MODEL, STATE, first_bytes, is_zarr, known_kind, zarr_around
+from ooc_svm.system.recognition import MODEL, STATE, check_outside_stores, first_bytes, is_zarr, known_kind
 
 # Bytes that are looked at of a file that text would replace; how a row of SVMlight text begins.
 _HEAD_BYTES = 4096
@@ -77,11 +77,7 @@ def check_target(path: str | None, inputs: Sequence[str | None] = ()) -> None:
         return
     if any(each is not None and is_same_file(path, each) for each in inputs):
         raise UsageError(f"{path}: is an input; choose another name to write to")
-    if (
-        address_of(path) is None
-        and (store := zarr_around(os.path.dirname(os.path.realpath(path)))) is not None
-    ):
-        raise UsageError(f"{path}: lies in the Zarr store {store}; choose another folder")
+    check_outside_stores(path)
 
 
 def check_text_target(path: str) -> None:

@@ -12,7 +12,7 @@ import typer
 from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, count, printable, shortened, table
 from ooc_svm.cli.habits import PredictsWithHabits
-from ooc_svm.cli.json_output import check_csv_target, check_json_target, write_json
+from ooc_svm.cli.json_output import check_csv_target, check_json_target, check_no_folder, write_json
 from ooc_svm.cli.options import (
     Cache,
     CacheSize,
@@ -103,6 +103,7 @@ def predict(
     check_model("predict", model, data)
     if to_file := output not in (None, "-"):
         check_target(output, [feature_names])
+        check_no_folder(str(output))
         check_text_target(str(output))
 
     from ooc_svm.model.file import load_model

@@ -57,6 +57,21 @@ def train_progress(quiet: bool) -> Iterator[TrainProgress | None]:
         yield PassLines()
 
 
+class _Remarks:
+    """Gives the text of notes, and of each hint once: every batch of a run has those of the data."""
+
+    def __init__(self) -> None:
+        self._hints: set[str] = set()
+
+    def __call__(self, event: TrainEvent) -> str | None:
+        """The text to show, None for a hint that was shown."""
+        if event.kind == "hint":
+            if event.message in self._hints:
+                return None
+            self._hints.add(event.message)
+        return str(event)
+
+
 @contextlib.contextmanager
 def byte_progress(verb: str, quiet: bool) -> Iterator[ByteProgress | None]:
     """Give the function that a reader calls with bytes done, bytes to do or None, and perhaps rows.
@@ -96,6 +111,7 @@ class PassLines:
 
     def __init__(self) -> None:
         self._gap_share, self._speed, self._left = GapShare(), _Speed(), _TimeLeft()
+        self._remarks = _Remarks()
         self._converted = ByteLines("convert")
 
     def __call__(self, event: TrainEvent) -> None:
@@ -103,7 +119,8 @@ class PassLines:
         if event.kind == "conversion":
             self._converted(event.bytes_read, event.n_bytes, event.n_rows)
         elif event.kind in ("note", "hint"):
-            write_line(str(event))
+            if (text := self._remarks(event)) is not None:
+                write_line(text)
         elif event.kind == "pass":
             share = self._gap_share(event.relative_gap, event.tol)
             speed = self._speed(event.bytes_read, event.seconds)
@@ -225,13 +242,14 @@ def _train_bar() -> Iterator[TrainProgress]:
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"))
-    gap_share, speed, left = GapShare(), _Speed(), _TimeLeft()
+    gap_share, speed, left, remarks = GapShare(), _Speed(), _TimeLeft(), _Remarks()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("reading", total=1.0, facts="")
 
         def show(event: TrainEvent) -> None:
             if event.kind in ("note", "hint"):
-                bar.console.print(str(event), markup=False, highlight=False)
+                if (text := remarks(event)) is not None:
+                    bar.console.print(text, markup=False, highlight=False)
                 return
             if event.kind == "conversion":
                 bar.update(task, description="convert  ", **_conversion(event, speed))

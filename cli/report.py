@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ooc_svm.cli.format import block, bound, bytes_read, count, objective, seconds, short, table
-from ooc_svm.solvers.stopping import LANDMARKS, PRUNED
+from ooc_svm.solvers.stopping import LANDMARKS, PRUNED, reason_of_all
 from ooc_svm.system.memory import format_size
 
 MOST_MODELS = 20
@@ -204,9 +204,13 @@ def _verdict(report: Mapping[str, Any], tol: float) -> str:
         worst = max((model["relative_gap"] for model in models), key=_or_infinity)
         which = "" if len(everything) == 1 else " of the worst model"
         gap = f"relative gap {bound(worst)}{which}, asked for {short(tol)}"
-    reason = report["stop_reason"]
+    if report["converged"]:
+        return f"yes, {gap}"
+    reason = reason_of_all([report["stop_reason"]])
     why = f"because of {reason}" if reason in (PRUNED, LANDMARKS) else f"stopped by {reason}"
-    return f"yes, {gap}" if report["converged"] else f"no, {why}: {gap}"
+    certified = sum(model["converged"] for model in everything)
+    how_many = f"; {certified} of {count(len(everything), 'model')} are certified"
+    return f"no, {why}: {gap}{how_many if len(everything) > 1 else ''}"
 
 
 def _is_absolute(model: Mapping[str, Any]) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ooc_svm.cli.json_output import check_json_target, write_json
+from ooc_svm.cli.exit_codes import complain
+from ooc_svm.cli.json_output import check_json_target, check_no_folder, write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, argument, grid_of, option, takes_training
 from ooc_svm.cli.paths import check_data, check_store, check_target, file_kind
 from ooc_svm.cli.reading import (
@@ -27,9 +28,11 @@ from ooc_svm.cli.report import certificate
 from ooc_svm.conversion.options import INPUTS
 from ooc_svm.errors import Interrupted, UsageError, parameter, shown
 from ooc_svm.parameters import FOLDS, LOCAL_PATH, PATH, PRICE
+from ooc_svm.system.address import address_of
 from ooc_svm.system.signals import handle_signals
 
 if TYPE_CHECKING:
+    from ooc_svm.model.model import Model
     from ooc_svm.training.progress import Progress
 
 StorePath = Annotated[
@@ -159,8 +162,25 @@ def train(
 
     typer.echo(certificate(model.report, options["tol"], output, file_size(output)))
     hints.rest(model.report)
+    hint_of_others(model)
     if stopped is not None:
         raise stopped
+
+
+def hint_of_others(model: Model) -> None:
+    """Say where the label that stands for all others in predictions is that of a class as well."""
+    from ooc_svm.data.classes import label_text
+
+    positive = model.options["positive"]
+    if not positive or model.negative is None or not model.is_classifier:
+        return
+    text, names = label_text(model.negative), model.label_names or map(label_text, model.classes)
+    if len(model.classes) - len(positive) > 1 and text in names:
+        complain(
+            "hint",
+            f"{text} in predictions stands for all labels that are not {parameter('positive')}, and one of "
+            f"them is {text}: a prediction does not tell which it is",
+        )
 
 
 def check_results(model: str, report: str | None, log: str | None, checkpoint: Any) -> None:
@@ -173,7 +193,15 @@ def check_results(model: str, report: str | None, log: str | None, checkpoint: A
         raise UsageError(f"{parameter('checkpoint')} cannot be -, standard output: name a folder")
     if checkpoint is not None:
         check_folder(checkpoint)
+        place = os.fspath(checkpoint)
+        if address_of(place) is None and os.path.lexists(place) and not os.path.isdir(place):
+            raise UsageError(
+                f"{place}: is not a folder, so nothing is saved in it; give {parameter('checkpoint')} "
+                "another name"
+            )
     check_target(log)
+    if log is not None:
+        check_no_folder(log)
     check_target(model)
     check_model_target(model)
     check_writable(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -19,13 +20,33 @@ from ooc_svm.cli.train import (
     check_names,
     check_results,
     default_model,
+    hint_of_others,
     to_all,
 )
+from ooc_svm.options import OPTIONS
 from ooc_svm.parameters import PATH, RULE, TEXT
 from ooc_svm.system.signals import handle_signals
 
+# Metavar and help of the options of training that mean something else here than for ``train``.
+OWN_TEXTS = {
+    "validation": (
+        "STORE",
+        "Another store to compare on, in place of folds: the models of all rows are measured on it once, at "
+        "the end. By default folds are compared.",
+    ),
+    "calibrate": (
+        OPTIONS["calibrate"].metavar,
+        "Give probabilities, by default none, fitted to scores of rows that models were trained without: of "
+        "the folds that are compared, or with --validation of five folds of their own.",
+    ),
+    "seed": (
+        OPTIONS["seed"].metavar,
+        "Seed of the order of steps of streamed-smo and smo, of the rows that block-smo draws, and of folds.",
+    ),
+}
 
-@takes_training
+
+@partial(takes_training, own_texts=OWN_TEXTS)
 def tune(
     options: dict[str, Any],
     data: StorePath,
@@ -103,3 +124,4 @@ def tune(
     typer.echo(certificate(model.report, options["tol"], output, file_size(output)))
     typer.echo(f"\n{comparison(model.report['tuning'])}")
     hints.rest(model.report)
+    hint_of_others(model)

@@ -93,6 +93,7 @@ class SharedVectors(RowVectors):
         self._written: dict[str, str] = {}
         """For each vector the file of the entries written here, in the order of the rows."""
         self._n_files = 0
+        self._verified: set[Saved] = set()  # Entries that were found to be as they were written
 
     def new_path(self) -> str:
         """A name that no file has had before."""
@@ -127,7 +128,7 @@ class SharedVectors(RowVectors):
                 remove_file(path)
 
     def read(self, name: str, start: int, stop: int) -> AnyArray:
-        """The entries of some rows."""
+        """The entries of some rows; DamageError if those of a partition are not as they were written."""
         vector = self[name]
         assert isinstance(vector, SharedVector)
         entries = np.full(stop - start, vector.fill, vector.dtype)
@@ -135,12 +136,26 @@ class SharedVectors(RowVectors):
             saved = self.saved(name, number)
             if saved is None:
                 continue
+            self._verify(saved, partition.n_rows * vector.dtype.itemsize)
             first, last = max(partition.start, start), min(partition.stop, stop)
             with _open(saved.path) as file:
                 file.seek(saved.offset + (first - partition.start) * vector.dtype.itemsize)
                 content = file.read((last - first) * vector.dtype.itemsize)
             entries[first - start : last - start] = _entries(content, last - first, vector.dtype, saved.path)
         return entries
+
+    def _verify(self, saved: Saved, n_bytes: int) -> None:
+        """Compare the entries of a partition with their checksum, once: parts of them are read after that."""
+        if saved.crc32c is None or saved in self._verified:
+            return
+        checksum = 0
+        with _open(saved.path) as file:
+            file.seek(saved.offset)
+            for start, stop in row_slices(n_bytes):
+                checksum = google_crc32c.extend(checksum, file.read(stop - start))
+        if checksum != saved.crc32c:
+            raise _damage(saved.path)
+        self._verified.add(saved)
 
     def write(self, name: str, start: int, array: AnyArray) -> None:
         """Set the entries of some rows; the workers load them before their next request."""
@@ -186,6 +201,7 @@ class SharedVectors(RowVectors):
         self._saved[name, number] = saved
         self._uses[saved.path] += 1
         if before is not None:
+            self._verified.discard(before)
             self._uses[before.path] -= 1
             self.discard(before.path)
 

@@ -21,7 +21,7 @@ from ooc_svm.conversion.anndata_frames import FrameCopies
 from ooc_svm.conversion.anndata_rows import Layout, MatrixBlocks, matrix_layout
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
-from ooc_svm.conversion.report import ConvertReport, Progress
+from ooc_svm.conversion.report import ConvertReport, Progress, dropped_zeros
 from ooc_svm.errors import DamageError, UsageError, parameter
 from ooc_svm.store.anndata_writer import AnnDataWriter
 from ooc_svm.store.label_summary import LabelSummary
@@ -143,7 +143,7 @@ class _Conversion:
     def _warnings(self, blocks: MatrixBlocks, left_out: list[str]) -> list[str]:
         found = []
         if blocks.zeros:
-            found.append(f"{blocks.zeros} explicit zeros were dropped")
+            found.append(dropped_zeros(blocks.zeros, self._options.dtype))
         if left_out:
             more = f" and {len(left_out) - 20} more" if len(left_out) > 20 else ""
             found.append(

@@ -146,6 +146,14 @@ def make_report(
     return report
 
 
+def dropped_zeros(count: int, value_type: str) -> str:
+    """What values became of that are 0 as a store has them."""
+    dropped = "1 explicit zero was dropped" if count == 1 else f"{count} explicit zeros were dropped"
+    if value_type == "float64":
+        return dropped
+    return f"{dropped}, with what is too small for float32 ({parameter('dtype', 'float64')} keeps that)"
+
+
 def find_warnings(report: ConvertReport) -> Iterator[str]:
     """Sentences about a finished conversion."""
     if report.bad_lines:
@@ -153,7 +161,8 @@ def find_warnings(report: ConvertReport) -> Iterator[str]:
         keep = f"keep the store ({parameter('store')}), and they are kept beside it"
         yield f"{report.bad_lines} bad lines were left out; {where or keep}"
     if report.explicit_zeros:
-        yield f"{report.explicit_zeros} explicit zeros were dropped; they count for the number of columns"
+        dropped = dropped_zeros(report.explicit_zeros, report.value_type)
+        yield f"{dropped}; they count for the number of columns"
     counts = report.labels.counts
     if counts is None:
         return

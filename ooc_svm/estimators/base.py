@@ -36,30 +36,37 @@ class OocEstimator(BaseEstimator):
     model_: Model
 
     @property
+    def _fitted(self) -> Model:
+        """The model; scikit-learn's NotFittedError, an AttributeError as well, where there is none yet."""
+        check_is_fitted(self, "model_")
+        return self.model_
+
+    @property
     def coef_(self) -> Float64Array:
         """Weights of the features; see `Model.coef_`."""
-        return self.model_.coef_
+        return self._fitted.coef_
 
     @property
     def intercept_(self) -> Float64Array:
         """Bias of each decision function."""
-        return self.model_.intercept_
+        return self._fitted.intercept_
 
     @property
     def report_(self) -> dict[str, Any]:
         """How training went; see `Model.report`."""
-        return self.model_.report
+        return self._fitted.report
 
     @property
     def n_iter_(self) -> int:
         """Reads of the data."""
-        return int(self.model_.report["passes"])
+        return int(self._fitted.report["passes"])
 
     @property
     def dual_gap_(self) -> Any:
         """Largest distance of the objective from the optimum; of several classes one for each."""
-        gaps = np.array([self.model_.report["models"][k]["gap"] for k in self.model_.active])
-        return gaps if self.model_.is_one_vs_rest else float(gaps[0])
+        model = self._fitted
+        gaps = np.array([model.report["models"][k]["gap"] for k in model.active])
+        return gaps if model.is_one_vs_rest else float(gaps[0])
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn has to know: sparse matrices are taken, and targets are needed."""

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.errors import InputError, UsageError, parameter
@@ -33,6 +34,7 @@ class LabelColumns:
         rows = np.asarray((indicator != 0).sum(axis=0)).ravel()
         found = cls(rows == 0, rows == indicator.shape[0])
         if not found._learned.any():
+            _check_values(indicator)
             raise InputError("of each label y has either no row or all rows: nothing can be learned")
         return found
 
@@ -51,3 +53,15 @@ class LabelColumns:
         spread[:, self._learned] = of_model
         spread[:, self.none], spread[:, self.all] = none, all
         return spread
+
+
+def _check_values(indicator: Any) -> None:
+    """InputError for -1 and the like, where a row without a label should have 0."""
+    entries = sparse.coo_array(indicator)
+    wrong = np.flatnonzero((entries.data != 0) & (entries.data != 1))
+    if len(wrong):
+        value, row, column = (part[wrong[0]] for part in (entries.data, entries.row, entries.col))
+        raise InputError(
+            f"y is a matrix, which says by 0 and 1 what labels a row has, and has {value} in row {row}, "
+            f"column {column}, from 0; give one label a row, or 0 and 1 alone"
+        )

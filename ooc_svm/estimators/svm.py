@@ -96,7 +96,8 @@ class OocSVC(ClassifierMixin, OocEstimator):
         check_classification_targets(y)
         labels = np.unique(y)
         if len(labels) < 2:
-            raise InputError(f"training needs rows of at least two classes, y has one class: {labels[0]!r}")
+            [only] = labels.tolist()
+            raise InputError(f"training needs rows of at least two classes, y has one class: {only!r}")
         self._train(X, matrix, y, sample_weight)
         self.classes_ = _as_given(self.model_.classes_, labels)
         return self

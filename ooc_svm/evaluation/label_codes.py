@@ -52,8 +52,9 @@ class LabelCodes:
         more = self.n_unknown - sum(self._unknown.values())
         known = list(self._classes)[:_NAMED_LABELS]
         rest = len(self._classes) - len(known)
+        rows = "1 row has a label" if self.n_unknown == 1 else f"{self.n_unknown} rows have labels"
         raise InputError(
-            f"{self._source}: {self.n_unknown} rows have labels that the model was not trained on: "
+            f"{self._source}: {rows} that the model was not trained on: "
             f"{', '.join(named)}{f' and others ({more} rows)' if more else ''}; it knows "
             f"{', '.join(known)}{f' and {rest} more' if rest else ''}: leave such rows out "
             f"({parameter('unlabelled', 'skip')}) or train on them"

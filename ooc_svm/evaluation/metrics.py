@@ -23,12 +23,13 @@ from ooc_svm.evaluation.ranking_metrics import (
     GainSums,
     PairSums,
     PrecisionSums,
-    TwoTermSum,
     kendall_tau,
     mean_average_precision,
     ndcg,
     swapped_pairs,
 )
+from ooc_svm.evaluation.value_metrics import ValueSums as ValueSums
+from ooc_svm.evaluation.value_metrics import check_finite, mae, mse, r2
 from ooc_svm.model.decision import (
     GRADES,
     LABEL_SETS,
@@ -76,7 +77,7 @@ class BinaryCounts:
         InputError for a score that is not finite or another target; rows are numbered from 0 in the order
         they came.
         """
-        _check_finite("score", scores, self.n_rows)
+        check_finite("score", scores, self.n_rows)
         positive = targets == 1
         valid = positive | (targets == -1)
         if not valid.all():
@@ -135,51 +136,6 @@ class OrderCounts:
         rest = room - (int(ends[whole - 1]) if whole else 0)
         size = int(positives[whole] + negatives[whole])
         self.positives_below += int(positives[:whole].sum()) + Fraction(rest * int(positives[whole]), size)
-
-
-class ValueSums:
-    """Sums over predicted values and targets. How the rows are cut into pieces shows in the last digits."""
-
-    def __init__(self) -> None:
-        self.n_rows = 0
-        # Of the errors, and of the deviations of the targets from their mean.
-        self.squares, self.magnitudes, self.squared_deviations = TwoTermSum(), TwoTermSum(), TwoTermSum()
-        # Targets are counted from the first one: equal ones then deviate by nothing, and where they are
-        # large beside their spread, no digits of the spread are lost.
-        self._origin = self._mean = 0.0
-
-    def add(self, values: Float64Array, targets: Float64Array) -> None:
-        """Add more rows.
-
-        InputError for a number that is not finite, or whose square is not; rows are numbered from 0 in the
-        order they came.
-        """
-        if len(values) == 0:
-            return
-        _check_finite("value", values, self.n_rows)
-        _check_finite("target", targets, self.n_rows)
-        if self.n_rows == 0:
-            self._origin = float(targets[0])
-        with np.errstate(over="ignore", invalid="ignore"):
-            errors = np.abs(values - targets)
-            self.magnitudes.add(float(errors.sum()))
-            self.squares.add(float((errors * errors).sum()))
-            self._add_deviations(targets - self._origin)
-        self.n_rows += len(values)
-        if not np.isfinite([self.squares.value, self.squared_deviations.value]).all():
-            raise InputError(
-                "the squares of the errors or targets pass the range of float64; scale the targets"
-            )
-
-    def _add_deviations(self, targets: Float64Array) -> None:
-        """Deviations of a piece from its own mean, and of the two means (Chan, Golub and LeVeque)."""
-        n_new, n_rows = len(targets), self.n_rows + len(targets)
-        mean = float(targets.mean())
-        deviations = targets - mean
-        difference = mean - self._mean
-        self.squared_deviations.add(float((deviations * deviations).sum()))
-        self.squared_deviations.add(difference * difference * (self.n_rows / n_rows) * n_new)
-        self._mean += difference * (n_new / n_rows)
 
 
 class ClassCounts:
@@ -316,36 +272,19 @@ def prbep(order: OrderCounts) -> float:
     return float((order.positives - order.positives_below) / order.positives)
 
 
-def mse(sums: ValueSums) -> float:
-    """Mean squared error."""
-    return sums.squares.value / sums.n_rows
-
-
-def mae(sums: ValueSums) -> float:
-    """Mean absolute error."""
-    return sums.magnitudes.value / sums.n_rows
-
-
-def r2(sums: ValueSums) -> float:
-    """Coefficient of determination; where all targets are equal, 1 for no error at all and 0 otherwise."""
-    errors, deviations = sums.squares.value, sums.squared_deviations.value
-    if deviations == 0:
-        return 1.0 if errors == 0 else 0.0
-    return 1 - errors / deviations
-
-
 class Metric(NamedTuple):
     """A metric, by the name that users write; ``@k`` stands for a number of ranks, as in ``@10``.
 
     The function takes counts of one of the classes `counts` (those of ``@k`` are made for k ranks) and raises
     InputError where they have no value. `default_for` is what models predict that it measures by default; see
-    `ooc_svm.model.decision`.
+    `ooc_svm.model.decision`. Of most metrics the higher value is the better one.
     """
 
     name: str
     counts: tuple[type, ...]
     function: Callable[[Any], float]
     default_for: tuple[str, ...]
+    lower_is_better: bool = False
 
     def counts_of(self, predicted: str, probabilities: bool) -> list[type]:
         """Those of `counts` that a model gives which predicts this, and gives probabilities or not."""
@@ -358,13 +297,15 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric("accuracy", (BinaryCounts, ClassCounts), accuracy, (TWO_CLASSES, SEVERAL_CLASSES)),
-        Metric("error", (BinaryCounts, ClassCounts), error, (TWO_CLASSES, SEVERAL_CLASSES)),
+        Metric(
+            "error", (BinaryCounts, ClassCounts), error, (TWO_CLASSES, SEVERAL_CLASSES), lower_is_better=True
+        ),
         Metric("balanced-accuracy", (BinaryCounts, ClassCounts), balanced_accuracy, (SEVERAL_CLASSES,)),
         Metric("micro-f1", (LabelCounts,), micro_f1, (LABEL_SETS,)),
         Metric("macro-f1", (ClassCounts, LabelCounts), macro_f1, (SEVERAL_CLASSES, LABEL_SETS)),
         Metric("jaccard", (LabelCounts,), jaccard, (LABEL_SETS,)),
         Metric("subset-accuracy", (LabelCounts,), subset_accuracy, (LABEL_SETS,)),
-        Metric("hamming-loss", (LabelCounts,), hamming_loss, (LABEL_SETS,)),
+        Metric("hamming-loss", (LabelCounts,), hamming_loss, (LABEL_SETS,), lower_is_better=True),
         Metric("weighted-f1", (ClassCounts,), weighted_f1, (SEVERAL_CLASSES,)),
         Metric("accuracy@k", (TopCounts,), accuracy, ()),
         Metric("precision", (BinaryCounts,), precision, (TWO_CLASSES,)),
@@ -372,15 +313,31 @@ METRICS = {
         Metric("f1", (BinaryCounts,), f1, (TWO_CLASSES,)),
         Metric("auc", (OrderCounts,), auc, (TWO_CLASSES, TWO_RANKS)),
         Metric("prbep", (OrderCounts,), prbep, (TWO_CLASSES,)),
-        Metric("log-loss", (ProbabilitySums,), log_loss, (TWO_CLASSES, SEVERAL_CLASSES)),
-        Metric("brier-score", (ProbabilitySums,), brier_score, (TWO_CLASSES, SEVERAL_CLASSES)),
-        Metric("calibration-error", (ProbabilitySums,), calibration_error, (TWO_CLASSES, SEVERAL_CLASSES)),
-        Metric("mse", (ValueSums,), mse, (VALUES,)),
-        Metric("mae", (ValueSums,), mae, (VALUES,)),
+        Metric(
+            "log-loss", (ProbabilitySums,), log_loss, (TWO_CLASSES, SEVERAL_CLASSES), lower_is_better=True
+        ),
+        Metric(
+            "brier-score",
+            (ProbabilitySums,),
+            brier_score,
+            (TWO_CLASSES, SEVERAL_CLASSES),
+            lower_is_better=True,
+        ),
+        Metric(
+            "calibration-error",
+            (ProbabilitySums,),
+            calibration_error,
+            (TWO_CLASSES, SEVERAL_CLASSES),
+            lower_is_better=True,
+        ),
+        Metric("mse", (ValueSums,), mse, (VALUES,), lower_is_better=True),
+        Metric("mae", (ValueSums,), mae, (VALUES,), lower_is_better=True),
         Metric("r2", (ValueSums,), r2, (VALUES,)),
         Metric("ndcg@k", (GainSums,), ndcg, (RANKINGS,)),
         Metric("map", (PrecisionSums,), mean_average_precision, (RANKINGS,)),
-        Metric("swapped-pairs", (PairSums,), swapped_pairs, (GRADES, TWO_RANKS, RANKINGS)),
+        Metric(
+            "swapped-pairs", (PairSums,), swapped_pairs, (GRADES, TWO_RANKS, RANKINGS), lower_is_better=True
+        ),
         Metric("kendall-tau", (PairSums,), kendall_tau, (GRADES,)),
     )
 }
@@ -463,6 +420,12 @@ def requested_metrics(
     return tuple(_requested(name, predicted, probabilities) for name in chosen)
 
 
+def lower_is_better(name: str) -> bool:
+    """Whether the lower value of a metric is the better one, by the name it is requested by."""
+    stem, has_ranks, _ = name.partition("@")
+    return METRICS[f"{stem}@k" if has_ranks else name].lower_is_better
+
+
 def compares_queries(metric: RequestedMetric) -> bool:
     """Whether a metric compares rows of equal qid, where the data have qids."""
     return metric.counts in RANKING_COUNTS
@@ -487,13 +450,3 @@ def _requested(name: str, predicted: str, probabilities: bool) -> RequestedMetri
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
-
-
-def _check_finite(what: str, numbers: Float64Array, first_row: int) -> None:
-    finite = np.isfinite(numbers)
-    if not finite.all():
-        row = int(np.argmin(finite))
-        raise InputError(
-            f"row {first_row + row} has the {what} {float(numbers[row])!r}; metrics are for finite numbers: "
-            "check the data and the model"
-        )

@@ -48,10 +48,13 @@ class GainSums:
         self.gains, self.n_queries, self.lowest_grade = TwoTermSum(), 0, np.inf
 
     def add(self, queries: RankedQueries) -> None:
-        """Add more queries."""
+        """Add more queries; InputError if a sum of grades passes the range of float64."""
         self.n_queries += queries.n_queries
         self.lowest_grade = min(self.lowest_grade, queries.lowest_grade())
-        gains, largest = queries.discounted_gains(self._k)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gains, largest = queries.discounted_gains(self._k)
+        if not (np.isfinite(gains).all() and np.isfinite(largest).all()):
+            raise InputError("the sums of the grades of a group pass the range of float64; scale the grades")
         self.gains.add_all(np.minimum(gains / np.where(largest > 0, largest, np.inf), 1))
 
 

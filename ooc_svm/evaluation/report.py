@@ -12,6 +12,7 @@ import numpy as np
 from ooc_svm.errors import UsageError
 from ooc_svm.evaluation.label_metrics import LabelCounts
 from ooc_svm.evaluation.metrics import BinaryCounts, ClassCounts
+from ooc_svm.model.file import check_output
 from ooc_svm.system import delimited
 from ooc_svm.system.files import atomic_write
 
@@ -85,12 +86,13 @@ class EvaluationReport:
         Raises
         ------
         UsageError
-            They were not asked for.
+            They were not asked for, or the path is a model or lies in a Zarr store.
         StorageError
             The file cannot be written; it appears whole or not at all.
         """
         if self.confusion is None:
             raise UsageError("no confusions were counted; evaluate with confusion=True")
+        check_output(path)
         lines = map(delimited.line, (("label", "predicted", "rows"), *self.confusion))
         text = "".join(lines).encode()
         atomic_write(path, lambda file: file.write(text))

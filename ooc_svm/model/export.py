@@ -12,7 +12,7 @@ import numpy as np
 from ooc_svm.catalog import LINEAR
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.model.exported_labels import integer_label, labels_of
-from ooc_svm.model.file import MODEL, ModelOrPath, check_no_model, opened_model
+from ooc_svm.model.file import MODEL, ModelOrPath, check_output, opened_model
 from ooc_svm.model.libsvm import libsvm_parts
 from ooc_svm.model.model import Model
 from ooc_svm.parameters import EXPORT_FORMAT, OUTPUT, checks
@@ -21,6 +21,8 @@ from ooc_svm.system.files import atomic_write
 
 LABELS_SUFFIX = ".labels"
 """Ending of the file with the names of classes, beside one of LIBLINEAR."""
+OTHERS = "all others"
+"""In that file, what stands for the classes that are not positive, where these are several."""
 
 # Features written at a time.
 _SLICE_FEATURES = 1 << 14
@@ -64,8 +66,8 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str] | BinaryIO, to
     Raises
     ------
     UsageError
-        If the format is unknown or cannot express the model, `path` is a model of ours, or a stream where
-        names of classes are written.
+        If the format is unknown or cannot express the model, `path` is a model of ours, lies in a Zarr store,
+        or is a stream where names of classes are written.
     InputError
         If a label is not one that LIBLINEAR and LIBSVM can read (an integer of 32 bits).
     StorageError
@@ -113,11 +115,11 @@ def has_names_file(model: Model, to: str) -> bool:
 
 
 def _check_place(path: str | os.PathLike[str] | BinaryIO, named: bool) -> None:
-    """Refuse to write over a model, or names of classes where no file can be written beside."""
+    """Refuse to write over a model or into a store, and names of classes where no second file can be."""
     if isinstance(path, str | os.PathLike):
-        check_no_model(path)
+        check_output(path)
         if named:
-            check_no_model(f"{os.fspath(path)}{LABELS_SUFFIX}")
+            check_output(f"{os.fspath(path)}{LABELS_SUFFIX}")
     elif named:
         raise UsageError(
             "the names of the classes go to a second file beside the model; name a file to write"
@@ -127,8 +129,8 @@ def _check_place(path: str | os.PathLike[str] | BinaryIO, named: bool) -> None:
 def _names_of_labels(model: Model, program: str) -> str:
     """A line for each label of the format: the number, a tab, and its name, in quotes where it needs them."""
     names = dict(zip(model.classes, model.label_names or (), strict=True))
-    labels = [label for label in labels_of(model) if label in names]
-    return "".join(delimited.line((integer_label(label, program), names[label]), "\t") for label in labels)
+    rows = [(integer_label(label, program), names.get(label, OTHERS)) for label in labels_of(model)]
+    return "".join(delimited.line(row, "\t") for row in rows)
 
 
 def _liblinear(model: Model) -> Iterator[str]:

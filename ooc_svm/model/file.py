@@ -22,6 +22,7 @@ from ooc_svm.parameters import FLAG, PATH, Kind, checks
 from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arrays
 from ooc_svm.system.files import atomic_write, exists
 from ooc_svm.system.recognition import MODEL as MODEL_MAGIC
+from ooc_svm.system.recognition import check_outside_stores
 
 # A model is written in the oldest version that can hold it: version 2 is of models that predict sets of
 # labels, which an older program would take for classes, version 3 of calibrated ones, and version 4 of those
@@ -76,8 +77,10 @@ def json_ready(value: Any) -> Any:
 def check_model_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
     """Refuse a path at which :func:`save_model` would destroy something other than a model.
 
-    UsageError if something is there that is no model, or anything at all without `overwrite`.
+    UsageError if something is there that is no model, or anything at all without `overwrite`, or if the path
+    lies in a Zarr store.
     """
+    check_outside_stores(path)
     if not exists(path, follow=False):
         return
     if not overwrite:
@@ -94,6 +97,15 @@ def check_no_model(path: str | os.PathLike[str]) -> None:
     """Refuse to write something other than a model over a model; raises UsageError."""
     if has_magic(path, MODEL_FILE):
         raise UsageError(f"{os.fspath(path)}: is a model of ooc-svm; choose another name to write to")
+
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Refuse a path at which a file of results would replace a model or lie in a Zarr store: UsageError.
+
+    Whether another file is replaced is the choice of the caller.
+    """
+    check_outside_stores(path)
+    check_no_model(path)
 
 
 def _read_model(model: Any) -> Any:

@@ -313,8 +313,8 @@ class Model:
         ----------
         row : mapping, tuple, sparse matrix or array
             A mapping of columns, counted from 0, or of names of features to values; a pair of column
-            numbers and values; a sparse matrix of one row; or a 1-d array of all features. Columns and names
-            that the model does not have are ignored.
+            numbers and values; a sparse matrix of one row; or a 1-d array of all features, whose zeros are
+            left out. Columns and names that the model does not have are ignored.
 
         Returns
         -------

@@ -148,7 +148,9 @@ class OneRow:
         if isinstance(row, np.ndarray) and row.ndim == 1:
             if len(row) != self._n_features:
                 raise UsageError(f"the row has {len(row)} features, the model {self._n_features}")
-            return np.arange(self._n_features), _floats(row)
+            dense = _floats(row)
+            present = np.flatnonzero(dense)  # streaming a dense matrix drops zeros too
+            return present, dense[present]
         if hasattr(row, "tocsr") and getattr(row, "shape", (0,))[0] == 1:
             row = row.tocsr()
             if not row.has_canonical_format:
@@ -157,7 +159,7 @@ class OneRow:
             row = (row.indices, row.data)
         if not isinstance(row, tuple) or len(row) != 2:
             raise UsageError(f"a row must be {_ALLOWED}, not {shown(row)}")
-        return self._ordered(np.asarray(row[0]), _floats(row[1]))
+        return self._ordered(_column_array(row[0]), _floats(row[1]))
 
     def _ordered(self, columns: Any, values: Float64Array) -> tuple[npt.NDArray[Any], Float64Array]:
         if not len(columns.shape) == 1 == values.ndim or len(columns) != len(values):
@@ -202,6 +204,13 @@ def _value(key: Any, value: Any) -> float:
     except (TypeError, OverflowError):
         where = "" if key is None else f" at {shown(key)}"
         raise UsageError(f"the row has the value {shown(value)}{where}; give finite numbers") from None
+
+
+def _column_array(columns: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(columns)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"the columns of a row must be integers, not {shown(columns)}") from None
 
 
 def _floats(values: Any) -> Float64Array:

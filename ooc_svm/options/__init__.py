@@ -463,10 +463,10 @@ def default_text(name: str) -> str:
     return ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in parts)
 
 
-def described(name: str) -> str:
-    """The help of an option, with the problems, losses, kernels or solvers that it is only for."""
+def described(name: str, help: str | None = None) -> str:
+    """The help of an option, or another one, with the problems, losses or solvers that it is only for."""
     only = "".join(f" Only for {' and '.join(names)}." for names in owners(name).values())
-    return OPTIONS[name].help + only
+    return (help or OPTIONS[name].help) + only
 
 
 if TrainOptions.__doc__:  # python -OO leaves it out

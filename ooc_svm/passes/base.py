@@ -29,7 +29,8 @@ class RowSlice:
     def part(self, first: int, last: int) -> RowSlice:
         """The rows ``first <= i < last``, counted from this slice's start."""
         vectors = {name: vector[first:last] for name, vector in self.vectors.items()}
-        return RowSlice(self.start + first, self.start + last, vectors)
+        start, stop = self.start + self.step * first, min(self.start + self.step * last, self.stop)
+        return RowSlice(start, stop, vectors, self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,11 @@ class RowSet:
         """Number of strided ranges."""
         return sum(len(segment) for segment in self.segments)
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return sum(part.n_rows for segment in self.segments for part in segment)
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -82,13 +88,18 @@ class Position:
         return self.before == 0
 
     @property
+    def uncounted(self) -> Position:
+        """The same place in a read that is not counted among those of a run: none ends with it."""
+        return Position(self.before, self.own, self.total + 1)
+
+    @property
     def ends(self) -> bool:
         """Whether the read ends with this pass."""
         return self.before + self.own >= self.total
 
 
 WHOLE = Position()  # Of a pass that is a read of its own
-UNCOUNTED = Position(0, 1, 2)  # Of a read that is not counted among those of a run: none ends with it
+UNCOUNTED = Position(0, 1, 1).uncounted  # Of a whole read
 
 
 class WholeRead:
@@ -211,7 +222,7 @@ def is_vector_request(request: Request) -> TypeGuard[VectorRequest]:
 
 def is_pass(request: Request) -> TypeGuard[Pass]:
     """Whether a request is answered block by block."""
-    return not hasattr(request, "serve")
+    return not is_vector_request(request)
 
 
 @dataclass(frozen=True, slots=True)

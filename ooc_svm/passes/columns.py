@@ -141,6 +141,11 @@ class NormedMagnitudes(MagnitudeSums):
 
     scale2: Float64Array | None = None  # Squares of the columns' scales, for the norms
 
+    @property
+    def kind(self) -> Hashable:
+        """Equal requests, of the same scales."""
+        return self.n_features, self.position, self.weight, id(self.scale2)
+
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: Magnitudes) -> None:
         assert block is not None
         MagnitudeSums.visit(self, block, rows, partial)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.model.decision import require_probabilities
-from ooc_svm.model.file import ModelOrPath, check_no_model, opened_model
+from ooc_svm.model.file import ModelOrPath, check_output, opened_model
 from ooc_svm.parameters import FLAG, OUTPUT, TEXT, MissingFeatures, checks
 from ooc_svm.prediction.rows import Ignored
 from ooc_svm.prediction.scores import SCORING, ScoreStream, decision_scores
@@ -158,8 +158,8 @@ def predict(
     Raises
     ------
     UsageError
-        Also if `output` is part of the data, or a model, the data take no column `to_obs`, or pyarrow is
-        missing.
+        Also if `output` is part of the data, or a model, or lies in a Zarr store, the data take no column
+        `to_obs`, or pyarrow is missing.
     StorageError
         Also if `output` cannot be written.
     """
@@ -207,7 +207,7 @@ def predict(
             return _write(stream, writer, output)
         if stream.rows.holds(output):
             raise UsageError(f"{os.fspath(output)}: is part of the data; choose another name to write to")
-        check_no_model(output)
+        check_output(output)
         check_writable(output)  # an object is written when all is predicted
         written: list[Predicted] = []
         atomic_write(output, lambda file: written.append(_write(stream, writer, file)))

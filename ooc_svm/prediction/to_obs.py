@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ooc_svm.errors import UsageError, parameter
+from ooc_svm.errors import UsageError, parameter, shown
 from ooc_svm.model.decision import LABEL_SETS
 from ooc_svm.prediction.scores import ScoreStream
 from ooc_svm.prediction.tables import Details
-from ooc_svm.store.obs_columns import ObsColumns
+from ooc_svm.store.obs_columns import MAX_NAME_BYTES, ObsColumns
 
 
 def write_to_obs(stream: ScoreStream, column: str, details: Details, *, named: bool, overwrite: bool) -> int:
@@ -37,6 +37,7 @@ def write_to_obs(stream: ScoreStream, column: str, details: Details, *, named: b
     categories = decision.texts if named and len(decision.labels) else None
     columns: dict[str, Sequence[str] | None] = {column: categories}
     names = details.names(f"{column}_score", "_", f"{column}_probability")
+    _check_classes(details, decision.texts)
     columns |= dict.fromkeys(names)
     with ObsColumns(folder, n_rows, columns, overwrite=overwrite) as writer:
         for block in stream:
@@ -47,3 +48,15 @@ def write_to_obs(stream: ScoreStream, column: str, details: Details, *, named: b
             writer.append(entries)
         writer.commit()
     return n_rows
+
+
+def _check_classes(details: Details, texts: Sequence[str]) -> None:
+    """Refuse classes that no column of details can be named after, whatever the name of the first column."""
+    one_each = len(details.names()) >= len(texts) > 0  # not the single score of two classes
+    for text in texts if one_each else ():
+        if "/" in text or len(text.encode()) >= MAX_NAME_BYTES:
+            what = "has a / in its name" if "/" in text else "has a name that is too long"
+            raise UsageError(
+                f"the class {shown(text)} {what}, which no column of obs can have; write the scores and "
+                f"probabilities to a table ({parameter('output')} with the ending .csv)"
+            )

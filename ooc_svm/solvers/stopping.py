@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 CERTIFIED = "certified"
@@ -12,6 +13,18 @@ SIGNAL = "signal"
 PRUNED = "pruning"  # The gap was certified, and with the small weights at 0 it is larger
 LANDMARKS = "landmarks"  # The gap of the model of landmarks is known, and no polishing was asked for
 STALLED = "no-progress"  # The objective cannot be told from its bound any more in double precision
+
+_BY_WORTH = (SIGNAL, TIME_LIMIT, MAX_PASSES, STALLED, LANDMARKS, PRUNED, CERTIFIED)
+
+
+def reason_of_all(reasons: Iterable[str]) -> str:
+    """Why several models ended, in one word: "certified" if all are certified, else why one is not.
+
+    A limit that a user has set comes before what a larger one would not change. Older reports have several
+    reasons in a row.
+    """
+    found = {each for reason in reasons for each in reason.split(", ")}
+    return next((reason for reason in _BY_WORTH if reason in found), ", ".join(sorted(found)))
 
 
 @dataclass(frozen=True, slots=True)

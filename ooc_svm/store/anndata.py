@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.annotated import DEFAULT_LABEL
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError, InputError, parameter
 from ooc_svm.store.anndata_labels import find_labels
@@ -31,6 +30,8 @@ from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo, read_group
 from ooc_svm.store.reader import Column, NumberColumn, Store, StoreParts
 from ooc_svm.store.storage import Storage
+
+DEFAULT_LABEL = "label"
 
 _NO_LABELS = LabelSummary({}, np.nan, np.nan, np.nan)
 

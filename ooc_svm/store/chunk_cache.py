@@ -23,7 +23,7 @@ import google_crc32c
 import numpy as np
 
 from ooc_svm.errors import DamageError, StorageError
-from ooc_svm.store.codecs import CHECKSUM_BYTES
+from ooc_svm.store.layout import CHECKSUM_BYTES
 from ooc_svm.store.storage import Bytes, LocalStorage, MissingError, NewBytes
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.memory import parse_size

@@ -17,7 +17,7 @@ from numcodecs import blosc
 
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError
-from ooc_svm.store.codecs import BLOSC_HEADER_BYTES, CHECKSUM_BYTES
+from ooc_svm.store.layout import BLOSC_HEADER_BYTES, CHECKSUM_BYTES
 from ooc_svm.store.metadata import ArrayInfo
 from ooc_svm.store.storage import ADVICE, READ_ADVICE, Bytes, Storage
 

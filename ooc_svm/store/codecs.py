@@ -21,6 +21,7 @@ import numpy as np
 from numcodecs import blosc, lz4, zstd
 from numcodecs.vlen import VLenUTF8
 
+from ooc_svm.store.layout import BLOSC_HEADER_BYTES, CHECKSUM_BYTES
 from ooc_svm.store.storage import Bytes
 
 MOST_CODECS = 8
@@ -37,9 +38,6 @@ _LZMA_WINDOW = 2**27  # Bytes that the window of lzma may take in addition to th
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 _FRAME_START = 18  # Bytes at the beginning of a frame that are enough to find the size of its content
-# Bytes of the header of a blosc frame; the size of the frame is in the last four.
-BLOSC_HEADER_BYTES = 16
-CHECKSUM_BYTES = 4
 
 # Codecs whose format has a checksum of the content; for zstd it is an option.
 _CHECKSUMMED = ("crc32", "crc32c", "gzip", "zlib", "bz2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,10 @@ MOST_COUNTED = 1000
 
 # Labels come in runs if there are fewer of them than this share of what random order has; of so many rows.
 _SORTED_SHARE, _FEWEST_ROWS_TO_JUDGE = 0.1, 1000
+
+# Factor of labels whose sum passes the range of float64: that of any number of rows is then in it. A power of
+# two, so that no digits are lost.
+_SCALE = 2.0**-64
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ class LabelCollector:
         self._waiting: Float64Array = np.empty(0)
         self._n_rows = 0
         self._counts: dict[float, int] | None = {}
-        self._minimum, self._maximum, self._total = np.inf, -np.inf, 0.0
+        self._minimum, self._maximum, self._total, self._scale = np.inf, -np.inf, 0.0, 1.0
 
     def add(self, labels: Float64Array) -> None:
         """Take the labels of the next rows (finite)."""
@@ -107,13 +112,29 @@ class LabelCollector:
         self._n_rows += len(labels)
         self._minimum = min(self._minimum, float(labels.min()))
         self._maximum = max(self._maximum, float(labels.max()))
-        self._total += float(labels.sum())
+        self._add_to_total(labels)
         if self._counts is not None:
             for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
                 key = float(label) + 0.0  # -0.0 and 0.0 are one label
                 self._counts[key] = self._counts.get(key, 0) + int(count)
             if len(self._counts) > self._most_counted:
                 self._counts = None
+
+    def _add_to_total(self, labels: Float64Array) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = self._total + float((labels * self._scale).sum())
+        if math.isfinite(total) or self._scale != 1.0:
+            self._total = total
+            return
+        self._scale = _SCALE
+        self._total *= _SCALE
+        self._add_to_total(labels)
+
+    def _mean(self) -> float:
+        mean = self._total / self._n_rows
+        if self._scale == 1.0:
+            return mean
+        return min(max(mean / self._scale, self._minimum), self._maximum)  # rounding may lead out of range
 
     def summary(self) -> LabelSummary:
         """Summary of all labels, none of which may be added after it."""
@@ -122,7 +143,7 @@ class LabelCollector:
         if not self._n_rows:
             return LabelSummary({}, np.nan, np.nan, np.nan)
         counts = None if self._counts is None else dict(sorted(self._counts.items()))
-        return LabelSummary(counts, self._minimum, self._maximum, self._total / self._n_rows)
+        return LabelSummary(counts, self._minimum, self._maximum, self._mean())
 
 
 def most_counted(label_sets: bool) -> int:

@@ -61,6 +61,9 @@ LABEL = "obs/label"
 CODES, CATEGORIES = f"{LABEL}/codes", f"{LABEL}/categories"
 """Where labels are names: the place of each row's name among the names, and the names as they appeared."""
 
+BLOSC_HEADER_BYTES, CHECKSUM_BYTES = 16, 4
+"""Bytes of the header of a blosc frame, whose last four are the size of the frame, and of a checksum."""
+
 METADATA = "zarr.json"
 """Name of the metadata file of an array or a group."""
 

@@ -39,6 +39,9 @@ from ooc_svm.system.files import status_of, storage_errors, sync_folder
 if TYPE_CHECKING:
     import zarr
 
+MAX_NAME_BYTES = 200
+"""Longest name of a column, in bytes of UTF-8: it becomes that of a folder."""
+
 _SUFFIX = ".columns"
 
 
@@ -99,7 +102,7 @@ class ObsColumns:
         for name in self._columns:
             if "/" in name or name in ("", ".", "..", "_index", index) or name.startswith((".", "__")):
                 raise UsageError(f"{shown(name)} cannot be the name of a column of obs; choose another one")
-            if len(name.encode()) > 200:
+            if len(name.encode()) > MAX_NAME_BYTES:
                 raise UsageError(f"the name {shown(name)} of a column is too long; choose another one")
         there = [name for name in self._columns if name in self._order()]
         if there and not overwrite:

@@ -16,11 +16,10 @@ from ooc_svm.errors import DamageError, InputError, shown
 from ooc_svm.parameters import PATH, TEXT, UNLABELLED, Kind, checks
 from ooc_svm.store import layout
 from ooc_svm.store.chunk_files import ChunkFiles, not_the_chunk
-from ooc_svm.store.codecs import CHECKSUM_BYTES
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.feature_names import NAMES, read_names
 from ooc_svm.store.label_summary import label_ranks, most_counted
-from ooc_svm.store.layout import CATEGORIES, CODES, LABEL, MANIFEST, MARK, SOURCE, X
+from ooc_svm.store.layout import CATEGORIES, CHECKSUM_BYTES, CODES, LABEL, MANIFEST, MARK, SOURCE, X
 from ooc_svm.store.manifest import Manifest, read_manifest
 from ooc_svm.store.metadata import ArrayInfo, chunk_versions, read_array, read_group
 from ooc_svm.store.reader import Column, NamedColumn, NumberColumn, Store, StoreParts, Tails

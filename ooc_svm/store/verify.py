@@ -16,9 +16,8 @@ from ooc_svm.errors import DamageError
 from ooc_svm.parameters import CALLBACK, TEXT, checks
 from ooc_svm.store.blocks import BlockCutter
 from ooc_svm.store.chunk_files import ChunkFiles, Elements
-from ooc_svm.store.codecs import CHECKSUM_BYTES
 from ooc_svm.store.label_summary import RunCounter, label_collector
-from ooc_svm.store.layout import CODES, LABEL
+from ooc_svm.store.layout import CHECKSUM_BYTES, CODES, LABEL
 from ooc_svm.store.manifest import Manifest
 from ooc_svm.store.metadata import read_array
 from ooc_svm.store.open import STORE, find_manifest, open_listed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ooc_svm.errors import UsageError
 from ooc_svm.system.address import address_of
 from ooc_svm.system.files import exists, read_head
 
@@ -47,3 +48,11 @@ def zarr_around(path: str | os.PathLike[str]) -> str | None:
         return os.fspath(path) if is_zarr(path) else None
     place = Path(os.path.realpath(path))
     return next((os.fspath(folder) for folder in (place, *place.parents) if is_zarr(folder)), None)
+
+
+def check_outside_stores(path: str | os.PathLike[str]) -> None:
+    """Refuse a path of the local disk at which a file would lie in a Zarr store: UsageError."""
+    if address_of(path) is not None:
+        return
+    if (store := zarr_around(os.path.dirname(os.path.realpath(path)))) is not None:
+        raise UsageError(f"{os.fspath(path)}: lies in the Zarr store {store}; choose another folder")

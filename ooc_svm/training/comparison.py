@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ooc_svm.errors import InputError
 from ooc_svm.evaluation.evaluate import measure
+from ooc_svm.evaluation.metrics import lower_is_better
 from ooc_svm.model.decision import Decision, decision_alone
 from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.vector import RowVector
@@ -23,7 +24,6 @@ from ooc_svm.system import signals
 from ooc_svm.training.calibration import uncalibrated
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
 from ooc_svm.training.memory_plan import fold_bytes
-from ooc_svm.training.progress import LOWER_IS_BETTER
 from ooc_svm.training.result import ended_model, fold_certificates, with_certificates
 from ooc_svm.training.validation_store import ValidationStore
 
@@ -71,7 +71,7 @@ def chosen(compared: Sequence[Compared], metric: str, rule: str) -> Compared:
 
     ``rule``: "best", or "one-standard-error": the least C no more than a standard error worse than the best.
     """
-    sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
+    sign = 1.0 if lower_is_better(metric) else -1.0
     best = min(compared, key=lambda each: (sign * each.mean, each.C))
     if rule == "best":
         return best
@@ -182,7 +182,7 @@ class Comparison:
         tuning, rows, report = self._tuning, fold_certificates(self._run), model.report
         facts = {
             "metric": tuning.metric,
-            "lower_is_better": tuning.metric in LOWER_IS_BETTER,
+            "lower_is_better": lower_is_better(tuning.metric),
             "rule": tuning.rule,
             "C": None,
             "chosen": None,

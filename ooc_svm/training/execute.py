@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from ooc_svm.errors import Interrupted
 from ooc_svm.model.model import Model
@@ -37,6 +38,8 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
 
         whole = JoinedModel(prepared.n_models)
     for part in parts:
+        if whole is not None:
+            part = replace(part, passes_before=whole.passes)
         checkpoints = None
         if options.checkpoint is not None:
             checkpoints = Checkpoints(batch_folder(options.checkpoint, part.batch), key_of(part))

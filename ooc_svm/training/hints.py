@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ooc_svm.catalog import PROBLEMS
 from ooc_svm.data.classes import LabelProblem, label_text
 from ooc_svm.errors import HintWarning, parameter
 from ooc_svm.options import TrainOptions
@@ -151,13 +152,23 @@ def of_quality(options: TrainOptions, quality: Sequence[Quality | None], certifi
         yield Hint(
             "useless-model",
             f"the gap is certified, and yet the model is hardly better than a constant ({name} {value:.3g} "
-            "on the rows of training): this is what minimises the objective; choose another C, bias or "
-            "scale, or features that say more",
+            f"on the rows of training): {_advice(options, known[0].deviation)}",
         )
 
 
+def _advice(options: TrainOptions, deviation: float) -> str:
+    """Why a model is of no use, and what may help."""
+    if deviation == 0.0:
+        return "all rows have the same value, so that there is nothing to learn; check the labels"
+    names = [f"a larger {parameter('nu')}"] if options.by_nu and options.resolved_nu < 1.0 else []
+    others = {"C": "C" not in PROBLEMS[options.problem].without, "bias": not options.by_nu, "scale": True}
+    *first, last = [name for name, is_free in others.items() if is_free]
+    names.append(f"another {', '.join(first)} or {last}" if first else f"another {last}")
+    return f"this is what minimises the objective; choose {', '.join(names)}, or features that say more"
+
+
 def _of_unit(options: TrainOptions, deviation: float) -> Iterator[Hint]:
-    """Whether C and epsilon have the unit of the values to learn."""
+    """Whether C and epsilon have the unit of the values to learn; equal values have none."""
     linear = options.resolved_loss == "epsilon-insensitive"
     if linear and deviation > MOST_DEVIATION * max(options.C):
         yield Hint(
@@ -166,7 +177,7 @@ def _of_unit(options: TrainOptions, deviation: float) -> Iterator[Hint]:
             f"what a row can add to the weights: divide the values by the first, or try "
             f"{parameter('C', float(f'{deviation:.0e}'))}",
         )
-    elif deviation < LEAST_DEVIATION * options.resolved_epsilon:
+    elif 0.0 < deviation < LEAST_DEVIATION * options.resolved_epsilon:
         yield Hint(
             "unit-of-values",
             f"the values have a standard deviation of {deviation:.3g}, and errors of up to "

@@ -11,6 +11,7 @@ import numpy as np
 from ooc_svm.model.calibration import Calibration
 from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
+from ooc_svm.solvers.stopping import reason_of_all
 from ooc_svm.training.batches import Batch
 from ooc_svm.training.comparison import EDGE, Compared, chosen, edge_hints
 from ooc_svm.training.progress import best_quality
@@ -40,6 +41,11 @@ class JoinedModel:
         own = self._weights[first : first + part.n_models]
         own[:] = part.weights
         self._parts.append(replace(part, functions=LinearFunctions(own, part.bias, part.scale)))
+
+    @property
+    def passes(self) -> int:
+        """Reads of the batches so far."""
+        return sum(report["passes"] for report in self._reports)
 
     def model(self) -> Model:
         """All functions, with one report."""
@@ -89,11 +95,10 @@ def _run_report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ):
             before[name] += value
     hints = {hint["code"]: hint for report in reversed(reports) for hint in report["hints"]}
-    reasons = dict.fromkeys(reason for report in reports for reason in report["stop_reason"].split(", "))
     return found | {
         "peak_memory_bytes": max(report["peak_memory_bytes"] for report in reports),
         "converged": all(report["converged"] for report in reports),
-        "stop_reason": ", ".join(reasons),
+        "stop_reason": reason_of_all(report["stop_reason"] for report in reports),
         "models": [row for report in reports for row in report["models"]],
         "quality": [row for report in reports for row in report["quality"]],
         "hints": list(hints.values()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -44,6 +45,13 @@ class Workload:
     holds_rows: bool = True  # Whether row vectors are in this process
     ahead_nbytes: int = 0  # Bytes of chunks that a thread fetches ahead, where that is worth memory
     finished_bytes: int = 0  # Bytes of the weights of all batches, where models are trained in batches
+    measuring: MemoryItem | None = None  # The quality, on another store
+
+    @property
+    def first_bytes(self) -> int:
+        """Bytes that are taken whatever the solver is."""
+        measuring = 0 if self.measuring is None else self.measuring.nbytes
+        return self.program_bytes + measuring + self.finished_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +116,19 @@ def validation_bytes(options: TrainOptions) -> int:
     return max(memory_budget(options.memory) // VALIDATION_PART, LEAST_VALIDATION_BYTES)
 
 
+def measuring(options: TrainOptions) -> MemoryItem | None:
+    """The buffers for the rows of another store that the quality is measured on."""
+    nbytes = validation_bytes(options)
+    if not nbytes:
+        return None
+    name = os.path.basename(str(options.validation).rstrip("/"))
+    return MemoryItem(f"measuring on {name}", nbytes, "at most: it takes what that store needs")
+
+
 def room_of(work: Workload, total: int) -> Room:
     """What a solver may use of ``total`` bytes."""
     partials = work.threads + MAX_SEGMENTS.bit_length() // 2 + 2
-    nbytes = _usable(total) - work.program_bytes - work.finished_bytes
+    nbytes = _usable(total) - work.first_bytes
     return Room(nbytes, work.threads, work.block_nbytes, BLOCKS_A_THREAD, partials, LEAST_SORTING_BYTES)
 
 
@@ -138,7 +155,7 @@ def divide(
             plan = least_plan(work, solver, options, kept)
     except ValueError as error:
         raise DamageError(f"the checkpoint cannot be of this run: {error}; start the run again") from error
-    return with_plan(work, plan, total)
+    return with_plan(work, plan, total, options)
 
 
 def least_plan(
@@ -148,8 +165,10 @@ def least_plan(
     return solver.plan(work.size, options, replace(room_of(work, 0), nbytes=0), kept)
 
 
-def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
+def with_plan(work: Workload, plan: SolverPlan, total: int, options: TrainOptions | None = None) -> Budget:
     """Divide ``total`` bytes for a solver's plan.
+
+    ``options``: those that the advice of a refusal follows from, where they are this process's.
 
     What is left goes to sorting, chunks ahead and row vectors, then to the block cache.
 
@@ -157,6 +176,8 @@ def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
     """
     usable, size = _usable(total), work.size
     items = [MemoryItem("Python and libraries", work.program_bytes, "before any data")]
+    if work.measuring is not None:
+        items.append(work.measuring)
     if work.finished_bytes:
         note = f"weights of all batches; {size.n_models} model(s) at a time"
         items.append(MemoryItem("finished models", work.finished_bytes, note))
@@ -180,10 +201,21 @@ def with_plan(work: Workload, plan: SolverPlan, total: int) -> Budget:
     needed = ceil(budget.needed / (1 - SLACK)) + 1
     raise MemoryBudgetError(
         f"training needs {size_needed(needed)} of memory, "
-        f"allowed are {format_size(total)}: {sum_text}; allow more ({parameter('memory')}), or use fewer "
-        f"values of C, threads, {parameter('cut_groups')} or {parameter('resident')}",
+        f"allowed are {format_size(total)}: {sum_text}; allow more ({parameter('memory')})"
+        f"{_smaller(work, options)}",
         needed,
     )
+
+
+def _smaller(work: Workload, options: TrainOptions | None) -> str:
+    """What would need less memory: only what the run has several of, or what was asked for."""
+    several_costs = work.size.n_models > 1 if options is None else len(options.C) > 1
+    fewer = ["values of C"] * several_costs + [parameter("threads")] * (work.threads > 1)
+    asked = ("cut_groups", "resident")  # By default these are as small as they have to be
+    smaller = [parameter(name) for name in asked if options and getattr(options, name) is not None]
+    parts = [f"use fewer {' or '.join(fewer)}"] if fewer else []
+    parts += [f"give a smaller {' or '.join(smaller)}"] if smaller else []
+    return f", or {', or '.join(parts)}" if parts else ""
 
 
 def _usable(total: int) -> int:
@@ -194,7 +226,7 @@ def _usable(total: int) -> int:
 def _least_bytes(work: Workload, plan: SolverPlan) -> int:
     """Bytes without which nothing runs: row vectors and most of sorting may be on disk."""
     sorting = LEAST_SORTING_BYTES if plan.sorts_by else 0
-    return work.program_bytes + work.finished_bytes + sum(item.nbytes for item in plan.items) + sorting
+    return work.first_bytes + sum(item.nbytes for item in plan.items) + sorting
 
 
 def _sorting(n_rows: int, groups: int, left: int) -> MemoryItem:

@@ -20,7 +20,7 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.batches import Batch
 from ooc_svm.training.data import Data
 from ooc_svm.training.grid import Variant
-from ooc_svm.training.memory_plan import Workload, fold_bytes, program_bytes, validation_bytes
+from ooc_svm.training.memory_plan import Workload, fold_bytes, measuring, program_bytes
 
 if TYPE_CHECKING:
     from ooc_svm.data.folds import Folds
@@ -47,6 +47,7 @@ class Preparation:
     tuning: Tuning | None = None  # How values of C are compared, if they are
     folds: Folds | None = None  # Those that there are models without, for a comparison or a calibration
     batch: Batch | None = None  # Some of the models, where not all are trained at the same time
+    passes_before: int = 0  # Of the batches before
 
     @property
     def has_weight(self) -> bool:
@@ -121,11 +122,11 @@ class Preparation:
             program_bytes=program_bytes(options, converted=data.conversion_seconds is not None)
             + (0 if data.feature_names is None else data.feature_names.nbytes)
             + (0 if data.labels.sets is None else data.labels.sets.nbytes)
-            + validation_bytes(options)
             + fold_bytes(options, self.n_folds)
             + threads * data.thread_nbytes
             + data.shared_nbytes,
             ahead_nbytes=source.ahead_nbytes,
+            measuring=measuring(options),
             finished_bytes=0 if self.batch is None else self.batch.finished_bytes(source.n_features),
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ooc_svm.engine.base import Engine
+from ooc_svm.evaluation.metrics import lower_is_better
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.system.memory import format_size
 
@@ -93,27 +94,13 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-LOWER_IS_BETTER = frozenset(
-    {
-        "swapped-pairs",
-        "error",
-        "mse",
-        "mae",
-        "hamming-loss",
-        "log-loss",
-        "brier-score",
-        "calibration-error",
-    }
-)
-
-
 def best_quality(measured: Sequence[dict[str, float]]) -> tuple[float, str, float]:
     """Of the qualities for each C, the best by its first metric: its C, the metric and the value.
 
     Of equal ones it is that of the least C.
     """
     metric = next(name for name in measured[0] if name != "C")
-    sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
+    sign = 1.0 if lower_is_better(metric) else -1.0
     best = min(measured, key=lambda quality: (sign * quality[metric], quality["C"]))
     return best["C"], metric, best[metric]
 

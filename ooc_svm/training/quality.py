@@ -176,8 +176,9 @@ def _class_measures(hits: int, predicted: int, actual: int) -> Measures:
 
 @dataclass(frozen=True, slots=True)
 class TargetSum:
-    """Rule on row vectors: sum of the values, number of rows."""
+    """Rule on row vectors: sum of the values less an origin, number of rows."""
 
+    origin: float = 0.0
     held_out: str | None = None
     writes: ClassVar[tuple[str, ...]] = ()
     sums_shape: ClassVar[tuple[int, ...]] = (2,)
@@ -188,7 +189,7 @@ class TargetSum:
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         values = _TrainingRows(rows.vectors, self.held_out)[TARGET]
-        sums += values.sum(), len(values)
+        sums += (values - self.origin).sum(), len(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +214,12 @@ class ValueErrors:
 
 
 def _of_values(engine: Engine, held_out: str | None, scores: KeptScores) -> Quality | None:
-    total, n_rows = engine.stream([RowPass(TargetSum(held_out), scores.rows)])[0].tolist()
-    rule = ValueErrors(scores, total / n_rows, held_out)
+    mean = 0.0
+    # The second sum takes the rounding of the first from the mean: equal values then deviate by nothing.
+    for _ in range(2):
+        total, n_rows = engine.stream([RowPass(TargetSum(mean, held_out), scores.rows)])[0].tolist()
+        mean += total / n_rows
+    rule = ValueErrors(scores, mean, held_out)
     squares, errors, deviations = engine.stream([RowPass(rule, scores.rows)])[0].tolist()
     if not (math.isfinite(squares) and math.isfinite(deviations)):
         return None

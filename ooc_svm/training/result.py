@@ -14,7 +14,7 @@ from ooc_svm.engine.base import Engine
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL
+from ooc_svm.solvers.stopping import CERTIFIED, SIGNAL, reason_of_all
 from ooc_svm.training import hints
 from ooc_svm.training.functions import decision_functions
 from ooc_svm.training.progress import Recorder, best_quality
@@ -201,7 +201,7 @@ def _ended(models: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How the models ended."""
     return {
         "converged": all(model["converged"] for model in models),
-        "stop_reason": ", ".join(dict.fromkeys(model["stop_reason"] for model in models)),
+        "stop_reason": reason_of_all(model["stop_reason"] for model in models),
     }
 
 

@@ -179,7 +179,9 @@ class Run:
             # Whatever keeps it from being made, the signal is what has ended the run.
             with suppress(OocSvmError):
                 model = self.model()
-        return Interrupted(signal, f"interrupted after {self.recorder.passes} passes; {kept}", model)
+        passes = self.prepared.passes_before + self.recorder.passes
+        counted = "1 pass" if passes == 1 else f"{passes} passes"
+        return Interrupted(signal, f"interrupted after {counted}; {kept}", model)
 
     def save(self) -> None:
         """Write a checkpoint."""

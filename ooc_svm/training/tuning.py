@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ooc_svm.catalog import PROBLEMS
 from ooc_svm.data.folds import Folds
-from ooc_svm.errors import UsageError, parameter
+from ooc_svm.errors import UsageError, parameter, shown
 from ooc_svm.evaluation.metrics import compares_queries, default_metrics, requested_metrics
 from ooc_svm.model.decision import predicted_of
 from ooc_svm.model.probabilities import gives_probabilities
@@ -42,6 +42,12 @@ class Tuning:
 def check_request(request: TuneRequest, options: TrainOptions) -> None:
     """UsageError where options contradict each other; the data are not needed for that."""
     check_grid(request.grid, options)
+    if request.metric is not None and "," in request.metric:
+        first = request.metric.partition(",")[0].strip()
+        raise UsageError(
+            f"{parameter('metric')} is {shown(request.metric)}, and values are compared by one metric; give "
+            f"one of them, for example {parameter('metric', first)}"
+        )
     validation = parameter("validation")
     if options.held_out_share is not None:
         raise UsageError(

@@ -20,6 +20,7 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 import ooc_svm
+from ooc_svm.solvers.certificate import Certificate
 
 REGRESSION = ("epsilon-insensitive", "squared-epsilon-insensitive")
 CLASSES = ("hinge", "squared-hinge")
@@ -457,3 +458,24 @@ def test_no_model_of_a_path_goes_on_from_one_place_for_ever(data, options):
     assert model.report["converged"]
     found = judge(model, rows, options)
     assert not found, "\n".join(map(str, found))
+
+
+def test_values_that_are_all_within_the_tube_end_at_once_after_a_resume_too(tmp_path):
+    x, y = np.array([[0.3], [-1.0]]), np.array([-0.6, -0.4])
+    options = {"problem": "svr", "loss": "squared-epsilon-insensitive", "kernel": "rbf", "gamma": 0.1}
+    options |= {"bias": "free", "solver": "block-smo"}
+    whole = ooc_svm.train(x, y, **options)
+    assert whole.report["passes"] == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Certificate, "absolute", False)
+        ooc_svm.train(x, y, checkpoint=tmp_path, max_passes=1, **options)
+    resumed = ooc_svm.train(x, y, checkpoint=tmp_path, resume=True, **options)
+    assert resumed.report["models"] == whole.report["models"]
+
+
+def test_rounding_of_distances_far_from_zero_is_no_indefinite_kernel():
+    rng = np.random.default_rng(0)
+    x, y = 1e6 + 1e-6 * rng.standard_normal((6, 6)), np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    options = {"problem": "svr", "kernel": "rbf", "gamma": 0.01, "bias": "free", "solver": "block-smo"}
+    report = ooc_svm.train(sparse.csr_matrix(x), y, max_passes=40, **options).report
+    assert report["stop_reason"] in ("certified", "no-progress", "max-passes")

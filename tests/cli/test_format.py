@@ -201,8 +201,9 @@ def test_the_certificate_of_many_models_names_the_worst() -> None:
     many["models"][13].update(relative_gap=0.5, converged=False)
     many.update(converged=False, stop_reason="certified, max-passes")
     text = certificate(many, 1e-3, "m.model", 8000)
-    assert text.startswith(
-        "certified    no, stopped by certified, max-passes: relative gap 5e-1 of the worst model"
+    assert text.splitlines()[0] == (
+        "certified    no, stopped by max-passes: relative gap 5e-1 of the worst model, asked for 1e-3; "
+        "24 of 25 models are certified"
     )
     lines = text.split("\n\n")[1].splitlines()
     assert len(lines) == 22
@@ -224,6 +225,17 @@ def test_the_line_of_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
         "compiling ...",
         "pass 13  gap - (target 1e-3)  P 577.8  D 575.9  1.2 GB read  9.1 s  3 models to go",
     ]
+
+
+def test_a_hint_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The batches of a run give those of the data again."""
+    with progress.train_progress(quiet=False) as show:
+        assert show is not None
+        for message in ("rare class", "large columns", "rare class", "large columns"):
+            show(replace(EVENT, kind="hint", message=message))
+            show(replace(EVENT, kind="note", message="batch"))
+    err = capsys.readouterr().err.splitlines()
+    assert err == ["hint: rare class", "batch", "hint: large columns", "batch", "batch", "batch"]
 
 
 def test_no_time_that_is_next_to_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,11 @@ def test_a_grid_has_a_column_for_each_number(small: SmallData, tmp_path: Path) -
     [
         ("--metric mse", 2, "mse is no metric for two classes; for this model choose from accuracy,"),
         ("--C 1,1", 2, "--C holds the same value twice"),
+        (
+            "--metric f1,auc",
+            2,
+            "--metric is 'f1,auc', and values are compared by one metric; give one of them",
+        ),
         ("--folds 1", 2, "--folds must be an integer from 2 to 100, not 1"),
         ("--folds two", 2, "--folds must be an integer from 2 to 100, not 'two'"),
         ("--rule worst", 2, "--rule must be 'best' or 'one-standard-error', not 'worst'"),
@@ -156,3 +161,13 @@ def test_train_leads_to_it(small: SmallData) -> None:
 def test_a_plan_with_folds(small: SmallData) -> None:
     out, _ = run("plan", small.store, "--C", "0.1,1", "--folds", 3, "--bias", "none")
     assert "8 model(s)" in out
+
+
+def test_help_says_what_options_of_training_mean_here() -> None:
+    text = " ".join(run("tune", "--help")[0].split())
+    assert "--validation STORE Another store to compare on, in place of folds" in text
+    assert "SHARE|STORE" not in text
+    assert "--validation SHARE" not in text
+    assert "held out for validation" not in text
+    assert "five folds of their own. Only for svc and nu-svc." in text
+    assert "--validation SHARE|STORE" in " ".join(run("train", "--help")[0].split())

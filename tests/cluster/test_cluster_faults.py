@@ -24,7 +24,8 @@ from ooc_svm.errors import MemoryBudgetError, StorageError
 from ooc_svm.passes.base import rows_of
 from ooc_svm.passes.columns import ColumnPass
 from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.solvers.streamed_smo.dual import LossCount, MoveBest
+from ooc_svm.solvers.best_scores import LossCount
+from ooc_svm.solvers.streamed_smo.dual import MoveBest
 from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
 
 pytestmark = pytest.mark.fault

@@ -174,6 +174,14 @@ class TestSharedVectors:
             file.write(bytes([byte[0] ^ 1]))
         with pytest.raises(DamageError, match="not as they were written"):
             load_partition(own, "dual", partitions[1], saved)
+        # The client notices it in any part of them, and reads what is beside it.
+        with pytest.raises(DamageError, match="not as they were written"):
+            vectors.read("dual", partitions[1].stop - 1, partitions[1].stop)
+        for start, stop in (
+            (partitions[0].start, partitions[0].stop),
+            (partitions[0].stop - 2, partitions[0].stop),
+        ):
+            assert vectors.read("dual", start, stop).tolist() == expected["dual"][start:stop].tolist()
         os.truncate(saved.path, saved.offset + 8)
         with pytest.raises(DamageError, match="not as they were written"):
             load_partition(own, "dual", partitions[1], saved)

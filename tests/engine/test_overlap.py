@@ -31,7 +31,7 @@ from ooc_svm.passes.base import LONG_VISIT, WHOLE, Overlap, Position, RowSet, St
 from ooc_svm.passes.columns import ColumnPass
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.passes.together import together
-from ooc_svm.solvers.streamed_smo.dual import LossCount
+from ooc_svm.solvers.best_scores import LossCount
 
 
 class Failure(Exception):

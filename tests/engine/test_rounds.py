@@ -19,7 +19,7 @@ from ooc_svm.engine.local import BLOCKS_A_THREAD, LocalEngine
 from ooc_svm.engine.serial import SerialEngine
 from ooc_svm.passes.base import Overlap, rows_of
 from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.solvers.streamed_smo.dual import LossCount
+from ooc_svm.solvers.best_scores import LossCount
 from ooc_svm.solvers.streamed_smo.rounds import cut_rounds, opening
 
 

@@ -301,3 +301,21 @@ def test_the_command(model: Model, graded: Data, tmp_path: Path) -> None:
     assert [line.split() for line in done.stdout.splitlines()] == [
         [name, f"{value:.6g}"] for name, value in expected.items()
     ]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_gains_beyond_the_numbers_are_refused(tmp_path: Path, sign: float) -> None:
+    """Whether the gains of a query pass the range of float64, or only the largest that it can have."""
+    grades = np.concatenate([np.ones(20), 1e308 + 1e300 * np.arange(10)])
+    model = regressor([sign], problem="ranking", loss="hinge")
+    matrix, given = np.arange(30.0)[:, None], {"labels": grades, "qid": np.zeros(30, np.int64)}
+    with pytest.raises(InputError, match="grades of a group pass the range of float64; scale the grades"):
+        evaluate(model, matrix, "ndcg@10", **given)
+    assert evaluate(model, matrix, "ndcg@1", **given)["ndcg@1"] == pytest.approx(float(sign > 0))
+    save_model(model, tmp_path / "m")
+    lines = [f"{grade!r} qid:1 1:{row}" for row, grade in enumerate(grades.tolist())]
+    (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
+    arguments = ["evaluate", str(tmp_path / "m"), str(tmp_path / "rows.svm"), "--metric", "ndcg@10"]
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "scale the grades" in result.stderr

@@ -22,6 +22,7 @@ from ooc_svm.evaluation.metrics import (
     ClassCounts,
     OrderCounts,
     ValueSums,
+    lower_is_better,
 )
 from ooc_svm.ops.sort_keys import order_key, scores_of_keys
 from ooc_svm.rowvectors import score_ranges
@@ -464,3 +465,14 @@ def test_codes_are_checked():
             counts.add(np.array(bad), np.array([0]))
         with pytest.raises(ValueError, match="from 0 to 2"):
             counts.add(np.array([0]), np.array(bad))
+
+
+def test_whether_the_lower_value_is_better() -> None:
+    """Errors and losses say so in their definition: every metric of a perfect prediction is 1, or 0."""
+    low = {name for name in METRICS if lower_is_better(name)}
+    assert low == {
+        *("error", "hamming-loss", "log-loss", "brier-score", "calibration-error"),
+        *("mse", "mae", "swapped-pairs"),
+    }
+    assert not lower_is_better("ndcg@10")
+    assert not lower_is_better("accuracy@3")

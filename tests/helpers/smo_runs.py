@@ -28,7 +28,7 @@ def multipliers_of(solver, dual, step):
         for part in (part for segment in each.rows.segments for part in segment):
             own = slice(part.start, part.stop, part.step)
             v[own] += theta * step[own]
-    v[state.returned] = state.multipliers
+    v[state.returned] = state.returned_dual
     v[state.working_set.ids] = state.working_set.dual
     return v
 

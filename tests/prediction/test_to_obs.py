@@ -125,6 +125,23 @@ def test_names_that_cannot_be(store, models, column):
         ooc_svm.predict(models["kind"], store, to_obs=column)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("B/T", "class 'B/T' has a / in its name"), ("B" * 200, "class 'B.* has a name that is too long")],
+)
+def test_classes_that_no_column_is_named_after(store, rows, name, message):
+    kinds = np.array([name, "T", "N"])[np.arange(150) % 3]
+    model = ooc_svm.train(rows[0], kinds, loss="logistic")
+    for options in ({"scores": True}, {"probabilities": True}):
+        with pytest.raises(UsageError, match=rf"{message}.* of obs .*\(output with the ending \.csv\)"):
+            ooc_svm.predict(model, store, to_obs="q", **options)
+        ooc_svm.predict(model, store, output=store.parent / "q.csv", **options)
+    assert ooc_svm.predict(model, store, to_obs="q").rows == 150
+    assert name in set(read_both_ways(store)["q"])
+    two = ooc_svm.train(rows[0], np.where(kinds == "T", "T", name))
+    assert ooc_svm.predict(two, store, to_obs="two", scores=True).rows == 150
+
+
 def test_data_that_take_no_columns(tmp_path, rows, models):
     own = make_store(tmp_path / "own.zarr", *rows)
     with pytest.raises(UsageError, match=r"to_obs writes to the obs of an AnnData store"):

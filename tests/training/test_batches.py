@@ -13,6 +13,7 @@ from scipy.special import expit
 from ooc_svm import evaluate, plan, train, tune
 from ooc_svm.errors import InputError, Interrupted, MemoryBudgetError
 from ooc_svm.problems.base import ModelSpec
+from ooc_svm.solvers.stopping import reason_of_all
 from ooc_svm.training import division
 from ooc_svm.training.batches import batches_of
 
@@ -151,6 +152,28 @@ def test_the_report_is_of_all_batches(store, in_batches, scale):
     assert seconds == sorted(seconds)
     told = [event.message for event in events if event.kind == "note" and "batch" in event.message]
     assert [text.split(",")[0] for text in told] == ["batch 1 of 3", "batch 2 of 3", "batch 3 of 3"]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        (["certified", "certified"], "certified"),
+        (["certified", "time-limit"], "time-limit"),
+        (["certified, max-passes", "certified", "time-limit"], "time-limit"),
+        (["no-progress", "max-passes"], "max-passes"),
+        (["certified", "pruning"], "pruning"),
+    ],
+)
+def test_one_reason_is_told_of_all_batches(reasons, expected):
+    assert reason_of_all(reasons) == expected
+
+
+def test_batches_that_a_limit_stops_say_so_in_one_word(store, in_batches):
+    in_batches(3)
+    options = {"C": (1e-4, 1.0, 10.0), "solver": "ocas", "tol": 0.01, "progress": lambda _: None}
+    report = train(store, max_passes=4, **options).report
+    assert {row["stop_reason"] for row in report["models"]} == {"certified", "max-passes"}
+    assert (report["stop_reason"], report["converged"]) == ("max-passes", False)
 
 
 def test_a_batch_with_some_of_the_classes_has_no_quality(store, in_batches):
@@ -303,9 +326,24 @@ def test_an_interrupted_run_has_no_model_of_some_of_the_models(store, in_batches
         return 2 if len(calls) > 3 else None
 
     monkeypatch.setattr("ooc_svm.system.signals.stop_requested", stop_requested)
+    passes = []
     with pytest.raises(Interrupted) as caught:
-        train(store, C=COSTS, progress=lambda _: None)
+        train(store, C=COSTS, progress=lambda event: passes.append(1) if event.kind == "pass" else None)
     assert caught.value.model is None
+    counted = "1 pass" if len(passes) == 1 else f"{len(passes)} passes"
+    assert str(caught.value).startswith(f"interrupted after {counted}; ")
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 5])
+def test_passes_of_all_batches_are_counted(store, in_batches, monkeypatch, wanted):
+    in_batches(3)
+    passes = []
+    monkeypatch.setattr("ooc_svm.system.signals.stop_requested", lambda: 2 if len(passes) >= wanted else None)
+    with pytest.raises(Interrupted) as caught:
+        train(store, C=COSTS, progress=lambda event: passes.append(1) if event.kind == "pass" else None)
+    counted = "1 pass" if wanted == 1 else f"{wanted} passes"
+    assert len(passes) == wanted
+    assert str(caught.value).startswith(f"interrupted after {counted}; ")
 
 
 @pytest.fixture(scope="module")

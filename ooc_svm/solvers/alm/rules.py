@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.losses.row_loops import count_losses, losses_along, slope_sizes
+from ooc_svm.losses.row_loops import losses_along, slope_sizes
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.passes.rowwise import NoCells
 from ooc_svm.problems.targets import RowTargets
@@ -208,38 +208,3 @@ class MoveBest:
         model, vectors = self.model, rows.vectors
         best = vectors[model.best]
         best += self.t * (vectors[model.scores] + self.step * vectors[model.direction] - best) + self.bias
-
-
-@dataclass(frozen=True, slots=True)
-class BestSlopes:
-    """Rule on row vectors: losses at the best scores and the sizes of their slopes, see `slope_sizes`."""
-
-    model: RowModel
-    error: float
-    writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (4,)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.model.best, *self.model.targets.reads)
-
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        best = rows.vectors[self.model.best]
-        slope_sizes(self.model.loss, best, 0.0, self.error, *self.model.target_costs(rows), sums)
-
-
-@dataclass(frozen=True, slots=True)
-class LossCount:
-    """Rule on row vectors: number of rows with a loss at the best scores."""
-
-    model: RowModel
-    writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (1,)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.model.best, *self.model.targets.reads)
-
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        best = rows.vectors[self.model.best]
-        sums[0] += count_losses(self.model.loss, best, 0.0, *self.model.target_costs(rows))

@@ -13,9 +13,10 @@ from ooc_svm.passes.columns import Magnitudes, NormedMagnitudes
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import RowPass, RowRule
 from ooc_svm.solvers.alm.rounding import AlmRounding
-from ooc_svm.solvers.alm.rules import BestSlopes, LossCount, LossesAgain, LossesToNewest, MoveBest, RowModel
+from ooc_svm.solvers.alm.rules import LossesAgain, LossesToNewest, MoveBest, RowModel
 from ooc_svm.solvers.alm.state import AlmState
 from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, Steps, does_not_fit
+from ooc_svm.solvers.best_scores import LOSS, LossCount, SlopeSizes
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, take_bound
 from ooc_svm.solvers.grid_minimum import lowest
@@ -56,7 +57,7 @@ class AlmValues(Solver):
 
     def _count_support(self) -> Generator[Pass, Float64Array, None]:
         """Rows with a loss at the best point."""
-        counted = yield RowPass(LossCount(self.model))
+        counted = yield RowPass(LossCount(self.model, 0.0))
         self.certificate.n_support = int(counted[0])
 
     def _improve_best(self) -> Generator[Pass, float, None]:
@@ -99,10 +100,10 @@ class AlmValues(Solver):
     def _primal(self) -> Generator[Pass, Float64Array, tuple[float, float]]:
         """P at the best point by its scores, and its rounding."""
         state, own = self.state, self.space.penalized(self.state.best)
-        sums = yield RowPass(BestSlopes(self.model, state.best_error * self._rounding.longest))
+        sums = yield RowPass(SlopeSizes(self.model, 0.0, state.best_error * self._rounding.longest))
         half = 0.5 * inner(own, own)
         rounding = self._rounding.primal(half, sums, state.best_error, len(state.best))
-        return half + float(sums[3]), rounding
+        return half + float(sums[LOSS]), rounding
 
     @property
     def _rounding(self) -> AlmRounding:

@@ -68,7 +68,9 @@ HELPS = 0.1  # Rounding that a computation in float64 leaves at most, where it i
 HIDDEN_READS = 30
 IDLE_READS = 40  # After which the gap without rounding should have fallen
 EXACT_COST = 2.5  # Of a kernel value in float64, as a multiple of one in float32
-NEGATIVE = 1e-5  # Curvature below 0, as a share of the largest kernel value, that no rounding explains
+# Curvature below 0, as a share of the largest kernel value, that no rounding explains; of a
+# definite kernel any is rounding, where rows are far from 0.
+NEGATIVE = 1e-5
 NONE_KEPT, NONE_MOVED = np.empty(0, np.int64), np.empty(0)
 # A row is set aside if it violates its condition only where its score moves by more than this share of the
 # violation of the moment.
@@ -341,6 +343,8 @@ class BlockSmo(Solver):
         weight = max(float(np.abs(support.vectors[name]).sum()) for name in names)
         for damage in damages(model, state, found, weight, self.bias, self.n_rows, self.precision):
             raise does_not_fit(origin, damage)
+        state.certificate.scale = float(found.now[set_loops.AT_ZERO])
+        state.certificate.reopen(self.stopping)
 
     def _update(
         self,
@@ -459,7 +463,8 @@ class BlockSmo(Solver):
             raise _indefinite(f"D = {certificate.dual:.6g} is above P = {certificate.primal:.6g}")
 
     def _require_curvature(self, least: float) -> None:
-        if least < -NEGATIVE * bound.largest_value(self.model.kernel, self.sizes):
+        kernel = self.model.kernel
+        if not is_definite(kernel) and least < -NEGATIVE * bound.largest_value(kernel, self.sizes):
             raise _indefinite(f"a curvature is {least:.3g}")
 
 

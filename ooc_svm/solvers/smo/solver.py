@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import BoolArray, Float64Array
-from ooc_svm.passes.base import Overlap, Position, Request, RowSet, rows_of
+from ooc_svm.passes.base import Overlap, Request, RowSet, rows_of
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps, does_not_fit
@@ -345,9 +345,8 @@ class Smo(Solver):
         """A read that is not counted: the scores of a point into the row vector, and the sums."""
         found = Examined(np.zeros(scorer.n_weights))
         for each in self.rounds:
-            position = Position(each.position.before, each.position.own, each.position.total + 1)
             nobody = np.empty(0, np.int64)
-            place = each.rows, position, each.prefetch
+            place = each.rows, each.position.uncounted, each.prefetch
             found.add((yield ExaminePass(self.model, scorer, 0.0, np.inf, nobody, True, *place)))
         return found
 

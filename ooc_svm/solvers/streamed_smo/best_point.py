@@ -11,10 +11,11 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Overlap, Pass, RowSet
 from ooc_svm.passes.rowwise import CopyScores, RowPass
+from ooc_svm.solvers.best_scores import LOSS, LossCount, SlopeSizes
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.space import LinearSpace
-from ooc_svm.solvers.streamed_smo.dual import LOSS, DualModel, LossCount, LossesAlong, MoveBest, SlopeSizes
+from ooc_svm.solvers.streamed_smo.dual import DualModel, LossesAlong, MoveBest
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import ScorePass
@@ -31,11 +32,6 @@ class Target(NamedTuple):
     def scored(cls, space: LinearSpace, w: Float64Array, b: float) -> Target:
         """One whose scores are the products with the rows."""
         return cls(w, b, UNIT * space.norm(w))
-
-
-def count_rows(rows: RowSet) -> int:
-    """Number of rows."""
-    return sum(part.n_rows for segment in rows.segments for part in segment)
 
 
 def score_best(
@@ -113,7 +109,7 @@ def primal_value(
     b, rounding, space = state.best_b, state.rounding, model.space
     half = 0.5 * (space.inner(state.best, state.best) + space.penalized_bias * b * b)
     sums = yield RowPass(SlopeSizes(model, b, rounding.residual), rows)
-    size = count_rows(rows), space.n_features
+    size = rows.n_rows, space.n_features
     return half + float(sums[LOSS]), rounding.primal(half, sums, b + state.center, size)
 
 

@@ -14,7 +14,6 @@ from ooc_svm.passes.base import Overlap, Pass, RowSet
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.best_point import count_rows
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.foresight import Foresight
 from ooc_svm.solvers.streamed_smo.rounds import Round
@@ -170,7 +169,7 @@ def check_saved(
         ),
     )
     again.rounding.start(found.sums, model.space.norm(found.w))
-    bound, rounding = lower_bound(model, again, count_rows(rows), log_odds)
+    bound, rounding = lower_bound(model, again, rows.n_rows, log_odds)
     # Not counted: saved by a release that did not know of rounding. A bound of 0 has none.
     counted = certificate.dual_rounding > 0.0 or 0.0 in (rounding, certificate.dual)
     if not (counted and certificate.lower <= bound + rounding):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.losses.quadratic import QUADRATIC
-from ooc_svm.losses.row_loops import count_losses, losses_along, slope_sizes
+from ooc_svm.losses.row_loops import count_losses, losses_along
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.problems.targets import RowTargets
 from ooc_svm.solvers.space import LinearSpace
@@ -133,28 +133,6 @@ class MoveBest:
         best += self.t * (rows.vectors[self.model.newest] - best)
 
 
-LOSS = 3  # Place of the losses among the sums of `SlopeSizes`
-
-
-@dataclass(frozen=True, slots=True)
-class SlopeSizes:
-    """Rule on row vectors: the losses at the best scores, and sizes of their slopes, see `slope_sizes`."""
-
-    model: DualModel
-    b: float
-    error: float  # Largest error of a residual
-    writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (4,)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.model.best, *self.model.targets.reads)
-
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        best = rows.vectors[self.model.best]
-        slope_sizes(self.model.loss, best, self.b, self.error, *self.model.target_costs(rows), sums)
-
-
 @dataclass(frozen=True, slots=True)
 class TargetSums:
     """Rule on row vectors: sums of the costs c, of ``c t`` and ``c |t|``, and how many c are not 0."""
@@ -188,24 +166,6 @@ class ClassCosts:
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         t, c = self.model.target_costs(rows)
         sums += [c[t > 0.0].sum(), c[t < 0.0].sum()]
-
-
-@dataclass(frozen=True, slots=True)
-class LossCount:
-    """Rule on row vectors: number of rows with a loss at the best scores."""
-
-    model: DualModel
-    b: float
-    writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (1,)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.model.best, *self.model.targets.reads)
-
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        best = rows.vectors[self.model.best]
-        sums[0] += count_losses(self.model.loss, best, self.b, *self.model.target_costs(rows))
 
 
 def looked_at(sums: Float64Array) -> int:

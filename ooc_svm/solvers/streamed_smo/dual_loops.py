@@ -129,7 +129,7 @@ def count_before(loss, dual, targets, marks, sums):  # type: ignore[no-untyped-d
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
     loss, indptr, indices, values, first, every, visits, seed, scale2, mean, w, rebuilt, bias, unit,
-    targets, marks, dual, step, keys, sums
+    targets, marks, dual, step, worth, sums
 ):  # fmt: skip
     """Move the multipliers of a piece's rows, one after another; rows that are held stay as they are.
 
@@ -146,7 +146,7 @@ def sweep(  # type: ignore[no-untyped-def]
     ``targets``: float64, shape (m, 2).
     ``marks`` (uint8, shape (m,)): HELD and HELD_AT_START.
     ``dual``, ``step`` (float64, shape (m,)): multipliers, unchanged, and what the steps add to them (out).
-    ``keys`` (float64, shape (m,)): out: what a row is worth keeping (-1 where it is held).
+    ``worth`` (float64, shape (m,)): out: what a row is worth keeping (-1 where it is held).
     ``sums``: float64, shape (N_SUMS,).
     """
     # A division in each row costs a sweep of short rows a twentieth of its time.
@@ -170,7 +170,7 @@ def sweep(  # type: ignore[no-untyped-def]
             prefetch(targets, 2 * later)
             prefetch(dual, later)
             prefetch(step, later)
-            prefetch(keys, later)
+            prefetch(worth, later)
             prefetch_row(indptr, indices, values, first + every * np.uint64(later))
             if far_weights:
                 _prefetch_weights(indptr, indices, w, first + every * np.uint64(following))
@@ -179,7 +179,7 @@ def sweep(  # type: ignore[no-untyped-def]
             if building and dual[i] != 0.0 and not marks[i] & HELD_AT_START:
                 add_row(indices, values, scale2, rebuilt, p, end, dual[i])
             if marks[i] & HELD:
-                keys[i] = -1.0
+                worth[i] = -1.0
                 continue
             t, c = targets[i, 0], targets[i, 1]
             was, taken = dual[i], step[i]
@@ -217,7 +217,7 @@ def sweep(  # type: ignore[no-untyped-def]
                     size += abs(t * change) + magnitude(loss, v, t, c) + magnitude(loss, new, t, c)
                     step[i] = new - was
             free += is_free(loss, new, t, c)
-            keys[i] = priority(loss, new, far * per_unit, t, c)
+            worth[i] = priority(loss, new, far * per_unit, t, c)
         building = before = False
         seed += GOLDEN
     bias[B], bias[TOTAL] = b, total

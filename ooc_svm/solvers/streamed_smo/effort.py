@@ -22,7 +22,8 @@ SLOW, HARDER, MOST_SLOW = 0.5, 5.0, 2
 # Nonzeros and rows that a solve may always look at: a few milliseconds, which no read takes less than.
 WORTHWHILE = 1_000_000
 
-# So many models are swept or scored as one: fewer gain little, and of more, threads share the groups.
+# So many models are swept or scored as one: fewer gain little, threads share the groups of more, and what is
+# prefetched of a row for more models would not stay in the cache.
 FEWEST_FUSED, MOST_FUSED = MANY_MODELS, 32
 
 

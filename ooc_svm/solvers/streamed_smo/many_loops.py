@@ -28,9 +28,6 @@ from ooc_svm.solvers.streamed_smo.order_loops import GOLDEN, random_order, windo
 
 TILE = 16  # Rows and columns that are transposed together
 
-# Models whose multipliers of a row are prefetched: those of more would drive each other out of the cache.
-MOST_PREFETCHED = 32
-
 
 @compiled
 def transpose(of, out):  # type: ignore[no-untyped-def]
@@ -58,13 +55,13 @@ def scores(indptr, indices, values, first, every, W, out):  # type: ignore[no-un
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
     loss, indptr, indices, values, first, every, visits, seed, scale2, W, rebuilt, bias, units,
-    targets, marks, dual, step, keys, sums
+    targets, marks, dual, step, worth, sums
 ):  # fmt: skip
     """`dual_loops.sweep` of K models without a mean row, whose steps are in the same order.
 
     ``W``, ``rebuilt``: float64, shape (n_features, K) or (0, K).
     ``bias`` (K, 3), ``units`` (K,), ``sums`` (K, N_SUMS): float64.
-    ``targets`` (K, m, 2), ``marks`` (uint8), ``dual``, ``step`` and ``keys`` (float64), shape (K, m).
+    ``targets`` (K, m, 2), ``marks`` (uint8), ``dual``, ``step`` and ``worth`` (float64), shape (K, m).
     """
     K, m = dual.shape
     building, per_unit = len(rebuilt) > 0, 1.0 / units
@@ -81,13 +78,13 @@ def sweep(  # type: ignore[no-untyped-def]
             i, later = order[place], order[min(place + AHEAD, m - 1)]
             prefetch(indptr, first + every * np.uint64(order[min(place + 2 * AHEAD, m - 1)]))
             dual_loops.prefetch_row(indptr, indices, values, first + every * np.uint64(later))
-            for k in range(K if K <= MOST_PREFETCHED else 0):
+            for k in range(K):
                 own_later = k * m + later
                 prefetch(targets, 2 * own_later)
                 prefetch(marks, own_later)
                 prefetch(dual, own_later)
                 prefetch(step, own_later)
-                prefetch(keys, own_later)
+                prefetch(worth, own_later)
             row = first + every * np.uint64(i)
             p, end = indptr[row], indptr[row + np.uint64(1)]
             products(indices, values, W, p, end, of_row)
@@ -96,7 +93,7 @@ def sweep(  # type: ignore[no-untyped-def]
                 if building and dual[k, i] != 0.0 and not marks[k, i] & HELD_AT_START:
                     add_row(indices, values, scale2, rebuilt[:, k], p, end, dual[k, i])
                 if marks[k, i] & HELD:
-                    keys[k, i] = -1.0
+                    worth[k, i] = -1.0
                     continue
                 t, c = targets[k, i, 0], targets[k, i, 1]
                 was, taken = dual[k, i], step[k, i]
@@ -133,7 +130,7 @@ def sweep(  # type: ignore[no-untyped-def]
                         own[k, dual_loops.SIZE] += size
                         step[k, i] = new - was
                 own[k, dual_loops.FREE] += is_free(loss, new, t, c)
-                keys[k, i] = priority(loss, new, far * per_unit[k], t, c)
+                worth[k, i] = priority(loss, new, far * per_unit[k], t, c)
         building = before = False
         seed += GOLDEN
     sums += own

@@ -22,7 +22,6 @@ from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt
 from ooc_svm.solvers.rounding import gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.best_point import count_rows
 from ooc_svm.solvers.streamed_smo.bracket import Member
 from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST, NORM
 
@@ -199,7 +198,7 @@ class Mix:
 
     @property
     def _n_rows(self) -> int:
-        return count_rows(self.members[0].solver.rows)
+        return self.members[0].solver.rows.n_rows
 
 
 def primal_rounding(
@@ -238,7 +237,7 @@ def nu_of(oracle: FreeCutOracle) -> float:
 
 def enough_of(oracle: FreeCutOracle, members: Sequence[Member]) -> float:
     """The wanted nu, less what rounding can make of it: there may be no place with more."""
-    return nu_of(oracle) * (1.0 - gamma(count_rows(members[0].solver.rows) + FEW))
+    return nu_of(oracle) * (1.0 - gamma(members[0].solver.rows.n_rows + FEW))
 
 
 def share_of(oracle: FreeCutOracle, member: Member) -> float:

@@ -3,7 +3,7 @@
 Invariant. At every moment the multiplier of row i is
 
 1. ``working_set.dual[k]``, if the row is the k-th of the working set;
-2. else its entry of ``multipliers``, if it is one of ``returned``: rows that have left the working set and
+2. else its entry of ``returned_dual``, if it is one of ``returned``: rows that have left the working set and
    that no round has met since;
 3. else ``dual[i] + theta step[i]``, the two being row vectors and theta that of the row's round: what a lane
    wants to add is known before theta is.
@@ -36,7 +36,9 @@ class Multipliers:
     linear: float = 0.0
     # Rows that have left the working set and that no round has met since
     returned: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
-    multipliers: Float64Array = field(default_factory=lambda: np.empty(0))
+    returned_dual: Float64Array = field(
+        default_factory=lambda: np.empty(0), metadata={"saved_as": "multipliers"}
+    )
 
     def residency(self, of: Round, at_start: Int64Array, back: BoolArray) -> Residency:
         """What a round has to know of its rows.
@@ -49,30 +51,30 @@ class Multipliers:
         if len(working_set.places) < len(working_set.rows.ids):
             now = of.those_inside(working_set.ids)
         start = of.those_inside(at_start)
-        return Residency(now, start, self.returned[back], self.multipliers[back], anywhere)
+        return Residency(now, start, self.returned[back], self.returned_dual[back], anywhere)
 
     def met(self, back: BoolArray) -> None:
         """A round has written down those of the returned rows."""
-        self.returned, self.multipliers = self.returned[~back], self.multipliers[~back]
+        self.returned, self.returned_dual = self.returned[~back], self.returned_dual[~back]
 
     def leave(self, ids: Int64Array, multipliers: Float64Array) -> None:
         """Some rows have left the working set."""
         self.returned = np.concatenate([self.returned, ids])
-        self.multipliers = np.concatenate([self.multipliers, multipliers])
+        self.returned_dual = np.concatenate([self.returned_dual, multipliers])
 
     def copy(self) -> Multipliers:
         """The same, to be moved apart from these."""
-        thetas, multipliers = self.thetas.copy(), self.multipliers.copy()
-        return replace(self, working_set=self.working_set.copy(), thetas=thetas, multipliers=multipliers)
+        thetas, dual = self.thetas.copy(), self.returned_dual.copy()
+        return replace(self, working_set=self.working_set.copy(), thetas=thetas, returned_dual=dual)
 
     def rescale(self, model: DualModel, ratio: float) -> None:
         """Multiply all of them but those in row vectors, which are left to the caller; so goes C."""
         self.working_set.rescale(model, ratio)
-        self.multipliers *= ratio
+        self.returned_dual *= ratio
         self.total *= ratio
         self.linear *= ratio
 
     def is_sound(self, n_features: int, n_rounds: int) -> bool:
         """Whether the parts fit each other; saved ones may come from anywhere."""
-        pending = len(self.returned) == len(self.multipliers)
+        pending = len(self.returned) == len(self.returned_dual)
         return pending and self.thetas.shape == (n_rounds,) and self.working_set.is_sound(n_features)

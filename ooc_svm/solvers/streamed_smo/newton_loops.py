@@ -127,12 +127,12 @@ def by_products(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Newton's direction by preconditioned conjugate gradients; its bias' part, and how many products."""
     d = len(gradient)
-    left, along, curved = np.empty(d), np.empty(d), np.empty(d)
+    residual, along, curved = np.empty(d), np.empty(d), np.empty(d)
     for j in range(d):
-        direction[j], left[j], along[j] = 0.0, -gradient[j], -gradient[j] / diagonal[j]
-    direction_b, left_b, along_b = 0.0, -gradient_b, -gradient_b / diagonal_b
-    square = inner(left, along, scale2) + left_b * along_b
-    goal = LEFT_OF_SIDE**2 * (inner(left, left, scale2) + left_b * left_b)
+        direction[j], residual[j], along[j] = 0.0, -gradient[j], -gradient[j] / diagonal[j]
+    direction_b, residual_b, along_b = 0.0, -gradient_b, -gradient_b / diagonal_b
+    square = inner(residual, along, scale2) + residual_b * along_b
+    goal = LEFT_OF_SIDE**2 * (inner(residual, residual, scale2) + residual_b * residual_b)
     n_products = 0
     while n_products < most_products and not stop[0]:
         n_products += 1
@@ -145,17 +145,17 @@ def by_products(  # type: ignore[no-untyped-def]
         length = square / bend
         for j in range(d):
             direction[j] += length * along[j]
-            left[j] -= length * curved[j]
+            residual[j] -= length * curved[j]
         direction_b += length * along_b
-        left_b -= length * curved_b
-        if not inner(left, left, scale2) + left_b * left_b > goal:
+        residual_b -= length * curved_b
+        if not inner(residual, residual, scale2) + residual_b * residual_b > goal:
             break
         for j in range(d):
-            curved[j] = left[j] / diagonal[j]
-        rest = inner(left, curved, scale2) + left_b * left_b / diagonal_b
+            curved[j] = residual[j] / diagonal[j]
+        rest = inner(residual, curved, scale2) + residual_b * residual_b / diagonal_b
         for j in range(d):
             along[j] = curved[j] + rest / square * along[j]
-        along_b = left_b / diagonal_b + rest / square * along_b
+        along_b = residual_b / diagonal_b + rest / square * along_b
         square = rest
     return direction_b, n_products
 
@@ -175,14 +175,14 @@ def _find_free(indptr, places, slopes, free):  # type: ignore[no-untyped-def]
 @compiled
 def newton_direction(  # type: ignore[no-untyped-def]
     indptr, indices, values, places, scale2, mean, root, slopes, free, gradient, gradient_b, products,
-    diagonal, weights, left, stop, direction
+    diagonal, weights, budget, stop, direction
 ):  # fmt: skip
     """Newton's direction; its bias' part, and how many rows and elements were looked at for it.
 
     ``slopes`` (float64), ``free`` (int64), of shape (m,): s, and room for the numbers of the free rows.
     ``products``: those of the free rows, see `by_system`; or else ``diagonal``, shape (d,): that of F'
         without the identity and the mean, ``weights`` being the sum of the slopes. The other is empty.
-    ``left``: nonzeros and rows after which no further product is begun.
+    ``budget``: nonzeros and rows after which no further product is begun.
     """
     if len(products) > 0:
         return by_system(products, scale2, mean, root, gradient, gradient_b, direction), 0, 0
@@ -191,7 +191,7 @@ def newton_direction(  # type: ignore[no-untyped-def]
     for j in range(len(diagonal)):
         square = 0.0 if mean is None else mean[j] * mean[j] / (1.0 if scale2 is None else scale2[j])
         conditioner[j] = max(1.0 + diagonal[j] + weights * square, 1.0)
-    most = min(left // (elements + n_free + 1) + 1, MOST_PRODUCTS)
+    most = min(budget // (elements + n_free + 1) + 1, MOST_PRODUCTS)
     own_b, n_products = by_products(
         indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b,
         conditioner, 1.0 + root * root * weights, most, stop, direction,

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Overlap, Position, Request, RowSet
+from ooc_svm.passes.base import Overlap, Request, RowSet
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.solvers.base import does_not_fit
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.rounding import UNIT, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
-from ooc_svm.solvers.streamed_smo.best_point import count_rows, score_best
+from ooc_svm.solvers.streamed_smo.best_point import score_best
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.mix import FEW, loss_at, nu_of, primal_rounding
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
@@ -77,7 +77,7 @@ def value_at(
     yield from score_best(nu_model(oracle), weights, rounds, rows)
     point, loss = yield from of_rows(oracle.settle(0.0, w, math.inf), rows)
     scores, own = gamma(FEW) * oracle.space.norm(weights), oracle.space.penalized(point)
-    rounding = primal_rounding(oracle, row_sums, count_rows(rows), point, scores, loss)
+    rounding = primal_rounding(oracle, row_sums, rows.n_rows, point, scores, loss)
     return Value(point, scores, 0.5 * float(own @ own) + oracle.C * loss, rounding)
 
 
@@ -107,13 +107,12 @@ def check_again(
     ``upper``: what P of the best point is at most.
     DamageError, with the checkpoint ``origin``, if a part of it cannot be that of a run on these data.
     """
-    model, (weights, _), n_rows = nu_model(oracle), oracle.solution(best), count_rows(rows)
+    model, (weights, _), n_rows = nu_model(oracle), oracle.solution(best), rows.n_rows
     found = Found(np.zeros(len(weights)), np.zeros(dual_loops.N_SUMS), 0, 0.0, [])
     norms, nobody = RowSums(np.zeros(N_ROW_SUMS), np.empty(0)), np.empty(0, np.int64)
     nothing = Residency(nobody, nobody, nobody, np.empty(0), nobody)
     for each in rounds:
-        position = Position(each.position.before, each.position.own, each.position.total + 1)
-        place = each.rows, position, each.prefetch
+        place = each.rows, each.position.uncounted, each.prefetch
         check = SavedPass(model, weights, 0.0, nothing, *place)
         part, own_norms = yield Overlap((check, NormPass(model, False, *place)))
         norms.add(own_norms.sums)

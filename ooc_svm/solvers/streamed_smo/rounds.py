@@ -29,7 +29,7 @@ class Round:
     @cached_property
     def n_rows(self) -> int:
         """Number of its rows."""
-        return sum(part.n_rows for segment in self.rows.segments for part in segment)
+        return self.rows.n_rows
 
     @cached_property
     def ranges(self) -> tuple[Int64Array, Int64Array, Int64Array]:

@@ -131,8 +131,7 @@ def find_again(
     for each, theta in zip(rounds, multipliers.thetas.tolist(), strict=True):
         back = each.inside(multipliers.returned)
         residency = multipliers.residency(each, resident, back)
-        position = Position(each.position.before, each.position.own, each.position.total + 1)
-        place = each.rows, position, each.prefetch
+        place = each.rows, each.position.uncounted, each.prefetch
         check = SavedPass(model, state.best, theta, residency, *place)
         part, own_norms = yield Overlap((check, NormPass(model, False, *place)))
         norms.add(own_norms.sums)

@@ -45,7 +45,6 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import (
     Target,
-    count_rows,
     count_support,
     improve_best,
     score_best,
@@ -210,7 +209,7 @@ class StreamedSmo(Prunable):
             yield from check_saved(self.model, state, self.stopping, place, self._log_odds)
         if state.rho == 0.0:
             state.rho, state.mean = yield from place_rows(self.model, self.rounds, self.rows)
-        if self.company.holds_all(count_rows(self.rows), self.n_nonzeros):
+        if self.company.holds_all(self.rows.n_rows, self.n_nonzeros):
             self._n_with_cost = yield from count_with_cost(self.model, self.rows)
 
     def iterate(self) -> Steps:
@@ -291,7 +290,7 @@ class StreamedSmo(Prunable):
 
     def _bound(self) -> tuple[float, float]:
         """D at the multipliers of the moment, and a bound of its rounding."""
-        return lower_bound(self.model, self.state, count_rows(self.rows), self._log_odds)
+        return lower_bound(self.model, self.state, self.rows.n_rows, self._log_odds)
 
     def _read(self, reference: Float64Array, scored: bool) -> Steps:
         """One read of the data, with all rows scored by the reference."""
@@ -302,7 +301,7 @@ class StreamedSmo(Prunable):
         working_set, rounding = multipliers.working_set, state.rounding
         at_start = working_set.ids
         held_at_start = scored and working_set.count_with_cost() == self._n_with_cost
-        rebuild, foresight = begin_read(model, state, self.stopping, self.rounds, count_rows(self.rows))
+        rebuild, foresight = begin_read(model, state, self.stopping, self.rounds, self.rows.n_rows)
         norms = rounding.rows[COST] == 0.0
         # A run that goes on from here has met no round, either.
         self._candidates, self.company.has_met = [], False

@@ -47,7 +47,8 @@ class SmoState:
     # Multiplier of the free bias; the bias of the best point
     b: float = 0.0
     best_b: float = 0.0
-    # What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one
+    # What the bias adds to the squared norm of a row: 1 for a penalized one, 0 without one; for a free one,
+    # the penalty of the method of multipliers, 0 before it is found
     rho: float = 0.0
     center: float = 0.0  # Of the targets; b and best_b are without it
     unit: float = 0.0  # Of residuals: values are about as far as that from the center; 0: not known yet

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, RowBlock, Values
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.passes.base import Fused, Position, RowSet, RowSlice, StridedRange
+from ooc_svm.passes.base import Fused, Position, RowSet, RowSlice
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.solvers.streamed_smo import choice_loops, dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
@@ -357,18 +357,12 @@ def add_steps(
     dual[place] = residency.multipliers[back]
 
 
-def places(ids: Int64Array, rows: RowSlice | StridedRange) -> tuple[npt.NDArray[np.bool_], Int64Array]:
+def places(ids: Int64Array, rows: RowSlice) -> tuple[npt.NDArray[np.bool_], Int64Array]:
     """Which of the row numbers are among the rows, and where."""
-    inside = among(ids, rows)
+    inside = (ids >= rows.start) & (ids < rows.stop)
+    if rows.step > 1:
+        inside &= (ids - rows.start) % rows.step == 0
     return inside, (ids[inside] - rows.start) // rows.step
-
-
-def among(ids: Int64Array, rows: RowSlice | StridedRange) -> npt.NDArray[np.bool_]:
-    """Which of the row numbers are among the rows."""
-    if not len(ids):
-        return np.empty(0, np.bool_)
-    found: npt.NDArray[np.bool_] = (ids >= rows.start) & (ids < rows.stop)
-    return found & ((ids - rows.start) % rows.step == 0) if rows.step > 1 else found
 
 
 def seed_of(*numbers: int | np.uint64) -> np.uint64:

@@ -32,7 +32,7 @@ class SmoWarmStarting(WarmStarting):
         dual, step = vectors[name], vectors[solver.model.step]
         for each, theta in zip(solver.rounds, multipliers.thetas.tolist(), strict=True):
             _take_steps(each, theta, dual, step)
-        write_entries(dual, multipliers.returned, multipliers.multipliers)
+        write_entries(dual, multipliers.returned, multipliers.returned_dual)
         write_entries(dual, multipliers.working_set.ids, multipliers.working_set.dual)
         return name
 

@@ -264,6 +264,11 @@ class WorkingSet:
         `dual_loops.solve` has them.
         """
         change, rest = self._changes(model, excess)
+        gain, sums = self._take(model, change, w)
+        return gain, rest, sums
+
+    def _take(self, model: DualModel, change: Float64Array, w: Float64Array) -> tuple[float, Float64Array]:
+        """Move w by changes of the multipliers: what D without its norm gains, and sums of the changes."""
         gains = np.empty(len(change))
         dual_loops.gains(model.loss, self.dual, change, self.targets, gains)
         self._add_rows(model, change, w)
@@ -271,12 +276,12 @@ class WorkingSet:
         sums[dual_loops.CHANGES] = np.count_nonzero(change)
         sums[dual_loops.DISTANCE] = np.abs(change).sum()
         sums[dual_loops.SIZE] = np.abs(gains).sum() + 2.0 * np.abs(change * self.targets[:, 0]).sum()
-        return float(gains.sum()), rest, sums
+        return float(gains.sum()), sums
 
     def settle(self, model: DualModel, excess: float, w: Float64Array) -> Float64Array:
         """`absorb` an excess for good: the multipliers change too; sums as `dual_loops.solve` has them."""
-        gain, _, sums = self.absorb(model, excess, w)
         change, _ = self._changes(model, excess)
+        gain, sums = self._take(model, change, w)
         self.dual += change
         sums[dual_loops.LINEAR], sums[dual_loops.MOVED] = gain, change.sum()
         return sums

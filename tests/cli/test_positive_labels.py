@@ -1,0 +1,62 @@
+"""``--positive``: what stands for all other classes in predictions and in what is exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_cli import run
+
+HINT = "ooc-svm: hint: -1 in predictions stands for all labels that are not --positive, and one of them is -1"
+
+
+def store_of(folder: Path, labels: str, *options: str) -> Path:
+    """Rows with these labels in turn, the first of them on one side of a plane."""
+    names = labels.split()
+    lines = [f"{name} 1:{1 if name == names[0] else -1} 2:{row}\n" for row in range(4) for name in names]
+    (folder / "a.svm").write_text("".join(lines))
+    run("convert", folder / "a.svm", "-o", folder / "a.zarr", "--quiet", *options)
+    return folder / "a.zarr"
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive", "written"),
+    [
+        ("spam Spam ham egg", "spam,Spam", "0\tSpam\n-1\tall others\n"),
+        ("spam ham", "spam", "1\tspam\n0\tham\n"),
+        ("spam Spam ham", "spam,Spam", "0\tSpam\n1\tham\n"),
+    ],
+)
+@pytest.mark.parametrize("program", ["liblinear", "libsvm"])
+def test_each_label_of_an_exported_model_has_a_line(
+    tmp_path: Path, labels: str, positive: str, written: str, program: str
+) -> None:
+    store = store_of(tmp_path, labels, "--labels", "text")
+    run("train", store, "-o", tmp_path / "m", "--positive", positive, "--quiet")
+    run("export", tmp_path / "m", "-o", tmp_path / "m.out", "--to", program)
+    assert (tmp_path / "m.out.labels").read_text() == written
+    numbers = [line.split("\t")[0] for line in written.splitlines()]
+    [own] = [line for line in (tmp_path / "m.out").read_text().splitlines() if line.startswith("label ")]
+    assert own.split()[1:] == numbers
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+@pytest.mark.parametrize(
+    ("labels", "options", "positive", "hinted"),
+    [
+        ("1 -1 2", (), "1", True),
+        ("spam -1 egg", ("--labels", "text"), "spam", True),
+        ("1 -1", (), "1", False),
+        ("1 -1", (), "", False),
+        ("1 2 3", (), "1", False),
+        ("1 -1 2", (), "1,2", False),
+    ],
+)
+def test_a_class_called_as_all_others_is_hinted_at(
+    tmp_path: Path, command: str, labels: str, options: tuple[str, ...], positive: str, hinted: bool
+) -> None:
+    store = store_of(tmp_path, labels, *options)
+    more = ("--folds", 2) if command == "tune" else ()
+    named = ("--positive", positive) if positive else ()
+    _, err = run(command, store, "-o", tmp_path / "m", *named, "--quiet", *more)
+    assert (HINT in err) == hinted
