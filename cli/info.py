@@ -196,6 +196,20 @@ def _describe_functions(model: Model, facts: dict[str, Any]) -> tuple[str, str]:
     return "support vectors", f"{vectors}, {', '.join(numbers)}"
 
 
+def _positive(model: Model) -> list[tuple[str, str]]:
+    """The labels on the positive side, where they were named, and what stands for all others."""
+    from ooc_svm.data.classes import label_text
+
+    labels = model.options.get("positive")
+    if not labels or model.multilabel or model.negative is None:
+        return []
+    names = [model.label_names[int(label)] if model.label_names else label_text(label) for label in labels]
+    others = label_text(model.negative)
+    if model.label_names and 0 <= model.negative < len(model.label_names):
+        others = model.label_names[int(model.negative)]
+    return [("positive", f"{shortened(names)}; others are predicted as {others}")]
+
+
 def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     """The facts of a model for people; DamageError if the report in it is malformed."""
     from ooc_svm.data.classes import label_text
@@ -209,6 +223,7 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
     if model.classes:
         names = model.label_names or [label_text(label) for label in model.classes]
         lines.append(("labels of a row" if model.multilabel else "classes", shortened(list(names))))
+        lines += _positive(model)
     if model.epsilon is not None:
         lines.append(("epsilon", f"{model.epsilon:g}"))
     if model.C:

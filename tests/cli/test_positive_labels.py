@@ -60,3 +60,22 @@ def test_a_class_called_as_all_others_is_hinted_at(
     named = ("--positive", positive) if positive else ()
     _, err = run(command, store, "-o", tmp_path / "m", *named, "--quiet", *more)
     assert (HINT in err) == hinted
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "positive", "line"),
+    [
+        ("spam Spam ham egg", ("--labels", "text"), "Spam,spam", "Spam   spam; others are predicted as -1"),
+        ("spam ham", ("--labels", "text"), "spam", "spam; others are predicted as ham"),
+        ("1 2 3", (), "1,3", "1   3; others are predicted as 2"),
+        ("1 2", (), "", ""),
+    ],
+)
+def test_info_shows_both_sides(
+    tmp_path: Path, labels: str, options: tuple[str, ...], positive: str, line: str
+) -> None:
+    store = store_of(tmp_path, labels, *options)
+    run("train", store, "-o", tmp_path / "m", *(("--positive", positive) if positive else ()), "--quiet")
+    text, _ = run("info", tmp_path / "m")
+    shown = [each.split(maxsplit=1) for each in text.split("\n\n")[0].splitlines()]
+    assert [rest for name, rest in shown if name == "positive"] == ([line] if line else [])
