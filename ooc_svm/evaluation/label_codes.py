@@ -48,14 +48,13 @@ class LabelCodes:
             self._learn(counts)
         if not self.n_unknown or self.skip_unknown:
             return
-        named = [f"{text!r:.80} ({rows} rows)" for text, rows in self._unknown.items()]
+        named = [f"{text!r:.80} ({_rows(rows)})" for text, rows in self._unknown.items()]
         more = self.n_unknown - sum(self._unknown.values())
         known = list(self._classes)[:_NAMED_LABELS]
         rest = len(self._classes) - len(known)
-        rows = "1 row has a label" if self.n_unknown == 1 else f"{self.n_unknown} rows have labels"
         raise InputError(
-            f"{self._source}: {rows} that the model was not trained on: "
-            f"{', '.join(named)}{f' and others ({more} rows)' if more else ''}; it knows "
+            f"{self._source}: {_rows(self.n_unknown)} with labels that the model was not trained on: "
+            f"{', '.join(named)}{f' and others ({_rows(more)})' if more else ''}; it knows "
             f"{', '.join(known)}{f' and {rest} more' if rest else ''}: leave such rows out "
             f"({parameter('unlabelled', 'skip')}) or train on them"
         )
@@ -79,3 +78,7 @@ class LabelCodes:
                 self._unknown[text] = self._unknown.get(text, 0) + n_rows
         self._labels = np.array(sorted(found))
         self._codes = np.array([found[label] for label in self._labels.tolist()], np.int64)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"

@@ -168,13 +168,13 @@ def test_labels_the_model_was_not_trained_on(model: Model, tmp_path: Path) -> No
     labels = data.labels.copy()
     labels[[3, 77, 150]], labels[80] = 7.0, 0.5
     strange = Data(data.matrix, labels)
-    told = r"4 rows .*not trained on: '0\.5' \(1 rows\), '7' \(3 rows\); it knows -1, 1: "
+    told = r"4 rows .*not trained on: '0\.5' \(1 row\), '7' \(3 rows\); it knows -1, 1: "
     text, store = strange.text(tmp_path / "rows.svm"), strange.store(tmp_path / "rows.zarr")
     for form, options in ((text, {}), (store, {}), (strange.matrix, {"labels": labels})):
         with pytest.raises(InputError, match=told):
             evaluate(model, form, **options)
     several = one_vs_rest(np.ones((3, N_FEATURES)), 0.0, (-1.0, 1.0, 7.0))
-    with pytest.raises(InputError, match=r"1 rows .*'0\.5' \(1 rows\); it knows -1, 1, 7"):
+    with pytest.raises(InputError, match=r"1 row .*'0\.5' \(1 row\); it knows -1, 1, 7"):
         evaluate(several, text)
 
 
