@@ -400,3 +400,21 @@ class TestMaster:
         heights = d - A @ (found.beta @ A) - found.free @ E
         slack = [max(heights[group == g].max(), -np.inf if equal else 0.0) for g in range(groups)]
         assert value == pytest.approx(0.5 * np.sum((found.beta @ A) ** 2) + C * sum(slack), abs=1e-7)
+
+    @pytest.mark.parametrize("equal", [False, True])
+    def test_a_part_without_a_cut_of_some_group(self, equal):
+        rng = np.random.default_rng(4)
+        m, groups, C = 200, 4, 0.7
+        A, d = rng.normal(size=(m, 5)), rng.normal(size=m) + 1.0
+        group, E = np.arange(m) % groups, rng.normal(size=(1, m))
+        problem = A @ A.T, d, E, group, groups, C, np.zeros(1), 1e-9
+        whole = solve_free_master(*problem, equal=equal)
+        active = (whole.beta > 1e-9) & (group != 2)
+        assert active.any()
+        found = solve_free_master(*problem, active=active, equal=equal)
+        values = [d @ each.beta - 0.5 * np.sum((each.beta @ A) ** 2) for each in (whole, found)]
+        assert values[1] == pytest.approx(values[0], abs=1e-7)
+        sums = np.bincount(group, weights=found.beta)
+        assert (sums <= C * (1 + 1e-12)).all()
+        if equal:
+            np.testing.assert_allclose(sums, C)

@@ -65,7 +65,8 @@ def solve_free_master(
     m = len(offsets)
     if m <= FEW_CUTS or active is None or not active.any():
         return solve_all(G, offsets, E, group, n_groups, C, start, tolerance, equal=equal, deadline=deadline)
-    part = np.flatnonzero(active)
+    # Rounding may have left a group none, and its sum is C all the same.
+    part = np.flatnonzero(active | ~np.isin(group, group[active]) if equal else active)
     while True:
         own = (G[np.ix_(part, part)], offsets[part], E[:, part], group[part])
         found = solve_all(*own, n_groups, C, start, tolerance, equal=equal, deadline=deadline)
