@@ -106,6 +106,28 @@ def test_no_objective_is_below_the_optimum_where_weights_grow_along_a_ray(max_pa
     assert ours["converged"] == (max_passes > 4)
 
 
+def test_a_sum_of_multipliers_that_is_all_rounding_is_no_damage(tmp_path):
+    # One class can be told from the others by no plane: its C goes to the largest there is, on the way to P = 0.
+    rows = [[-0.6276730055806463, -0.2778495202188738], [0.9933386387300657, -0.14996765584481073]]
+    rows += [[-1.192663531881868, 0.7188558208061104], [-0.427448316919079, 0.5555291137355455]]
+    rows, y = (
+        np.array([*rows, [-0.5425511305252003, 0.30564855059468526]]),
+        np.array([0.0, 0.0, 2.0, 2.0, 1.0]),
+    )
+    options = {
+        "problem": "nu-svc",
+        "nu": 0.36,
+        "solver": "streamed-smo",
+        "scale": "maxabs",
+        "lanes": 2,
+        "seed": 0,
+    }
+    whole = train(rows, y, max_passes=12, **options)
+    train(rows, y, max_passes=10, checkpoint=tmp_path, **options)
+    resumed = train(rows, y, max_passes=12, checkpoint=tmp_path, resume=True, **options)
+    assert resumed.report["models"] == whole.report["models"]
+
+
 @pytest.mark.usefixtures("few_held")
 @pytest.mark.parametrize("seed", [22, 31, 3, 10])
 def test_few_rows_of_a_model_are_resident(seed):

@@ -162,7 +162,7 @@ class Member:
         b = float(state.bias(space)[dual_loops.B])
         state.settle(solver.model)
         state.b += b - float(state.bias(space)[dual_loops.B])
-        self.state.size = multipliers.linear
+        self.state.size = max(multipliers.linear, 0.0)  # it is a sum of steps, with their rounding
         if self.in_margins:
             return
         self.state.size = float(np.abs(multipliers.working_set.dual).sum())
