@@ -107,7 +107,7 @@ def test_no_objective_is_below_the_optimum_where_weights_grow_along_a_ray(max_pa
 
 
 def test_a_sum_of_multipliers_that_is_all_rounding_is_no_damage(tmp_path):
-    # One class can be told from the others by no plane: its C goes to the largest there is, on the way to P = 0.
+    # No plane tells one of the classes from the others: its C goes to the largest there is, on the way to 0.
     rows = [[-0.6276730055806463, -0.2778495202188738], [0.9933386387300657, -0.14996765584481073]]
     rows += [[-1.192663531881868, 0.7188558208061104], [-0.427448316919079, 0.5555291137355455]]
     rows, y = (
