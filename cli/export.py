@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from ooc_svm.cli.json_output import check_no_folder
 from ooc_svm.cli.options import ModelPath, SelectedC, option
-from ooc_svm.cli.paths import check_target, check_text_target, refuse_no_model
+from ooc_svm.cli.paths import check_no_folder, check_target, check_text_target, refuse_no_model
 from ooc_svm.parameters import EXPORT_FORMAT, PATH
 
 

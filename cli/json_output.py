@@ -7,16 +7,8 @@ import os
 from collections.abc import Collection
 from typing import Any, BinaryIO
 
-from ooc_svm.cli.paths import check_target, check_text_target
+from ooc_svm.cli.paths import check_no_folder, check_target, check_text_target
 from ooc_svm.errors import UsageError
-
-
-def check_no_folder(path: str) -> None:
-    """Refuse a folder in the way of a file: UsageError."""
-    from ooc_svm.system.address import address_of
-
-    if address_of(path) is None and os.path.isdir(path):
-        raise UsageError(f"{path}: is a folder, and a file is to be written; choose another name")
 
 
 def check_json_target(path: str) -> None:

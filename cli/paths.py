@@ -80,6 +80,12 @@ def check_target(path: str | None, inputs: Sequence[str | None] = ()) -> None:
     check_outside_stores(path)
 
 
+def check_no_folder(path: str) -> None:
+    """Refuse a folder in the way of a file: UsageError."""
+    if address_of(path) is None and os.path.isdir(path):
+        raise UsageError(f"{path}: is a folder, and a file is to be written; choose another name")
+
+
 def check_text_target(path: str) -> None:
     """Refuse to write text over what is no text, or rows of SVMlight text; a table of Parquet over others."""
     head = first_bytes(path, _HEAD_BYTES)

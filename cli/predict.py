@@ -12,7 +12,7 @@ import typer
 from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, count, printable, shortened, table
 from ooc_svm.cli.habits import PredictsWithHabits
-from ooc_svm.cli.json_output import check_csv_target, check_json_target, check_no_folder, write_json
+from ooc_svm.cli.json_output import check_csv_target, check_json_target, write_json
 from ooc_svm.cli.options import (
     Cache,
     CacheSize,
@@ -27,7 +27,7 @@ from ooc_svm.cli.options import (
     argument,
     option,
 )
-from ooc_svm.cli.paths import check_model, check_target, check_text_target, file_kind
+from ooc_svm.cli.paths import check_model, check_no_folder, check_target, check_text_target, file_kind
 from ooc_svm.cli.report import MOST_MODELS
 from ooc_svm.parameters import MISSING_FEATURES, PATH, TEXT
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ooc_svm.cli.exit_codes import complain
-from ooc_svm.cli.json_output import check_json_target, check_no_folder, write_json
+from ooc_svm.cli.json_output import check_json_target, write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, argument, grid_of, option, takes_training
-from ooc_svm.cli.paths import check_data, check_store, check_target, file_kind
+from ooc_svm.cli.paths import check_data, check_no_folder, check_store, check_target, file_kind
 from ooc_svm.cli.reading import (
     TEXT,
     BadLines,

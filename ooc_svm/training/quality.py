@@ -7,7 +7,7 @@ the names of `ooc_svm.evaluate`, and its meaning: all rows count the same, whate
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -213,12 +213,23 @@ class ValueErrors:
         sums += (errors * errors).sum(), errors.sum(), (deviations * deviations).sum()
 
 
-def _of_values(engine: Engine, held_out: str | None, scores: KeptScores) -> Quality | None:
-    mean = 0.0
-    # The second sum takes the rounding of the first from the mean: equal values then deviate by nothing.
+def mean_of(sums_from: Callable[[float], Float64Array]) -> tuple[float, float]:
+    """The mean of values, and their number.
+
+    ``sums_from``: the sum of the values less an origin, and their number. A second sum takes the rounding of
+    the first from the mean: equal values then deviate from it by nothing.
+    """
+    mean = n_rows = 0.0
     for _ in range(2):
-        total, n_rows = engine.stream([RowPass(TargetSum(mean, held_out), scores.rows)])[0].tolist()
+        total, n_rows = sums_from(mean).tolist()
         mean += total / n_rows
+    return mean, n_rows
+
+
+def _of_values(engine: Engine, held_out: str | None, scores: KeptScores) -> Quality | None:
+    mean, n_rows = mean_of(
+        lambda origin: engine.stream([RowPass(TargetSum(origin, held_out), scores.rows)])[0]
+    )
     rule = ValueErrors(scores, mean, held_out)
     squares, errors, deviations = engine.stream([RowPass(rule, scores.rows)])[0].tolist()
     if not (math.isfinite(squares) and math.isfinite(deviations)):

@@ -24,6 +24,7 @@ from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET, ClassTargets, Labe
 from ooc_svm.solvers.base import KeptScores, Solver
 from ooc_svm.training.label_quality import LabelMetrics
 from ooc_svm.training.memory_plan import validation_bytes
+from ooc_svm.training.quality import mean_of
 from ooc_svm.training.validation_store import ValidationStore
 
 if TYPE_CHECKING:
@@ -161,12 +162,9 @@ def _metrics(models: Sequence[ModelSpec], solver: Solver, engine: Engine) -> _Me
         return _ClassMetrics(spec.targets.sign, len(models))
     if isinstance(spec.targets, LabelTargets):
         return LabelMetrics(models)
-    kept, mean = solver.kept_scores(), 0.0
-    # The second sum takes the rounding of the first from the mean: equal values then deviate by nothing.
-    for _ in range(2):
-        rows = RowPass(_ErrorSums((), mean), None if kept is None else kept.rows)
-        n_rows, total, *_ = engine.stream([rows])[0].tolist()
-        mean += total / n_rows
+    kept = solver.kept_scores()
+    rows = None if kept is None else kept.rows
+    mean, _ = mean_of(lambda origin: engine.stream([RowPass(_ErrorSums((), origin), rows)])[0][[1, 0]])
     return _ValueMetrics(mean)
 
 
