@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.solvers.streamed_smo.choice_loops import (
     HIGHEST_PRIORITY,
-    ORDER,
     best_that_fit,
     claim,
     inside_ranges,
@@ -53,20 +52,21 @@ def test_no_number_has_the_highest_priority():
     assert kept.tolist() == [False, True, True, False]
 
 
+@pytest.mark.parametrize("squarings", [0, 3, 5])
 @pytest.mark.parametrize("weight", [1.0, 0.1])
-def test_a_claim(weight):
+def test_a_claim(weight, squarings):
     rng = np.random.default_rng(3)
     own = rng.permutation(40)[:30]
     own[:4] = -1
     priority = rng.uniform(0.0, 4.0, 30)
     worth, wanted = np.full(40, 0.2), np.zeros(40, np.bool_)
-    is_wanted, of = claim(own, priority, 0.7, weight, weight / 4.0, worth, wanted)
+    is_wanted, of = claim(own, priority, 0.7, weight, weight / 4.0, squarings, worth, wanted)
     expected = np.where(priority >= FREE_PRIORITY, weight, weight / 4.0) * priority
     np.testing.assert_array_equal(of, expected)
     assert is_wanted.tolist() == [row >= 0 and p >= 0.7 for row, p in zip(own, priority, strict=True)]
     assert sorted(own[is_wanted]) == np.flatnonzero(wanted).tolist()
     total = np.full(40, 0.2)
-    total[own[is_wanted]] += expected[is_wanted] ** ORDER
+    total[own[is_wanted]] += expected[is_wanted] ** 2**squarings
     np.testing.assert_allclose(worth, total, rtol=1e-14)
     kept = rng.random(40) < 0.5
     assert kept_of(own, is_wanted, kept).tolist() == (is_wanted & kept[own]).tolist()

@@ -17,8 +17,7 @@ import ooc_svm.training.run
 from ooc_svm import train, tune
 from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.options import TrainOptions
-from ooc_svm.solvers.streamed_smo.admission import Claim, admit
-from ooc_svm.solvers.streamed_smo.choice_loops import ORDER
+from ooc_svm.solvers.streamed_smo.admission import SEVERAL, Claim, admit, squarings_of
 from ooc_svm.solvers.streamed_smo.company import MOST_OFFERS, Company, room_of
 from ooc_svm.solvers.streamed_smo.plan import _n_copies
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
@@ -52,11 +51,15 @@ def candidates(data, ids, resident, dual, priority, copies=None):
     return CandidateRows(ids, copies, places, *known)
 
 
-@given(seed=st.integers(0, 10**6), capacity=st.integers(50, 1500), n_models=st.integers(1, 5))
+@given(
+    seed=st.integers(0, 10**6),
+    capacity=st.integers(50, 1500),
+    n_models=st.sampled_from([1, 2, 3, 5, SEVERAL + 1]),
+)
 @settings(deadline=None, max_examples=60)
 def test_the_rows_worth_most_to_any_model_are_kept_once(seed, capacity, n_models):
     rng, data = np.random.default_rng(seed), dual_data("hinge", n_rows=N_ROWS, n_features=30)
-    model, sizes = dual_model(data), np.diff(data.matrix.indptr) + 1
+    model, sizes, order = dual_model(data), np.diff(data.matrix.indptr) + 1, 2 ** squarings_of(n_models)
     rows = ResidentRows(capacity, np.empty(0), False)
     sets = [WorkingSet(rows) for _ in range(n_models)]
     weights = rng.uniform(0.02, 1.0, n_models)
@@ -77,9 +80,9 @@ def test_the_rows_worth_most_to_any_model_are_kept_once(seed, capacity, n_models
             claims.append(Claim(own, of_own, [found], 1.0, least, float(weight)))
             ids, values = np.concatenate([own.ids, offered]), np.concatenate([of_own, priority[offered]])
             of = np.where(values >= FREE_PRIORITY, weight, weight**2 / n_models) * values
-            worth[ids[values >= least]] += of[values >= least] ** ORDER
+            worth[ids[values >= least]] += of[values >= least] ** order
             asked.update(ids[values >= least].tolist())
-        worth **= 1.0 / ORDER
+        worth **= 1.0 / order
         leaving = admit(rows, claims)
         assert len(set(rows.ids.tolist())) == len(rows.ids)
         assert rows.is_sound(30)

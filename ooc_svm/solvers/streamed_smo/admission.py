@@ -1,9 +1,9 @@
 """Which rows are held in memory: those that matter most to all models of a run together.
 
-What a row is worth is little more than the most that it is worth to any model: a norm of high order of
-`ooc_svm.losses.functions.priority` times the model's weight, which is 1 for the one furthest from its end.
-Rows that are not free count less, by the weight once more and the number of models: most rows are near the
-margin of many. By the sum over the models, rows that are free for most of them would be kept alone, and the
+What a row is worth is little more than the most that it is worth to any model: a norm of order 8, and 32 of
+many models, of `ooc_svm.losses.functions.priority` times the model's weight, which is 1 for the one furthest
+from its end. Rows that are not free count less, by the weight once more and the number of models: most rows
+are near the margin of many. By the sum over the models, rows that are free for most of them would be kept alone, and the
 models furthest from their end would miss those that are free for no other. (61 M generated nonzeros, a
 quarter of them resident, C = 4 and 8 together: 13 reads and 116 n visits; so 11 and 74 n, as many reads as
 C = 8 takes by itself.) A row that is kept belongs to the models that have it already or that offer it;
@@ -19,10 +19,17 @@ from itertools import pairwise
 import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array
-from ooc_svm.solvers.streamed_smo.choice_loops import SQUARINGS, best_that_fit, claim, kept_of
+from ooc_svm.solvers.streamed_smo.choice_loops import best_that_fit, claim, kept_of
 from ooc_svm.solvers.streamed_smo.resident_rows import NO_LIMIT, ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, distinct
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
+
+SEVERAL = 16  # Models; more are many
+
+# Squarings that make a power of the order of the norm. Values of C know many rows together: with order 32, 16
+# of them on a9a take 3.4 reads (mean of five seeds), and 3 with order 8. Of 168 classes of texts each has
+# rows of its own: with order 8 they take 17 reads, and 16 with order 32.
+SQUARINGS_OF_SEVERAL, SQUARINGS_OF_MANY = 3, 5
 
 Leaving = tuple[Int64Array, Float64Array]  # Row numbers, and their multipliers
 # Copies, those of them that no earlier list has, and their numbers
@@ -41,6 +48,11 @@ class Claim:
     weight: float = 1.0  # In the decision, at most 1; 0: it has ended
 
 
+def squarings_of(n_models: int) -> int:
+    """Squarings that make a power of the order of the norm that rows of so many models are chosen by."""
+    return SQUARINGS_OF_SEVERAL if n_models <= SEVERAL else SQUARINGS_OF_MANY
+
+
 def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
     """Keep the best of the rows here and of the candidates; what leaves each of the models."""
     candidates = [part for each in claims for part in each.candidates]
@@ -55,15 +67,16 @@ def admit(rows: ResidentRows, claims: Sequence[Claim]) -> list[Leaving]:
     worth, wanted = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
     asked: list[tuple[Int64Array, BoolArray, Float64Array]] = []
     at, n_running = 0, sum(each.weight > 0.0 for each in claims)
+    squarings = squarings_of(len(claims))
     for each in claims:
         parts = numbers[at : at + len(each.candidates)]
         at += len(parts)
         own = np.concatenate([each.working_set.places, *parts])
         priority = np.concatenate([each.priority, *(part.priority for part in each.candidates)])
         bound_weight = each.weight**2 / max(n_running, 1)
-        found = claim(own, priority, each.min_priority, each.weight, bound_weight, worth, wanted)
+        found = claim(own, priority, each.min_priority, each.weight, bound_weight, squarings, worth, wanted)
         asked.append((own, *found))
-    for _ in range(SQUARINGS):
+    for _ in range(squarings):
         np.sqrt(worth, out=worth)
     kept = wanted & (sizes <= rows.capacity)
     if full := int(sizes @ kept) > rows.capacity:

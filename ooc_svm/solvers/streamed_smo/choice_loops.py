@@ -12,8 +12,6 @@ from ooc_svm.losses.functions import FREE_PRIORITY
 from ooc_svm.ops.compiled import compiled, inlined
 
 HIGHEST_PRIORITY = 4.0
-SQUARINGS = 5  # That make a power of the order of the norm
-ORDER = 2.0**SQUARINGS
 _STEPS, _LEVELS = 16383.0, 1 << 16
 
 
@@ -66,8 +64,8 @@ def best_that_fit(priority, sizes, eligible, room, most):  # type: ignore[no-unt
 
 
 @compiled
-def claim(own, priority, least, weight, bound_weight, worth, wanted):  # type: ignore[no-untyped-def]
-    """Note which rows a model wants, and add to their worth to all, which is a norm of order `ORDER`.
+def claim(own, priority, least, weight, bound_weight, squarings, worth, wanted):  # type: ignore[no-untyped-def]
+    """Note which rows a model wants, and add to their worth to all: a norm of order ``2**squarings``.
 
     ``own`` (int64, shape (m,)): numbers of the rows; -1 for those that have left meanwhile.
     ``priority`` (float64, shape (m,)): and the lowest of a row that is wanted, ``least``.
@@ -81,7 +79,7 @@ def claim(own, priority, least, weight, bound_weight, worth, wanted):  # type: i
         of = (weight if priority[i] >= FREE_PRIORITY else bound_weight) * priority[i]
         is_wanted[i], own_worth[i] = own[i] >= 0 and priority[i] >= least, of
         if is_wanted[i]:
-            for _ in range(SQUARINGS):
+            for _ in range(squarings):
                 of *= of
             worth[own[i]] += of
             wanted[own[i]] = True

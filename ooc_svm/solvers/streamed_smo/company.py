@@ -9,7 +9,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.solvers.stopping import Stopping
-from ooc_svm.solvers.streamed_smo.admission import Claim, admit
+from ooc_svm.solvers.streamed_smo.admission import SEVERAL, Claim, admit
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows
@@ -29,7 +29,6 @@ MOST_OFFERS = 8
 # several and of more than `SEVERAL`. What several keep follows from the gaps of others, too: 0.5 takes a
 # read more of paths of a9a. With 0.2, 20 and 170 classes of texts take a third more visits.
 OF_ONE, OF_SEVERAL, OF_MANY = 0.95, 0.2, 0.5
-SEVERAL = 16
 
 
 def room_of(n_models: int) -> float:
