@@ -14,11 +14,12 @@ from ooc_svm.data.classes import LabelProblem
 from ooc_svm.data.label_sets import has_label
 from ooc_svm.evaluation.label_metrics import LabelCounts, micro_f1
 from ooc_svm.evaluation.metrics import macro_f1
-from ooc_svm.passes.base import Request, RowSlice, union
+from ooc_svm.passes.base import Request, RowSlice
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.problems.targets import CODES, HELD_OUT
 from ooc_svm.solvers.base import KeptScores
+from ooc_svm.training.counted_rows import RowChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +28,28 @@ class LabelHits:
 
     scores: Sequence[KeptScores]
     members: Sequence[npt.NDArray[np.uint8]]  # Of the label of each model
-    marks: str | None = None  # Row vector that marks rows; those with the mark ``marked`` count
-    marked: bool = False
+    rows: RowChoice
     writes: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def of(
-        cls,
-        models: Sequence[ModelSpec],
-        scores: Sequence[KeptScores],
-        marks: str | None = None,
-        *,
-        marked: bool = False,
-    ) -> LabelHits:
+    def of(cls, models: Sequence[ModelSpec], scores: Sequence[KeptScores], rows: RowChoice) -> LabelHits:
         """The rule for models of labels."""
         members = [spec.classes.members for spec in models if isinstance(spec.classes, LabelProblem)]
-        return cls(scores, members, marks, marked)
+        return cls(scores, members, rows)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return union(
-            [(CODES, *(() if self.marks is None else (self.marks,))), *(each.reads for each in self.scores)]
-        )
+        return self.rows.reads(CODES, self.scores)
 
     @property
     def sums_shape(self) -> tuple[int, ...]:
         return (3, len(self.scores))
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        sets = rows.vectors[CODES]
-        counted = np.full(len(sets), True)
-        if self.marks is not None:
-            counted = (rows.vectors[self.marks] != 0) == self.marked
+        vectors = self.rows.of(rows.vectors)
+        sets = vectors[CODES]
         for k, (scores, members) in enumerate(zip(self.scores, self.members, strict=True)):
-            positive, upper = has_label(members, sets) & counted, (scores.of(rows.vectors) > 0.0) & counted
+            positive, upper = has_label(members, sets), scores.of(vectors) > 0.0
             sums[:, k] += (
                 np.count_nonzero(positive),
                 np.count_nonzero(upper),
@@ -88,7 +77,7 @@ class LabelMetrics:
 
     def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
         """What is asked of the row vectors."""
-        return [RowPass(LabelHits.of(self.models, scores, HELD_OUT, marked=True), scores[0].rows)]
+        return [RowPass(LabelHits.of(self.models, scores, RowChoice(HELD_OUT, True)), scores[0].rows)]
 
     def values(self, answers: Sequence[Any]) -> dict[str, float]:
         """The metrics from the answers."""

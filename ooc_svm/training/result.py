@@ -132,7 +132,7 @@ def _measured(run: Run) -> tuple[list[Quality | None], list[hints.Hint]]:
     (models, solvers), prepared = run.final, run.prepared
     kept = [solver.kept_scores() for solver in solvers]
     with np.errstate(over="ignore", invalid="ignore"):
-        quality = measure(run.engine, models, kept, run.sizes)
+        quality = measure(run.engine, models, kept)
     certified = all(solver.certificate.stop_reason == CERTIFIED for solver in solvers)
     found = [*run.hints, *hints.of_columns(solvers[0].hints(), prepared.data, quality)]
     found += [hints.Hint(*each) for solver in solvers for each in solver.obstacles().items()]

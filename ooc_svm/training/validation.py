@@ -9,23 +9,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
-from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.classes import LabelProblem
 from ooc_svm.engine.base import Engine
 from ooc_svm.errors import InputError, MemoryBudgetError, parameter
 from ooc_svm.pairs.request import PairRows, SwappedPairs
-from ooc_svm.passes.base import Request, RowSlice, union
-from ooc_svm.passes.rowwise import RowPass
+from ooc_svm.passes.base import Request
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.problems.targets import CODES, HELD_OUT, TARGET, ClassTargets, LabelTargets
+from ooc_svm.problems.targets import HELD_OUT
 from ooc_svm.solvers.base import KeptScores, Solver
+from ooc_svm.training.class_quality import ClassMetrics
 from ooc_svm.training.label_quality import LabelMetrics
 from ooc_svm.training.memory_plan import validation_bytes
-from ooc_svm.training.quality import mean_of
 from ooc_svm.training.validation_store import ValidationStore
+from ooc_svm.training.value_quality import ValueMetrics
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -158,105 +156,12 @@ def _metrics(models: Sequence[ModelSpec], solver: Solver, engine: Engine) -> _Me
                 f"{parameter('validation')}"
             )
         return metrics
-    if isinstance(spec.targets, ClassTargets):
-        return _ClassMetrics(spec.targets.sign, len(models))
-    if isinstance(spec.targets, LabelTargets):
+    if isinstance(spec.classes, LabelProblem):
         return LabelMetrics(models)
+    if spec.classes is not None:
+        return ClassMetrics(models)
     kept = solver.kept_scores()
-    rows = None if kept is None else kept.rows
-    mean, _ = mean_of(lambda origin: engine.stream([RowPass(_ErrorSums((), origin), rows)])[0][[1, 0]])
-    return _ValueMetrics(mean)
-
-
-@dataclass(frozen=True, slots=True)
-class _ClassHits:
-    """Rule on row vectors: rows held out of each class, and those of them that are predicted right."""
-
-    scores: tuple[KeptScores, ...]
-    sign: Float64Array | None  # Of each class, where there are two sides; None for one against the rest
-    n_classes: int
-    writes: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (*union(each.reads for each in self.scores), HELD_OUT, CODES)
-
-    @property
-    def sums_shape(self) -> tuple[int, ...]:
-        return (2, self.n_classes)
-
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        marked = rows.vectors[HELD_OUT] != 0
-        actual = rows.vectors[CODES][marked].astype(np.int64)
-        found = np.column_stack([each.of(rows.vectors)[marked] for each in self.scores])
-        if self.sign is None:
-            predicted = found.argmax(axis=1)
-        else:
-            actual, predicted = (self.sign[actual] > 0).astype(np.int64), (found[:, 0] > 0).astype(np.int64)
-        sums[0] += np.bincount(actual, minlength=self.n_classes)
-        sums[1] += np.bincount(actual[actual == predicted], minlength=self.n_classes)
-
-
-@dataclass(frozen=True, slots=True)
-class _ClassMetrics:
-    """Share of the rows predicted right, and its mean over the classes."""
-
-    sign: Float64Array
-    n_models: int
-
-    def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
-        sign, n_classes = (self.sign, 2) if self.n_models == 1 else (None, self.n_models)
-        return [RowPass(_ClassHits(tuple(scores), sign, n_classes), scores[0].rows)]
-
-    def values(self, answers: Sequence[Any]) -> Quality:
-        n_rows, hits = answers[0]
-        there = n_rows > 0
-        return {
-            "accuracy": float(hits.sum() / n_rows.sum()),
-            "balanced-accuracy": float(np.mean(hits[there] / n_rows[there])),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class _ErrorSums:
-    """Rule on row vectors: rows held out, sums of their values and the squares, and of squared errors.
-
-    Values are counted from an origin, so that no digits of their spread are lost.
-    """
-
-    scores: tuple[KeptScores, ...]
-    origin: float
-    writes: ClassVar[tuple[str, ...]] = ()
-    sums_shape: ClassVar[tuple[int, ...]] = (4,)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (*union(each.reads for each in self.scores), HELD_OUT, TARGET)
-
-    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
-        marked = rows.vectors[HELD_OUT] != 0
-        values = rows.vectors[TARGET][marked]
-        deviations = values - self.origin
-        sums[:3] += [len(values), deviations.sum(), deviations @ deviations]
-        for each in self.scores:
-            errors = values - each.of(rows.vectors)[marked]
-            sums[3] += errors @ errors
-
-
-@dataclass(frozen=True, slots=True)
-class _ValueMetrics:
-    """Coefficient of determination and mean squared error."""
-
-    origin: float  # The mean of the values
-
-    def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
-        return [RowPass(_ErrorSums(tuple(scores), self.origin), scores[0].rows)]
-
-    def values(self, answers: Sequence[Any]) -> Quality:
-        n_rows, total, squares, errors = answers[0].tolist()
-        spread = squares - total * total / n_rows
-        r2 = 1.0 - errors / spread if spread > 0.0 else float(errors == 0.0)
-        return {"r2": r2, "mse": errors / n_rows}
+    return ValueMetrics.of(engine, None if kept is None else kept.rows)
 
 
 @dataclass(frozen=True, slots=True)

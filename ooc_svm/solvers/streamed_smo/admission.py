@@ -3,11 +3,10 @@
 What a row is worth is little more than the most that it is worth to any model: a norm of order 8, and 32 of
 many models, of `ooc_svm.losses.functions.priority` times the model's weight, which is 1 for the one furthest
 from its end. Rows that are not free count less, by the weight once more and the number of models: most rows
-are near the margin of many. By the sum over the models, rows that are free for most of them would be kept alone, and the
-models furthest from their end would miss those that are free for no other. (61 M generated nonzeros, a
-quarter of them resident, C = 4 and 8 together: 13 reads and 116 n visits; so 11 and 74 n, as many reads as
-C = 8 takes by itself.) A row that is kept belongs to the models that have it already or that offer it;
-where these pairs of a row and a model would be too many, to those that it is worth most to.
+are near the margin of many. By the sum over the models, rows that are free for most of them would be kept
+alone, and the models furthest from their end would miss those that are free for no other. A row that is kept
+belongs to the models that have it already or that offer it; where these pairs of a row and a model would be
+too many, to those that it is worth most to.
 """
 
 from __future__ import annotations
