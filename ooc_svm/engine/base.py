@@ -23,6 +23,7 @@ from ooc_svm.passes.base import (
     Request,
     RowSet,
     RowSlice,
+    Steps,
     StridedRange,
     is_long,
     is_pass,
@@ -31,7 +32,7 @@ from ooc_svm.passes.base import (
 )
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.passes.fuse import fuse, split
-from ooc_svm.passes.together import Steps, in_turn, passes_over_data, served_first
+from ooc_svm.passes.together import in_turn, passes_over_data, served_first
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.memory import peak_memory
 

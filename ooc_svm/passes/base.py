@@ -8,7 +8,7 @@ can be sent to another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
@@ -260,6 +260,10 @@ class Overlap:
     help: Callable[[], bool] | None = None
     expected: float = 0.0
     apart: bool = False
+
+
+Steps = Generator[Request | Overlap, Any, None]
+"""A solver at work, which yields what it waits for."""
 
 
 def rows_of(rounds: Sequence[RowSet]) -> RowSet:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ooc_svm.passes.base import Overlap, Pass, Request, is_pass
-
-Steps = Generator[Request | Overlap, Any, None]
+from ooc_svm.passes.base import Overlap, Pass, Request, Steps, is_pass
 
 
 def passes_over_data(request: Request | Overlap) -> list[Pass]:

@@ -6,7 +6,7 @@ Training, memory division, checkpoints and clusters know solvers by this alone, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,15 +17,12 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.data.source import Span
 from ooc_svm.errors import DamageError
 from ooc_svm.options import TrainOptions
-from ooc_svm.passes.base import Overlap, Pass, Request, RowSet, VectorRequest
+from ooc_svm.passes.base import Pass, RowSet, Steps, VectorRequest
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
-
-Steps = Generator[Request | Overlap, Any, None]
-
 
 LONG_ROW = 400
 """Nonzeros of a row, on average, from which on a solver may treat rows in another way."""

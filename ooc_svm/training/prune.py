@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.solvers.base import Prunable, Steps
+from ooc_svm.passes.base import Steps
+from ooc_svm.solvers.base import Prunable
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.stopping import CERTIFIED
 from ooc_svm.system import signals

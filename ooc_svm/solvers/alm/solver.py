@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Overlap
+from ooc_svm.passes.base import Overlap, Steps
 from ooc_svm.passes.curvature import CurvaturePass, CurvatureSums
 from ooc_svm.passes.linear import LinearSums
 from ooc_svm.solvers.alm import directions, trial_loops
@@ -42,7 +42,7 @@ from ooc_svm.solvers.alm.rounding import AlmRounding
 from ooc_svm.solvers.alm.rules import RowModel, SlopeProducts, Trials
 from ooc_svm.solvers.alm.state import AlmState
 from ooc_svm.solvers.alm.values import N_GROUPS, AlmValues
-from ooc_svm.solvers.base import Sample, Steps
+from ooc_svm.solvers.base import Sample
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import CERTIFIED, Stopping
 

@@ -8,14 +8,14 @@ from collections.abc import Generator
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Pass, Position
+from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Pass, Position, Steps
 from ooc_svm.passes.columns import Magnitudes, NormedMagnitudes
 from ooc_svm.passes.linear import LinearPass, LinearSums
 from ooc_svm.passes.rowwise import RowPass, RowRule
 from ooc_svm.solvers.alm.rounding import AlmRounding
 from ooc_svm.solvers.alm.rules import LossesAgain, LossesToNewest, MoveBest, RowModel
 from ooc_svm.solvers.alm.state import AlmState
-from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, Steps, does_not_fit
+from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, does_not_fit
 from ooc_svm.solvers.best_scores import LOSS, LossCount, SlopeSizes
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, take_bound

@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import InputError, parameter
-from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap
+from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Steps
 from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps, does_not_fit
+from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, does_not_fit
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice

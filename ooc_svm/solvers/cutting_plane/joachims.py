@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import Overlap, Request
+from ooc_svm.passes.base import Overlap, Request, Steps
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KeptScores, Sample, Steps
+from ooc_svm.solvers.base import KeptScores, Sample
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts

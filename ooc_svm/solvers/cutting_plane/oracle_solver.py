@@ -14,12 +14,13 @@ from ooc_svm.passes.base import (
     Pass,
     Position,
     Request,
+    Steps,
     VectorRequest,
     is_pass,
     is_vector_request,
 )
 from ooc_svm.passes.columns import Magnitudes
-from ooc_svm.solvers.base import LinearFunction, Prunable, Sample, Steps, does_not_fit
+from ooc_svm.solvers.base import LinearFunction, Prunable, Sample, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import Cuts

@@ -31,11 +31,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.passes.base import UNCOUNTED, Position
+from ooc_svm.passes.base import UNCOUNTED, Position, Steps
 from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.passes.gather import GatherPass, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, Steps, does_not_fit
+from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, VANISHING, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles

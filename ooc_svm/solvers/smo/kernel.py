@@ -18,10 +18,10 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import BoolArray, Float64Array
 from ooc_svm.errors import MemoryBudgetError, parameter
 from ooc_svm.ops import gram
-from ooc_svm.passes.base import UNCOUNTED, RowSlice
+from ooc_svm.passes.base import UNCOUNTED, RowSlice, Steps
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KernelExpansion, Steps
+from ooc_svm.solvers.base import KernelExpansion
 from ooc_svm.solvers.definite import indefinite_hints, is_definite
 from ooc_svm.solvers.smo.examine_pass import SIZE, SQUARE, Examined
 from ooc_svm.solvers.smo.objective import KernelObjective, KernelPoint

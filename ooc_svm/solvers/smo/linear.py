@@ -10,7 +10,8 @@ import numpy as np
 
 from ooc_svm.data.blocks import BoolArray, Float64Array
 from ooc_svm.ops import rows as row_ops
-from ooc_svm.solvers.base import LinearFunction, Steps
+from ooc_svm.passes.base import Steps
+from ooc_svm.solvers.base import LinearFunction
 from ooc_svm.solvers.smo.examine_pass import Examined
 from ooc_svm.solvers.smo.objective import LinearObjective
 from ooc_svm.solvers.smo.rows import HeldRows

@@ -35,10 +35,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import BoolArray, Float64Array
-from ooc_svm.passes.base import Overlap, Request, RowSet, rows_of
+from ooc_svm.passes.base import Overlap, Request, RowSet, Steps, rows_of
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KeptScores, Sample, Solver, Steps, does_not_fit
+from ooc_svm.solvers.base import KeptScores, Sample, Solver, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt, TargetPass, TargetSums

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.passes.base import RowSet
+from ooc_svm.passes.base import RowSet, Steps
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.together import together
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.solvers.base import Context, KeptScores, LinearFunction, Prunable, Sample, Steps
+from ooc_svm.solvers.base import Context, KeptScores, LinearFunction, Prunable, Sample
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
 from ooc_svm.solvers.stopping import Stopping

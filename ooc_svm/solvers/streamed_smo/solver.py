@@ -39,8 +39,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.passes.base import Overlap, Pass, RowSet, rows_of
-from ooc_svm.solvers.base import KeptScores, LinearFunction, Prunable, Sample, Steps
+from ooc_svm.passes.base import Overlap, Pass, RowSet, Steps, rows_of
+from ooc_svm.solvers.base import KeptScores, LinearFunction, Prunable, Sample
 from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import (
