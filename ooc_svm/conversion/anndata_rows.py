@@ -21,7 +21,7 @@ from ooc_svm.data.blocks import Int64Array, RowBlock, Values
 from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
 from ooc_svm.store.trees import Tree, TreeArray
-from ooc_svm.store.validate import UNSORTED, RuleError, check_rows, sort_rows
+from ooc_svm.store.validate import UNSORTED, RuleError, check_sorted
 from ooc_svm.system.memory import format_size
 
 # Rows of a block, at most; rows that are decoded at once are read together.
@@ -236,15 +236,8 @@ class MatrixBlocks:
 
     def _check(self, block: RowBlock) -> None:
         """Check a block by the rules of a store; rows may need sorting first."""
-        assert block.values is not None
         try:
-            try:
-                check_rows(block.indptr, block.indices, block.values, self._layout.n_features)
-            except RuleError as offence:
-                if offence.reason != UNSORTED:
-                    raise
-                sort_rows(block.indptr, block.indices, block.values)
-                check_rows(block.indptr, block.indices, block.values, self._layout.n_features)
+            check_sorted(block.indptr, block.indices, block.values, self._layout.n_features)
         except RuleError as offence:
             raise self._refusal(block, offence) from None
 

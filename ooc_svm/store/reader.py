@@ -23,7 +23,7 @@ from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo
 from ooc_svm.store.row_names import open_row_names
 from ooc_svm.store.storage import Storage
-from ooc_svm.store.validate import NOT_FINITE, UNSORTED, RuleError, check_rows, refusal, sort_rows
+from ooc_svm.store.validate import NOT_FINITE, UNSORTED, RuleError, check_rows, check_sorted, refusal
 
 INDEX = at_least(0)
 # Chunks that are fetched ahead even if no memory is left for it: what a plan leaves unplanned is enough.
@@ -388,18 +388,13 @@ class Store:
 
     def _check(self, span: BlockSpan, first: int, block: RowBlock) -> None:
         """Check a block against the rules; rows of other writers may need sorting first."""
-        rows, is_ours = (block.indptr, block.indices, block.values), self.format_version is not None
+        is_ours, values = self.format_version is not None, block.values
+        check = check_rows if is_ours or values is None else check_sorted
         try:
-            try:
-                check_rows(*rows, self.n_features)
-            except RuleError as offence:
-                if offence.reason != UNSORTED or is_ours or block.values is None:
-                    raise
-                sort_rows(*rows)
-                check_rows(*rows, self.n_features)
+            check(block.indptr, block.indices, values, self.n_features)
         except RuleError as offence:
-            if not is_ours and block.values is not None and offence.reason in (UNSORTED, NOT_FINITE):
-                raise refusal(self.path, block, block.values, offence) from None
+            if not is_ours and values is not None and offence.reason in (UNSORTED, NOT_FINITE):
+                raise refusal(self.path, block, values, offence) from None
             raise DamageError(self._describe(span, first, offence)) from None
 
     def _describe(self, span: BlockSpan, first: int, offence: RuleError) -> str:

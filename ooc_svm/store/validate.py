@@ -56,6 +56,17 @@ def check_rows(indptr: Int64Array, indices: Int32Array, values: Values | None, n
     raise RuleError(int(row), int(reason), int(position))
 
 
+def check_sorted(indptr: Int64Array, indices: Int32Array, values: Values | None, n_features: int) -> None:
+    """`check_rows` of rows of other writers: where a row is not sorted, all are sorted first, in place."""
+    try:
+        check_rows(indptr, indices, values, n_features)
+    except RuleError as offence:
+        if offence.reason != UNSORTED:
+            raise
+        sort_rows(indptr, indices, values)
+        check_rows(indptr, indices, values, n_features)
+
+
 def refusal(path: Any, block: RowBlock, values: Values, offence: RuleError) -> InputError:
     """The error for rows of another writer that are not damaged; they were sorted if that was needed."""
     column = f"column {block.indices[offence.position]}, from 0"
